@@ -40,145 +40,145 @@ Clients that use the listener as their proxy
 It is a Bearer token or
     proxy/test_access.py::test_forwarding_requires_the_key
 Only `socks5` and the modes
-    unit/proxy/test_access.py::test_the_key_of_the_proxy_opens_only_what_goes_through_it
-    unit/proxy/test_incoming.py::test_which_way_a_flow_came
+    unit/proxy/test_access.py::test_proxy_key_does_not_open_the_listener
+    unit/proxy/test_incoming.py::test_kind_of_flow_is_recognized
 There, only requests that `toolsim_upstream` redirects
-    unit/proxy/test_access.py::test_the_key_of_the_proxy_opens_only_what_goes_through_it
-    unit/proxy/test_incoming.py::test_which_way_a_flow_came
+    unit/proxy/test_access.py::test_proxy_key_does_not_open_the_listener
+    unit/proxy/test_incoming.py::test_kind_of_flow_is_recognized
 A listener with a built-in backend
-    unit/proxy/test_access.py::test_forward
-    unit/proxy/test_access.py::test_forward_with_a_file_of_backends
+    unit/proxy/test_access.py::test_forwarding_is_limited
+    unit/proxy/test_access.py::test_forwarding_is_limited_with_a_models_file
     proxy/test_access.py::test_builtin_backend_does_not_forward
     proxy/test_access.py::test_upstream_option_forwards_other_traffic
 So no client can reach other
-    unit/proxy/test_access.py::test_forward
-    unit/proxy/test_access.py::test_forward_with_a_file_of_backends
+    unit/proxy/test_access.py::test_forwarding_is_limited
+    unit/proxy/test_access.py::test_forwarding_is_limited_with_a_models_file
     proxy/test_access.py::test_builtin_backend_does_not_forward
     proxy/test_access.py::test_upstream_option_forwards_other_traffic
 In front of your own backend
     proxy/test_access.py::test_only_the_backend_is_reachable
 Large bodies (above 32 KiB
-    unit/proxy/test_jobs.py::test_what_is_heavy
-    unit/proxy/test_worker.py::test_what_is_done_elsewhere
-    unit/proxy/test_worker.py::test_serving
-    unit/proxy/test_worker.py::test_empty_lists_take_too_much_memory
+    unit/proxy/test_jobs.py::test_heavy_jobs_are_recognized
+    unit/proxy/test_worker.py::test_heavy_jobs_run_in_a_worker
+    unit/proxy/test_worker.py::test_worker_runs_jobs_within_limits
+    unit/proxy/test_worker.py::test_empty_lists_exceed_the_memory_limit
 Smaller ones take at most some
-    unit/proxy/test_jobs.py::test_what_is_heavy
-    unit/proxy/test_worker.py::test_serving
-    unit/proxy/test_worker.py::test_empty_lists_take_too_much_memory
+    unit/proxy/test_jobs.py::test_heavy_jobs_are_recognized
+    unit/proxy/test_worker.py::test_worker_runs_jobs_within_limits
+    unit/proxy/test_worker.py::test_empty_lists_exceed_the_memory_limit
 Clients take turns
     unit/proxy/test_worker.py::test_owners_take_turns
     unit/core/test_serial_executor.py::test_owners_take_turns
 Schemas and patterns are measured
-    unit/schema/test_patterns.py::test_a_pattern_that_would_take_all_memory_is_never_compiled
-    unit/schema/test_budget.py::test_no_step_is_long
+    unit/schema/test_patterns.py::test_oversized_pattern_is_never_compiled
+    unit/schema/test_budget.py::test_each_step_is_short
 Requests (`toolsim_max_body_bytes`)
-    unit/proxy/test_decoding.py::test_bombs
-    unit/response/test_checker.py::test_a_schema_beyond_the_limit_checks_nothing
-    unit/proxy/test_exchange.py::test_request_that_was_dropped_as_it_arrived
-    unit/request/test_transcript.py::test_too_large_outputs_are_replaced
+    unit/proxy/test_decoding.py::test_compression_bombs_use_little_memory
+    unit/response/test_checker.py::test_oversized_schema_is_not_checked
+    unit/proxy/test_exchange.py::test_dropped_request_body_is_a_413
+    unit/request/test_transcript.py::test_oversized_outputs_are_replaced
 JSON is parsed to a depth
-    unit/wire/test_json_codec.py::test_the_bound_on_depth
-    unit/proxy/test_worker.py::test_a_nested_body_ends_no_worker
-    unit/proxy/test_worker.py::test_a_result_that_cannot_be_returned
+    unit/wire/test_json_codec.py::test_depth_counts_only_arrays_and_objects
+    unit/proxy/test_worker.py::test_nested_body_does_not_end_the_worker
+    unit/proxy/test_worker.py::test_unpicklable_result_is_an_internal_error
 No body can crash the process
-    unit/wire/test_json_codec.py::test_the_bound_on_depth
-    unit/proxy/test_worker.py::test_a_nested_body_ends_no_worker
-    unit/proxy/test_worker.py::test_a_result_that_cannot_be_returned
+    unit/wire/test_json_codec.py::test_depth_counts_only_arrays_and_objects
+    unit/proxy/test_worker.py::test_nested_body_does_not_end_the_worker
+    unit/proxy/test_worker.py::test_unpicklable_result_is_an_internal_error
 A schema's references
-    unit/schema/test_compile.py::test_nothing_is_fetched
+    unit/schema/test_compile.py::test_references_are_not_fetched
 Each connection can send messages
     proxy/test_websocket.py::test_oversized_and_binary_data
-    unit/sockets/test_server.py::test_a_connection_that_nobody_uses
+    unit/sockets/test_server.py::test_unused_connection_is_closed
 It has at most 64 requests
     proxy/test_websocket.py::test_oversized_and_binary_data
-    unit/sockets/test_connection.py::test_a_flood_costs_the_flooder_only
-    unit/sockets/test_connection.py::test_lanes_are_answered_side_by_side
+    unit/sockets/test_connection.py::test_flood_affects_only_its_sender
+    unit/sockets/test_connection.py::test_lanes_run_concurrently
 It is closed after 10 minutes
     proxy/test_websocket.py::test_oversized_and_binary_data
-    unit/sockets/test_server.py::test_a_connection_that_nobody_uses
+    unit/sockets/test_server.py::test_unused_connection_is_closed
 A key can have at most 128
     proxy/test_websocket.py::test_connections_per_key_are_limited
 A large message is parsed
-    unit/sockets/test_server.py::test_a_large_message_is_read_elsewhere
+    unit/sockets/test_server.py::test_large_message_is_read_in_a_worker
 All connections together
-    unit/core/test_fair_cache.py::test_the_largest_share_gives_way
+    unit/core/test_fair_cache.py::test_largest_share_is_evicted_first
 A client that exceeds a limit
-    unit/sockets/test_connection.py::test_a_flood_costs_the_flooder_only
+    unit/sockets/test_connection.py::test_flood_affects_only_its_sender
 The upgrade is checked
     proxy/test_websocket.py::test_upgrade_requires_the_key
     proxy/test_websocket.py::test_unlisted_page_is_refused
 Frames are read in slices
-    unit/sockets/test_websocket.py::test_others_get_their_turn_between_frames
-    unit/sockets/test_connection.py::test_a_part_of_many_events_is_sent_in_slices
+    unit/sockets/test_websocket.py::test_other_tasks_run_between_frames
+    unit/sockets/test_connection.py::test_events_are_sent_in_slices
 A connection can send 2,000
-    unit/sockets/test_websocket.py::test_the_cost_of_a_frame
-    unit/sockets/test_websocket.py::test_the_rates_are_those_of_the_page
-    unit/sockets/test_server.py::test_an_unreadable_message_counts_ten_times
+    unit/sockets/test_websocket.py::test_cost_of_a_frame
+    unit/sockets/test_websocket.py::test_rates_match_the_security_page
+    unit/sockets/test_server.py::test_unreadable_message_costs_more
 A message that cannot be parsed
-    unit/sockets/test_websocket.py::test_the_cost_of_a_frame
-    unit/sockets/test_websocket.py::test_the_rates_are_those_of_the_page
-    unit/sockets/test_server.py::test_an_unreadable_message_counts_ten_times
+    unit/sockets/test_websocket.py::test_cost_of_a_frame
+    unit/sockets/test_websocket.py::test_rates_match_the_security_page
+    unit/sockets/test_server.py::test_unreadable_message_costs_more
 Frames of 1 KiB
-    unit/sockets/test_websocket.py::test_a_large_message_in_many_frames
+    unit/sockets/test_websocket.py::test_large_message_in_many_frames
 A connection that sends more
-    unit/sockets/test_websocket.py::test_a_flood_closes_its_connection
+    unit/sockets/test_websocket.py::test_flood_closes_its_connection
 If 1 MiB of answers is buffered
     proxy/test_websocket.py::test_unread_data_is_bounded_per_connection
-    unit/sockets/test_requests.py::test_unread_bytes_pause_every_backend_of_a_connection
+    unit/sockets/test_requests.py::test_unread_bytes_pause_all_backends_of_a_connection
     unit/sockets/test_websocket.py::test_messages_wait_for_a_client_that_does_not_read
 If 1 MiB of errors is buffered
-    unit/sockets/test_connection.py::test_a_client_that_reads_no_errors
-    unit/sockets/test_connection.py::test_the_size_of_unread_errors
-    unit/sockets/test_server.py::test_a_client_that_reads_only_once_all_is_sent
+    unit/sockets/test_connection.py::test_unread_errors_are_limited
+    unit/sockets/test_connection.py::test_single_unread_error_can_have_any_size
+    unit/sockets/test_server.py::test_client_that_reads_late_causes_no_deadlock
 Each running answer adds at most
     proxy/test_websocket.py::test_unread_data_is_bounded_per_connection
-    unit/sockets/test_requests.py::test_unread_bytes_pause_every_backend_of_a_connection
+    unit/sockets/test_requests.py::test_unread_bytes_pause_all_backends_of_a_connection
     unit/sockets/test_websocket.py::test_messages_wait_for_a_client_that_does_not_read
 The kernel buffers at most
-    unit/sockets/test_server.py::test_the_kernel_buffers_little
+    unit/sockets/test_server.py::test_kernel_buffers_are_small
 A client cannot read another client's stored
-    unit/proxy/test_access.py::test_owners_differ_and_hide_the_key
-    unit/stores/test_record.py::test_it_holds_what_a_plain_model_holds
+    unit/proxy/test_access.py::test_owners_are_distinct_and_hide_the_key
+    unit/stores/test_record.py::test_store_behaves_like_a_plain_model
 Each key has its own partition
-    unit/proxy/test_access.py::test_owners_differ_and_hide_the_key
-    unit/stores/test_record.py::test_it_holds_what_a_plain_model_holds
+    unit/proxy/test_access.py::test_owners_are_distinct_and_hide_the_key
+    unit/stores/test_record.py::test_store_behaves_like_a_plain_model
 Answers that continue without their client
-    unit/background/test_slots.py::test_half_for_each_of_two
-    unit/background/test_endpoints.py::test_one_more_than_allowed
+    unit/background/test_slots.py::test_free_slots_go_to_the_key_with_fewer
+    unit/background/test_endpoints.py::test_starting_answers_count_toward_the_limit
 The store has limits
-    unit/stores/test_record.py::test_who_fills_the_store_loses_his_own
-    unit/mcp/test_approvals.py::test_nobody_pushes_out_another_clients
-    unit/rounds/test_hidden_calls.py::test_nobody_pushes_out_another_clients
+    unit/stores/test_record.py::test_largest_partition_is_evicted_first
+    unit/mcp/test_approvals.py::test_owner_loses_only_own_approvals
+    unit/rounds/test_hidden_calls.py::test_client_evicts_only_its_own_entries
 The same rule applies to calls
-    unit/mcp/test_approvals.py::test_nobody_pushes_out_another_clients
-    unit/rounds/test_hidden_calls.py::test_nobody_pushes_out_another_clients
+    unit/mcp/test_approvals.py::test_owner_loses_only_own_approvals
+    unit/rounds/test_hidden_calls.py::test_client_evicts_only_its_own_entries
 Writes to a SQLite store take turns
-    unit/stores/test_sqlite.py::test_a_large_write_holds_up_no_small_one
-    unit/core/test_serial_executor.py::test_whoever_fills_the_queue_gives_way
+    unit/stores/test_sqlite.py::test_large_write_does_not_delay_small_ones
+    unit/core/test_serial_executor.py::test_owner_with_most_calls_loses_the_latest
 A connection to an MCP server is never closed
-    unit/mcp/test_pool.py::test_one_client_has_so_many
+    unit/mcp/test_pool.py::test_client_limit_closes_its_oldest_connection
     unit/mcp/test_fair_lock.py::test_answers_take_turns
 Answers take turns with a local
-    unit/mcp/test_pool.py::test_one_client_has_so_many
+    unit/mcp/test_pool.py::test_client_limit_closes_its_oldest_connection
     unit/mcp/test_fair_lock.py::test_answers_take_turns
 Damaged data results in a 404
-    unit/wire/responses/test_stored.py::test_a_damaged_record_is_not_found
-    unit/proxy/test_response_store.py::test_a_store_that_lies
+    unit/wire/responses/test_stored.py::test_damaged_record_is_not_found
+    unit/proxy/test_response_store.py::test_any_store_exception_is_a_failure
 `chmod 600` protects the file
-    unit/proxy/options/test_api_keys.py::test_a_file_that_others_can_read
+    unit/proxy/options/test_api_keys.py::test_file_readable_by_others_causes_a_warning
 The file is reloaded
     proxy/test_users.py::test_user_removed_while_serving
-    unit/proxy/options/test_api_keys.py::test_a_new_version
+    unit/proxy/options/test_api_keys.py::test_changed_file_applies_to_the_next_request
 A user who is removed
     proxy/test_users.py::test_user_removed_while_serving
     proxy/test_users.py::test_removed_user_is_refused_by_forward_proxy
 A file that is missing
     proxy/test_users.py::test_missing_or_broken_file_stops_the_start
-    unit/proxy/options/test_api_keys.py::test_mistakes
+    unit/proxy/options/test_api_keys.py::test_mistakes_are_reported_without_keys
 An invalid new version
     proxy/test_users.py::test_user_removed_while_serving
-    unit/proxy/options/test_api_keys.py::test_a_new_version
+    unit/proxy/options/test_api_keys.py::test_changed_file_applies_to_the_next_request
 The name is the owner
     proxy/test_users.py::test_user_is_in_log_and_metrics
 The name is in the log
@@ -200,52 +200,52 @@ Token counts and model lists
     proxy/test_users.py::test_turns_per_minute_are_limited
 A source that sends ten wrong keys
     proxy/test_users.py::test_wrong_keys_are_throttled
-    unit/proxy/test_wrong_keys.py::test_a_source_that_tries_keys
+    unit/proxy/test_wrong_keys.py::test_source_of_wrong_keys_is_blocked
 Users who have already been served
     proxy/test_users.py::test_wrong_keys_are_throttled
-    unit/proxy/test_wrong_keys.py::test_a_source_that_tries_keys
+    unit/proxy/test_wrong_keys.py::test_source_of_wrong_keys_is_blocked
 With a single key
-    unit/proxy/options/test_api_keys.py::test_one_key
+    unit/proxy/options/test_api_keys.py::test_single_key_has_an_owner
     unit/proxy/test_user_limits.py::test_without_limits
 A connection that returns
     attack/test_attack.py::test_proxy_as_its_own_upstream_is_a_loop
-    unit/proxy/test_loop_detection.py::test_a_request_that_comes_back
+    unit/proxy/test_loop_detection.py::test_request_loop_is_detected
 A loop through other proxies
     attack/test_attack.py::test_loop_of_two_proxies_fails_with_508
 The built-in backend answers only
-    unit/backends/test_loopback.py::test_only_the_addon_is_answered
+    unit/backends/test_loopback.py::test_only_announced_flows_are_answered
 # A model
 It cannot call a tool that is not on offer, is masked
-    unit/response/test_masked_calls.py::test_a_masked_call_never_passes
-    unit/response/test_judge.py::test_table
+    unit/response/test_masked_calls.py::test_masked_call_is_never_passed_on
+    unit/response/test_judge.py::test_verdict_table
 Such text stays text, or is
-    unit/response/test_masked_calls.py::test_a_masked_call_never_passes
-    unit/response/test_judge.py::test_table
+    unit/response/test_masked_calls.py::test_masked_call_is_never_passed_on
+    unit/response/test_judge.py::test_verdict_table
 It cannot make more calls than allowed
-    unit/response/test_choice.py::test_a_call_beyond_the_cap_ends_the_turn_where_it_begins
-    unit/response/test_judge.py::test_more_calls_than_a_block_may_hold
+    unit/response/test_choice.py::test_call_beyond_the_limit_cuts_off_at_its_opening_tag
+    unit/response/test_judge.py::test_number_of_calls_in_a_block_is_limited
 It cannot pass arguments to a strict tool
-    unit/response/test_judge.py::test_table
-    unit/response/test_answer.py::test_a_strict_failure_cuts_the_backend
+    unit/response/test_judge.py::test_verdict_table
+    unit/response/test_answer.py::test_strict_failure_cuts_off_the_backend
 Arguments that cannot be checked in time
-    unit/response/test_checker.py::test_what_cannot_be_settled_is_nothing_that_conforms
+    unit/response/test_checker.py::test_timed_out_check_is_unsettled
     unit/response/test_judge.py::test_catastrophic_patterns_share_one_budget
 The limits are 40 ms in
-    unit/response/test_checker.py::test_what_cannot_be_settled_is_nothing_that_conforms
+    unit/response/test_checker.py::test_timed_out_check_is_unsettled
     unit/response/test_judge.py::test_catastrophic_patterns_share_one_budget
 For a tool that is not
-    unit/response/test_checker.py::test_what_cannot_be_settled_is_nothing_that_conforms
+    unit/response/test_checker.py::test_timed_out_check_is_unsettled
     unit/response/test_judge.py::test_catastrophic_patterns_share_one_budget
 Its text is rewritten in slices
-    unit/proxy/test_streamed.py::test_others_continue_between_slices
-    unit/proxy/test_streamed_slices.py::test_pieces_of_one_work_share_a_slice
-    unit/response/test_judge.py::test_arguments_over_the_limit
-    unit/proxy/test_streamed.py::test_an_answer_beyond_the_limit
+    unit/proxy/test_streamed.py::test_other_tasks_run_between_slices
+    unit/proxy/test_streamed_slices.py::test_short_pieces_share_a_slice
+    unit/response/test_judge.py::test_oversized_arguments_fail
+    unit/proxy/test_streamed.py::test_oversized_stream_fails
 The arguments of a call, an
-    unit/proxy/test_streamed.py::test_others_continue_between_slices
-    unit/proxy/test_streamed_slices.py::test_pieces_of_one_work_share_a_slice
-    unit/response/test_judge.py::test_arguments_over_the_limit
-    unit/proxy/test_streamed.py::test_an_answer_beyond_the_limit
+    unit/proxy/test_streamed.py::test_other_tasks_run_between_slices
+    unit/proxy/test_streamed_slices.py::test_short_pieces_share_a_slice
+    unit/response/test_judge.py::test_oversized_arguments_fail
+    unit/proxy/test_streamed.py::test_oversized_stream_fails
 # A tool's output
 On the way to the model
     unit/request/test_record.py::test_output_record
@@ -254,159 +254,159 @@ Only text that the model itself writes
     unit/request/test_record.py::test_output_record
     unit/request/test_rewrite.py::test_text_is_unchanged
 Text cannot forge the record
-    unit/request/test_record.py::test_no_line_of_a_user_is_a_record
-    unit/request/test_record.py::test_characters_that_nobody_sees
+    unit/request/test_record.py::test_user_line_is_never_a_record
+    unit/request/test_record.py::test_invisible_characters_do_not_hide_a_record
 An output is written as JSON
-    unit/request/test_record.py::test_no_line_of_a_user_is_a_record
-    unit/request/test_record.py::test_characters_that_nobody_sees
+    unit/request/test_record.py::test_user_line_is_never_a_record
+    unit/request/test_record.py::test_invisible_characters_do_not_hide_a_record
 A backslash marks every line
-    unit/request/test_record.py::test_no_line_of_a_user_is_a_record
-    unit/request/test_record.py::test_characters_that_nobody_sees
+    unit/request/test_record.py::test_user_line_is_never_a_record
+    unit/request/test_record.py::test_invisible_characters_do_not_hide_a_record
 A call that an output of the same request contains
-    unit/response/test_quoted_calls.py::test_a_call_from_an_output_is_text
-    unit/response/test_quoted_calls.py::test_how_an_output_wraps_a_call
+    unit/response/test_quoted_calls.py::test_call_copied_from_an_output_is_text
+    unit/response/test_quoted_calls.py::test_wrapping_does_not_hide_a_quoted_call
 It stays text, with the warning
-    unit/response/test_quoted_calls.py::test_a_call_from_an_output_is_text
-    unit/response/test_quoted_calls.py::test_how_an_output_wraps_a_call
+    unit/response/test_quoted_calls.py::test_call_copied_from_an_output_is_text
+    unit/response/test_quoted_calls.py::test_wrapping_does_not_hide_a_quoted_call
 `toolsim_untagged=all` turns
-    unit/response/test_quoted_calls.py::test_what_is_not_quoted
+    unit/response/test_quoted_calls.py::test_composed_call_is_not_quoted
 Inside inline code
-    unit/response/test_quotation.py::test_what_is_shown_is_text
+    unit/response/test_quotation.py::test_quoted_call_is_text
 The model may believe what the text says
-    unit/response/test_quoted_calls.py::test_what_is_left
+    unit/response/test_quoted_calls.py::test_calls_not_quoted_verbatim_are_made
 With the arguments in another order
-    unit/response/test_quoted_calls.py::test_what_is_left
+    unit/response/test_quoted_calls.py::test_calls_not_quoted_verbatim_are_made
 A call in a user's message
-    unit/response/test_quoted_calls.py::test_what_is_left
+    unit/response/test_quoted_calls.py::test_calls_not_quoted_verbatim_are_made
 A call that the conversation already contains
-    unit/response/test_quoted_calls.py::test_what_is_left
+    unit/response/test_quoted_calls.py::test_calls_not_quoted_verbatim_are_made
 Outputs that only the backend stores
-    unit/response/test_quoted_calls.py::test_what_is_left_to_backends
+    unit/response/test_quoted_calls.py::test_stored_outputs_are_not_searched
 Calls that the backend itself emits
-    unit/response/test_quoted_calls.py::test_what_is_left_to_backends
+    unit/response/test_quoted_calls.py::test_stored_outputs_are_not_searched
 `toolsim_untagged=no_use_tool`
-    unit/response/test_quoted_calls.py::test_what_closes_it
+    unit/response/test_quoted_calls.py::test_options_that_prevent_quoted_calls
 `toolsim_tool_allowlist=!NAME`
-    unit/response/test_masked_calls.py::test_a_masked_call_never_passes
+    unit/response/test_masked_calls.py::test_masked_call_is_never_passed_on
     unit/request/test_rewrite.py::test_choice_none
 # A backend
 It cannot call a tool that is not on offer by
-    unit/response/test_toolbox.py::test_calls_of_a_backend
-    unit/response/test_choice.py::test_a_refused_structured_call_is_said_in_words
+    unit/response/test_toolbox.py::test_structured_calls_are_matched
+    unit/response/test_choice.py::test_rejected_structured_call_becomes_text
 The client gets it as text
-    unit/response/test_toolbox.py::test_calls_of_a_backend
-    unit/response/test_choice.py::test_a_refused_structured_call_is_said_in_words
+    unit/response/test_toolbox.py::test_structured_calls_are_matched
+    unit/response/test_choice.py::test_rejected_structured_call_becomes_text
 In chat completions, it is dropped
-    unit/response/test_toolbox.py::test_calls_of_a_backend
-    unit/response/test_choice.py::test_a_refused_structured_call_is_said_in_words
+    unit/response/test_toolbox.py::test_structured_calls_are_matched
+    unit/response/test_choice.py::test_rejected_structured_call_becomes_text
 Calls with malformed or oversized
-    unit/response/test_masked_calls.py::test_a_broken_call_is_readable
+    unit/response/test_masked_calls.py::test_broken_structured_call_becomes_text
 A tool that was never declared
-    unit/response/test_masked_calls.py::test_an_undeclared_call
+    unit/response/test_masked_calls.py::test_undeclared_structured_call_becomes_text
 An answer to a request without tools
-    unit/request/test_rewrite.py::test_not_ours
-    unit/request/test_rewrite.py::test_no_tools_over_the_other_dialect
+    unit/request/test_rewrite.py::test_request_without_tools_passes
+    unit/request/test_rewrite.py::test_request_without_tools_is_translated
 It cannot make a truncated answer look complete
     attack/test_cuts.py::test_backend_disconnects_after_any_byte
-    unit/response/test_rewrite.py::test_a_stream_without_its_terminator_fails
-    unit/response/test_rewrite.py::test_a_chat_stream_that_breaks_off_after_a_call_keeps_it
-    unit/response/test_answer.py::test_a_failure_after_a_call_is_warned_of
-    unit/response/test_answer.py::test_a_failure_after_a_call_of_a_list_of_items
+    unit/response/test_rewrite.py::test_stream_without_terminator_fails
+    unit/response/test_rewrite.py::test_chat_stream_broken_after_a_call_keeps_the_call
+    unit/response/test_answer.py::test_failure_after_a_call_causes_a_warning
+    unit/response/test_answer.py::test_failure_after_a_responses_call_is_an_error
 An answer that ends before its
     attack/test_cuts.py::test_backend_disconnects_after_any_byte
-    unit/response/test_rewrite.py::test_a_stream_without_its_terminator_fails
-    unit/response/test_rewrite.py::test_a_chat_stream_that_breaks_off_after_a_call_keeps_it
-    unit/response/test_answer.py::test_a_failure_after_a_call_is_warned_of
-    unit/response/test_answer.py::test_a_failure_after_a_call_of_a_list_of_items
+    unit/response/test_rewrite.py::test_stream_without_terminator_fails
+    unit/response/test_rewrite.py::test_chat_stream_broken_after_a_call_keeps_the_call
+    unit/response/test_answer.py::test_failure_after_a_call_causes_a_warning
+    unit/response/test_answer.py::test_failure_after_a_responses_call_is_an_error
 There is one exception: complete calls
-    unit/response/test_rewrite.py::test_a_chat_stream_that_breaks_off_after_a_call_keeps_it
-    unit/response/test_answer.py::test_a_failure_after_a_call_of_a_list_of_items
+    unit/response/test_rewrite.py::test_chat_stream_broken_after_a_call_keeps_the_call
+    unit/response/test_answer.py::test_failure_after_a_responses_call_is_an_error
 The log reports this as `FAILED_AFTER_CALLS`
-    unit/response/test_answer.py::test_a_failure_after_a_call_is_warned_of
+    unit/response/test_answer.py::test_failure_after_a_call_causes_a_warning
 It cannot keep a client waiting forever
-    unit/proxy/test_streamed.py::test_silence
-    unit/proxy/mitmproxy12/test_connect.py::test_a_connection_that_takes_too_long
+    unit/proxy/test_streamed.py::test_silence_causes_keepalives_and_an_error
+    unit/proxy/mitmproxy12/test_connect.py::test_slow_connection_is_canceled
 Compressed answers are decoded
-    unit/proxy/test_decoding.py::test_bombs
-    unit/wire/test_sse.py::test_an_event_without_end_is_cut_off
-    unit/wire/test_sse.py::test_an_event_of_too_many_values_fails
+    unit/proxy/test_decoding.py::test_compression_bombs_use_little_memory
+    unit/wire/test_sse.py::test_oversized_event_is_truncated
+    unit/wire/test_sse.py::test_event_with_too_many_values_fails
 # An MCP server
 All of it is text for the model
     proxy/test_mcp.py::test_forged_records_are_text
 A description can request calls
-    unit/mcp/test_server_config.py::test_what_is_not_said_needs_a_yes
+    unit/mcp/test_server_config.py::test_approval_is_required_by_default
 Commands come only from the file
-    unit/mcp/test_server_config.py::test_what_a_request_may_not
+    unit/mcp/test_server_config.py::test_request_cannot_declare_commands_or_hosts
 A server with the key
     proxy/test_searches.py::test_web_search_over_both_apis
 A request's `server_url`
-    unit/rounds/test_searches.py::test_a_host_that_is_not_allowed
-    unit/mcp/test_server_config.py::test_what_a_request_may_not
-    unit/mcp/test_web.py::test_no_other_place_is_asked
-    unit/proxy/test_mcp_servers.py::test_nobody_is_asked_by_default
+    unit/rounds/test_searches.py::test_disallowed_host_is_a_400
+    unit/mcp/test_server_config.py::test_request_cannot_declare_commands_or_hosts
+    unit/mcp/test_web.py::test_other_hosts_are_not_contacted
+    unit/proxy/test_mcp_servers.py::test_mcp_is_off_by_default
 Redirects are followed only within
-    unit/rounds/test_searches.py::test_a_host_that_is_not_allowed
-    unit/mcp/test_server_config.py::test_what_a_request_may_not
-    unit/mcp/test_web.py::test_no_other_place_is_asked
-    unit/proxy/test_mcp_servers.py::test_nobody_is_asked_by_default
+    unit/rounds/test_searches.py::test_disallowed_host_is_a_400
+    unit/mcp/test_server_config.py::test_request_cannot_declare_commands_or_hosts
+    unit/mcp/test_web.py::test_other_hosts_are_not_contacted
+    unit/proxy/test_mcp_servers.py::test_mcp_is_off_by_default
 It gets its own headers
     proxy/test_mcp.py::test_no_secret_is_left_in_log_or_recording
 It gets no key of the
     proxy/test_mcp.py::test_no_secret_is_left_in_log_or_recording
 With [traces](inspect.md#traces) it gets
-    unit/otel/test_conventions.py::test_calls
+    unit/otel/test_conventions.py::test_remote_server_is_identified_by_host_and_port
 Tool names include the server's label
-    unit/mcp/test_catalog.py::test_no_name_is_taken_twice
+    unit/mcp/test_catalog.py::test_tool_names_are_unique
 It cannot forge a call
     proxy/test_mcp.py::test_forged_records_are_text
 One message has at most 1 MiB
-    unit/mcp/test_web.py::test_an_answer_is_bounded
-    unit/mcp/test_web.py::test_what_is_compressed_is_not_read
-    unit/mcp/test_stdio.py::test_a_server_that_goes_on_and_on_is_counted
+    unit/mcp/test_web.py::test_answer_size_is_limited
+    unit/mcp/test_web.py::test_compressed_answer_is_rejected
+    unit/mcp/test_stdio.py::test_server_output_is_limited
 Between two requests it can send
-    unit/mcp/test_web.py::test_an_answer_is_bounded
-    unit/mcp/test_web.py::test_what_is_compressed_is_not_read
-    unit/mcp/test_stdio.py::test_a_server_that_goes_on_and_on_is_counted
+    unit/mcp/test_web.py::test_answer_size_is_limited
+    unit/mcp/test_web.py::test_compressed_answer_is_rejected
+    unit/mcp/test_stdio.py::test_server_output_is_limited
 A compressed answer over HTTP is
-    unit/mcp/test_web.py::test_an_answer_is_bounded
-    unit/mcp/test_web.py::test_what_is_compressed_is_not_read
-    unit/mcp/test_stdio.py::test_a_server_that_goes_on_and_on_is_counted
+    unit/mcp/test_web.py::test_answer_size_is_limited
+    unit/mcp/test_web.py::test_compressed_answer_is_rejected
+    unit/mcp/test_stdio.py::test_server_output_is_limited
 A call has a time limit
-    unit/mcp/test_connection.py::test_waiting_for_a_turn_has_an_end
-    unit/mcp/test_outcome.py::test_errors_are_told
-    unit/rounds/test_hosted_calls.py::test_calls_that_ask_are_counted
-    unit/rounds/test_round_planner.py::test_the_bounds_hold
+    unit/mcp/test_connection.py::test_busy_server_times_out_without_being_dropped
+    unit/mcp/test_outcome.py::test_errors_have_api_formats
+    unit/rounds/test_hosted_calls.py::test_approval_requests_count_toward_the_limit
+    unit/rounds/test_round_planner.py::test_limits_prevent_a_further_round
 A server's failure becomes the output
-    unit/rounds/test_hosted_calls.py::test_a_failure_is_told_to_the_model
+    unit/rounds/test_hosted_calls.py::test_failed_call_is_reported_to_the_model
 A local server is stopped
     proxy/test_mcp.py::test_servers_end_with_the_proxy
 On Linux, that includes children
     proxy/test_mcp.py::test_orphaned_children_end_with_the_proxy
-    unit/mcp/test_stdio.py::test_a_server_ends_with_its_children
+    unit/mcp/test_stdio.py::test_stopping_a_server_stops_its_children
 On macOS, such children survive
     proxy/test_mcp.py::test_orphaned_children_end_with_the_proxy
-    unit/mcp/test_stdio.py::test_a_server_ends_with_its_children
+    unit/mcp/test_stdio.py::test_stopping_a_server_stops_its_children
 Its secrets do not leak
     proxy/test_mcp.py::test_no_secret_is_left_in_log_or_recording
-    unit/mcp/test_connection.py::test_secrets_are_in_no_message
-    unit/otel/test_conventions.py::test_calls
+    unit/mcp/test_connection.py::test_secrets_are_never_in_messages
+    unit/otel/test_conventions.py::test_remote_server_is_identified_by_host_and_port
 An approval is for one call
-    unit/mcp/test_approvals.py::test_what_was_asked_is_what_is_approved
+    unit/mcp/test_approvals.py::test_approval_returns_the_requested_call_once
     proxy/test_mcp.py::test_approval_is_for_one_call
 It is valid once
-    unit/mcp/test_approvals.py::test_nobody_else_approves
-    unit/mcp/test_approvals.py::test_they_do_not_wait_for_ever
-    unit/rounds/test_hosted_calls.py::test_a_decision_that_is_sent_twice_counts_once
+    unit/mcp/test_approvals.py::test_other_owners_cannot_approve
+    unit/mcp/test_approvals.py::test_pending_approvals_expire
+    unit/rounds/test_hosted_calls.py::test_repeated_decision_counts_once
 Approvals do not survive
-    unit/mcp/test_approvals.py::test_nobody_else_approves
-    unit/mcp/test_approvals.py::test_they_do_not_wait_for_ever
-    unit/rounds/test_hosted_calls.py::test_a_decision_that_is_sent_twice_counts_once
+    unit/mcp/test_approvals.py::test_other_owners_cannot_approve
+    unit/mcp/test_approvals.py::test_pending_approvals_expire
+    unit/rounds/test_hosted_calls.py::test_repeated_decision_counts_once
 Browser pages whose origin
     proxy/test_mcp.py::test_unlisted_web_page_is_refused
-    unit/proxy/test_mcp_servers.py::test_a_web_page_has_to_be_listed
+    unit/proxy/test_mcp_servers.py::test_unlisted_web_page_has_no_access
 Their requests would run the tools
     proxy/test_mcp.py::test_unlisted_web_page_is_refused
-    unit/proxy/test_mcp_servers.py::test_a_web_page_has_to_be_listed
+    unit/proxy/test_mcp_servers.py::test_unlisted_web_page_has_no_access
 # A bug in toolsim
 A bug in toolsim ends only
     faults/test_faults.py::test_function_fails_once
@@ -415,8 +415,8 @@ After an exception, no unchecked
 A request is not sent on
     faults/test_faults.py::test_function_fails_once
 The client gets a 500, an error event
-    unit/proxy/test_streamed.py::test_an_exception_ends_the_answer
-    unit/proxy/test_guard.py::test_the_log_names_the_place
+    unit/proxy/test_streamed.py::test_exception_ends_the_answer
+    unit/proxy/test_guard.py::test_location_of_an_exception_is_logged
 The same is true if another script
     proxy/test_guard.py::test_exception_in_another_script_blocks_traffic
 A refused request is logged
@@ -425,48 +425,48 @@ A refused request is logged
     proxy/test_refusals.py::test_refused_tunnels_are_logged
     proxy/test_refusals.py::test_loops_are_logged
 Log lines are limited
-    unit/proxy/test_refusals.py::test_a_source_has_few_lines
-    unit/proxy/test_refusals.py::test_all_sources_have_few_lines_together
+    unit/proxy/test_refusals.py::test_log_lines_per_source_are_limited
+    unit/proxy/test_refusals.py::test_log_lines_of_all_sources_are_limited
 A source is an address
-    unit/proxy/test_refusals.py::test_a_source_is_an_address_or_a_network
+    unit/proxy/test_refusals.py::test_source_is_an_address_or_a_network
 A key identifies the same owner
-    unit/proxy/test_access.py::test_all_spellings_of_a_key_are_one_owner
+    unit/proxy/test_access.py::test_all_spellings_of_a_key_have_one_owner
 With `toolsim_api_key`, the owner
-    unit/proxy/test_access.py::test_the_owner_is_the_accepted_key
+    unit/proxy/test_access.py::test_owner_is_the_accepted_key
 This also applies to clients that send it
-    unit/proxy/test_access.py::test_the_owner_is_the_accepted_key
+    unit/proxy/test_access.py::test_owner_is_the_accepted_key
 Otherwise, if a request has several keys
-    unit/proxy/test_access.py::test_the_own_header_comes_first
+    unit/proxy/test_access.py::test_api_specific_header_takes_precedence
 # A web page
 Pages served from `localhost`
-    unit/proxy/test_access.py::test_pages
-    unit/proxy/test_access.py::test_pages_by_default
-    unit/proxy/test_access.py::test_pages_do_not_have_the_key
+    unit/proxy/test_access.py::test_pages_are_accepted_by_origin
+    unit/proxy/test_access.py::test_local_pages_are_accepted_by_default
+    unit/proxy/test_access.py::test_key_is_sufficient_for_pages
 Without a key, a page whose origin
     proxy/test_access.py::test_unlisted_origin_is_refused
 The only exception is a page
     proxy/test_access.py::test_page_of_the_listener_can_call_it
 A page whose own host name
     proxy/test_access.py::test_rebound_host_name_is_refused
-    unit/proxy/test_access.py::test_foreign_name
+    unit/proxy/test_access.py::test_foreign_host_names_are_refused
 The Host header must be
     proxy/test_access.py::test_rebound_host_name_is_refused
-    unit/proxy/test_access.py::test_foreign_name
+    unit/proxy/test_access.py::test_foreign_host_names_are_refused
 The names by which containers reach
-    unit/proxy/test_access.py::test_known_name
+    unit/proxy/test_access.py::test_local_host_names_are_accepted
 `/toolsim/health` and
-    unit/proxy/test_route.py::test_where_a_request_goes
+    unit/proxy/test_route.py::test_route_of_a_request
 `/api/hello`, which Claude Code requests at
-    unit/proxy/test_route.py::test_where_a_request_goes
+    unit/proxy/test_route.py::test_route_of_a_request
 In that case, set `toolsim_api_key`
     proxy/test_access.py::test_codex_on_all_interfaces_serves_this_machine_only
 # What is written down
 The log, metrics, comments
     proxy/test_telemetry.py::test_each_exchange_is_reported_once
-    unit/response/test_judge.py::test_a_name_made_up_is_not_logged
+    unit/response/test_judge.py::test_invented_name_is_not_logged
 Captures (`toolsim_capture`)
-    unit/recordings/test_redact.py::test_shape
-    unit/recordings/test_redact.py::test_secret_in_pieces
+    unit/recordings/test_redact.py::test_secret_is_recognized_by_shape
+    unit/recordings/test_redact.py::test_secret_in_deltas_is_hidden
     proxy/test_recording.py::test_secrets_are_not_recorded
 """
 """The beginning of each sentence, followed by the tests that prove it."""

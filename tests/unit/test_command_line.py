@@ -33,20 +33,20 @@ def parser() -> Parser:
         ("serve u v", "tool serve: no such argument: v"),
     ],
 )
-def test_a_wrong_line_is_reported_in_one(words: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_argument_is_reported_in_one_line(words: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The error names the wrong argument and the closest match, and the exit code means incorrect usage."""
     with pytest.raises(SystemExit, match="2"):
         parser().parse_args(words.split())
     assert capsys.readouterr().err == f"{line}\n"
 
 
-def test_nearest() -> None:
+def test_closest_word_is_suggested() -> None:
     """Suggestions ignore case, and without a similar word there is no suggestion."""
     assert nearest("SERV", ["serve", "record"]) == "; did you mean serve?"
     assert nearest("xyz", ["serve", "record"]) == ""
 
 
-def test_a_key_is_named_by_its_variable() -> None:
+def test_invalid_key_is_rejected_without_printing_it() -> None:
     """Whitespace around a key is removed, and a key with invalid characters is rejected without being printed."""
     assert key_of("") == ""
     assert key_of("KEY", {"KEY": " k\n"}) == "k"
@@ -57,7 +57,7 @@ def test_a_key_is_named_by_its_variable() -> None:
             key_of("KEY", {"KEY": key})
 
 
-def test_what_is_missing_is_named_with_its_interpreter() -> None:
+def test_missing_packages_and_interpreter_are_named() -> None:
     """The error names the interpreter, the missing package and other packages that are probably missing."""
     line, python = missing(ModuleNotFoundError(name="jsonschema.exceptions")), sys.executable
     assert line.startswith(f"toolsim needs the package jsonschema, which {python} does not have: {python} -m pip")
@@ -66,7 +66,7 @@ def test_what_is_missing_is_named_with_its_interpreter() -> None:
     assert missing(ModuleNotFoundError(name="other")).endswith("-m pip install other")
 
 
-def test_requirements_are_those_of_the_package() -> None:
+def test_requirements_match_pyproject() -> None:
     """The requirements equal those in pyproject.toml, which is not available where the addon runs."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert sorted(REQUIREMENTS) == sorted(line for line in project["dependencies"] if not line.startswith("mitmproxy"))

@@ -64,7 +64,9 @@ def test_pipx(environment: Environment) -> None:
         ),
     ],
 )
-def test_a_tool_of_uv(requirements: list[str], arguments: str, environment: Environment) -> None:
+def test_uv_tool_is_reinstalled_with_its_packages(
+    requirements: list[str], arguments: str, environment: Environment
+) -> None:
     """The tool is reinstalled from the same source with its existing packages, because uv replaces its environment."""
     environment("uv-receipt.toml", receipt(*requirements))
     assert command_for_extra("redis") == f"uv tool install {arguments} --with 'redis>=6,<9'"
@@ -76,25 +78,25 @@ def test_a_tool_of_uv(requirements: list[str], arguments: str, environment: Envi
     ("name", "content"),
     [("pipx_metadata.json", "{"), ("pipx_metadata.json", "[]"), ("uv-receipt.toml", "["), ("uv-receipt.toml", "")],
 )
-def test_a_file_that_cannot_be_read(name: str, content: str, environment: Environment) -> None:
+def test_unreadable_metadata_is_ignored(name: str, content: str, environment: Environment) -> None:
     """An unreadable metadata file is ignored, and the environment is changed with pip."""
     environment(name, content)
     assert command_for_extra("redis") == f"{sys.executable} -m pip install 'redis>=6,<9'"
 
 
-def test_an_environment_without_pip(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_without_pip_uses_uv(monkeypatch: pytest.MonkeyPatch) -> None:
     """An environment without pip is changed with uv, which creates such environments."""
     monkeypatch.setattr(installation, "find_spec", lambda name: None)
     assert command_for_extra("redis") == f"uv pip install --python {sys.executable} 'redis>=6,<9'"
 
 
-def test_a_standalone_mitmproxy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standalone_mitmproxy_is_reinstalled(monkeypatch: pytest.MonkeyPatch) -> None:
     """A standalone mitmproxy cannot be extended, so the command installs mitmproxy again."""
     monkeypatch.setattr(sys, "frozen", True, raising=False)
     assert install_command(["regex", "brotli"]) == "uv tool install mitmproxy --with regex --with brotli"
 
 
-def test_quotes_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_arguments_have_double_quotes(monkeypatch: pytest.MonkeyPatch) -> None:
     """On Windows, arguments have double quotes, because its shell does not support single quotes."""
     monkeypatch.setattr(sys, "executable", r"C:\Program Files\python.exe")
     monkeypatch.setattr(installation.os, "name", "nt")
@@ -102,7 +104,7 @@ def test_quotes_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     assert installation._line([sys.executable, "-m", "pip", "install", "redis>=6,<9", "rich"]) == expected
 
 
-def test_extras_are_those_of_the_package() -> None:
+def test_extras_match_pyproject() -> None:
     """The extras equal those in pyproject.toml, which is not available where the addon runs."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert {extra: list(requirements) for extra, requirements in EXTRAS.items()} == {

@@ -90,7 +90,7 @@ CASES = [pytest.param(name, number, id=f"{name}-{number}") for name in TABLES fo
 
 
 @each(("table", "number"), CASES)
-def test_it_says_what_the_proxy_says(table: str, number: int) -> None:
+def test_library_returns_the_same_items_as_the_proxy(table: str, number: int) -> None:
     """The library returns the same items as the proxy for every text of the tables, however the text is split."""
     tools, table_texts = TABLES[table]
     text = table_texts[number]
@@ -111,7 +111,7 @@ FRAGMENTS = st.sampled_from(
 
 
 @given(st.lists(FRAGMENTS | st.text(max_size=5), max_size=8), st.booleans(), st.booleans(), st.data())
-def test_any_text(fragments: list[str], strict: bool, cut: bool, data: st.DataObject) -> None:
+def test_any_text_has_the_same_items(fragments: list[str], strict: bool, cut: bool, data: st.DataObject) -> None:
     """For any text, the library returns the same items as the proxy, however the text is split."""
     text, tools = "".join(fragments), STRICT if strict else WEATHER
     whole = parse(text, tools, cut=cut)
@@ -131,7 +131,7 @@ def test_any_text(fragments: list[str], strict: bool, cut: bool, data: st.DataOb
     ],
     ids=["chat", "responses", "messages", "messages-custom"],
 )
-def test_the_tools_of_each_api(tool: dict[str, Any]) -> None:
+def test_tools_of_each_api_are_accepted(tool: dict[str, Any]) -> None:
     """A call is parsed with a tool declared in any API's format, and the declaration stays unchanged."""
     before = json.dumps(tool)
     parsed = parse(f"Let me look.\n{CALL} Done.", [tool])
@@ -140,7 +140,7 @@ def test_the_tools_of_each_api(tool: dict[str, Any]) -> None:
     assert json.dumps(tool) == before
 
 
-def test_tools_that_call_otherwise() -> None:
+def test_custom_and_namespaced_tools() -> None:
     """A custom tool's input is plain text, and a tool in a namespace is called with its namespace."""
     patch = [{"type": "custom", "name": "apply_patch"}]
     assert parse('<tool_call>{"name":"apply_patch","arguments":{"input":"+x"}}</tool_call>', patch).calls == (
@@ -156,7 +156,7 @@ def test_without_tools_all_text_is_prose() -> None:
     assert parse("", []).parts == ()
 
 
-def test_a_strict_tool_ends_the_answer() -> None:
+def test_strict_violation_ends_the_answer() -> None:
     """A strict tool's invalid call ends the parsing with an error, and later text is ignored."""
     parsed = parse(f"So:\n{CALL.replace('city', 'town')}{CALL}", STRICT)
     assert (parsed.prose, parsed.calls) == ("So:\n", ())
@@ -175,7 +175,7 @@ UNRESOLVED = {"type": "object", "$ref": "#/x"}
         ([{"type": "function", "name": "f", "strict": True, "parameters": UNRESOLVED}], "tools[0].parameters"),
     ],
 )
-def test_tools_that_cannot_be(tools: Tools, param: str) -> None:
+def test_invalid_tools_raise(tools: Tools, param: str) -> None:
     """Invalid tool declarations are the caller's mistake and raise an error that names the parameter."""
     with pytest.raises(BadRequest) as raised:
         StreamParser(tools)
@@ -193,7 +193,7 @@ def test_prose_is_not_held_back() -> None:
     assert (parser.finish(), parser.done, parser.feed("x"), parser.finish()) == ([], True, [], [])
 
 
-def test_nothing_of_mitmproxy() -> None:
+def test_library_does_not_import_mitmproxy() -> None:
     """The library works in an interpreter that can import neither mitmproxy nor its dependencies."""
     code = f"""
 import sys
@@ -235,7 +235,7 @@ ANY_REPAIR = [
 
 
 @each(("code", "example"), REPAIRS)
-def test_the_pages_repairs_are_made(code: str, example: str) -> None:
+def test_documented_repairs_are_made(code: str, example: str) -> None:
     """Each example on the page is parsed as a call with exactly the documented repair."""
     if code == "LEFTOVER_MARKUP":  # Only structured calls need this repair: see ``test_leftover_markup``.
         return
@@ -249,7 +249,7 @@ def test_the_pages_repairs_are_made(code: str, example: str) -> None:
     assert {call.repairs for call in parsed.calls} == {(code,)}
 
 
-def test_the_page_lists_all_repairs() -> None:
+def test_page_lists_all_repairs() -> None:
     """The page lists all repairs that the texts of the tables and the reported texts need."""
     codes = {code for code, _ in REPAIRS}
     reported = json.loads((FOLDER / "reported.json").read_text(encoding="utf-8"))["cases"]
@@ -259,7 +259,7 @@ def test_the_page_lists_all_repairs() -> None:
             assert {code for call in parse(text, tools, cut=cut).calls for code in call.repairs} <= codes
 
 
-def test_the_pages_first_lines_hold() -> None:
+def test_first_example_on_the_page_runs() -> None:
     """The first example on the page runs as printed."""
     code = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)[0]
     exec(compile(code, "parsing.md", "exec"), {})
@@ -267,7 +267,7 @@ def test_the_pages_first_lines_hold() -> None:
 
 @pytest.mark.parametrize("before", ["", "```python\nx = "])
 @pytest.mark.parametrize("between", [" ", "\n", " y\n"])
-def test_many_blocks_in_one_text_take_linear_time(before: str, between: str) -> None:
+def test_many_blocks_take_linear_time(before: str, between: str) -> None:
     """Many blocks of an unknown tool in one text are parsed in linear time, although each needs the text before it."""
     tools = [{"type": "function", "name": "search"}]
     block = '<tool_call>{"name": "missing", "arguments": {"query": "x"}}</tool_call>'

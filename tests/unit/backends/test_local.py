@@ -64,7 +64,7 @@ async def answered(backend: LocalBackend, body: dict[str, Any] = HELLO) -> list[
     return [event async for event in backend.answer(RESPONSES.read(body))]
 
 
-async def test_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_request_is_sent_as_chat_completions(monkeypatch: pytest.MonkeyPatch) -> None:
     """A Responses request is sent to the model as chat completions, with its settings, and the text is returned."""
     server = Server(["Hel", "lo"])
     backend = await loaded(monkeypatch, server)
@@ -81,7 +81,7 @@ async def test_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-async def test_it_is_private(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_port_is_private(monkeypatch: pytest.MonkeyPatch) -> None:
     """The port that llama.cpp opens listens only on the loopback interface and requires a key."""
     made: list[Any] = []
     library(monkeypatch, lambda params: made.append(params) or Server([]))
@@ -92,7 +92,7 @@ async def test_it_is_private(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(params.api_keys[0]) == 32
 
 
-async def test_a_client_that_leaves_stops_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_client_disconnect_stops_generation(monkeypatch: pytest.MonkeyPatch) -> None:
     """If the client disconnects, generation stops at the next token, before ``answer`` returns."""
     server = Server(["word "] * 1_000_000)
     backend = await loaded(monkeypatch, server)
@@ -104,7 +104,7 @@ async def test_a_client_that_leaves_stops_it(monkeypatch: pytest.MonkeyPatch) ->
     assert server.was_stopped.is_set()
 
 
-async def test_what_it_refuses_is_the_clients_error(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_rejected_request_is_a_client_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """If llama.cpp rejects a request, the client receives an error with llama.cpp's message."""
     backend = await loaded(monkeypatch, Server([], ValueError("the prompt is too long")))
     [event] = await answered(backend)
@@ -112,7 +112,9 @@ async def test_what_it_refuses_is_the_clients_error(monkeypatch: pytest.MonkeyPa
     assert (event.error.status, event.error.message) == (400, "llama.cpp: the prompt is too long")
 
 
-async def test_without_the_extra(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+async def test_missing_extra_is_logged_and_requests_fail_with_503(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """Without the optional package, one log line shows how to install it, and requests fail with status 503."""
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
     backend = LocalBackend(Path("m.gguf"))
@@ -125,7 +127,7 @@ async def test_without_the_extra(monkeypatch: pytest.MonkeyPatch, caplog: pytest
     await backend.stop()
 
 
-async def test_a_file_that_is_no_model(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+async def test_invalid_model_file_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """If the file is not a model, one log line gives the reason."""
 
     def refuse(params: Any) -> object:
@@ -136,7 +138,7 @@ async def test_a_file_that_is_no_model(monkeypatch: pytest.MonkeyPatch, caplog: 
     assert "llama.cpp cannot load m.gguf: failed to load model" in caplog.text
 
 
-def test_the_body() -> None:
+def test_body_contains_the_schema() -> None:
     """The body contains the schema of the answer, and a request without messages is refused."""
     form = {"format": {"type": "json_schema", "name": "a", "schema": {"type": "object"}}}
     body = chat_body(RESPONSES.read({"input": "x", "text": form}))
@@ -147,7 +149,7 @@ def test_the_body() -> None:
         chat_body(RESPONSES.read({"input": [{"type": "item_reference", "id": "x"}]}))
 
 
-def test_the_loop_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_event_loop_is_not_blocked(monkeypatch: pytest.MonkeyPatch) -> None:
     """The model runs in a separate thread, so that the event loop can serve other requests."""
 
     async def both() -> int:

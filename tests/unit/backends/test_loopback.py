@@ -82,7 +82,7 @@ WHOLE = (
 )
 
 
-async def test_responses_stream_and_whole_agree(client: httpx.AsyncClient) -> None:
+async def test_responses_stream_equals_the_non_streamed_answer(client: httpx.AsyncClient) -> None:
     """The final object of a Responses stream equals the non-streamed answer, and its deltas add up to the text."""
     loopback, url = await serve(Played(*WHOLE))
     whole = (await client.post(f"{url}/responses", json={"input": "x"})).json()
@@ -106,7 +106,7 @@ async def test_responses_stream_and_whole_agree(client: httpx.AsyncClient) -> No
     assert deltas == "Grüße \ufffd"
 
 
-async def test_chat_stream_and_whole_agree(client: httpx.AsyncClient) -> None:
+async def test_chat_stream_equals_the_non_streamed_answer(client: httpx.AsyncClient) -> None:
     """The chunks of a chat stream add up to the non-streamed answer."""
     loopback, url = await serve(Played(*WHOLE))
     whole = (await client.post(f"{url}/chat/completions", json={"messages": []})).json()
@@ -123,7 +123,7 @@ async def test_chat_stream_and_whole_agree(client: httpx.AsyncClient) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_failure_before_the_answer_is_an_http_error(client: httpx.AsyncClient, stream: bool) -> None:
+async def test_failure_before_the_answer_is_an_http_error(client: httpx.AsyncClient, stream: bool) -> None:
     """A failure before the answer begins is an HTTP error with its status, Retry-After and the API's error object."""
     loopback, url = await serve(Played(Failed(ApiError("gone", code="down", status=503, retry_after=7))))
     answer = await client.post(f"{url}/responses", json={"input": "x", "stream": stream})
@@ -133,7 +133,7 @@ async def test_a_failure_before_the_answer_is_an_http_error(client: httpx.AsyncC
     assert answer.json() == {"error": {"message": "gone", "type": "server_error", "param": None, "code": "down"}}
 
 
-async def test_a_failure_in_the_middle_is_an_error_event(client: httpx.AsyncClient) -> None:
+async def test_failure_during_a_stream_is_an_error_event(client: httpx.AsyncClient) -> None:
     """A failure during a stream ends it with response.failed, and a non-streamed answer becomes an HTTP error."""
     loopback, url = await serve(Played(Opened(), TextDelta("a"), Failed(ApiError("gone", status=502))))
     async with aconnect_sse(client, "POST", f"{url}/responses", json={"input": "x", "stream": True}) as source:
@@ -145,7 +145,7 @@ async def test_a_failure_in_the_middle_is_an_error_event(client: httpx.AsyncClie
     assert whole.status_code == 502
 
 
-async def test_a_client_that_leaves_stops_the_generation(client: httpx.AsyncClient) -> None:
+async def test_client_disconnect_stops_the_generator(client: httpx.AsyncClient) -> None:
     """The backend's generator is closed as soon as the client disconnects."""
     backend = Played(Opened(), TextDelta("STALL"), Closed())
     loopback, url = await serve(backend)
@@ -158,7 +158,7 @@ async def test_a_client_that_leaves_stops_the_generation(client: httpx.AsyncClie
     await loopback.stop()
 
 
-async def test_stopping_ends_a_running_answer(client: httpx.AsyncClient) -> None:
+async def test_stop_ends_running_answers(client: httpx.AsyncClient) -> None:
     """Stopping the server ends running answers, closes all sockets and stops the backend."""
     backend = Played(Opened(), TextDelta("STALL"), Closed())
     loopback, url = await serve(backend)
@@ -193,7 +193,7 @@ async def test_each_frame_is_written_in_one_chunk() -> None:
     assert all(chunk.endswith(b"\n\n") and chunk.count(b"\n\n") == 1 for chunk in chunks)
 
 
-async def test_errors_have_the_apis_own_shape(client: httpx.AsyncClient) -> None:
+async def test_errors_have_the_format_of_their_api(client: httpx.AsyncClient) -> None:
     """Malformed bodies and refused requests cause an error in the API's format."""
     loopback, url = await serve(Played(BadRequest("no input", "input")))
     answers = [
@@ -221,7 +221,7 @@ async def test_errors_have_the_apis_own_shape(client: httpx.AsyncClient) -> None
         ("HEAD", "/", 404, None),
     ],
 )
-async def test_each_endpoint_has_its_methods(
+async def test_endpoints_check_the_method(
     client: httpx.AsyncClient, method: str, path: str, status: int, allow: str | None
 ) -> None:
     """A wrong method causes a 405 with the allowed methods, and an unknown path causes a 404."""
@@ -232,7 +232,7 @@ async def test_each_endpoint_has_its_methods(
     assert (answer.content == b"") == (method == "HEAD")
 
 
-async def test_an_api_that_the_backend_does_not_speak_is_not_there(client: httpx.AsyncClient) -> None:
+async def test_unsupported_api_is_not_available(client: httpx.AsyncClient) -> None:
     """If the backend supports only the Responses API, as Codex does, chat completions are not available."""
     played = Played(*WHOLE)
     played.apis = (RESPONSES,)
@@ -251,7 +251,7 @@ async def test_an_api_that_the_backend_does_not_speak_is_not_there(client: httpx
         ({"background": True}, "unsupported_parameter"),
     ],
 )
-async def test_what_would_need_a_store_is_a_400(client: httpx.AsyncClient, body: dict[str, Any], code: str) -> None:
+async def test_request_that_needs_a_store_is_a_400(client: httpx.AsyncClient, body: dict[str, Any], code: str) -> None:
     """A request that needs stored data or background mode is refused, because a normal answer would be wrong."""
     played = Played(*WHOLE)
     loopback, url = await serve(played)
@@ -262,7 +262,7 @@ async def test_what_would_need_a_store_is_a_400(client: httpx.AsyncClient, body:
     assert not played.stopped.is_set()
 
 
-async def test_tools_that_the_backend_would_run_are_a_400(client: httpx.AsyncClient) -> None:
+async def test_hosted_tools_are_a_400(client: httpx.AsyncClient) -> None:
     """Tools that the backend would have to run are refused, unless the client forbids calls."""
     loopback, url = await serve(Played(*WHOLE))
     asked = {"input": "x", "tools": [{"type": "mcp"}, {"type": "web_search"}]}
@@ -276,7 +276,7 @@ async def test_tools_that_the_backend_would_run_are_a_400(client: httpx.AsyncCli
     assert allowed.status_code == 200
 
 
-async def test_models(client: httpx.AsyncClient) -> None:
+async def test_model_list_has_the_format_of_the_api(client: httpx.AsyncClient) -> None:
     """The client receives the list of models in the API's format or, if there is none, the backend's error."""
     loopback, url = await serve(Played(*WHOLE))
     listed = (await client.get(f"{url}/models")).json()
@@ -293,7 +293,7 @@ async def test_models(client: httpx.AsyncClient) -> None:
     assert (failed.status_code, failed.headers["retry-after"]) == (503, "4")
 
 
-async def test_the_scripted_backend_is_served(client: httpx.AsyncClient) -> None:
+async def test_scripted_backend_is_served(client: httpx.AsyncClient) -> None:
     """The scripted backend can be used with both APIs, and its answers contain text and usage."""
     loopback, url = await serve(ScriptedBackend(0))
     responses = (await client.post(f"{url}/responses", json={"input": "hello"})).json()
@@ -305,7 +305,7 @@ async def test_the_scripted_backend_is_served(client: httpx.AsyncClient) -> None
 
 
 @pytest.mark.parametrize("path", ["/responses", "/chat/completions", "/models"])
-async def test_only_the_addon_is_answered(client: httpx.AsyncClient, path: str) -> None:
+async def test_only_announced_flows_are_answered(client: httpx.AsyncClient, path: str) -> None:
     """A request is refused unless the addon has announced its flow id, even with a guessed port or a rebound host name.
 
     Each flow id is accepted once, because flow ids appear in pages and files.

@@ -38,7 +38,7 @@ async def opened(background_store: BackgroundStore) -> Lease:
     return await background_store.open("p", "resp_1", WAITS, "", ["i1"])
 
 
-async def test_a_life(background_store: BackgroundStore, memory: ResponseStore) -> None:
+async def test_life_cycle_of_an_answer(background_store: BackgroundStore, memory: ResponseStore) -> None:
     """An answer is queued, in progress, then completed; deleting it removes all its records."""
     lease = await opened(background_store)
     entry = await background_store.read("p", "resp_1")
@@ -61,7 +61,7 @@ async def test_a_life(background_store: BackgroundStore, memory: ResponseStore) 
         assert await background_store.read(partition, id) is None
 
 
-async def test_it_ends_once(background_store: BackgroundStore) -> None:
+async def test_answer_ends_only_once(background_store: BackgroundStore) -> None:
     """Only the first attempt to end or cancel an answer succeeds; later attempts change nothing."""
     lease = await opened(background_store)
     entry = await background_store.read("p", "resp_1")
@@ -82,7 +82,7 @@ async def test_it_ends_once(background_store: BackgroundStore) -> None:
     assert entry.value == OVER
 
 
-async def test_what_is_deleted_does_not_come_back(background_store: BackgroundStore, memory: ResponseStore) -> None:
+async def test_deleted_answer_is_never_written_again(background_store: BackgroundStore, memory: ResponseStore) -> None:
     """After an answer is deleted, its producer can write nothing more, and its events are deleted as well."""
     lease = await opened(background_store)
     await background_store.delete("p", "resp_1")
@@ -96,7 +96,9 @@ async def test_what_is_deleted_does_not_come_back(background_store: BackgroundSt
     assert await memory.find("p", ["resp_1", lease.name]) == {}
 
 
-async def test_a_lease_that_is_over(background_store: BackgroundStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_expired_lease_can_be_renewed_until_the_answer_fails(
+    background_store: BackgroundStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An answer with an expired lease counts as abandoned, but can be renewed until it is marked as failed."""
     lease = await opened(background_store)
     monkeypatch.setattr(background_store_module, "LEASE_SECONDS", -1.0)
@@ -111,7 +113,7 @@ async def test_a_lease_that_is_over(background_store: BackgroundStore, monkeypat
     assert entry.state == "queued"
 
 
-async def test_a_write_that_was_too_late(
+async def test_write_that_was_reported_as_failed_is_recognized(
     background_store: BackgroundStore, memory: ResponseStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If a write succeeds although it was reported as an error, the producer recognizes the result as its own write."""
@@ -135,7 +137,9 @@ async def test_a_write_that_was_too_late(
     assert await background_store.end(lease, Ending(OVER)) is True
 
 
-async def test_a_conversation(background_store: BackgroundStore, memory: ResponseStore) -> None:
+async def test_conversation_survives_concurrent_writes(
+    background_store: BackgroundStore, memory: ResponseStore
+) -> None:
     """Items are added to the conversation despite concurrent writes; if it is gone, nothing is written."""
     await memory.write("p", [Record("conv_1", b'{"conversation":{},"items":[{"id":"i0"}]}')], {})
     lease = await opened(background_store)
@@ -162,7 +166,9 @@ async def test_a_conversation(background_store: BackgroundStore, memory: Respons
     assert await background_store.end(lease, ending) is False
 
 
-async def test_events_on_the_way(background_store: BackgroundStore, memory: ResponseStore) -> None:
+async def test_events_are_stored_for_followers_and_at_the_end(
+    background_store: BackgroundStore, memory: ResponseStore
+) -> None:
     """Events are stored once a follower has requested them, and at the end, unless the answer was deleted."""
     lease = await opened(background_store)
     assert not await background_store.events_requested(lease)
@@ -186,7 +192,7 @@ async def test_events_on_the_way(background_store: BackgroundStore, memory: Resp
     assert not await background_store.events_requested(lease)
 
 
-def test_damaged_leases() -> None:
+def test_damaged_lease_has_no_owner() -> None:
     """A lease that cannot be parsed has no owner."""
     for wrong in b"", b"x y z", b"1", b"\xff \xff \xff":
         assert background_store_module._read(Record("lease_r", wrong)) == ("", "")

@@ -82,7 +82,7 @@ def response_of(flow: HTTPFlow) -> tuple[int, dict[str, Any]]:
     return flow.response.status_code, json.loads(flow.response.content or b"")
 
 
-async def test_it_is_stored_before_its_client_gets_a_response(setup: Setup) -> None:
+async def test_answer_is_stored_before_the_client_is_answered(setup: Setup) -> None:
     """The client receives the stored response object, and the background answer is produced in a separate flow."""
     flow = await setup.begin()
     status, response = response_of(flow)
@@ -103,7 +103,9 @@ async def test_it_is_stored_before_its_client_gets_a_response(setup: Setup) -> N
         (BODY | {"input": "x" * 6000}, 413, "too large"),
     ],
 )
-async def test_a_bad_request_is_refused_at_once(setup: Setup, body: dict[str, Any], status: int, words: str) -> None:
+async def test_invalid_request_is_refused_immediately(
+    setup: Setup, body: dict[str, Any], status: int, words: str
+) -> None:
     """An invalid background request is refused immediately: no run is started, and nothing is stored."""
     got, response = response_of(await setup.begin(body))
     assert got == status
@@ -112,13 +114,13 @@ async def test_a_bad_request_is_refused_at_once(setup: Setup, body: dict[str, An
 
 
 @pytest.mark.parametrize("setup", [StoreLimits(bytes=300)], indirect=True)
-async def test_what_the_store_has_no_place_for(setup: Setup) -> None:
+async def test_request_too_large_for_the_store_is_a_413(setup: Setup) -> None:
     """A background request too large for the store is refused with 413, since the answer could never be fetched."""
     assert response_of(await setup.begin())[0] == 413
     assert setup.started == []
 
 
-async def test_a_store_that_is_down(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unavailable_store_is_a_503(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the store is down, no run is started, and each request for an earlier answer fails with 503."""
     await setup.begin()
 
@@ -133,7 +135,7 @@ async def test_a_store_that_is_down(setup: Setup, monkeypatch: pytest.MonkeyPatc
     assert response_of(flow)[0] == 503
 
 
-async def test_one_more_than_allowed(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_starting_answers_count_toward_the_limit(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers that are being started count toward the limit, and answers that failed to start no longer count."""
     setup.settings = Settings(store=StoreUrl("memory", background=1))
     refused: list[int] = []
@@ -151,7 +153,7 @@ async def test_one_more_than_allowed(setup: Setup, monkeypatch: pytest.MonkeyPat
     assert response_of(await setup.begin())[0] == 200
 
 
-async def test_what_is_none_of_these(setup: Setup) -> None:
+async def test_other_requests_are_not_served(setup: Setup) -> None:
     """Non-background answers, other resources and missing ids are not served by the background endpoints."""
     await setup.memory.store(
         StoredContext("p", stored_as=StoredAs("resp_x"), own=b"[]"), b'{"status":"completed","output":[]}', []
@@ -170,7 +172,7 @@ async def test_what_is_none_of_these(setup: Setup) -> None:
 
 
 @pytest.mark.parametrize(("kind", "method", "why"), [("cancel", "POST", CANCELLED), ("response", "DELETE", DELETED)])
-async def test_the_one_that_is_made_here_is_ended(
+async def test_canceling_or_deleting_ends_a_local_run(
     setup: Setup, kind: str, method: str, why: ApiError, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Canceling or deleting an answer that runs in this process ends its run with that reason."""
@@ -187,7 +189,7 @@ async def test_the_one_that_is_made_here_is_ended(
     assert (served, ended) == (True, [(run, why)])
 
 
-async def test_one_that_is_made_elsewhere_is_followed(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_remote_answer_is_followed_through_the_store(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     """A request for an answer produced by another proxy is served by a stream that reads the events from the store."""
     await setup.begin(BODY | {"stream": True})
     shown: list[tuple[HTTPFlow, Any]] = []
@@ -206,7 +208,7 @@ async def test_one_that_is_made_elsewhere_is_followed(setup: Setup, monkeypatch:
 
 
 @pytest.mark.parametrize(("last", "tail"), [(END, END + DONE), (b"", error_frame(NO_END, 2))])
-async def test_stored_events_are_sent_again(setup: Setup, last: bytes, tail: bytes) -> None:
+async def test_stored_events_are_replayed_from_the_cursor(setup: Setup, last: bytes, tail: bytes) -> None:
     """Stored events are sent from the client's cursor to the end; if the end is not stored, an error event follows."""
     await setup.begin(BODY | {"stream": True})
     [run], background_store = setup.started, setup.answers._background_store

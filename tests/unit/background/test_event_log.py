@@ -21,7 +21,7 @@ async def followed(log: EventLog, after: int) -> bytes:
 
 
 @given(st.integers(0, 30), st.integers(-1, 40), st.integers(1, 5))
-async def test_early_and_late_read_the_same(count: int, after: int, at_once: int) -> None:
+async def test_all_followers_receive_equal_frames(count: int, after: int, at_once: int) -> None:
     """Followers from the start, followers that join at the end, and readers of the store receive equal frames."""
     log = EventLog(1_000_000)
     early = asyncio.create_task(followed(log, after))
@@ -41,7 +41,7 @@ async def test_early_and_late_read_the_same(count: int, after: int, at_once: int
     assert log.last == count
 
 
-async def test_the_first_ones_go() -> None:
+async def test_oldest_events_are_discarded_at_the_limit() -> None:
     """The log discards the oldest events at its limit: late followers receive an error, earlier ones read on."""
     log = EventLog(10_000)
     reader, read = log.follow(-1), b""

@@ -21,7 +21,7 @@ from toolsim.wire.responses.background import LEFT_ALONE
 from toolsim.wire.responses.writer import ResponsesWriter
 
 
-def test_queries() -> None:
+def test_query_selects_the_events() -> None:
     """The query determines whether events are requested, and from which number on; an invalid number is refused."""
     assert wants_stream("stream=true&starting_after=3")
     assert not wants_stream("stream=false")
@@ -33,7 +33,7 @@ def test_queries() -> None:
         assert caught.value.error.param == "starting_after"
 
 
-def test_events_that_are_kept() -> None:
+def test_stored_events_are_located_by_number() -> None:
     """Stored events are located by sequence number, and the last one shows whether the answer is complete."""
     writer = ResponsesWriter(AnswerForm(stream=True, model="m"))
     frames = frames_of(writer.queue()[1])
@@ -51,7 +51,7 @@ def test_events_that_are_kept() -> None:
         assert not has_end(wrong)
 
 
-def test_the_event_of_an_error() -> None:
+def test_error_event_repeats_its_message() -> None:
     """An error event contains its message at the top level and nested, since each client reads only one of them."""
     answered = json.loads(error_frame(LEFT_ALONE, 7).partition(b"data: ")[2])
     assert (answered["type"], answered["message"], answered["sequence_number"]) == ("error", LEFT_ALONE.message, 7)

@@ -65,13 +65,13 @@ async def nothing(setup: Setup) -> None:
     """Do nothing, so that no event arrives."""
 
 
-async def test_events_as_they_come(setup: Setup) -> None:
+async def test_events_are_received_once_from_the_cursor_on(setup: Setup) -> None:
     """The follower receives each event from the cursor on once, and the producer is asked to store events."""
     setup.happens = [kept(setup, 1), kept(setup, 2), nothing(setup), kept(setup, 3), ended(setup)]
     assert await setup.follow(0) == [FRAMES[1], FRAMES[2], END, DONE]
 
 
-async def test_silence(setup: Setup) -> None:
+async def test_silence_is_filled_with_comments(setup: Setup) -> None:
     """While no events arrive, comments show the client that the stream is alive."""
     setup.happens = [*(nothing(setup) for _ in range(25)), ended(setup)]
     received = await setup.follow()
@@ -80,7 +80,7 @@ async def test_silence(setup: Setup) -> None:
     assert received[-2:] == [b"".join([*FRAMES, END]), DONE]
 
 
-async def test_an_answer_that_is_deleted(setup: Setup) -> None:
+async def test_deleting_the_answer_ends_its_stream_with_an_error(setup: Setup) -> None:
     """When the answer is deleted, its stream ends with an error that reports the deletion."""
     setup.happens = [kept(setup, 1), setup.background_store.delete("p", "resp_1")]
     received = await setup.follow()
@@ -89,7 +89,7 @@ async def test_an_answer_that_is_deleted(setup: Setup) -> None:
     assert len(received) == 2
 
 
-async def test_an_answer_whose_last_events_never_come(setup: Setup) -> None:
+async def test_missing_last_events_end_the_stream_with_an_error(setup: Setup) -> None:
     """If the producer disappears without storing the last events, the stream soon ends with an error."""
     setup.happens = [kept(setup, 2), setup.background_store.clean_up(setup.lease)]
     received = await setup.follow()
@@ -98,7 +98,7 @@ async def test_an_answer_whose_last_events_never_come(setup: Setup) -> None:
     assert setup.waits < 10
 
 
-async def test_events_that_are_gone(setup: Setup) -> None:
+async def test_missing_events_are_an_error(setup: Setup) -> None:
     """A follower that needs events that are no longer stored receives an error."""
     setup.happens = [kept(setup, 1), kept(setup, 3, first=2)]
     received = await setup.follow()
@@ -107,7 +107,7 @@ async def test_events_that_are_gone(setup: Setup) -> None:
 
 
 @pytest.mark.parametrize("times", [3, 1000])
-async def test_a_store_that_is_down(setup: Setup, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_reads_are_retried(setup: Setup, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A failed read of the store is retried; if the store stays down, the stream ends with that error."""
     read, left = setup.background_store.read, [None] * times
 

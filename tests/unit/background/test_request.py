@@ -24,7 +24,7 @@ CHAT_BODY: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_the_model_is_asked_for_a_stream(stream: bool) -> None:
+def test_backend_request_always_streams(stream: bool) -> None:
     """The request to the backend always streams and stores nothing; the answer reports the client's own settings."""
     form, asked = in_background(RESPONSES, {**BODY, "stream": stream, "metadata": {"a": "b"}}, StoredAs("resp_1"))
     assert asked == {"model": "m", "input": "hi", "stream": True, "store": False, "metadata": {"a": "b"}}
@@ -32,7 +32,7 @@ def test_the_model_is_asked_for_a_stream(stream: bool) -> None:
 
 
 @pytest.mark.parametrize(("sent", "echo"), [({"store": False}, {}), ({}, {"store": False})])
-def test_it_has_to_be_kept(sent: dict[str, Any], echo: dict[str, Any]) -> None:
+def test_background_request_must_be_stored(sent: dict[str, Any], echo: dict[str, Any]) -> None:
     """A background request with store: false is refused, since its answer could never be fetched."""
     with pytest.raises(BadRequest, match="needs 'store'") as caught:
         in_background(RESPONSES, BODY | sent, StoredAs("resp_1", echo))
@@ -42,7 +42,7 @@ def test_it_has_to_be_kept(sent: dict[str, Any], echo: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("policy", "tools", "count"), [(Policy(), True, 1), (Policy(retry=1), True, 8), (Policy(retry=1), False, 1)]
 )
-async def test_the_job_of_an_answer_in_the_background(policy: Policy, tools: bool, count: int) -> None:
+async def test_background_answer_always_has_a_job(policy: Policy, tools: bool, count: int) -> None:
     """A background answer always has a job, but only one round if its request is too large for several."""
     body = json.dumps(CHAT_BODY if tools else {"model": "m", "messages": []}).encode()
     form = AnswerForm(stream=True, model="m")

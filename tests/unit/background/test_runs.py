@@ -85,7 +85,7 @@ async def events_of(run: BackgroundRun) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_an_answer_is_made(setup: Setup, stream: bool) -> None:
+async def test_answer_is_stored_as_emitted(setup: Setup, stream: bool) -> None:
     """An answer without followers is stored as it was emitted, counted and reported, and its run is dropped."""
     run, _ = await setup.begin(*WORDS, stream=stream)
     assert setup.runs.find("p", "resp_1") is run
@@ -119,7 +119,7 @@ REFUSAL = Refused(500, {}, b'{"error": {"message": "no model"}}')
         ((), "ended unexpectedly"),
     ],
 )
-async def test_an_answer_that_fails(setup: Setup, events: Sequence[RoundEvent], words: str) -> None:
+async def test_failed_answer_is_stored_as_failed(setup: Setup, events: Sequence[RoundEvent], words: str) -> None:
     """An answer that fails for any reason is stored as failed, and its stream ends with that error."""
     run, _ = await setup.begin(*events)
     assert run.task is not None
@@ -131,7 +131,7 @@ async def test_an_answer_that_fails(setup: Setup, events: Sequence[RoundEvent], 
     assert setup.over[0][0].error
 
 
-async def test_a_bug_is_an_answer_that_failed(setup: Setup, caplog: pytest.LogCaptureFixture) -> None:
+async def test_bug_is_stored_as_a_failed_answer(setup: Setup, caplog: pytest.LogCaptureFixture) -> None:
     """A bug while an answer is produced is logged, and the answer is stored as failed."""
     bad: Any = Ended(None)  # type: ignore[arg-type]
     run, _ = await setup.begin(Opened(), bad)
@@ -141,7 +141,7 @@ async def test_a_bug_is_an_answer_that_failed(setup: Setup, caplog: pytest.LogCa
     assert "please report" in caplog.text
 
 
-async def test_an_answer_that_is_ended(setup: Setup) -> None:
+async def test_ending_an_answer_stops_its_model_first(setup: Setup) -> None:
     """Ending an answer first stops its model, then ends its stream with the reason; nothing more is written."""
     run, round_ = await setup.begin(Opened(), STALL)
     await round_.stalls.wait()
@@ -161,7 +161,7 @@ async def test_an_answer_that_is_ended(setup: Setup) -> None:
     await setup.runs.end(run, CANCELLED)
 
 
-async def test_a_lease_that_was_taken(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lost_lease_stops_the_model(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     """If another proxy cancels or deletes the answer, the run stops its model."""
     monkeypatch.setattr(runs_module, "RENEW_SECONDS", 0.02)
     run, round_ = await setup.begin(Opened(), STALL)
@@ -174,7 +174,7 @@ async def test_a_lease_that_was_taken(setup: Setup, monkeypatch: pytest.MonkeyPa
     assert "cancelled or deleted" in (await events_of(run))[-2]["message"]
 
 
-async def test_an_answer_that_is_followed_elsewhere(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_followed_answer_is_stored_as_it_arrives(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once an answer has a follower, its events are stored as they arrive, even the last ones after a lost lease."""
     monkeypatch.setattr(runs_module, "RENEW_SECONDS", 0.02)
     monkeypatch.setattr(runs_module, "FOLLOW_SECONDS", 0.02)
@@ -202,7 +202,7 @@ async def test_an_answer_that_is_followed_elsewhere(setup: Setup, monkeypatch: p
     assert setup.runs.partitions() == []
 
 
-async def test_a_proxy_that_stops(setup: Setup) -> None:
+async def test_stopping_proxy_stores_answers_as_failed(setup: Setup) -> None:
     """When a proxy stops, its unfinished answers are stored as failed, with their events."""
     run, round_ = await setup.begin(Opened(), TextDelta("Hel"), STALL)
     await round_.stalls.wait()
@@ -229,7 +229,7 @@ class Down:
 
 
 @pytest.mark.parametrize(("times", "status"), [(3, "completed"), (1000, "")])
-async def test_a_store_that_is_down_at_the_end(
+async def test_failed_write_of_the_result_is_retried(
     setup: Setup, times: int, status: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A failed write of the result is retried; if the store stays down, the stream ends as failed."""
@@ -246,7 +246,7 @@ async def test_a_store_that_is_down_at_the_end(
         assert (await setup.kept())["state"]
 
 
-async def test_an_answer_that_the_store_has_no_place_for(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_answer_too_large_for_the_store_is_failed(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer that is too large for the store is stored as failed with the reason, without its text."""
     monkeypatch.setattr(runs_module, "RETRY_SECONDS", 0.001)
     setup.memory.configure(StoreUrl("memory", bounds=StoreLimits(bytes=2500)))
@@ -260,14 +260,14 @@ async def test_an_answer_that_the_store_has_no_place_for(setup: Setup, monkeypat
     assert setup.over[0][0].error == "server_error"
 
 
-async def test_an_answer_that_never_had_a_turn(setup: Setup) -> None:
+async def test_answer_ended_before_its_start_leaves_nothing(setup: Setup) -> None:
     """An answer that is ended before its run has started leaves nothing behind."""
     run, _ = await setup.begin(Opened(), STALL)
     await setup.runs.end(run, CANCELLED)
     assert setup.runs.partitions() == []
 
 
-async def test_a_proxy_that_stops_while_the_store_is_down(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stopping_proxy_writes_pending_answers_once_more(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     """When a proxy stops, an answer that only waits to be stored is written once more, unchanged."""
     monkeypatch.setattr(runs_module, "RETRY_SECONDS", 60)
     run, _ = await setup.begin(*WORDS)
@@ -280,7 +280,7 @@ async def test_a_proxy_that_stops_while_the_store_is_down(setup: Setup, monkeypa
     assert (await events_of(run))[-1]["type"] == "response.completed"
 
 
-async def test_a_conversation_that_is_gone(setup: Setup) -> None:
+async def test_missing_conversation_fails_the_answer(setup: Setup) -> None:
     """If an answer cannot be added to its conversation, it has failed, since the next turn would lack it."""
     run, _ = await setup.begin(*WORDS, conversation="conv_1")
     assert run.task is not None

@@ -32,7 +32,7 @@ class Proxy:
 
 
 @pytest.mark.parametrize("most", [1, 2, 5, 16])
-def test_one_key_has_all(most: int) -> None:
+def test_single_key_can_use_all_slots(most: int) -> None:
     """A single key can use every slot repeatedly, but no more than that."""
     proxy = Proxy(most)
     for _ in range(3):
@@ -40,7 +40,7 @@ def test_one_key_has_all(most: int) -> None:
         proxy.taken.clear()
 
 
-def test_half_for_each_of_two() -> None:
+def test_free_slots_go_to_the_key_with_fewer() -> None:
     """A key with more than half of the slots keeps them, but each slot that becomes free goes to the other key."""
     proxy = Proxy(8)
     assert proxy.begin_all("a") == 8
@@ -56,7 +56,7 @@ def test_half_for_each_of_two() -> None:
     assert proxy.begin("a")
 
 
-def test_whoever_asked_lately_counts() -> None:
+def test_recently_refused_key_reserves_slots() -> None:
     """A key that was last refused a while ago and holds no slot reserves none; a key with an answer does."""
     proxy = Proxy(4)
     assert proxy.begin("b")
@@ -73,7 +73,7 @@ def test_whoever_asked_lately_counts() -> None:
     assert proxy.taken.count("a") == 4
 
 
-def test_many_keys_are_not_remembered() -> None:
+def test_only_last_two_keys_are_remembered() -> None:
     """Only the last two keys that requested a slot are remembered, which suffices to find another key."""
     proxy = Proxy(4)
     for number in range(1000):
@@ -82,7 +82,7 @@ def test_many_keys_are_not_remembered() -> None:
     assert proxy.begin_all("a") == 2
 
 
-def test_places_are_held_while_answers_are_begun() -> None:
+def test_slot_is_in_use_during_the_first_write() -> None:
     """A slot is in use while its answer is being written to the store, and is free once the write succeeds or fails."""
     proxy = Proxy(1)
     with proxy.places.starting("a"):

@@ -56,7 +56,7 @@ def test_claude() -> None:
     assert list(AGENTS["claude"].settings(HERE, ()).arguments) == []
 
 
-def test_the_line_of_claude() -> None:
+def test_claude_line_can_be_typed_in_a_shell() -> None:
     """``claude_line`` returns a labeled command that can be typed in a shell."""
     assert claude_line("127.0.0.1", 9) == (
         "Claude Code:  ANTHROPIC_BASE_URL=http://127.0.0.1:9 ANTHROPIC_AUTH_TOKEN=none ENABLE_TOOL_SEARCH=true "
@@ -103,7 +103,7 @@ def test_copilot() -> None:
 
 
 @pytest.mark.parametrize("name", AGENTS)
-def test_a_proxy_of_the_environment_is_for_others(name: str) -> None:
+def test_loopback_addresses_bypass_the_users_proxy(name: str) -> None:
     """The loopback addresses are added to the user's ``NO_PROXY``, so that requests to toolsim use no other proxy."""
     found = environment(name, HTTPS_PROXY="http://proxy:3128", no_proxy="intern")
     assert found["NO_PROXY"] == found["no_proxy"] == "intern,127.0.0.1,localhost"
@@ -114,13 +114,13 @@ def test_a_proxy_of_the_environment_is_for_others(name: str) -> None:
     ("arguments", "model"),
     [("", None), ("-m x", "x"), ("--model=x y", "x"), ("exec --model x", "x"), ("--model", ""), ("--models x", None)],
 )
-def test_the_model_of_the_user(arguments: str, model: str | None) -> None:
+def test_model_flag_is_found_in_each_spelling(arguments: str, model: str | None) -> None:
     """``named_model`` finds the model in each spelling of the flag: ``-m x``, ``--model x`` and ``--model=x``."""
     assert named_model(arguments.split()) == model
 
 
 @pytest.mark.parametrize("name", AGENTS)
-def test_unknown_windows_are_not_stated(name: str) -> None:
+def test_unknown_context_windows_are_omitted(name: str) -> None:
     """If the context window is unknown, the settings do not mention it, and the program uses its default."""
     settings = AGENTS[name].settings(Endpoint(origin="http://h"), ())
     shown = " ".join([*settings.arguments, *settings.environment({})])

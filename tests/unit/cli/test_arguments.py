@@ -60,14 +60,14 @@ SUCH = "expected a URL such as http://127.0.0.1:11434/v1"
         (arguments.setting, "backend=chat", "backend: no such option; did you mean toolsim_backend?"),
     ],
 )
-def test_what_is_refused(kind: Callable[[str], object], text: str, message: str) -> None:
+def test_invalid_arguments_are_refused(kind: Callable[[str], object], text: str, message: str) -> None:
     """The error for an invalid argument contains the value, the expected form and, if possible, a suggestion."""
     with pytest.raises(argparse.ArgumentTypeError) as refused:
         kind(text)
     assert str(refused.value) == message
 
 
-def test_what_is_taken() -> None:
+def test_valid_arguments_are_unchanged() -> None:
     """Valid arguments are returned unchanged."""
     for url in ("http://127.0.0.1:11434", "https://host/base/v1/", "http://[::1]:8000/v1"):
         assert arguments.backend_url(url) == url
@@ -84,7 +84,7 @@ def test_what_is_taken() -> None:
         ("toolsim_backend=codex", "toolsim_backend=codex on 0.0.0.0 would share your login with others: set "),
     ],
 )
-def test_our_options_are_checked(given: str, message: str) -> None:
+def test_toolsim_options_are_checked(given: str, message: str) -> None:
     """toolsim's own options are checked by the same rules as at startup, including rules about several options."""
     with pytest.raises(UsageError, match=message.replace("?", r"\?")):
         arguments.check_settings([given], host="0.0.0.0")
@@ -100,7 +100,7 @@ def test_our_options_are_checked(given: str, message: str) -> None:
         ("listen_port=x", "listen_port: not an integer: x"),
     ],
 )
-def test_mitmproxys_options_are_checked(given: str, message: str) -> None:
+def test_mitmproxy_options_are_checked(given: str, message: str) -> None:
     """Unknown mitmproxy options are rejected, because mitmproxy itself ignores them silently."""
     with pytest.raises(UsageError, match=message.replace("?", r"\?")):
         arguments.check_known(Options(), [given])

@@ -31,7 +31,7 @@ def parsed(tmp_path: Path, text: str, line: str) -> dict[str, object]:
     return {name: value for name, value in vars(args).items() if name not in ("command", "config")}
 
 
-def test_a_file_is_a_command_line(tmp_path: Path) -> None:
+def test_file_becomes_a_command_line(tmp_path: Path) -> None:
     """Each name in the file becomes an argument or an option, and each list item becomes a separate value."""
     assert parsed(tmp_path, FULL, "serve --config FILE") == {
         "backend": "http://127.0.0.1:11434/v1",
@@ -48,13 +48,13 @@ def test_a_file_is_a_command_line(tmp_path: Path) -> None:
     }
 
 
-def test_the_file_of_a_launch(tmp_path: Path) -> None:
+def test_launch_arguments_are_inserted_after_the_program(tmp_path: Path) -> None:
     """For ``toolsim launch``, the arguments from the file are inserted after the program's name."""
     found = parsed(tmp_path, FULL, "launch codex --config FILE --port 1")
     assert (found["agent"], found["backend"], found["port"]) == ("codex", "http://127.0.0.1:11434/v1", 1)
 
 
-def test_the_command_line_counts_more(tmp_path: Path) -> None:
+def test_command_line_overrides_the_file(tmp_path: Path) -> None:
     """An option on the command line replaces the value in the file, even if the value is a list."""
     line = "serve http://localhost:1/v1 --config=FILE --port 1 --set toolsim_cors_origins=* --set flow_detail=2"
     found = parsed(tmp_path, FULL, line)
@@ -67,7 +67,7 @@ def test_the_command_line_counts_more(tmp_path: Path) -> None:
     ]
 
 
-def test_commands_with_a_backend_of_their_own(tmp_path: Path) -> None:
+def test_one_file_works_for_all_commands(tmp_path: Path) -> None:
     """One file works for all commands: ``codex`` ignores its backend, and ``record`` prefers a typed backend."""
     assert "backend" not in parsed(tmp_path, FULL, "codex --config FILE")
     assert parsed(tmp_path, FULL, "record flows --config FILE scripted")["backend"] == "scripted"
@@ -94,13 +94,13 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("text", "line"), WRONG.values(), ids=WRONG)
-def test_what_is_wrong_has_a_place(text: str, line: str, tmp_path: Path) -> None:
+def test_mistakes_are_reported_with_their_line(text: str, line: str, tmp_path: Path) -> None:
     """The error for a mistake in the file contains the file, the line, the value and what was expected."""
     with pytest.raises(UsageError, match=line):
         parsed(tmp_path, text, "serve --config FILE")
 
 
-def test_a_name_that_is_no_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_option_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """An unknown option in the file is reported in the same way as on the command line."""
     file = tmp_path / "toolsim.toml"
     file.write_text("flow_detial = 1\nbackend = 'http://localhost:1'")

@@ -8,7 +8,7 @@ from toolsim.cli.demo import TURNS, DemoTurn
 from toolsim.wire.apis import CHAT, RESPONSES
 
 
-def test_one_turn_of_each_kind() -> None:
+def test_demo_covers_each_kind_of_turn() -> None:
     """The demo contains every stage direction, both APIs, streamed and non-streamed turns, and turns without tools."""
     texts = " ".join(turn.text for turn in TURNS)
     assert all(f"[{direction}]" in texts for direction in DIRECTIONS)
@@ -18,7 +18,7 @@ def test_one_turn_of_each_kind() -> None:
 
 
 @each("turn", TURNS, ids=lambda turn: turn.text)
-def test_each_is_a_request_that_can_be_read(turn: DemoTurn) -> None:
+def test_demo_turns_are_valid_requests(turn: DemoTurn) -> None:
     """Each turn of the demo is a valid request of its API."""
     request = turn.api.read(turn.body())
     assert [tool.name for tool in request.tools] == (["get_weather", "search_notes"] if turn.tools else [])

@@ -107,7 +107,7 @@ def examined(
     ],
     ids=["text", "both", "native", "no models"],
 )
-def test_what_a_server_can(replies: dict[str, Reply], lines: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_server_is_described(replies: dict[str, Reply], lines: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The doctor describes the server, and its last line is the command to use the server with toolsim."""
     code, out, _ = examined(server(**replies), capsys)
     expected = [line.removeprefix(" " * 12) for line in lines.strip("\n").splitlines()[:-1]]
@@ -126,7 +126,9 @@ def test_what_a_server_can(replies: dict[str, Reply], lines: str, capsys: pytest
         ((200, {"choices": [{"message": {"tool_calls": [{"function": TEXT}, 5]}}]}), "no, it answers in prose"),
     ],
 )
-def test_does_it_call(reply: Reply, printed: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_reports_whether_the_model_calls_tools(
+    reply: Reply, printed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The doctor reports whether the model calls tools, even if the server sends an error or malformed JSON."""
     code, out, _ = examined(server(models=(200, MODELS), responses=reply), capsys, "--model", "model-3")
     assert code == 0
@@ -170,7 +172,7 @@ def test_does_it_call(reply: Reply, printed: str, capsys: pytest.CaptureFixture[
     ],
     ids=["no key", "wrong key", "key for turns", "page", "broken", "nothing", "no such model"],
 )
-def test_what_is_wrong_with_a_server(
+def test_server_problem_is_reported_in_one_line(
     replies: dict[str, Reply],
     arguments: tuple[str, ...],
     line: str,
@@ -183,7 +185,9 @@ def test_what_is_wrong_with_a_server(
 
 
 @pytest.mark.parametrize("key", ["k\n", " k\r\n"])
-def test_a_key_from_a_file(key: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whitespace_around_a_key_is_removed(
+    key: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whitespace and line breaks around a key, for example from a file, are removed."""
     monkeypatch.setenv("TOOLSIM_TEST_KEY", key)
     with RawBackend() as backend:
@@ -193,7 +197,9 @@ def test_a_key_from_a_file(key: str, capsys: pytest.CaptureFixture[str], monkeyp
 
 
 @pytest.mark.parametrize("key", ["k\nsecret", "k€secret"])
-def test_a_key_that_is_none(key: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_key_is_refused_without_printing_it(
+    key: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A key with invalid characters is refused without printing it."""
     monkeypatch.setenv("TOOLSIM_TEST_KEY", key)
     assert main(["doctor", "http://127.0.0.1:1", "--key-env", "TOOLSIM_TEST_KEY"]) == 2
@@ -203,7 +209,7 @@ def test_a_key_that_is_none(key: str, capsys: pytest.CaptureFixture[str], monkey
     )
 
 
-def test_a_path_is_tried_as_it_is_and_with_v1(capsys: pytest.CaptureFixture[str]) -> None:
+def test_path_is_tried_with_and_without_v1(capsys: pytest.CaptureFixture[str]) -> None:
     """The doctor tries the path with and without ``/v1``, and suggests the URL that works."""
 
     async def behave(answer: Answer) -> None:
@@ -215,14 +221,14 @@ def test_a_path_is_tried_as_it_is_and_with_v1(capsys: pytest.CaptureFixture[str]
     assert "toolsim serve URL/base/v1\n" in out
 
 
-def test_a_server_without_a_list_of_models(capsys: pytest.CaptureFixture[str]) -> None:
+def test_server_without_a_model_list(capsys: pytest.CaptureFixture[str]) -> None:
     """If a server does not list its models, its APIs are still found, and ``--model`` selects the model to test."""
     code, out, _ = examined(server(completions=chat({"content": "x"})), capsys, "--model", "m")
     assert code == 0
     assert "calls tools  m: no, it answers in prose" in out
 
 
-def test_the_profile_of_the_model_is_named(
+def test_profile_of_the_model_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The doctor shows the model's profile with its options, and reports a broken profile without stopping."""

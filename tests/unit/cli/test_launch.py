@@ -38,7 +38,7 @@ def servers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Mapping[str, Any]]:
     return found
 
 
-def test_a_server_of_this_machine(servers: dict[str, Mapping[str, Any]], tmp_path: Path) -> None:
+def test_local_server_is_chosen(servers: dict[str, Mapping[str, Any]], tmp_path: Path) -> None:
     """Ollama is preferred to LM Studio, and a server without a text model is not chosen."""
     codex = AGENTS["codex"]
     with pytest.raises(UsageError, match=r"^no backend given: no toolsim is running, .*: toolsim launch codex http"):
@@ -70,7 +70,7 @@ def test_a_server_of_this_machine(servers: dict[str, Mapping[str, Any]], tmp_pat
         ("models/n.gguf", "m.gguf", "", False),
     ],
 )
-def test_the_backend_of_a_running_toolsim(
+def test_running_toolsim_is_reused(
     wanted: str, backend: str, url: str, is_it: bool, servers: dict[str, Mapping[str, Any]]
 ) -> None:
     """A running toolsim is reused if its overview page names the same backend, in any spelling of the URL."""
@@ -80,13 +80,13 @@ def test_the_backend_of_a_running_toolsim(
     assert found == (launch._Running("http://127.0.0.1:8080", backend or url) if is_it else None)
 
 
-def test_another_server_is_no_toolsim(servers: dict[str, Mapping[str, Any]]) -> None:
+def test_page_of_another_program_is_not_toolsim(servers: dict[str, Mapping[str, Any]]) -> None:
     """A server of another program with a page at the same path is not mistaken for toolsim."""
     servers["http://127.0.0.1:8080/toolsim/"] = {"name": "other"}
     assert launch._find_running(Namespace(host="127.0.0.1", port=8080, backend=None), "") is None
 
 
-def test_the_settings_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_file_is_in_the_configuration_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     """The settings file is read from the user's configuration folder, never from the working directory."""
     monkeypatch.setenv("XDG_CONFIG_HOME", "/c")
     assert launch.settings_file() == Path("/c/toolsim/toolsim.toml")
@@ -96,7 +96,7 @@ def test_the_settings_file(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", AGENTS)
-def test_a_program_that_is_missing(
+def test_missing_program_is_reported_with_its_install_command(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """If the program is not installed, the error contains the command to install it."""
@@ -106,7 +106,7 @@ def test_a_program_that_is_missing(
     assert capsys.readouterr().err == f"toolsim: {agent.title} is not installed: npm install -g {agent.package}\n"
 
 
-def test_names_of_npm_are_those_that_are_tested() -> None:
+def test_npm_packages_in_hints_are_tested() -> None:
     """Each npm package in an installation hint is also installed for the tests."""
     clients = Path(__file__).parents[2] / "clients"
     files = [clients / folder / "package.json" for folder in ("agents", "node")]
@@ -114,7 +114,7 @@ def test_names_of_npm_are_those_that_are_tested() -> None:
     assert {agent.package for agent in AGENTS.values()} <= known
 
 
-async def test_the_program_ends_when_the_proxy_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_program_is_terminated_when_the_proxy_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the proxy ends, the program is terminated, even if it ignores SIGTERM."""
     pid_file = tmp_path / "pid"
     program = (
@@ -132,7 +132,7 @@ async def test_the_program_ends_when_the_proxy_does(tmp_path: Path, monkeypatch:
     assert not is_running(int(pid_file.read_text()))
 
 
-async def test_a_program_that_cannot_run(tmp_path: Path) -> None:
+async def test_program_that_cannot_be_executed_is_reported(tmp_path: Path) -> None:
     """If the program cannot be executed, the error is one line without a traceback."""
     program = tmp_path / "codex"
     program.write_text("")

@@ -120,7 +120,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("words", "line"), WRONG, ids=[words or "nothing" for words, _ in WRONG])
-def test_a_wrong_command_line(words: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_command_line_is_one_line(words: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
     """An invalid command line causes exit code 2 and a one-line error with the value and what was expected."""
     if words.startswith("eval"):
         pytest.importorskip("openai", reason="needs the extra [eval]")
@@ -133,7 +133,7 @@ def test_a_wrong_command_line(words: str, line: str, capsys: pytest.CaptureFixtu
     assert code == EXIT_USAGE
 
 
-def test_no_command_is_a_question(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_command_prints_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     """Without a command, toolsim prints its help to standard error and exits with the code for wrong usage."""
     assert main([]) == EXIT_USAGE
     printed = capsys.readouterr()
@@ -141,7 +141,7 @@ def test_no_command_is_a_question(capsys: pytest.CaptureFixture[str]) -> None:
     assert "serve your Codex login" in printed.err
 
 
-def test_an_old_python_is_a_line() -> None:
+def test_outdated_python_is_reported_in_one_line() -> None:
     """An outdated Python version is reported before any module is imported that it cannot parse."""
     old = "import runpy, sys; sys.version_info = (3, 11, 7); runpy.run_module('toolsim', run_name='__main__')"
     run = subprocess.run([sys.executable, "-c", old], capture_output=True, text=True, timeout=60, check=False)
@@ -149,13 +149,13 @@ def test_an_old_python_is_a_line() -> None:
     assert re.fullmatch(r"toolsim needs Python 3\.12 or newer, and this is Python [\d.]+ \(.+\)\n", run.stderr)
 
 
-def test_the_file_of_the_addon(capsys: pytest.CaptureFixture[str]) -> None:
+def test_addon_path_prints_only_the_path(capsys: pytest.CaptureFixture[str]) -> None:
     """``toolsim addon-path`` prints only the path, so that it can be used as ``mitmdump -s $(toolsim addon-path)``."""
     assert main(["addon-path"]) == 0
     assert Path(capsys.readouterr().out.removesuffix("\n")).name == "toolsim.py"
 
 
-def test_a_taken_port(capsys: pytest.CaptureFixture[str]) -> None:
+def test_port_in_use_is_reported_with_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
     """If the port is in use, the error suggests the next port together with the argument that sets it."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -166,7 +166,7 @@ def test_a_taken_port(capsys: pytest.CaptureFixture[str]) -> None:
         assert f"use another port: --set web_port={port + 1}\n" in capsys.readouterr().err
 
 
-def test_help_of_eval_needs_no_package() -> None:
+def test_eval_help_needs_no_openai_package() -> None:
     """``toolsim eval --help`` works without the openai package, which is imported only when a model is queried."""
     code = (
         "import sys; sys.modules['openai'] = None\n"
@@ -177,7 +177,9 @@ def test_help_of_eval_needs_no_package() -> None:
     assert "--models" in shown.stdout
 
 
-def test_a_missing_package_is_a_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_is_reported_in_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """If a package is missing, the error is one line with the command to install it."""
     monkeypatch.setitem(sys.modules, "toolsim.eval.command", None)
     monkeypatch.delattr("toolsim.eval.command", raising=False)
@@ -187,7 +189,7 @@ def test_a_missing_package_is_a_line(capsys: pytest.CaptureFixture[str], monkeyp
     assert f"{sys.executable} -m pip install" in line
 
 
-def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     """``toolsim --version`` prints the version of the package."""
     with pytest.raises(SystemExit, match="0"):
         main(["--version"])
@@ -203,14 +205,14 @@ def test_every_command_is_in_the_help(capsys: pytest.CaptureFixture[str]) -> Non
         assert f"    {name} " in shown
 
 
-def test_what_claude_code_needs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_claude_prints_its_variables(capsys: pytest.CaptureFixture[str]) -> None:
     """``toolsim claude`` prints the variables that connect Claude Code to a running toolsim."""
     assert main(["claude", "--port", "9"]) == 0
     variables = "ANTHROPIC_BASE_URL=http://127.0.0.1:9 ANTHROPIC_AUTH_TOKEN=none ENABLE_TOOL_SEARCH=true"
     assert f"{variables} claude" in capsys.readouterr().out
 
 
-def test_recording_is_an_option(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_record_is_serve_with_an_option(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """``record DIR URL`` starts the same server as ``serve URL``, with one additional option."""
     started = []
     monkeypatch.setattr("toolsim.cli.serve.run", lambda start: started.append(start) or 0)
@@ -222,7 +224,7 @@ def test_recording_is_an_option(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 
 @pytest.mark.parametrize(("old", "new"), list(RENAMED.items()))
-def test_a_renamed_command_keeps_working(old: str, new: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_renamed_command_still_works(old: str, new: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A renamed command still works, and one line on standard error shows its new name."""
     for name, line in ((old, f"toolsim {old}: this command is now called {new}\n"), (new, "")):
         with pytest.raises(SystemExit, match="0"):

@@ -20,7 +20,7 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return capsys.readouterr().out
 
 
-def test_all(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_options_are_printed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Every option is printed with its default and its complete help, at most 80 columns wide."""
     monkeypatch.setenv("COLUMNS", "80")
     text = printed(capsys)
@@ -32,7 +32,7 @@ def test_all(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     assert "(default:" not in text
 
 
-def test_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+def test_search_word_selects_options(capsys: pytest.CaptureFixture[str]) -> None:
     """A search word selects the options with this word in their names or, without a match, in their help."""
     for word in ("store", "toolsim_STORE"):
         assert [line.split()[0] for line in printed(capsys, word).splitlines() if " = " in line] == ["toolsim_store"]
@@ -58,7 +58,7 @@ def test_current_values(home: Path, capsys: pytest.CaptureFixture[str], monkeypa
         assert shown in text
 
 
-def test_line_breaks_are_printed_as_they_are_given(capsys: pytest.CaptureFixture[str]) -> None:
+def test_line_breaks_are_printed_as_escapes(capsys: pytest.CaptureFixture[str]) -> None:
     r"""A line break in a value is printed as ``\n``, so that the value stays on one line."""
     text = printed(capsys, "tool_block_delimiter", "--set", "toolsim_tool_block_delimiter=\n---\n")
     assert text.splitlines()[0] == r"toolsim_tool_block_delimiter = \n---\n  (default: \n)"
@@ -82,7 +82,7 @@ def test_keys_are_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
         ("retry --set toolsim_rety=1", "toolsim: toolsim_rety: no such option; did you mean toolsim_retry?\n"),
     ],
 )
-def test_wrong_words(words: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_words_are_one_line_errors(words: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The error for an invalid search word or setting is one line."""
     assert main(["options", *words.split()]) == 2
     assert capsys.readouterr().err == line

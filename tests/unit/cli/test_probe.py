@@ -13,7 +13,7 @@ from support.raw_backend import Answer, RawBackend
 from toolsim.cli.probe import Unreachable, ask
 
 
-def test_an_answer_is_read() -> None:
+def test_request_and_result_are_complete() -> None:
     """The request contains the key and the body, and the result contains the status, the type and the error message."""
 
     async def behave(answer: Answer) -> None:
@@ -27,7 +27,7 @@ def test_an_answer_is_read() -> None:
     assert (asked.method, asked.header("authorization"), json.loads(asked.body)) == ("POST", "Bearer k", {"a": 1})
 
 
-def test_a_page_and_a_redirect_are_no_api() -> None:
+def test_web_page_and_redirect_are_not_an_api() -> None:
     """A web page is not parsed, and a redirect is not followed."""
 
     async def behave(answer: Answer) -> None:
@@ -43,7 +43,7 @@ def test_a_page_and_a_redirect_are_no_api() -> None:
     assert (redirect.status, redirect.is_page) == (302, False)
 
 
-def test_nobody_there() -> None:
+def test_unreachable_server_has_a_reason() -> None:
     """If the server cannot be reached, the error gives a reason and, if possible, a hint."""
     with pytest.raises(Unreachable, match="refused; is the server running"):
         ask(f"http://127.0.0.1:{free_port()}/v1")
@@ -51,7 +51,7 @@ def test_nobody_there() -> None:
         ask("http://nosuch.invalid/v1")
 
 
-def test_silence() -> None:
+def test_silent_server_is_unreachable() -> None:
     """If the server does not answer in time, it counts as unreachable."""
 
     async def behave(answer: Answer) -> None:
@@ -64,7 +64,7 @@ def test_silence() -> None:
 
 
 @pytest.mark.parametrize("status", [200, 500])
-def test_an_answer_that_breaks_off(status: int) -> None:
+def test_answer_that_breaks_off_is_an_unreachable_server(status: int) -> None:
     """An answer that breaks off or stalls counts as an unreachable server, regardless of its status."""
 
     async def behave(answer: Answer) -> None:
@@ -82,7 +82,7 @@ def test_an_answer_that_breaks_off(status: int) -> None:
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/ä", f"http://{'a' * 64}.invalid/"])
-def test_a_url_that_cannot_be_sent(url: str) -> None:
+def test_unusable_url_is_reported_with_a_hint(url: str) -> None:
     """The error for a URL that cannot be sent is one line with a hint about its characters."""
     with pytest.raises(Unreachable, match=r"its URL has characters that must be escaped \("):
         ask(url)
@@ -92,7 +92,7 @@ def test_a_url_that_cannot_be_sent(url: str) -> None:
     ("reply", "scheme", "message"),
     [(b"HTTP/1.1 400 No\r\n\r\n", "https", "did you mean http://"), (b"x", "http", "does not use HTTP")],
 )
-def test_another_protocol(reply: bytes, scheme: str, message: str) -> None:
+def test_another_protocol_is_distinguished(reply: bytes, scheme: str, message: str) -> None:
     """A server that uses another protocol is distinguished from a server that cannot be reached."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 

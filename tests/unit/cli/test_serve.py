@@ -30,13 +30,13 @@ from toolsim.command_line import UsageError, addon_script
         (Start("scripted", settings=("a=1", "b=2")), "--set toolsim_backend=scripted --set a=1 --set b=2"),
     ],
 )
-def test_arguments(start: Start, words: str) -> None:
+def test_arguments_for_mitmproxy(start: Start, words: str) -> None:
     """The command line for mitmproxy could also be typed, and uses the loopback interface unless a host is given."""
     listen = ["--listen-host", "127.0.0.1", "--listen-port", "8080"]
     assert arguments(replace(start, remembers=False)) == ["-s", addon_script(), *listen, *words.split()]
 
 
-def test_answers_are_kept_for_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_answers_are_stored_in_the_state_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Answers are stored in the user's state folder, unless an option names another store or disables storing."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert arguments(Start("codex"))[-1] == f"toolsim_store=sqlite:{tmp_path}/toolsim/answers.sqlite"
@@ -47,7 +47,7 @@ def test_answers_are_kept_for_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert state_folder() == tmp_path / ".local" / "state" / "toolsim"
 
 
-def test_a_state_folder_that_cannot_be_written(
+def test_read_only_state_folder_disables_storing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """If the state folder cannot be written, nothing is stored, and one line gives the reason."""
@@ -58,7 +58,7 @@ def test_a_state_folder_that_cannot_be_written(
     assert said == f"toolsim: cannot store conversations in {tmp_path / 'toolsim'}: File exists\n"
 
 
-def test_a_home_that_cannot_be_written(tmp_path: Path) -> None:
+def test_read_only_home_is_reported(tmp_path: Path) -> None:
     """If mitmproxy cannot write its certificates, the error names the option; existing certificates are sufficient."""
     (tmp_path / "file").write_text("")
     (tmp_path / "ready").mkdir()
@@ -71,12 +71,12 @@ def test_a_home_that_cannot_be_written(tmp_path: Path) -> None:
     _check_confdir([f"confdir={tmp_path}/new"])
 
 
-def test_the_script_is_the_addon() -> None:
+def test_addon_script_is_the_documented_one() -> None:
     """``addon_script`` returns the script that the README passes to ``mitmdump -s``."""
     assert Path(addon_script()).name == "toolsim.py"
 
 
-def test_a_taken_port_is_told() -> None:
+def test_port_in_use_is_reported() -> None:
     """If a port is in use, the error suggests the next one with the argument that sets it; port 0 is never in use."""
     check_free("127.0.0.1", 0, "--port ")
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -85,7 +85,7 @@ def test_a_taken_port_is_told() -> None:
             check_free("127.0.0.1", port, "--port ")
 
 
-def test_a_host_that_is_not_ours_is_told() -> None:
+def test_foreign_host_is_reported_without_advice_about_ports() -> None:
     """If the host is not an address of this machine, the error gives no advice about ports."""
     with pytest.raises(UsageError, match=r"cannot listen on 192\.0\.2\.1:8080 \([^()]+\)$"):
         check_free("192.0.2.1", 8080, "--port ")

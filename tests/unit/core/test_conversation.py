@@ -40,7 +40,7 @@ THIRD: tuple[Item, ...] = (*SECOND, says("Rain."), user("And\n\nin  Paris?"))
         ((user("One."), SYSTEM, user("Two.")), "Two.", "#7 turn 1"),
     ],
 )
-def test_where_a_request_stands(items: tuple[Item, ...], words: str, where: str) -> None:
+def test_position_of_a_request(items: tuple[Item, ...], words: str, where: str) -> None:
     """Turns begin with user messages and steps with outputs, and consecutive items of the same kind count once."""
     found = label_of(items)
     assert (found.words, found.position(7)) == (words, where)
@@ -56,12 +56,12 @@ def test_where_a_request_stands(items: tuple[Item, ...], words: str, where: str)
         ("<a>" * 30_000 + "Ask.", "<a>" * 19 + "<a…"),
     ],
 )
-def test_the_words_of_the_user(text: str, words: str) -> None:
+def test_label_contains_the_users_text(text: str, words: str) -> None:
     """The label has the user's text without tags that programs add, shortened for a list."""
     assert label_of([user(text)]).words == words
 
 
-def test_rows_of_one_conversation() -> None:
+def test_requests_of_a_conversation_share_a_number() -> None:
     """Requests of a conversation share a number, despite other requests in between and changed instructions."""
     conversations = Conversations()
     assert conversations.number(label_of(FIRST)) == 1
@@ -73,14 +73,14 @@ def test_rows_of_one_conversation() -> None:
     assert conversations.number(ConversationLabel()) == 4
 
 
-def test_a_branch_is_still_the_conversation() -> None:
+def test_edited_question_continues_the_conversation() -> None:
     """An edited question continues the same conversation."""
     conversations = Conversations()
     assert [conversations.number(label_of(items)) for items in (FIRST, THIRD)] == [1, 1]
     assert conversations.number(label_of([*SECOND, says("Rain."), user("And in Rome?")])) == 1
 
 
-def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_known_conversations_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The number of known conversations is limited: the oldest are forgotten, but continued conversations are kept."""
     monkeypatch.setattr(outcome, "_MAX_KNOWN", 3)
     conversations = Conversations()

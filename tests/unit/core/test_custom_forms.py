@@ -10,7 +10,7 @@ from toolsim.core.custom_forms import CustomForm, InvalidForm, read_forms
 FORM = {"opening": "@@CALL", "closing": "@@END"}
 
 
-def test_a_form_and_its_table() -> None:
+def test_form_is_written_back_as_an_equal_table() -> None:
     """A declared form is read and written back as an equal table."""
     full = FORM | {"body": "json", "keys": {"name": "fn", "arguments": "with"}}
     [form] = read_forms([full])
@@ -35,7 +35,7 @@ def test_a_form_and_its_table() -> None:
         ({"name": "x"}, "name", "not a key of a form; expected one of opening, closing, body, keys"),
     ],
 )
-def test_a_wrong_form(change: dict[str, Any], entry: str, message: str) -> None:
+def test_invalid_form_is_reported_with_its_number(change: dict[str, Any], entry: str, message: str) -> None:
     """The error names the form's number and the invalid entry."""
     with pytest.raises(InvalidForm) as caught:
         read_forms([FORM | {"opening": "<<a>>"}, FORM | change])
@@ -44,7 +44,7 @@ def test_a_wrong_form(change: dict[str, Any], entry: str, message: str) -> None:
     assert str(caught.value).startswith(f"forms[1].{entry}: ")
 
 
-def test_two_forms_open_differently() -> None:
+def test_forms_with_the_same_opening_marker_are_rejected() -> None:
     """Two forms with the same opening marker are rejected, because they would be indistinguishable."""
     with pytest.raises(InvalidForm, match="already opens another form"):
         read_forms([FORM, FORM])

@@ -11,7 +11,7 @@ def held(shares: FairCache[str], keys: str) -> str:
     return "".join(key for key in keys if shares.get(key.encode()) is not None)
 
 
-def test_the_largest_share_gives_way() -> None:
+def test_largest_share_is_evicted_first() -> None:
     """Beyond the limits of number and weight, the least recently used entry of the largest share is evicted."""
     shares: FairCache[str] = FairCache(4, 100)
     for key in "ab":
@@ -29,7 +29,7 @@ def test_the_largest_share_gives_way() -> None:
     assert held(shares, "ax") == "x"
 
 
-def test_a_key_holds_one_value() -> None:
+def test_key_has_a_single_value() -> None:
     """A key has a single value, the last one, and removed entries no longer count against their owner."""
     shares: FairCache[str] = FairCache(2, 10)
     shares.put(b"a", "1", "me", 5)
@@ -39,7 +39,7 @@ def test_a_key_holds_one_value() -> None:
     assert shares.get(b"b") == "3"
 
 
-def test_the_books_balance() -> None:
+def test_totals_stay_consistent() -> None:
     """The totals stay consistent for any sequence of insertions and removals."""
     random, shares = Random(1), FairCache[int](20, 200)
     for number in range(3_000):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from toolsim.core.recent import RecentDict
 
 
-def test_the_latest_stay() -> None:
+def test_setting_a_key_makes_it_the_latest() -> None:
     """Setting a key again makes it the latest, but reading a key does not."""
     recent: RecentDict[str, int] = RecentDict(3)
     for number, key in enumerate("abca"):

@@ -5,7 +5,7 @@ import json
 from toolsim.core.report import MAX_NAMES, Report, code_of, entry, tallies
 
 
-def test_an_entry_is_a_code_and_perhaps_a_name() -> None:
+def test_code_of_an_entry_is_extracted() -> None:
     """The code of an entry can be extracted, regardless of the tool's name."""
     assert code_of(entry("SCHEMA_MISMATCH", "ns__f:0")) == code_of(entry("SCHEMA_MISMATCH")) == "SCHEMA_MISMATCH"
 
@@ -19,7 +19,7 @@ def test_tallies() -> None:
     assert data["parse failures"] == data["strict failures"] == data["repairs"] == []
 
 
-def test_tallies_of_a_foreign_report() -> None:
+def test_foreign_report_does_not_raise() -> None:
     """Unexpected values in a report from a flow file do not raise an exception."""
     assert [tally.entries for tally in tallies({"calls": "f", "repairs": [1, None]})] == [
         (),
@@ -32,7 +32,7 @@ def test_tallies_of_a_foreign_report() -> None:
     ]
 
 
-def test_a_call_that_is_dropped() -> None:
+def test_dropped_call_makes_the_answer_incomplete() -> None:
     """A dropped call makes the client's answer incomplete, even if its name is unknown."""
     report = Report()
     report.drop_call("f")
@@ -40,7 +40,7 @@ def test_a_call_that_is_dropped() -> None:
     assert (report.dropped_calls, report.truncated) == (["OVER_LIMIT:f", "OVER_LIMIT"], True)
 
 
-def test_the_comment_of_a_stream_has_the_predecessors_fields() -> None:
+def test_stream_comment_has_the_compatibility_fields() -> None:
     """The comment of a stream always has the compatibility fields: number of calls, truncation and stop mode."""
     report = Report(client="chat", calls=["f"])
     fields = {"tool_call_count": 1, "tool_call_truncated": False, "stop_after_tools_mode": "off"}
@@ -51,7 +51,7 @@ def test_the_comment_of_a_stream_has_the_predecessors_fields() -> None:
     assert report.for_clients()["tool_call_truncated"] is True
 
 
-def test_the_log_says_whether_calls_are_missing() -> None:
+def test_log_distinguishes_missing_calls_from_a_cut_answer() -> None:
     """In the log, ``tool_call_truncated`` is set only for missing calls, and ``truncated`` also for a cut answer."""
     cut, dropped = Report(truncated=True), Report()
     dropped.drop_call("f")
@@ -59,7 +59,7 @@ def test_the_log_says_whether_calls_are_missing() -> None:
     assert (dropped.summary()["truncated"], dropped.summary()["tool_call_truncated"]) == (True, True)
 
 
-def test_a_summary_is_short_plain_data() -> None:
+def test_summary_is_short_plain_data() -> None:
     """A summary omits empty fields and block positions, shortens long lists, and can be encoded as JSON."""
     report = Report(client="chat", tools=[f"t{n}" for n in range(MAX_NAMES + 5)], blocks=[{"start": 0}])
     data = report.summary()
@@ -88,7 +88,7 @@ def test_plain_data_is_a_copy() -> None:
     assert (report.calls, report.tokens, report.blocks[0]["verdicts"]) == (["f"], {"input": 1}, ["call f"])
 
 
-def test_a_block_is_listed_with_what_was_found_in_it() -> None:
+def test_block_is_listed_with_its_findings() -> None:
     """A block is listed with its position, its outcome, and only the repairs and warnings found within it."""
     report = Report(repairs=["BEFORE"])
     with report.add_block(1, 3, 6) as outcomes:
@@ -103,7 +103,7 @@ def test_a_block_is_listed_with_what_was_found_in_it() -> None:
     ]
 
 
-def test_nobody_reads_more_than_a_thousand_blocks() -> None:
+def test_listed_blocks_are_limited() -> None:
     """At most 1,000 blocks are listed."""
     report = Report()
     for at in range(1001):

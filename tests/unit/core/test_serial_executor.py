@@ -9,7 +9,7 @@ import pytest
 from toolsim.core.serial_executor import QueueFull, SerialExecutor
 
 
-async def test_one_after_another() -> None:
+async def test_calls_run_in_order() -> None:
     """Calls run in order in a single separate thread, and exceptions reach the awaiting code."""
     thread, seen = SerialExecutor("t"), []
     assert not thread.is_started
@@ -37,7 +37,7 @@ async def test_owners_take_turns() -> None:
     thread.stop()
 
 
-async def test_the_last_call() -> None:
+async def test_last_call_runs_after_all_others() -> None:
     """The last call runs after all waiting calls of any owner."""
     thread, go, done = SerialExecutor("t"), threading.Event(), list[int]()
     first = thread.submit(lambda: go.wait(60))
@@ -49,7 +49,7 @@ async def test_the_last_call() -> None:
     thread.stop()
 
 
-async def test_whoever_fills_the_queue_gives_way() -> None:
+async def test_owner_with_most_calls_loses_the_latest() -> None:
     """Beyond the limit, the latest call of the owner with the most waiting calls is dropped."""
     thread, go = SerialExecutor("t", max_waiting=4), threading.Event()
     running = thread.submit(lambda: go.wait(60), "a")
@@ -74,7 +74,7 @@ async def test_whoever_fills_the_queue_gives_way() -> None:
     thread.stop()
 
 
-async def test_what_nobody_awaits_is_done_all_the_same() -> None:
+async def test_cancelled_calls_still_run() -> None:
     """A call whose future was cancelled is still run, and counts as waiting until then."""
     thread, go = SerialExecutor("t"), threading.Event()
     left = thread.submit(lambda: go.wait(60))
@@ -88,7 +88,7 @@ async def test_what_nobody_awaits_is_done_all_the_same() -> None:
     thread.stop()
 
 
-def test_a_loop_that_is_gone() -> None:
+def test_missing_event_loop_does_not_stop_the_thread() -> None:
     """If the event loop is gone, the result is dropped, and the thread continues for the next loop."""
     thread, go = SerialExecutor("t"), threading.Event()
 
@@ -105,7 +105,7 @@ def test_a_loop_that_is_gone() -> None:
 
 
 @pytest.mark.parametrize("name", ["_next", "_surplus"])
-async def test_an_exception_of_its_own(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_internal_exception_does_not_stop_the_thread(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """After an internal exception, the thread continues, and no later call is left in the queue."""
     thread = SerialExecutor("t", max_waiting=4)
     assert await thread.submit(lambda: 1) == 1

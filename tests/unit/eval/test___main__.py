@@ -9,7 +9,7 @@ import pytest
 
 
 @pytest.mark.slow
-def test_it_runs_as_a_module() -> None:
+def test_module_runs() -> None:
     """The module runs: --help works, and invalid usage exits with code 2 and without a traceback."""
     command = [sys.executable, "-m", "toolsim.eval"]
     done = subprocess.run([*command, "--help"], capture_output=True, text=True, timeout=60, check=True)

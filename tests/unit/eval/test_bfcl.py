@@ -78,32 +78,32 @@ def never(entry: dict[str, Any], answers: Sequence[Any]) -> list[Decoded]:
 
 @each("method", METHODS)
 @each("category", CALLING)
-def test_right_answers_are_right(category: str, method: str) -> None:
+def test_correct_answers_pass(category: str, method: str) -> None:
     """A model that answers with BFCL's list of correct answers scores at least 98 % of a complete category."""
     assert score(category, method, bfcl_truth.right_calls, None) >= 98
 
 
 @each("method", METHODS)
 @each("category", bfcl.SINGLE_TURN)
-def test_wrong_calls_are_wrong(category: str, method: str) -> None:
+def test_incorrect_calls_fail(category: str, method: str) -> None:
     """A model that always calls with a nonexistent argument scores nothing in any category."""
     assert score(category, method, wrongly, 20) == 0
 
 
 @each("method", METHODS)
 @each("category", bfcl.SINGLE_TURN)
-def test_silence_is_right_where_no_call_is(category: str, method: str) -> None:
+def test_no_call_is_correct_only_for_irrelevance(category: str, method: str) -> None:
     """A model that never calls scores 100 % in the irrelevance categories and nothing elsewhere."""
     assert score(category, method, never, 20) == (100 if category in bfcl.IRRELEVANCE else 0)
 
 
-def test_the_same_seed_gives_the_same_cases() -> None:
+def test_same_seed_selects_the_same_cases() -> None:
     """The same seed selects the same questions, and another seed selects others."""
     drawn = [[case.id for case in sample(bfcl.cases("multiple"), 10, seed)] for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]
 
 
-def test_an_unknown_category_is_refused() -> None:
+def test_unknown_category_is_refused() -> None:
     """The error for an unknown category lists the existing categories."""
     with pytest.raises(UsageError, match="no such category: java; expected one of simple_python, multiple"):
         bfcl.cases("java")

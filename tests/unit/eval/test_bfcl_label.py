@@ -82,7 +82,7 @@ def test_wrong_calls(calls: list[bfcl_package.Decoded], answers: list[Any], labe
         (Answer("", (Call("c", "f", "{"),), finish="length"), "truncation"),
     ],
 )
-def test_answers_without_a_readable_call(answer: Answer, label: str) -> None:
+def test_answers_without_a_valid_call(answer: Answer, label: str) -> None:
     """An answer without calls, an answer with a malformed call, and a truncated answer have different labels."""
     assert label_unread(answer) == label
 
@@ -90,6 +90,6 @@ def test_answers_without_a_readable_call(answer: Answer, label: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "decoded"), [("", {}), ("{}", {}), ('{"a": 1}', {"a": 1}), ("[1]", None), ("null", None), ("{", None)]
 )
-def test_arguments_are_an_object_or_nothing(arguments: str, decoded: dict[str, Any] | None) -> None:
+def test_arguments_must_be_an_object(arguments: str, decoded: dict[str, Any] | None) -> None:
     """Arguments must be a JSON object; missing arguments are an empty object."""
     assert decode([Call("c", "f", arguments)]) == (None if decoded is None else [{"f": decoded}])

@@ -41,7 +41,7 @@ def play_right(case: Case, turns: Sequence[Sequence[Decoded]]) -> Verdict:
 
 
 @pytest.mark.parametrize("size", [12, pytest.param(None, marks=pytest.mark.slow)])
-def test_the_right_calls_are_right(size: int | None) -> None:
+def test_correct_calls_pass(size: int | None) -> None:
     """A model that makes the listed calls of each turn passes at least 98 % of the cases."""
     asked = sample(CASES, size, seed=3)
     verdicts = [play_right(case, bfcl_truth.right_turns(BY_ID[case.id], ANSWERS[case.id])) for case in asked]
@@ -49,7 +49,7 @@ def test_the_right_calls_are_right(size: int | None) -> None:
 
 
 @pytest.mark.parametrize("case", sample(CASES, 5, seed=4), ids=lambda case: case.id)
-def test_a_call_left_out_is_found(case: Case) -> None:
+def test_missing_calls_in_the_last_turn_fail(case: Case) -> None:
     """A case fails if the calls of its last turn are missing, even if all earlier calls are correct."""
     turns = bfcl_truth.right_turns(BY_ID[case.id], ANSWERS[case.id])
     answers = [answer for turn in turns[:-1] for answer in (step(turn), Answer("Done."))]
@@ -57,7 +57,7 @@ def test_a_call_left_out_is_found(case: Case) -> None:
     assert (verdict.ok, verdict.label) == (False, "no_call")
 
 
-def test_a_wrong_state_is_found_and_ends_the_case() -> None:
+def test_incorrect_state_ends_the_case() -> None:
     """Calls that lead to an incorrect state fail the case in that turn, and later turns are not played."""
     case = CASES[0]
     asked = 0
@@ -71,7 +71,7 @@ def test_a_wrong_state_is_found_and_ends_the_case() -> None:
     assert (verdict.ok, verdict.label, asked) == (False, "wrong_state", 2)
 
 
-def test_a_model_that_never_stops_is_stopped() -> None:
+def test_model_that_never_stops_is_stopped() -> None:
     """A model that exceeds the leaderboard's limit of requests per turn fails with a separate label."""
     asked = 0
 
@@ -84,7 +84,7 @@ def test_a_model_that_never_stops_is_stopped() -> None:
     assert (verdict.label, asked) == ("turn_limit", MAX_STEPS)
 
 
-def test_outputs_go_back_to_the_model() -> None:
+def test_outputs_are_sent_to_the_model() -> None:
     """Each call is answered by a tool message with the output of the simulated program."""
     seen: list[dict[str, Any]] = []
 
@@ -97,7 +97,7 @@ def test_outputs_go_back_to_the_model() -> None:
     assert json.loads(seen[2]["content"]) == {"current_directory_content": ["document", "archive"]}
 
 
-def test_nothing_of_a_run_is_left_behind() -> None:
+def test_simulated_programs_are_removed_after_a_case() -> None:
     """A case removes its simulated programs from the package's globals, so that each run starts afresh."""
     from bfcl_eval.eval_checker.multi_turn_eval import multi_turn_utils
 

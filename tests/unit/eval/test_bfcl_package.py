@@ -18,7 +18,7 @@ needs_bfcl = pytest.mark.skipif(
 
 
 @needs_bfcl
-def test_calls_are_read() -> None:
+def test_names_and_numbers_are_parsed() -> None:
     """In parsed calls, dots in names become underscores, and arithmetic on numbers is evaluated."""
     assert read_prompted("[math.add(a=2*3, b='x'), f()]") == [{"math_add": {"a": 6, "b": "x"}}, {"f": {}}]
 
@@ -38,7 +38,7 @@ def test_calls_are_read() -> None:
         "[f(x=" + "(" * 500,
     ],
 )
-def test_what_is_no_literal_is_never_evaluated(text: str, tmp_path: Path) -> None:
+def test_code_is_never_executed(text: str, tmp_path: Path) -> None:
     """Code in a model's text is never executed: the text is either parsed as literals or refused."""
     file = tmp_path / "made"
     with pytest.raises(Unreadable):
@@ -56,18 +56,18 @@ def test_what_is_no_literal_is_never_evaluated(text: str, tmp_path: Path) -> Non
         ({"power": {"base": 10**9, "exponent": 10**9}}, "unknown_function()"),
     ],
 )
-def test_only_offered_functions_are_called_and_only_with_literals(call: bfcl_package.Decoded, line: str) -> None:
+def test_simulated_programs_evaluate_only_offered_calls(call: bfcl_package.Decoded, line: str) -> None:
     """The simulated programs evaluate only the names on offer, with arguments that cannot be code."""
     assert source([call], ["cd"]) == [line]
 
 
-def test_endless_arithmetic_is_kept_from_the_calculator() -> None:
+def test_endless_arithmetic_is_replaced_by_nan() -> None:
     """A power or a precision that would take forever to compute is replaced by NaN."""
     assert source([{"power": {"base": 2.0, "exponent": 10**9}}], ["power"]) == ["power(base=2.0, exponent=nan)"]
 
 
 @needs_bfcl
-def test_site_packages_stay_as_they_are() -> None:
+def test_site_packages_are_not_modified() -> None:
     """The package creates its folders not in site-packages, but in a temporary folder that is removed at exit."""
     code = (
         "import os, pathlib\n"
@@ -82,7 +82,7 @@ def test_site_packages_stay_as_they_are() -> None:
     assert not made.exists()
 
 
-def test_a_missing_package_is_reported_in_one_line() -> None:
+def test_missing_package_is_reported_in_one_line() -> None:
     """The error for a missing package is one line with the command that installs it."""
     code = (
         "import sys\n"

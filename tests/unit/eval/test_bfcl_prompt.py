@@ -28,7 +28,7 @@ ENTRY = {
 PROMPT = BfclPrompt(ENTRY)
 
 
-def test_functions_as_tools() -> None:
+def test_functions_become_tools() -> None:
     """BFCL's functions become tools with types of JSON Schema and names without dots."""
     (tool,) = tools_of(ENTRY)
     assert tool.name == "math_add"
@@ -36,7 +36,7 @@ def test_functions_as_tools() -> None:
     assert tool.parameters["properties"]["a"]["type"] == "number"
 
 
-def test_the_system_prompt_is_the_packages() -> None:
+def test_system_prompt_comes_first() -> None:
     """BFCL's system prompt comes first, describes the functions, and is joined to a system message of the case."""
     shown = PROMPT.write([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "1+1?"}], ())
     assert [message["role"] for message in shown] == ["system", "user"]
@@ -45,7 +45,7 @@ def test_the_system_prompt_is_the_packages() -> None:
     assert shown[0]["content"].endswith("Be brief.")
 
 
-def test_history_is_text() -> None:
+def test_history_becomes_text() -> None:
     """Calls of the history have the form that the prompt requires; the outputs of one step are one user message."""
     function = {"name": "math_add", "arguments": '{"a": 1}'}
     calls = [{"id": name, "type": "function", "function": function} for name in ("x", "y")]
@@ -63,7 +63,7 @@ def test_history_is_text() -> None:
     )
 
 
-def test_answers_are_calls_or_prose() -> None:
+def test_parser_returns_calls_or_prose() -> None:
     """The parser accepts a complete text as calls or returns it as prose."""
     text, calls = PROMPT.read("[math.add(a=1.5), math.add(a=-2)]")
     assert text == ""
@@ -75,7 +75,7 @@ def test_answers_are_calls_or_prose() -> None:
     assert PROMPT.read("Here: [math.add(a=1)] it is.") == ("Here: [math.add(a=1)] it is.", ())
 
 
-def test_values_that_json_cannot_hold_are_no_arguments() -> None:
+def test_values_outside_json_are_prose() -> None:
     """A call with bytes or sets as values, which JSON does not support, is prose."""
     assert PROMPT.read("[f(a=b'x')]") == ("[f(a=b'x')]", ())
     assert isinstance(PROMPT.read("[f(a=1)]")[1][0], Call)

@@ -25,7 +25,7 @@ TOOLS = ("get_weather", "add")
         "`add(1, 2)`",
     ],
 )
-def test_a_call_in_any_spelling(text: str) -> None:
+def test_calls_are_detected_in_any_spelling(text: str) -> None:
     """A call in markup, JSON or code is detected, complete or broken, alone or after prose."""
     assert holds_call(text, TOOLS)
 
@@ -42,7 +42,7 @@ def test_a_call_in_any_spelling(text: str) -> None:
         "```python\ndef add(a, b):\n    return a + b\n```",
     ],
 )
-def test_words_about_tools(text: str) -> None:
+def test_text_about_tools_is_not_a_call(text: str) -> None:
     """A function's name in a sentence is not a call, and neither is JSON or code for another purpose."""
     assert not holds_call(text, TOOLS)
 

@@ -18,7 +18,7 @@ async def play(send: Send) -> Verdict:
 CASES = [Case("bfcl:multiple", f"multiple_{number}", play) for number in range(200)]
 
 
-def test_the_same_seed_gives_the_same_cases() -> None:
+def test_same_seed_selects_the_same_cases() -> None:
     """A sample depends on seed, suite and size alone, preserves the suite's order, and has no duplicates."""
     once, again = sample(CASES, 50, 7), sample(CASES, 50, 7)
     assert once == again
@@ -27,7 +27,7 @@ def test_the_same_seed_gives_the_same_cases() -> None:
     assert once != sample(CASES, 50, 8)
 
 
-def test_a_sample_that_is_not_smaller_is_the_suite() -> None:
+def test_large_sample_is_the_entire_suite() -> None:
     """Without a size, or with a size beyond the number of cases, the sample contains all cases."""
     assert sample(CASES, None, 1) == CASES
     assert sample(CASES, 999, 1) == CASES
@@ -35,7 +35,7 @@ def test_a_sample_that_is_not_smaller_is_the_suite() -> None:
 
 
 @pytest.mark.parametrize("name", ["scenarios", "questions", "unseen", "which_output"])
-async def test_the_tools_of_a_case_are_known_without_a_model(name: str) -> None:
+async def test_tools_of_a_case_are_known_without_a_model(name: str) -> None:
     """The tools of a case are those of its first question, even if the case catches exceptions."""
 
     async def careful(send: Send) -> Verdict:
@@ -59,7 +59,7 @@ async def test_the_tools_of_a_case_are_known_without_a_model(name: str) -> None:
         assert await tools_of(case) == asked[0]
 
 
-def test_a_run_survives_its_file() -> None:
+def test_run_survives_a_json_round_trip() -> None:
     """A run that is written as JSON and read back is equal, with the same key."""
     cell = Cell("qwen", "default", "toolsim", "chat", True, "toolsim_manifest=hermes")
     step = {"text": "Done.", "calls": []}

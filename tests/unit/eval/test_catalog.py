@@ -40,12 +40,12 @@ def test_ids_are_unique() -> None:
         ("no/such-*", []),
     ],
 )
-def test_words_select(words: str, expected: list[str]) -> None:
+def test_words_select_models(words: str, expected: list[str]) -> None:
     """Exact ids, base ids, providers and tags select models; any other word is a model name at the server."""
     assert ids(words) == expected
 
 
-def test_an_exclusion_that_fits_no_model() -> None:
+def test_exclusion_without_a_match_is_an_error() -> None:
     """An exclusion that matches no selected model is an error; a name without ``:free`` is a different model."""
     for words, problem in (
         ("mine,llama3.2,!gemni-*", "!gemni-* excludes none of mine, llama3.2"),
@@ -59,7 +59,7 @@ def test_an_exclusion_that_fits_no_model() -> None:
             select(words)
 
 
-def test_everything_and_a_tag() -> None:
+def test_star_and_tags_select_models() -> None:
     """``*`` selects the entire catalog, and a tag selects the models with that tag."""
     assert ids("*") == ids("all") == [model.id for model in CATALOG]
     assert ids("!google/gemini-2.0-flash-001:*") == [id for id in ids("stable") if id != "google/gemini-2.0-flash-001"]
@@ -68,14 +68,14 @@ def test_everything_and_a_tag() -> None:
     assert not {"stable"} & {tag for model in select("*,!stable") for tag in model.tags}
 
 
-def test_selection_by_word() -> None:
+def test_model_is_selected_by_each_word() -> None:
     """A model is selected by its id, base id, provider, a tag, or ``*``."""
     model = Model("a/b", "b", "a", ("tools",))
     assert all(is_selected(model, (word,)) for word in ("a/b", "b", "a", "tools", "*"))
     assert not is_selected(model, ("c",))
 
 
-def test_what_the_server_lists() -> None:
+def test_patterns_match_models_of_the_server() -> None:
     """Patterns also match the server's models; selected models that the server lacks are reported as missing."""
     served = ["google/gemini-9", "google/gemini-2.5-pro", "x/y:free"]
     assert [model.id for model in select("*:free", served)][-1] == "x/y:free"
@@ -94,7 +94,7 @@ def test_differences_from_a_stored_list() -> None:
     ]
 
 
-def test_the_command_asks_the_server(capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_queries_the_server(capsys: pytest.CaptureFixture[str]) -> None:
     """``toolsim eval models`` reads a server's list over HTTP, and reports an error if the server does not answer."""
     body = b'{"object": "list", "data": [{"id": "new/model", "object": "model", "created": 0, "owned_by": "new"}]}'
 

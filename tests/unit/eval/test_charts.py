@@ -16,7 +16,7 @@ def numbers(svg: str, attribute: str) -> list[float]:
     return [float(value) for value in re.findall(rf' {attribute}="([-0-9.]+)"', svg)]
 
 
-def test_bars_are_as_long_as_their_rates() -> None:
+def test_bar_length_is_proportional_to_the_rate() -> None:
     """The length of a bar is proportional to its rate, and the rate is printed next to the bar."""
     svg = rates([("happy_path", {"toolsim": Rate(4, 2), "native": Rate(4, 0)})], {"toolsim": 0, "native": 1})
     tree = ElementTree.fromstring(svg)
@@ -41,7 +41,7 @@ def test_without_times_there_is_no_plot() -> None:
     assert latencies([("toolsim", 0, [])]) == ""
 
 
-def test_names_are_text() -> None:
+def test_names_are_escaped() -> None:
     """A model's name is escaped, and a shortened name is complete in its tooltip."""
     name = "<b>&\"' a very long name of a model indeed"
     tree = ElementTree.fromstring(rates([(name, {name: Rate(1, 1)})], {name: 0}))
@@ -60,6 +60,6 @@ def test_names_are_text() -> None:
         (150_000, "2.5 min"),
     ],
 )
-def test_durations(ms: float, text: str) -> None:
+def test_durations_have_readable_units(ms: float, text: str) -> None:
     """Durations are shown in the unit that a person would choose."""
     assert duration(ms) == text

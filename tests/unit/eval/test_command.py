@@ -31,7 +31,7 @@ def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         ("--resume", "nowhere"),
     ],
 )
-def test_bad_usage_is_reported_in_one_line(
+def test_invalid_usage_is_reported_in_one_line(
     arguments: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Invalid usage is reported in one line with exit code 2, and no report is started."""
@@ -44,7 +44,7 @@ def test_bad_usage_is_reported_in_one_line(
     ("given", "options"),
     [([], ["toolsim_manifest=calls,hermes"]), (["--set", "toolsim_manifest=calls"], ["toolsim_manifest=calls"])],
 )
-def test_what_is_given_again_replaces_what_was_saved(given: list[str], options: list[str], tmp_path: Path) -> None:
+def test_options_replace_saved_settings_on_resume(given: list[str], options: list[str], tmp_path: Path) -> None:
     """--resume restores the saved settings; options that are set again replace the saved ones."""
     saved = {"models": "m", "options": ["toolsim_manifest=calls,hermes"]}
     (tmp_path / journal.SETTINGS).write_text(json.dumps(saved))
@@ -52,7 +52,7 @@ def test_what_is_given_again_replaces_what_was_saved(given: list[str], options: 
     assert (args.models, args.options, folder) == ("m", options, tmp_path)
 
 
-def test_the_earlier_name_of_a_flag_keeps_working(capsys: pytest.CaptureFixture[str]) -> None:
+def test_earlier_flag_name_still_works(capsys: pytest.CaptureFixture[str]) -> None:
     """The earlier name of a flag works in both spellings, and standard error shows the current name."""
     for arguments in (["--way", "native", "-q"], ["--way=native", "-q"]):
         current = flags.with_current_names(arguments)

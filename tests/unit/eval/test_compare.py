@@ -34,7 +34,7 @@ def test_flipped_cases_are_named_and_tested() -> None:
     assert len(re.findall("right → wrong", text)) == 5
 
 
-def test_reports_that_differ_in_one_option_are_paired() -> None:
+def test_runs_differing_in_one_constant_option_are_paired() -> None:
     """Runs are paired even if the two sides differ in a setting or method that is constant within each side."""
     a, b = (
         report(True, False, setting="toolsim_history=bracketed"),
@@ -44,7 +44,7 @@ def test_reports_that_differ_in_one_option_are_paired() -> None:
     assert len(pair(report(True, method="toolsim"), report(False, method="native")).pairs) == 1
 
 
-def test_what_varies_within_a_report_is_part_of_the_pair() -> None:
+def test_runs_without_a_partner_are_counted() -> None:
     """A model is paired with itself, and runs without a partner are counted."""
     a = report(True, True, model="x") + report(False, False, model="y")
     b = report(True, True, model="y") + report(False, model="z")
@@ -60,20 +60,20 @@ def test_trials_are_paired_one_by_one() -> None:
     assert [(x.trial, y.trial) for x, y in pair(a, a[1:]).pairs] == [(1, 1), (2, 2)]
 
 
-def test_nothing_in_common_is_an_error() -> None:
+def test_reports_without_common_runs_are_an_error() -> None:
     """A comparison of reports without common runs is an error."""
     with pytest.raises(UsageError):
         pair([run("a")], [run("b")])
 
 
-def test_a_part_of_a_report() -> None:
+def test_part_of_a_report_can_be_selected() -> None:
     """A part of a report can be selected by fields of the cell or by suite."""
     runs = [*report(True, method="native"), *report(True, method="toolsim"), run(suite="guards")]
     assert len(chosen(runs, {"method": "toolsim"})) == 2
     assert len(chosen(runs, {"method": "toolsim", "suite": "guards"})) == 1
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The command compares two folders, or two methods of one folder; for any other folder its exit code is 2."""
     for name, runs in (("a", report(True, True)), ("b", report(False, True) + report(True, False, method="native"))):
         journal = Journal(tmp_path / name, Secrets())

@@ -20,7 +20,7 @@ def outcome(
     return Outcome(stop, text, (Answer(text, finish=finish),), executions, ())
 
 
-def test_right_is_right() -> None:
+def test_reached_goal_and_matching_text_are_correct() -> None:
     """A conversation is correct if the goal is reached and the final text matches, apart from whitespace."""
     assert diagnose(outcome(" Done.\n"), None).ok
 
@@ -50,14 +50,14 @@ def test_right_is_right() -> None:
         (outcome("I am done."), None, "wrong_final_text"),
     ],
 )
-def test_the_first_label_that_applies(ended: Outcome, goal: str | None, label: Label) -> None:
+def test_each_failure_has_a_label(ended: Outcome, goal: str | None, label: Label) -> None:
     """Each kind of failure has a label, and a line that describes what is missing."""
     verdict = diagnose(ended, goal)
     assert (verdict.ok, verdict.label) == (False, label)
     assert verdict.detail
 
 
-def test_a_failure_policy_that_is_not_met() -> None:
+def test_unmet_failure_policy_names_the_tool() -> None:
     """If only the failure policy is not met, the verdict names the tool whose last result is a failure."""
     calls = [
         ("state_get", ToolResult.failed("UNKNOWN_WORKSPACE", "x")),
@@ -73,7 +73,7 @@ def test_a_failure_policy_that_is_not_met() -> None:
     )
 
 
-def test_the_words_are_those_of_the_validator() -> None:
+def test_labels_match_the_validators_messages() -> None:
     """The labels for schema mismatches match the messages of the real schema check."""
     from toolsim.schema import compile_schema
 

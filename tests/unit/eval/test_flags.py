@@ -17,13 +17,13 @@ PREDECESSOR = {
 }  # fmt: skip
 
 
-def test_every_variable_of_the_predecessor_is_read() -> None:
+def test_predecessors_variables_are_read() -> None:
     """The flags read exactly the variables of toolsim's predecessor."""
     assert {flag.env for flag in FLAGS if flag.env} == PREDECESSOR
 
 
 @each("flag", [flag for flag in FLAGS if flag.env], ids=lambda flag: flag.env)
-def test_a_variable_changes_the_default(flag: object) -> None:
+def test_variable_sets_the_default(flag: object) -> None:
     """A variable sets the default of its flag, and a flag on the command line overrides it."""
     from toolsim.eval.flags import Flag, boolean
 
@@ -47,7 +47,7 @@ def test_a_variable_changes_the_default(flag: object) -> None:
         ("CLIENT_TIMEOUT", "nan"),
     ],
 )
-def test_a_bad_variable_is_named(name: str, value: str) -> None:
+def test_invalid_variable_is_named(name: str, value: str) -> None:
     """The error for an invalid variable names the variable."""
     with pytest.raises(ValueError, match=f"OPENROUTER_{name}"):
         parser({f"OPENROUTER_{name}": value})
@@ -64,7 +64,7 @@ def test_a_bad_variable_is_named(name: str, value: str) -> None:
         ("fix-empty-final", "perhaps", "true or false"),
     ],
 )
-def test_a_bad_value_is_reported_with_what_is_expected(
+def test_invalid_value_is_reported_with_expectation(
     flag: str, value: str, expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The error for an invalid flag contains the value and what is expected."""
@@ -73,7 +73,7 @@ def test_a_bad_value_is_reported_with_what_is_expected(
     assert capsys.readouterr().err == f"toolsim eval: --{flag}: got {value!r}, expected {expected}\n"
 
 
-def test_a_time_of_zero() -> None:
+def test_zero_timeout_means_no_limit() -> None:
     """A timeout of zero means no limit, and is not an error."""
     assert parser({"OPENROUTER_CLIENT_TIMEOUT": "0"}).parse_args(["--read-timeout", "0"]).read_timeout == 0
     assert parser({"OPENROUTER_CLIENT_TIMEOUT": "0"}).parse_args([]).client_timeout == 0
@@ -98,7 +98,7 @@ def test_help_names_every_flag_and_variable(capsys: pytest.CaptureFixture[str]) 
         assert f"toolsim eval {command}" in text
 
 
-def test_words() -> None:
+def test_lists_are_split_at_commas() -> None:
     """Lists are split at commas, and whitespace and empty entries are ignored."""
     assert words(" a, b,,c ") == ["a", "b", "c"]
     assert words("") == []

@@ -50,7 +50,7 @@ def page(runs: Any = RUNS, planned: int = 7) -> Page:
     return read
 
 
-def test_it_is_one_file_without_script_or_network() -> None:
+def test_page_is_self_contained() -> None:
     """The page loads no files and runs no scripts."""
     read = page()
     assert not {"script", "link", "img", "iframe", "object"} & set(read.tags)
@@ -58,7 +58,7 @@ def test_it_is_one_file_without_script_or_network() -> None:
     assert not re.search(r"url\(|@import|https?://(?!127)", read.text)
 
 
-def test_what_a_model_wrote_is_text() -> None:
+def test_markup_from_a_model_is_escaped() -> None:
     """Markup in names, details, messages and answers is shown as text."""
     evil = run(EVIL, ok=False, detail=EVIL, model=EVIL, suite=EVIL, setting=EVIL)
     step = {**evil.steps[0], "wrote": EVIL, "shown": [[EVIL, EVIL]], "error": {"status": 500, "message": EVIL}}
@@ -67,7 +67,7 @@ def test_what_a_model_wrote_is_text() -> None:
     assert read.text.count(EVIL) >= 6
 
 
-def test_each_failure_unfolds_to_what_was_shown_and_written() -> None:
+def test_each_failure_has_an_entry() -> None:
     """The page has one entry per failed run, with the prompt and the answer, even if the run was not recorded."""
     read = page()
     assert read.tags.count("details") >= 3
@@ -79,7 +79,7 @@ def test_each_failure_unfolds_to_what_was_shown_and_written() -> None:
     assert "Tools on offer: a" in page([plain], planned=1).text
 
 
-def test_figures_are_those_of_the_report() -> None:
+def test_figures_match_the_report() -> None:
     """The page shows the overall rate, and a warning if the evaluation was interrupted."""
     text = page(planned=9).text
     assert "57.1 %" in text
@@ -88,17 +88,17 @@ def test_figures_are_those_of_the_report() -> None:
     assert "Broken off" not in page().text
 
 
-def test_a_report_without_runs_is_still_a_page() -> None:
+def test_report_without_runs_is_a_page() -> None:
     """A report that was interrupted before its first run is still a page."""
     assert "0 of 3" in page([], planned=3).text
 
 
-def test_all_right() -> None:
+def test_page_without_failures() -> None:
     """If all runs passed, the list of failures is "None."."""
     assert "None." in page([run()], planned=1).text
 
 
-def test_a_flood_is_cut() -> None:
+def test_long_content_is_cut() -> None:
     """Thousands of failures or a very long text are cut, and the page states how much is left out."""
     wrong = run(ok=False)
     endless = replace(wrong, steps=({**wrong.steps[0], "wrote": "x" * 10 * MAX_TEXT},))

@@ -27,12 +27,12 @@ RUN = Run("scenarios", "happy_path", "tools", 0, CELL, True, None, "", 1.0, 1, 2
 NONE = Secrets()
 
 
-def test_a_stamp_sorts_by_time() -> None:
+def test_folder_name_is_a_timestamp() -> None:
     """The name of a report folder is a UTC timestamp such as 20260207T123628Z."""
     assert stamp(datetime(2026, 2, 7, 12, 36, 28, tzinfo=UTC)) == "20260207T123628Z"
 
 
-def test_folders_do_not_collide(tmp_path: Path) -> None:
+def test_folder_names_are_unique(tmp_path: Path) -> None:
     """A second report within the same second has a suffix, and the newest folder is the one to resume."""
     now = datetime(2026, 2, 7, 12, 36, 28, tzinfo=UTC)
     for _ in range(2):
@@ -46,7 +46,7 @@ def test_folders_do_not_collide(tmp_path: Path) -> None:
         latest(tmp_path / "nothing")
 
 
-def test_finished_runs_are_there_at_once(tmp_path: Path) -> None:
+def test_finished_runs_can_be_read_immediately(tmp_path: Path) -> None:
     """A run can be read immediately after it is added, and also after the folder is reopened."""
     journal = Journal(tmp_path, NONE)
     journal.add(RUN)
@@ -59,7 +59,7 @@ def test_finished_runs_are_there_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 20, 200])
-def test_a_line_that_was_cut_short_is_repeated(tmp_path: Path, cut: int) -> None:
+def test_line_after_a_crash_starts_anew(tmp_path: Path, cut: int) -> None:
     """A crash in the middle of a line loses only that run, and later runs are written on separate lines."""
     journal = Journal(tmp_path, NONE)
     journal.add(RUN)
@@ -74,7 +74,7 @@ def test_a_line_that_was_cut_short_is_repeated(tmp_path: Path, cut: int) -> None
     assert len(read_runs(tmp_path)) == len(path.read_text().splitlines())
 
 
-def test_no_secret_reaches_a_file(tmp_path: Path) -> None:
+def test_secrets_are_masked_in_all_files(tmp_path: Path) -> None:
     """A secret is masked in all files of the report, also where JSON escapes it."""
     key = 'sk-"quoted"-ünïcode-123456'
     journal = Journal(tmp_path, Secrets([key]))
@@ -86,12 +86,12 @@ def test_no_secret_reaches_a_file(tmp_path: Path) -> None:
     assert "[key]" in read_runs(tmp_path)[0].detail
 
 
-def test_short_words_are_no_secrets() -> None:
+def test_short_placeholder_is_not_masked() -> None:
     """The placeholder key of servers without keys is too short to be masked as a secret."""
     assert Secrets(["none", ""]).mask("none of them") == "none of them"
 
 
-def test_what_is_no_report(tmp_path: Path) -> None:
+def test_folder_without_runs_is_refused(tmp_path: Path) -> None:
     """A folder without settings or runs is refused as a report."""
     for read in (read_runs, read_settings):
         with pytest.raises(UsageError):

@@ -10,13 +10,13 @@ from toolsim.eval.summary import Rate
 from .runs import RUNS, run
 
 
-def test_a_rate_has_its_interval() -> None:
+def test_rate_is_shown_with_its_interval() -> None:
     """A rate is shown with its confidence interval, since few runs do not justify a bare percentage."""
     assert rate_text(Rate(14, 12)) == "12/14 (85.7 %, 60.1 to 96.0)"
     assert rate_text(Rate(0, 0)) == "–"
 
 
-def test_the_ways_stand_side_by_side() -> None:
+def test_methods_are_columns_of_the_table() -> None:
     """The table has one row per case and one column per method, and failures are listed with details."""
     text = render(RUNS, planned=7, stamp="20260207T123628Z", target="http://127.0.0.1:1/v1")
     rows = [line for line in text.splitlines() if line.startswith("|")]
@@ -27,7 +27,7 @@ def test_the_ways_stand_side_by_side() -> None:
     assert "interrupted" not in text
 
 
-def test_calls_that_clients_get_as_text() -> None:
+def test_calls_as_text_are_counted() -> None:
     """Calls as text are summed by method and counted per row; reports of older versions show a dash instead."""
     counted = [replace(run, as_text=number) for number, run in enumerate(RUNS)]
     text = render(counted, planned=7, stamp="", target="")
@@ -40,18 +40,18 @@ def test_calls_that_clients_get_as_text() -> None:
     assert all(row.split(" | ")[-2] == "–" for row in rows)
 
 
-def test_an_interrupted_report_says_so() -> None:
+def test_interrupted_report_is_marked() -> None:
     """The first lines of an interrupted report say that it was interrupted."""
     assert "**interrupted: 7 of 20 runs are done**" in render(RUNS, planned=20, stamp="", target="")
 
 
-def test_every_row_of_a_table_has_all_its_cells() -> None:
+def test_table_rows_have_all_cells() -> None:
     """Every row of a table has all its cells, even if a model's text contains bars or line breaks."""
     lines = table(["a", "b"], [["x|y\nz", "`"]]).splitlines()
     assert lines == ["| a | b |", "| --- | --- |", "| x\\|y z | ` |"]
 
 
-def test_dependable_combinations_have_names() -> None:
+def test_reliable_combinations_are_listed() -> None:
     """Combinations at 100 % and at 96 % or more are listed, and the notes of a row count its failures by label."""
     good = [run("a", trial=number) for number in range(3)]
     nearly = [run("a", method="native", trial=number, ok=number > 0) for number in range(25)]

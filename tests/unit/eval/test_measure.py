@@ -48,7 +48,7 @@ def job(cell: Cell = CELL, id: str = "one", trial: int = 0) -> Job:
     return Job(cell, Case("suite", id, ask_once), trial, {})
 
 
-async def test_a_run_is_the_verdict_and_what_it_took() -> None:
+async def test_run_contains_verdict_and_measurements() -> None:
     """A run contains the verdict, and the time, turns and tokens that the harness measured."""
     made = await run(job(), Direct(seconds=0.05), 5)
     assert (made.ok, made.label, made.turns, made.input_tokens, made.output_tokens) == (True, None, 1, 4, 2)
@@ -67,14 +67,14 @@ async def test_a_run_is_the_verdict_and_what_it_took() -> None:
         (StartFailed("no port"), "internal_error"),
     ],
 )
-async def test_whatever_goes_wrong_is_the_runs(problem: Exception, label: Label) -> None:
+async def test_failures_become_labels_of_their_run(problem: Exception, label: Label) -> None:
     """A failure becomes a label and a message of its run, and the evaluation continues."""
     made = await run(job(), Direct(problem), 5)
     assert (made.ok, made.label) == (False, label)
     assert str(problem) in made.detail
 
 
-async def test_models_side_by_side_and_each_in_order() -> None:
+async def test_models_run_in_parallel_and_each_in_order() -> None:
     """With two workers, two models run at the same time, but the runs of one model never overlap."""
     active: dict[str, int] = {}
     most = 0
@@ -99,7 +99,7 @@ async def test_models_side_by_side_and_each_in_order() -> None:
     assert sorted(seen) == [(model, str(n)) for model in "abc" for n in range(3)]
 
 
-def test_the_plan_puts_ways_beside_each_other() -> None:
+def test_plan_interleaves_methods() -> None:
     """The plan runs a case with all methods before the next case, then the next trial, then the next model."""
     cells = [
         (replace(CELL, model=model, method=method), {}) for model in ("a", "b") for method in ("toolsim", "native")
@@ -116,7 +116,7 @@ def test_the_plan_puts_ways_beside_each_other() -> None:
     assert len({j.key for j in plan(cells, cases, 2)}) == 16
 
 
-def test_a_case_about_addon_options_is_asked_through_toolsim_only() -> None:
+def test_case_about_options_uses_toolsim_only() -> None:
     """A case that tests toolsim options is run once, with the method toolsim only, not for each setting of a matrix."""
     about = Case("guards", "dedup", ask_once, options=("toolsim_tool_block_dedup=true",))
     cells = [(Cell("m", "default", "toolsim", "chat", False, setting), {}) for setting in ("", "toolsim_repair=off")]
@@ -124,7 +124,7 @@ def test_a_case_about_addon_options_is_asked_through_toolsim_only() -> None:
     assert [(j.cell.method, j.cell.setting) for j in plan(cells, [about], 1)] == [("toolsim", "")]
 
 
-async def test_answers_that_hold_a_call_as_text_are_counted() -> None:
+async def test_answers_with_calls_as_text_are_counted() -> None:
     """Answers whose text contains a call of an offered tool are counted, with or without real calls next to it."""
     call = '{"name": "echo", "arguments": {}}'
     answers = iter([Answer(call), Answer(call, (Call("1", "echo", "{}"),)), Answer("echo?"), Answer(call), None])
@@ -142,7 +142,7 @@ async def test_answers_that_hold_a_call_as_text_are_counted() -> None:
     assert run_of(job(), Verdict.passed(), 1, asking).as_text == 2
 
 
-async def test_recordings_are_matched_with_their_questions() -> None:
+async def test_recordings_are_matched_with_questions() -> None:
     """Each recording is matched with its question; the prompt is stored once, and repairs are counted."""
 
     async def send(request: Request) -> Answer:

@@ -15,13 +15,13 @@ from toolsim.eval.measures import mcnemar, percentile, wilson
     # Newcombe 1998, table I, method 3: the score interval without continuity correction.
     [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)],
 )
-def test_wilson_gives_the_published_intervals(ok: int, runs: int, low: float, high: float) -> None:
+def test_wilson_matches_published_intervals(ok: int, runs: int, low: float, high: float) -> None:
     """Wilson's intervals agree with the published ones to four digits."""
     assert wilson(ok, runs) == (pytest.approx(low, abs=5e-5), pytest.approx(high, abs=5e-5))
 
 
 @given(st.integers(1, 10_000).flatmap(lambda runs: st.tuples(st.integers(0, runs), st.just(runs))))
-def test_wilson_holds_the_rate(pair: tuple[int, int]) -> None:
+def test_wilson_interval_contains_the_rate(pair: tuple[int, int]) -> None:
     """The interval contains the rate, stays within 0 and 1, and is symmetric for correct and incorrect runs."""
     ok, runs = pair
     low, high = wilson(ok, runs)
@@ -29,7 +29,7 @@ def test_wilson_holds_the_rate(pair: tuple[int, int]) -> None:
     assert wilson(runs - ok, runs) == (pytest.approx(1 - high), pytest.approx(1 - low))
 
 
-def test_nothing_run_is_nothing_known() -> None:
+def test_no_runs_yield_the_full_interval() -> None:
     """Without runs, the interval is from 0 to 1."""
     assert wilson(0, 0) == (0.0, 1.0)
 
@@ -42,7 +42,7 @@ def test_percentiles_are_measured_values() -> None:
 
 
 @pytest.mark.parametrize(("a", "b"), [(0, 0), (3, 3), (1, 0), (5, 1), (2, 9), (0, 12)])
-def test_mcnemar_counts_all_falls_of_the_coins(a: int, b: int) -> None:
+def test_mcnemar_matches_enumerated_coin_tosses(a: int, b: int) -> None:
     """The p-value is the share of all outcomes of a + b coin tosses that are at least as uneven."""
     falls = [sum(coins) for coins in product((0, 1), repeat=a + b)]
     uneven = sum(abs(2 * heads - (a + b)) >= abs(a - b) for heads in falls)

@@ -32,7 +32,7 @@ def folder(path: Path, own: Sequence[Run], settings: dict[str, object] | None = 
     return str(path)
 
 
-def test_only_what_all_ways_answered_counts() -> None:
+def test_only_cases_answered_by_all_methods_count() -> None:
     """Only cases that all methods have answered count, so a method that is further along has no advantage."""
     kept = shared_runs(
         [
@@ -58,12 +58,12 @@ def test_trials_are_matched_one_by_one() -> None:
     assert [entry.trial for entry in shared_runs([*runs("toolsim", "a"), *native])] == [0, 0]
 
 
-def test_the_last_part_counts_where_two_have_the_same_run() -> None:
+def test_last_part_takes_precedence() -> None:
     """If two parts contain the same run, the run of the last part counts."""
     assert [entry.ok for entry in joined([[run(ok=False)], [run(ok=True)]])] == [True]
 
 
-def test_a_part_can_have_another_name() -> None:
+def test_part_can_be_renamed() -> None:
     """The runs of a part can be shown under another method name, such as an older toolsim version."""
     (only,) = named(runs("native", "a"), "toolsim 0.1.0")
     assert (only.cell.method, only.cell.setting) == ("toolsim", "0.1.0")
@@ -71,7 +71,7 @@ def test_a_part_can_have_another_name() -> None:
         named([], "yesterday")
 
 
-def test_a_joined_report_is_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_joined_report_is_complete(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The join command writes a complete report, which can be compared with others."""
     today = folder(tmp_path / "today", [*runs("toolsim", "ab"), *runs("native", "ab")])
     before = folder(tmp_path / "before", runs("native", "abc"))
@@ -101,7 +101,7 @@ def test_a_joined_report_is_a_report(tmp_path: Path, capsys: pytest.CaptureFixtu
         (["{a}", "{a}"], "already contains a report"),
     ],
 )
-def test_what_cannot_be_joined_is_refused(
+def test_incompatible_reports_are_refused(
     arguments: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Reports that cannot be joined are refused in one line, before anything is written."""

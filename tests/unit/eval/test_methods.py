@@ -27,7 +27,7 @@ def says(text: str, seen: list[Request]) -> Send:
     return send
 
 
-async def test_the_way_prompt_describes_tools_in_words() -> None:
+async def test_prompt_method_describes_tools_as_text() -> None:
     """The method prompt sends no tools in the request, but describes them as text, and parses calls from the answer."""
     seen: list[Request] = []
     answer = await prompted(says(TAGGED, seen), Case("s", "c", play))(REQUEST)
@@ -36,14 +36,14 @@ async def test_the_way_prompt_describes_tools_in_words() -> None:
     assert (answer.calls, answer.text, answer.finish) == ((Call("tag_1", "echo", "{}"),), "", "tool_calls")
 
 
-async def test_without_tools_nothing_is_read_as_a_call() -> None:
+async def test_without_tools_no_text_is_parsed_as_a_call() -> None:
     """Without tools, tagged text in an answer is not parsed as calls, by any method."""
     plain = Request(REQUEST.messages)
     for send in (prompted(says(TAGGED, []), Case("s", "c", play)), with_content_tags(says(TAGGED, []))):
         assert (await send(plain)) == Answer(TAGGED)
 
 
-async def test_a_suite_may_bring_its_own_form() -> None:
+async def test_suite_can_provide_a_prompt_form() -> None:
     """A suite can provide a prompt form, whose wording and parser replace the built-in ones."""
 
     class Form:
@@ -59,12 +59,12 @@ async def test_a_suite_may_bring_its_own_form() -> None:
     assert answer.calls == (Call("x", "[echo()]", "{}"),)
 
 
-async def test_the_content_tag_fallback() -> None:
+async def test_content_tag_fallback() -> None:
     """With the content-tag fallback, tagged calls in the text of a native answer count as calls."""
     assert (await with_content_tags(says(TAGGED, []))(REQUEST)).calls == (Call("tag_1", "echo", "{}"),)
 
 
-async def test_only_the_way_toolsim_starts_a_proxy() -> None:
+async def test_only_toolsim_method_starts_a_proxy() -> None:
     """The methods native and prompt send requests directly to the server, without a proxy or recordings."""
     async with aclosing(Proxies("http://127.0.0.1:9/v1")) as proxies:
         methods = Methods(Target("http://127.0.0.1:9/v1"), proxies)

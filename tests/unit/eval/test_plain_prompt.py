@@ -25,14 +25,14 @@ def test_tools_and_history_become_text() -> None:
     assert written[3] == {"role": "user", "content": "<tool_response>\n{}\n</tool_response>"}
 
 
-def test_without_a_system_message_or_tools() -> None:
+def test_system_message_is_added_only_for_tools() -> None:
     """A system message is added only if there are tools."""
     messages = [{"role": "user", "content": "Go."}]
     assert [message["role"] for message in PlainPrompt().write(messages, TOOLS)] == ["system", "user"]
     assert PlainPrompt().write(messages, []) == messages
 
 
-def test_its_own_form_is_read_back() -> None:
+def test_prompted_call_form_is_parsed() -> None:
     """A tagged call is parsed and the text before it is kept; a fenced object without arguments is not a call."""
     text = 'I will.\n<tool_call>\n{"name": "echo", "arguments": {"a": 1}}\n</tool_call>'
     assert PlainPrompt().read(text) == ("I will.", (Call("tag_1", "echo", '{"a": 1}'),))

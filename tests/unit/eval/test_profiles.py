@@ -11,12 +11,12 @@ from toolsim.eval.profiles import select as select_profiles
 BY_ID = {profile.id: profile for profile in PROFILES}
 
 
-def test_the_five_profiles() -> None:
+def test_five_profiles_do_not_change() -> None:
     """The ids and the order of the five profiles do not change, because reports are compared by profile."""
     assert list(BY_ID) == ["default", "recommended", "creative", "conversation", "tool_calling"]
 
 
-def test_what_is_left_to_the_server_is_not_sent() -> None:
+def test_only_set_sampling_values_are_sent() -> None:
     """Only the sampling values that a profile sets are sent; the server decides the others."""
     model = select("smollm2")[0]
     assert BY_ID["default"].sampling(model) == {"temperature": 0.0}

@@ -26,7 +26,7 @@ def shown(capsys: pytest.CaptureFixture[str], verbosity: int, *, quiet: bool = F
     return capsys.readouterr().err
 
 
-def test_without_a_terminal_it_prints_what_was_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_verbosity_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     """Without a terminal, the verbosity adds a line per run, then the reason for a failure; quiet hides both."""
     assert shown(capsys, 0) == ""
     assert "scenarios happy_path · qwen · default · toolsim · chat: WRONG no_call" in shown(capsys, 1)
@@ -34,9 +34,7 @@ def test_without_a_terminal_it_prints_what_was_asked_for(capsys: pytest.CaptureF
     assert shown(capsys, 2, quiet=True) == ""
 
 
-def test_on_a_terminal_there_is_a_live_line(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_terminal_shows_a_live_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """On a terminal, a live line shows count and rate, and markup in a model's text is escaped."""
     pytest.importorskip("rich")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
@@ -48,7 +46,7 @@ def test_on_a_terminal_there_is_a_live_line(
     assert "[bold]was[/bold]" in text
 
 
-def test_turns_and_their_sizes() -> None:
+def test_turn_line_shows_its_result() -> None:
     """The line of a turn ends with its calls, text or error; the second verbosity level adds sizes."""
     sizes = {"messages": 1200, "tools": 34}
     called = {

@@ -25,7 +25,7 @@ async def ask(script: list[Reply], *messages: tuple[str, str]) -> str:
 USER = ("user", "Scenario one. Go.")
 
 
-async def test_it_counts_its_own_turns() -> None:
+async def test_number_of_turns_selects_the_reply() -> None:
     """The number of assistant messages selects the scripted reply, and the last reply answers all later questions."""
     script: list[Reply] = ["first", lambda shown: shown[-4:], ApiError("Out.")]
     reply = ("assistant", "…")
@@ -35,13 +35,13 @@ async def test_it_counts_its_own_turns() -> None:
         assert await ask(script, USER, *more) == "error Out."
 
 
-async def test_it_refuses_strangers() -> None:
+async def test_unknown_conversation_is_refused() -> None:
     """A conversation that has no script is refused as a bad request."""
     with pytest.raises(BadRequest):
         await ask(["first"], ("user", "Hello"))
 
 
-async def test_it_is_an_ordinary_server() -> None:
+async def test_provider_serves_both_apis() -> None:
     """The provider returns the same text through both APIs, and /models lists its only model."""
     chat = next(scenario for scenario in SCENARIOS if scenario.id == "chat_only")
     async with scripted_provider() as url, httpx.AsyncClient(base_url=url) as client:

@@ -15,7 +15,7 @@ from toolsim.recordings.child import StartFailed
 
 
 @pytest.mark.slow
-async def test_it_serves_the_path_of_the_target_and_goes_away() -> None:
+async def test_proxy_serves_the_target_path() -> None:
     """Each user and set of options has one proxy, which serves the target's path and is removed when stopped."""
     async with aclosing(Proxies("http://127.0.0.1:9/api/v1")) as started:
         proxy = await started.get("m", ("toolsim_repair=off",))
@@ -30,7 +30,7 @@ async def test_it_serves_the_path_of_the_target_and_goes_away() -> None:
 
 
 @pytest.mark.slow
-async def test_a_bad_option_is_reported_with_the_log(tmp_path: Path) -> None:
+async def test_invalid_option_is_reported_with_the_log(tmp_path: Path) -> None:
     """The error for an invalid option contains mitmdump's log."""
     async with aclosing(Proxies("http://127.0.0.1:9/v1", flows=tmp_path)) as started:
         with pytest.raises(StartFailed, match="toolsim_repair"):
@@ -38,13 +38,13 @@ async def test_a_bad_option_is_reported_with_the_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_the_log_of_a_proxy_can_be_an_option() -> None:
+async def test_explicit_log_option_replaces_the_default() -> None:
     """An explicit option replaces the evaluation's own value, since mitmproxy would refuse duplicates."""
     async with aclosing(Proxies("http://127.0.0.1:9/v1")) as started:
         assert (await started.get("m", ("toolsim_log=text", "toolsim_profiles=off"))).base_url
 
 
-async def test_interrupted_while_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_canceled_start_stops_the_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A proxy is stopped if its start is canceled."""
     happened = []
 

@@ -27,7 +27,7 @@ class Model:
         return answer
 
 
-async def test_steps_record_what_is_new() -> None:
+async def test_steps_record_only_new_messages() -> None:
     """Each step records only the new messages, the answer and the time; tokens are summed."""
     ask = Asking(Model(Answer("a", (), "stop", 5, 1), Answer("b", (), "stop", 7, 2)), {"temperature": 0}, 5)
     await ask(Request((USER,), TOOLS))
@@ -40,14 +40,14 @@ async def test_steps_record_what_is_new() -> None:
     assert (ask.input_tokens, ask.output_tokens, ask.rewritten) == (12, 3, 2)
 
 
-async def test_sampling_goes_with_each_question() -> None:
+async def test_sampling_options_are_sent_with_each_question() -> None:
     """Sampling options are sent with each question, and a case's options override the profile's."""
     model = Model(Answer("a"))
     await Asking(model, {"temperature": 0, "top_p": 1}, 5)(Request((USER,), options={"top_p": 0.5}))
     assert model.requests[0].options == {"temperature": 0, "top_p": 0.5}
 
 
-async def test_a_question_that_hangs_is_over_in_time() -> None:
+async def test_unanswered_question_fails_at_the_time_limit() -> None:
     """A question without an answer fails at the time limit, and the run continues."""
 
     async def hang(request: Request) -> Answer:
@@ -62,7 +62,7 @@ async def test_a_question_that_hangs_is_over_in_time() -> None:
 
 
 @pytest.mark.slow
-async def test_a_rate_limit_is_waited_for_as_long_as_it_says() -> None:
+async def test_rate_limit_waits_for_retry_after() -> None:
     """After a rate limit, the harness waits for the time in Retry-After, which does not count as the model's time."""
     limited = ProviderError("slow down", status=429, retry_after=0.2)
     model = Model(limited, limited, Answer("a"))
@@ -75,7 +75,7 @@ async def test_a_rate_limit_is_waited_for_as_long_as_it_says() -> None:
     assert len(ask.steps) == 1
 
 
-async def test_without_a_hint_waits_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_waits_double_without_retry_after(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without Retry-After each wait is twice the previous one, and the run fails after MAX_WAITS."""
     monkeypatch.setattr(question_run, "FIRST_WAIT_SECONDS", 0.001)
     model = Model(*[ProviderError("slow down", status=429)] * (question_run.MAX_WAITS + 1))
@@ -96,7 +96,7 @@ async def test_without_a_hint_waits_grow(monkeypatch: pytest.MonkeyPatch) -> Non
         ProviderError("down"),
     ],
 )
-async def test_other_errors_are_not_waited_for(error: ProviderError) -> None:
+async def test_other_errors_fail_immediately(error: ProviderError) -> None:
     """Other errors, or an unreasonably long Retry-After, fail the run immediately."""
     model = Model(error, Answer("never"))
     with pytest.raises(ProviderError):
@@ -104,7 +104,7 @@ async def test_other_errors_are_not_waited_for(error: ProviderError) -> None:
     assert len(model.requests) == 1
 
 
-async def test_a_server_that_is_still_loading_is_waited_for() -> None:
+async def test_loading_server_is_retried() -> None:
     """A status of 503 with Retry-After is retried like 429."""
     model = Model(ProviderError("loading", status=503, retry_after=0.01), Answer("a"))
     assert (await Asking(model, {}, 5)(Request((USER,)))).text == "a"
@@ -116,7 +116,7 @@ def test_common_prefix() -> None:
     assert common_prefix([], [1]) == common_prefix([1], []) == 0
 
 
-async def test_a_tool_choice_replaces_the_cases_own() -> None:
+async def test_tool_choice_option_overrides_the_case() -> None:
     """A tool_choice option replaces the case's tool choice, but only in questions with tools."""
     model = Model(Answer("a"), Answer("b"))
     ask = Asking(model, {"tool_choice": "echo", "seed": 1}, None)

@@ -45,7 +45,7 @@ def first_right(calls: Sequence[dict[str, Any]]) -> list[tuple[str, dict[str, An
     ]
 
 
-def test_there_are_as_many_as_agreed() -> None:
+def test_suites_have_the_agreed_sizes() -> None:
     """The suites have the agreed numbers of questions with one, two and no calls, and of tools per question."""
     counts = {
         suite: [sum(len(question["calls"]) == number for question in document["questions"]) for number in (1, 2, 0)]
@@ -58,7 +58,7 @@ def test_there_are_as_many_as_agreed() -> None:
 
 
 @each("question", QUESTIONS, ids=lambda question: question["id"])
-def test_right_calls_fit_the_tools_on_offer(question: dict[str, Any]) -> None:
+def test_correct_calls_fit_the_offered_tools(question: dict[str, Any]) -> None:
     """Each correct value is valid by the schema of a tool that the question offers."""
     for call in question["calls"]:
         assert call["name"] in question["tools"]
@@ -69,7 +69,7 @@ def test_right_calls_fit_the_tools_on_offer(question: dict[str, Any]) -> None:
 
 
 @each("name", CASES)
-def test_right_answers_are_right_and_others_are_not(name: str) -> None:
+def test_only_correct_answers_pass(name: str) -> None:
     """The correct calls pass in any order; a surplus call or a missing call fails."""
     case, right = CASES[name], first_right(RIGHT[name])
     assert play(case, right).ok
@@ -90,7 +90,7 @@ def test_right_answers_are_right_and_others_are_not(name: str) -> None:
         ([], "no_call"),
     ],
 )
-def test_a_wrong_call_is_named(calls: list[tuple[str, Any]], label: str | None) -> None:
+def test_incorrect_calls_have_labels(calls: list[tuple[str, Any]], label: str | None) -> None:
     """Each kind of incorrect call has a specific label."""
     assert play(CASES["one_01"], calls).label == label
 

@@ -21,7 +21,7 @@ FLOWS = [Path(__file__).parents[3] / "flows" / f"{name}.flow" for name in NAMES]
 
 
 @pytest.mark.parametrize("file", FLOWS, ids=NAMES)
-async def test_a_recording_tells_what_the_model_saw_and_wrote(file: Path, tmp_path: Path) -> None:
+async def test_recording_contains_prompt_and_model_text(file: Path, tmp_path: Path) -> None:
     """A recording contains the rewritten prompt with the tools as text, and the model's text before it was parsed."""
     shutil.copy(file, tmp_path)
     [exchange] = await Captures(tmp_path).new(1)
@@ -29,7 +29,7 @@ async def test_a_recording_tells_what_the_model_saw_and_wrote(file: Path, tmp_pa
     assert exchange.wrote
 
 
-async def test_each_recording_is_returned_once_and_in_order(tmp_path: Path) -> None:
+async def test_recordings_are_returned_once_in_order(tmp_path: Path) -> None:
     """Each recording is returned once, oldest first; recordings of an abandoned run are skipped."""
     captures = Captures(tmp_path)
     shutil.copy(FLOWS[0], tmp_path / "left-0001.flow")
@@ -46,7 +46,7 @@ async def test_each_recording_is_returned_once_and_in_order(tmp_path: Path) -> N
     assert await captures.new(0) == []
 
 
-async def test_a_recording_may_come_late_or_never(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_late_recording_is_awaited_for_a_limited_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A recording that is late is awaited for a limited time, since an aborted exchange is never recorded."""
     monkeypatch.setattr(recorded, "_WAIT_SECONDS", 1.0)
     captures = Captures(tmp_path)
@@ -58,7 +58,7 @@ async def test_a_recording_may_come_late_or_never(tmp_path: Path, monkeypatch: p
     assert await captures.new(1) == []
 
 
-async def test_a_broken_file_is_skipped(tmp_path: Path) -> None:
+async def test_broken_recording_is_skipped(tmp_path: Path) -> None:
     """A broken recording is skipped."""
     (tmp_path / "x-0001.flow").write_bytes(b"no flow")
     assert await Captures(tmp_path).new(1) == []

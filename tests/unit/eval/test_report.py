@@ -11,7 +11,7 @@ from toolsim.eval.journal import Journal, Secrets
 from .runs import RUNS
 
 
-def test_the_three_files_agree(tmp_path: Path) -> None:
+def test_all_three_files_agree(tmp_path: Path) -> None:
     """The JSON, Markdown and HTML files show the same overall rate and the folder's timestamp, and no secrets."""
     log = Journal(tmp_path / "20260207T123628Z", Secrets(["sesame-opens"]))
     report.write(

@@ -36,7 +36,7 @@ TITLE = patch("/draft/title", "Quarterly report")
 
 
 @pytest.mark.parametrize("scenario", ["happy_path", "missing_workspace_id"])
-async def test_the_title_is_set_after_the_state_was_read(scenario: str) -> None:
+async def test_happy_path_requires_read_and_patch(scenario: str) -> None:
     """happy_path passes only if the state is read, the title patched, and the final text exact."""
     assert (await play(scenario, (get(),), (TITLE,), "Done.")).ok
     assert (await play(scenario, (TITLE,), "Done.")).label == "wrong_state"
@@ -45,14 +45,14 @@ async def test_the_title_is_set_after_the_state_was_read(scenario: str) -> None:
     assert (await play(scenario, "Done.")).label == "no_call"
 
 
-async def test_an_id_that_was_not_given_is_recovered_from_the_error() -> None:
+async def test_missing_id_is_recovered_from_the_error() -> None:
     """After a call with a missing or incorrect id, the scenario passes if the next call uses the id from the error."""
     without, wrong = Call("0", "state_get", "{}"), Call("0", "state_get", '{"workspace_id": "main"}')
     for first in (without, wrong):
         assert (await play("missing_workspace_id", (first,), (get(),), (TITLE,), "Done.")).ok
 
 
-async def test_a_type_error_has_to_be_made_and_fixed() -> None:
+async def test_type_error_must_be_made_and_corrected() -> None:
     """type_error_recovery passes only if the model first sends a patch with an incorrect type and then corrects it."""
     wrong, right = patch("/draft/priority", "high"), patch("/draft/priority", 3, "3")
     assert (await play("type_error_recovery", (wrong,), (right,), "Done.")).ok
@@ -71,20 +71,20 @@ async def test_long_arguments_are_refused_and_shortened() -> None:
     assert not (await play("long_arguments_guard", (long,), "Done.")).ok
 
 
-async def test_chat_without_tools() -> None:
+async def test_chat_only_must_call_no_tool() -> None:
     """chat_only, which has no tools, passes only if the text is exact and no tool is called."""
     assert (await play("chat_only", "Done.")).ok
     assert (await play("chat_only", "Sure! Done.")).label == "wrong_final_text"
     assert (await play("chat_only", (get(),))).label == "needless_call"
 
 
-async def test_parallel_means_in_one_turn() -> None:
+async def test_parallel_calls_must_share_a_turn() -> None:
     """Two calls in one turn pass, but two calls in consecutive turns are labeled parallel_collapse."""
     assert (await play("happy_path_parallel", (get(), TITLE), "Done.")).ok
     assert (await play("happy_path_parallel", (get(),), (TITLE,), "Done.")).label == "parallel_collapse"
 
 
-async def test_settings_reach_the_loop() -> None:
+async def test_allowlist_applies_to_scenarios() -> None:
     """The allowlist from the flags applies to a scenario, except to a scenario without tools."""
     settings = ScenarioSettings(allowed=("state_get",))
     verdict = await play("happy_path", (get(),), (TITLE,), "Done.", settings=settings)

@@ -14,7 +14,7 @@ def test_every_scenario_has_its_script() -> None:
     assert set(live_scripts()) == {scenario.prompt for scenario in SCENARIOS}
 
 
-def test_a_block_holds_what_it_was_given() -> None:
+def test_block_contains_the_given_value() -> None:
     """A block contains an object as JSON, and text unchanged, even if it is not valid JSON."""
     whole = block("state_get", {"a": "ü"})
     assert json.loads(whole.removeprefix("<tool_call>").removesuffix("</tool_call>")) == {
@@ -24,7 +24,7 @@ def test_a_block_holds_what_it_was_given() -> None:
     assert block("x", "{'a',}") == '<tool_call>{"name":"x","arguments":{\'a\',}}</tool_call>'
 
 
-def test_a_script_continues_only_if_the_guard_has_reacted() -> None:
+def test_script_continues_only_after_the_expected_error() -> None:
     """A script continues only if the expected error was returned; otherwise it ends, and the scenario fails."""
     reply = after("TYPE_ERROR", "again")
     assert callable(reply)

@@ -31,7 +31,7 @@ def live(*arguments: str) -> Setup:
     return setup(args(*LIVE, *arguments), offline=False)
 
 
-def test_live_asks_by_chat_and_through_toolsim() -> None:
+def test_live_evaluation_defaults() -> None:
     """By default a live evaluation uses the method toolsim, the chat API without streaming, and the default profile."""
     asked = live()
     assert [(cell.model, cell.profile, cell.method, cell.api, cell.stream) for cell, _ in asked.cells] == [
@@ -41,7 +41,7 @@ def test_live_asks_by_chat_and_through_toolsim() -> None:
     assert len(asked.cases) == 5
 
 
-def test_the_same_seed_asks_the_same() -> None:
+def test_same_seed_selects_the_same_questions() -> None:
     """The same seed selects the same questions, and another seed selects others."""
     setups = [live("--suite", "questions", "--sample", "6", "--seed", seed) for seed in ("1", "1", "2")]
     asked = [[case.id for case in setup.cases] for setup in setups]
@@ -49,7 +49,7 @@ def test_the_same_seed_asks_the_same() -> None:
     assert asked[0] == asked[1] != asked[2]
 
 
-def test_offline_asks_by_both_apis_whole_and_streamed() -> None:
+def test_offline_evaluation_uses_both_apis() -> None:
     """An offline evaluation uses both APIs, streamed and not, since the scripted provider costs nothing."""
     asked = setup(args("--models", "scripted", "--suite", "scenarios"), offline=True)
     assert {(cell.api, cell.stream) for cell, _ in asked.cells} == {
@@ -57,7 +57,7 @@ def test_offline_asks_by_both_apis_whole_and_streamed() -> None:
     }  # fmt: skip
 
 
-def test_a_list_of_values_makes_a_matrix_of_the_way_toolsim() -> None:
+def test_listed_values_form_a_matrix_for_toolsim() -> None:
     """Each combination of listed option values is a setting of the method toolsim; other methods have no settings."""
     asked = live(
         "--method",
@@ -78,7 +78,7 @@ def test_a_list_of_values_makes_a_matrix_of_the_way_toolsim() -> None:
     ]
 
 
-def test_the_fallback_matrix_is_one_of_the_way_native() -> None:
+def test_fallback_matrix_applies_to_native() -> None:
     """The content-tag fallback is a setting of the method native, and the matrix compares it with the default."""
 
     def settings(*arguments: str) -> list[str]:
@@ -89,7 +89,7 @@ def test_the_fallback_matrix_is_one_of_the_way_native() -> None:
     assert settings("--fallback-matrix", "yes") == ["", "content_tag_fallback"]
 
 
-def test_sampling_options_and_who_wins() -> None:
+def test_precedence_of_sampling_options() -> None:
     """Overrides take precedence over flags, flags over the profile, and the profile over --llm-options."""
     asked = live(
         "--llm-options", '{"temperature": 9, "seed": 1}', "--top-p", "0.5", "--request-overrides", '{"top_p": 0.1}',
@@ -101,7 +101,7 @@ def test_sampling_options_and_who_wins() -> None:
     }  # fmt: skip
 
 
-def test_profiles_apply_where_they_are_meant_to() -> None:
+def test_profiles_apply_only_to_their_models() -> None:
     """Profiles apply only to the models that they are meant for, unless --enforce-applicability is off."""
 
     def profiles(*arguments: str) -> list[tuple[str, str]]:
@@ -131,13 +131,13 @@ def test_profiles_apply_where_they_are_meant_to() -> None:
         *[("--request-overrides", f'{{"{name}": 1}}') for name in sorted(RESERVED)],
     ],
 )
-def test_what_makes_no_sense_is_refused_before_anything_is_asked(arguments: tuple[str, ...]) -> None:
+def test_senseless_flags_are_refused(arguments: tuple[str, ...]) -> None:
     """Flags that make no sense are refused before any request is sent."""
     with pytest.raises(UsageError):
         live(*arguments)
 
 
-def test_the_base_url() -> None:
+def test_base_url_is_resolved() -> None:
     """The base URL is --base-url, or OpenRouter's if its key is set; --offline overrides both."""
     assert base_url(args(), {}) == ""
     assert base_url(args(), {"OPENROUTER_API_KEY": "k"}) == "https://openrouter.ai/api/v1"
@@ -149,13 +149,13 @@ def test_the_base_url() -> None:
 
 
 @pytest.mark.parametrize("url", ["ftp://a", "a:1", "http://u:secret@a/v1", "http://a/v1?key=secret", "http://"])
-def test_a_base_url_holds_no_secrets(url: str) -> None:
+def test_base_url_with_secrets_is_refused(url: str) -> None:
     """A base URL with credentials or a query is refused, and the message does not repeat the secret."""
     with pytest.raises(UsageError):
         base_url(args("--base-url", url), {})
 
 
-def test_a_key_goes_only_where_its_owner_meant_it() -> None:
+def test_keys_are_sent_only_to_their_servers() -> None:
     """OPENROUTER_API_KEY is sent only to OpenRouter and OPENROUTER_BASE_URL; --key-env names another server's key."""
     key = {"OPENROUTER_API_KEY": "sk-or"}
     own = {**key, "OPENROUTER_BASE_URL": "http://mine/v1"}
@@ -173,7 +173,7 @@ def test_a_key_goes_only_where_its_owner_meant_it() -> None:
         sent("http://a/v1", key, "--key-env", "MINE")
 
 
-def test_models_that_nobody_named() -> None:
+def test_only_model_of_a_server_is_used() -> None:
     """Without --models, a server's only model is used; if there are several, the error lists them."""
     assert default_models("http://a/v1", ["qwen"]) == "qwen"
     assert default_models("https://openrouter.ai/api/v1", ["x", "y"]) == "stable"
@@ -190,7 +190,7 @@ def test_models_that_nobody_named() -> None:
         ("--llm-options", '{"tool_choice": {"type": "function", "name": "state_get"}}'),
     ],
 )
-def test_a_tool_choice_of_ones_own(arguments: tuple[str, ...]) -> None:
+def test_tool_choice_can_be_set(arguments: tuple[str, ...]) -> None:
     """A tool choice can be set by a flag or by a request field, in the form of either API."""
     assert live(*arguments).cells[0][1]["tool_choice"] == "state_get"
     with pytest.raises(UsageError, match="tool_choice"):
@@ -205,7 +205,7 @@ def test_a_tool_choice_of_ones_own(arguments: tuple[str, ...]) -> None:
         ("which_output", "state_get", "get_weather"),
     ],
 )
-async def test_a_tool_choice_that_no_case_offers(suite: str, choice: str, offered: str) -> None:
+async def test_tool_choice_without_a_case_is_refused(suite: str, choice: str, offered: str) -> None:
     """A tool choice that no selected case offers is refused, with the names on offer, before any question is sent."""
     chosen = ("--suite", suite, "--tool-choice")
     with pytest.raises(UsageError, match=f"no selected case has a tool {choice}; .*{offered}"):
@@ -223,7 +223,7 @@ def test_tool_profiles() -> None:
     assert scenario_settings(args("--allowlist", "all")).allowed is None
 
 
-def test_models_that_the_server_no_longer_lists() -> None:
+def test_models_missing_at_the_server_are_left_out() -> None:
     """Models that a word selects but the server does not list are left out."""
     asked = setup(args(*LIVE[:2], "--models", "google,mine"), offline=False, served=["google/gemini-2.5-pro"])
     assert [cell.model for cell, _ in asked.cells] == ["google/gemini-2.5-pro", "mine"]
@@ -246,7 +246,7 @@ def test_settings_without_effect_get_a_notice() -> None:
         assert notices(args, setup(args, offline=False)) == []
 
 
-def test_models_that_are_all_gone_are_named() -> None:
+def test_all_missing_models_are_named() -> None:
     """If the server lists none of the selected models, the error names them."""
     with pytest.raises(UsageError, match=r"no model is selected: the server does not list google/gemini-2\.5-flash, "):
         setup(args("--models", "google"), offline=False, served=["mine"])
@@ -260,7 +260,7 @@ def test_models_that_are_all_gone_are_named() -> None:
         (("--allowlist", ""), "--allowlist: .* got nothing"),
     ],
 )
-def test_a_list_of_known_words(arguments: tuple[str, ...], says: str) -> None:
+def test_list_with_unknown_words_is_refused(arguments: tuple[str, ...], says: str) -> None:
     """A list with an unknown word, or without any words, is refused."""
     with pytest.raises(UsageError, match=says):
         live(*arguments)

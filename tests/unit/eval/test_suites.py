@@ -8,18 +8,18 @@ from toolsim.eval.suites import load
 
 
 @pytest.mark.parametrize("name", ["", "nothing", "bfcl", "bfcl:"])
-def test_an_unknown_suite_is_named(name: str) -> None:
+def test_unknown_suite_is_named(name: str) -> None:
     """The error for an unknown suite lists the existing suites."""
     with pytest.raises(UsageError, match="which_output and bfcl:CATEGORY"):
         load(name)
 
 
-def test_scenarios_by_preset() -> None:
+def test_scenarios_suite_contains_the_preset() -> None:
     """The suite ``scenarios`` contains the selected scenarios."""
     assert [case.id for case in load("scenarios", None, "chat_only,happy_path")] == ["chat_only", "happy_path"]
 
 
-def test_the_other_suites() -> None:
+def test_cases_have_the_name_of_their_suite() -> None:
     """Each case has the name of its suite; an unknown BFCL category is an error that names it."""
     for name in ("questions", "unseen", "which_output"):
         assert {case.suite for case in load(name)} == {name}

@@ -10,7 +10,7 @@ from toolsim.eval.summary import Rate, Summary, by_case, summarise
 from .runs import RUNS, run
 
 
-def test_the_schema_of_report_json() -> None:
+def test_schema_of_report_json() -> None:
     """report.json contains the overall figures, the figures per cell, and the settings."""
     report = json.loads(json.dumps(summarise(RUNS, planned=9, stamp="20260207T123628Z", settings={"seed": 1})))
     assert report["overall"] == {"runs": 7, "ok": 4, "percent": 57.14, "interval": [25.05, 84.18]}
@@ -29,19 +29,19 @@ def test_the_schema_of_report_json() -> None:
     assert report["combinations"] == {"all": 3, "at_100": 1, "at_96": 1}
 
 
-def test_calls_as_text_are_counted_in_all_runs_or_not_at_all() -> None:
+def test_calls_as_text_need_counts_in_all_runs() -> None:
     """Calls as text are summed only if every run counted them, since a missing count is not zero."""
     counted = [replace(RUNS[0], as_text=1), replace(RUNS[1], as_text=2), replace(RUNS[2], as_text=0)]
     assert (Summary.of(counted).as_text, Summary.of([*counted, RUNS[3]]).as_text) == (3, None)
     assert summarise(counted, planned=3, stamp="", settings={})["as_text"] == 3
 
 
-def test_scenarios_count_alone_and_benchmarks_together() -> None:
+def test_scenarios_are_separate_and_benchmarks_combined() -> None:
     """Scenarios have one row each, and the cases of a benchmark are combined."""
     assert list(by_case(RUNS)) == ["happy_path", "chat_only", "bfcl:multiple"]
 
 
-def test_latency_is_of_answers() -> None:
+def test_latency_includes_only_answered_runs() -> None:
     """Latencies include only answered runs, since timeouts and refused connections would distort them."""
     figures = Summary.of(
         [run(ms=10), run(ok=False, label="timeout", ms=120_000), run(ok=False, label="http_error", ms=1)]
@@ -49,20 +49,20 @@ def test_latency_is_of_answers() -> None:
     assert (figures.p50_ms, figures.p95_ms) == (10, 10)
 
 
-def test_nothing_was_run() -> None:
+def test_no_runs_do_not_divide_by_zero() -> None:
     """A report without runs has figures without dividing by zero."""
     assert summarise([], planned=3, stamp="", settings={})["overall"]["interval"] == [0, 100]
     assert Rate.of([]).percent == 0
 
 
-def test_nearly_all_is_96_percent() -> None:
+def test_nearly_all_means_96_percent() -> None:
     """24 of 25 runs are at least 96 %, and 23 of 25 are not."""
     for wrong, dependable in ((1, 1), (2, 0)):
         runs = [run(trial=number, ok=number >= wrong) for number in range(25)]
         assert summarise(runs, planned=25, stamp="", settings={})["combinations"]["at_96"] == dependable
 
 
-def test_models_stand_for_themselves() -> None:
+def test_models_have_separate_rows() -> None:
     """If a report has several models, each has separate rows."""
     runs = [run("multiple_1", suite="bfcl:multiple", model=model) for model in ("small", "large")]
     assert list(by_case(runs)) == ["small · bfcl:multiple", "large · bfcl:multiple"]

@@ -25,7 +25,7 @@ def asked(case_id: str, answer: Answer) -> tuple[Request, Verdict]:
     return request, verdict
 
 
-def test_outputs_come_in_the_order_that_the_case_names() -> None:
+def test_outputs_have_the_order_of_the_case() -> None:
     """Outputs are in order or shuffled, each with the id of its call, and the question is about one of them."""
     for order, ids in (("in_order", ["call_001", "call_002"]), ("shuffled", ["call_002", "call_001"])):
         request, _ = asked(f"two_cities_{order}_oslo", Answer("4"))
@@ -39,7 +39,7 @@ def test_outputs_come_in_the_order_that_the_case_names() -> None:
         assert question["content"] == "How many degrees is it in Oslo? Answer with the number only."
 
 
-def test_a_shuffled_order_leaves_no_output_in_the_place_that_is_asked_about() -> None:
+def test_shuffled_order_defeats_matching_by_position() -> None:
     """In each shuffled case, a model that matches outputs to calls by position answers incorrectly."""
     for case in cases():
         if "_shuffled_" in case.id:
@@ -63,7 +63,7 @@ def test_a_shuffled_order_leaves_no_output_in_the_place_that_is_asked_about() ->
         (Answer("4", (Call("call_003", "get_weather", "{}"),)), "needless_call"),
     ],
 )
-def test_the_right_number_and_no_other(answer: Answer, label: str | None) -> None:
+def test_only_the_correct_number_passes(answer: Answer, label: str | None) -> None:
     """The correct number passes in any sentence; another number or another call fails."""
     _, verdict = asked("two_cities_shuffled_oslo", answer)
     assert (verdict.ok, verdict.label) == (label is None, label)

@@ -8,7 +8,7 @@ from toolsim.eval.workspace import WORKSPACE_ID, Workspace
 ID = {"workspace_id": WORKSPACE_ID}
 
 
-def test_the_state_is_read_as_a_copy() -> None:
+def test_returned_state_is_a_copy() -> None:
     """Changes to the returned state do not affect the workspace."""
     workspace = Workspace()
     state = workspace.get(ID).data
@@ -32,7 +32,7 @@ def test_the_state_is_read_as_a_copy() -> None:
         ("/draft/owner", "x", "LOCKED"),
     ],
 )
-def test_a_bad_patch_changes_nothing(path: str, value: object, code: str) -> None:
+def test_invalid_patch_changes_nothing(path: str, value: object, code: str) -> None:
     """A patch with an incorrect type or path, or of an authoritative or locked field, fails and changes nothing."""
     workspace = Workspace()
     result = workspace.patch({**ID, "path": path, "value": value})
@@ -40,21 +40,21 @@ def test_a_bad_patch_changes_nothing(path: str, value: object, code: str) -> Non
     assert (workspace.draft, workspace.facts) == (Workspace().draft, Workspace().facts)
 
 
-def test_a_good_patch_is_done() -> None:
+def test_valid_patch_is_applied() -> None:
     """A valid patch sets the field and returns a success."""
     workspace = Workspace()
     assert workspace.patch({**ID, "path": "/draft/priority", "value": 3}).ok
     assert workspace.draft["priority"] == 3
 
 
-def test_an_unknown_workspace_is_named_with_the_right_one() -> None:
+def test_unknown_workspace_error_names_the_correct_id() -> None:
     """The error for an unknown workspace names the correct id, so that the model can recover."""
     for result in (Workspace().get({"workspace_id": "x"}), Workspace().patch({"path": "/draft/title", "value": ""})):
         assert result.code == "UNKNOWN_WORKSPACE"
         assert WORKSPACE_ID in result.errors[1]
 
 
-def test_facts_change_only_with_a_persons_word() -> None:
+def test_facts_change_only_with_confirmation() -> None:
     """A proposal changes no fact; a commit requires a proposal and a person's confirmation."""
     workspace = Workspace()
     assert workspace.propose({"name": "year", "value": "2027"}).ok
@@ -65,7 +65,7 @@ def test_facts_change_only_with_a_persons_word() -> None:
     assert workspace.facts["year"] == "2027"
 
 
-def test_committing_is_never_offered() -> None:
+def test_commit_tool_is_never_offered() -> None:
     """The tool facts_commit is never offered to a model."""
     offered = [tool.name for tool in Workspace().registry().offered()]
     assert offered == ["state_get", "state_patch", "facts_propose"]

@@ -15,7 +15,7 @@ def ask(approvals: Approvals, owner: str = "me") -> str:
     return approvals.ask(SERVER, "drop", "files__drop", '{"a":1}', owner)
 
 
-def test_what_was_asked_is_what_is_approved() -> None:
+def test_approval_returns_the_requested_call_once() -> None:
     """An approval returns the call as it was requested, but only once."""
     approvals = Approvals()
     name = ask(approvals)
@@ -25,7 +25,7 @@ def test_what_was_asked_is_what_is_approved() -> None:
     assert approvals.take(name, "me") is None
 
 
-def test_nobody_else_approves() -> None:
+def test_other_owners_cannot_approve() -> None:
     """Another owner or an invented ID cannot approve a call, and its owner still can."""
     approvals = Approvals()
     name = ask(approvals, "a")
@@ -36,7 +36,7 @@ def test_nobody_else_approves() -> None:
     assert len({ask(approvals) for _ in range(100)}) == 100
 
 
-def test_they_do_not_wait_for_ever() -> None:
+def test_pending_approvals_expire() -> None:
     """Pending approvals expire, and beyond the limit the oldest are forgotten."""
     now = 0.0
     approvals = Approvals(lambda: now)
@@ -48,7 +48,7 @@ def test_they_do_not_wait_for_ever() -> None:
     assert approvals.take(last, "me") is not None
 
 
-def test_nobody_pushes_out_another_clients() -> None:
+def test_owner_loses_only_own_approvals() -> None:
     """An owner with too many pending approvals loses only that owner's oldest approvals."""
     approvals = Approvals()
     name = ask(approvals, "modest")
@@ -58,7 +58,7 @@ def test_nobody_pushes_out_another_clients() -> None:
     assert approvals.take(names[-1], "greedy") is not None
 
 
-async def test_the_operator_decides() -> None:
+async def test_operator_decides_waiting_calls() -> None:
     """The operator decides all calls of a waiting answer at once, and a timeout or a disconnect counts as a refusal."""
     changed: list[str] = []
     desk = OperatorApprovals(changed.append)

@@ -25,7 +25,7 @@ def test_tools_become_functions() -> None:
     assert (catalog.name("files", "read"), catalog.name("files", "drop")) == ("files__read", "files__drop")
 
 
-def test_masks_hold() -> None:
+def test_tool_lists_match_names() -> None:
     """Lists of denied and allowed tools match the prefixed name or the tool's original name."""
     free = Server("files", ("x",), free=(Filter(),))
     for deny in ("drop", "files__drop"):
@@ -34,7 +34,7 @@ def test_masks_hold() -> None:
         assert McpCatalog((), allow={allow}).add(free, [READ, DROP]) == [READ]
 
 
-def test_no_name_is_taken_twice() -> None:
+def test_tool_names_are_unique() -> None:
     """Tool names are unique among functions and servers, and contain only valid characters."""
     catalog = McpCatalog(["a__b__c"])
     for server in (Server("a"), Server("a__b")):
@@ -49,7 +49,7 @@ def test_no_name_is_taken_twice() -> None:
     assert shown_name("a", "é") == "a___"
 
 
-def test_a_server_says_no_more_than_it_may() -> None:
+def test_server_descriptions_are_limited() -> None:
     """The tools of a server are limited in number and bytes, and descriptions are shortened and sanitized."""
     assert len(McpCatalog(()).add(Server("a"), [RemoteTool(str(n)) for n in range(MAX_TOOLS + 9)])) == MAX_TOOLS
     large = RemoteTool("x", schema={"type": "object", "title": "y" * (MAX_TOOLS_BYTES // 2)})

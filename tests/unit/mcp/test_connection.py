@@ -40,7 +40,7 @@ async def bad(request: pytest.FixtureRequest) -> AsyncIterator[McpConnection]:
 
 
 @pytest.mark.slow
-async def test_a_server_is_asked(bad: McpConnection) -> None:
+async def test_server_lists_and_calls_tools(bad: McpConnection) -> None:
     """A server's tools are listed once, and its calls return text, errors and the restricted environment."""
     tools = await bad.tools()
     assert (tools[0].name, tools[0].is_read_only, tools[1].is_read_only) == ("echo", True, False)
@@ -56,7 +56,7 @@ async def test_a_server_is_asked(bad: McpConnection) -> None:
 
 
 @pytest.mark.slow
-async def test_a_trace_goes_on(bad: McpConnection) -> None:
+async def test_trace_ids_are_passed_on(bad: McpConnection) -> None:
     """A call within a span passes on the trace IDs in its metadata, and other calls do not have metadata."""
     assert (await bad.call("meta", {}, 1000)).output == "null"
     span = trace.NonRecordingSpan(trace.SpanContext(1, 2, is_remote=False, trace_flags=trace.TraceFlags(1)))
@@ -79,7 +79,7 @@ async def test_a_trace_goes_on(bad: McpConnection) -> None:
     ],
     indirect=["bad"],
 )
-async def test_a_failure_is_words_and_the_next_call_works(bad: McpConnection, tool: str, words: str) -> None:
+async def test_failed_call_does_not_affect_the_next(bad: McpConnection, tool: str, words: str) -> None:
     """A failed call is reported in time without blocking the event loop or exposing secrets, and the next
     call works."""
     await bad.tools()
@@ -104,7 +104,7 @@ async def test_a_failure_is_words_and_the_next_call_works(bad: McpConnection, to
 
 
 @pytest.mark.slow
-async def test_it_is_tried_again_later_each_time() -> None:
+async def test_failed_starts_are_delayed() -> None:
     """After two failed starts, requests to the server fail immediately until the delay has passed."""
     now = 0.0
     connection = McpConnection(server(command="/no/such/program", timeout=SECONDS), clock=lambda: now)
@@ -123,7 +123,7 @@ async def test_it_is_tried_again_later_each_time() -> None:
 
 
 @pytest.mark.slow
-async def test_whoever_leaves_stops_only_his_own_call(bad: McpConnection) -> None:
+async def test_cancelled_call_does_not_affect_others(bad: McpConnection) -> None:
     """Cancelling a call does not affect other callers, who use the same server or a new one."""
     call = asyncio.create_task(bad.call("hang", {}, 100))
     await asyncio.sleep(0.5)
@@ -136,7 +136,7 @@ async def test_whoever_leaves_stops_only_his_own_call(bad: McpConnection) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bad", [PATIENT], indirect=True)
-async def test_a_new_connection_lists_the_tools_anew(bad: McpConnection) -> None:
+async def test_new_connection_lists_tools_again(bad: McpConnection) -> None:
     """A new connection lists the tools again, even if a call opened it, because a restarted server can have other
     tools."""
     tools = await bad.tools()
@@ -147,7 +147,7 @@ async def test_a_new_connection_lists_the_tools_anew(bad: McpConnection) -> None
 
 
 @pytest.mark.slow
-async def test_whoever_leaves_while_it_starts_stops_nobody_else() -> None:
+async def test_cancelled_caller_does_not_stop_the_start() -> None:
     """If a caller is cancelled while the server starts, the next caller waits until the server is ready."""
     program = "import runpy, sys, time; time.sleep(1); runpy.run_path(sys.argv[1])"
     slow = server(
@@ -162,7 +162,7 @@ async def test_whoever_leaves_while_it_starts_stops_nobody_else() -> None:
 
 
 @pytest.mark.slow
-async def test_secrets_are_in_no_message(caplog: pytest.LogCaptureFixture) -> None:
+async def test_secrets_are_never_in_messages(caplog: pytest.LogCaptureFixture) -> None:
     """A server's secrets appear neither in errors nor in the log of its standard error."""
     program = "import os, sys; print('the key is', os.environ['KEY'], file=sys.stderr)"
     connection = McpConnection(
@@ -181,7 +181,7 @@ async def test_secrets_are_in_no_message(caplog: pytest.LogCaptureFixture) -> No
 
 
 @pytest.mark.slow
-async def test_the_official_servers() -> None:
+async def test_official_servers_work() -> None:
     """Official servers work over each transport, and a slow call does not affect other calls."""
 
     async def over_the_web(url: str, way: str) -> None:
@@ -206,7 +206,7 @@ async def test_the_official_servers() -> None:
 
 
 @pytest.mark.slow
-async def test_a_quick_call_does_not_wait_for_all_of_another_answer(bad: McpConnection) -> None:
+async def test_callers_share_a_local_server_in_turns(bad: McpConnection) -> None:
     """A local server handles one request at a time, and the callers' answers take turns."""
     await bad.tools()
     done: list[str] = []
@@ -221,7 +221,7 @@ async def test_a_quick_call_does_not_wait_for_all_of_another_answer(bad: McpConn
 
 
 @pytest.mark.slow
-async def test_waiting_for_a_turn_has_an_end() -> None:
+async def test_busy_server_times_out_without_being_dropped() -> None:
     """A request that waits longer than its timeout fails because the server is busy, but the server is not dropped."""
     connection = McpConnection(server(**BAD, timeout=1))
     await connection.tools()

@@ -26,7 +26,7 @@ async def test_answers_take_turns() -> None:
     await call(QUICK, "later")
 
 
-async def test_waiting_has_an_end() -> None:
+async def test_waiting_ends_with_a_timeout() -> None:
     """Waiting ends with a timeout, and callers that gave up or were cancelled are skipped."""
     turns, done = FairLock(), []
 
@@ -46,7 +46,7 @@ async def test_waiting_has_an_end() -> None:
     await call(HOG, 0.01)
 
 
-async def test_a_turn_that_comes_as_its_owner_leaves() -> None:
+async def test_turn_of_a_cancelled_caller_goes_to_the_next() -> None:
     """A turn that arrives as its caller is cancelled goes to the next caller."""
     turns = FairLock()
     entered = turns.acquire(HOG, 1)

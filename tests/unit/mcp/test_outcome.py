@@ -22,19 +22,19 @@ def of(*parts: dict[str, Any], structured: Any = None, is_error: bool = False, l
         ({"type": "resource_link", "uri": "file:///a", "name": "a"}, "[resource file:///a]"),
     ],
 )
-def test_a_result_is_text(part: dict[str, Any], text: str) -> None:
+def test_parts_of_a_result_become_text(part: dict[str, Any], text: str) -> None:
     """Text parts become the output, and other parts are described in text."""
     assert of(part).output == text
     assert of(part, {"type": "text", "text": "more"}).shown == f"{text}\nmore"
 
 
-def test_structured_content_counts_where_there_is_no_text() -> None:
+def test_structured_content_is_used_only_without_text() -> None:
     """Structured content is used only without text, because it repeats the text."""
     assert of(structured={"a": 1}).output == '{"a":1}'
     assert of({"type": "text", "text": "x"}, structured={"a": 1}).output == "x"
 
 
-def test_errors_are_told() -> None:
+def test_errors_have_api_formats() -> None:
     """Errors and oversized results have the API's formats for the client, and are text for the model."""
     own = of({"type": "text", "text": "No such file."}, is_error=True)
     assert (own.output, own.code, own.shown) == (None, FAILED, "Error: No such file.")

@@ -47,7 +47,7 @@ def web(number: int) -> Server:
     return Server("web", url="https://docs.example/mcp", headers=(("Authorization", str(number)),), kind="http")
 
 
-async def test_one_connection_for_one_server(now: Any) -> None:
+async def test_server_has_one_connection_per_credentials(now: Any) -> None:
     """A server has one connection regardless of the allowed tools, but separate ones for different credentials."""
     pool = Pool(clock=lambda: now.time)
     for server in (LOCAL, Server("local", ("x",), allowed=(Filter(frozenset()),)), web(1), web(2), web(1)):
@@ -66,7 +66,7 @@ async def test_calls_keep_their_order(now: Any) -> None:
     assert Fake.called == tools
 
 
-async def test_idle_ones_are_closed(now: Any) -> None:
+async def test_idle_remote_connections_are_closed(now: Any) -> None:
     """Idle remote connections are closed, but busy and local connections stay."""
     pool = Pool(clock=lambda: now.time)
     for server in (LOCAL, web(1), web(2)):
@@ -78,7 +78,7 @@ async def test_idle_ones_are_closed(now: Any) -> None:
     assert [each.server for each in Fake.made[:3] if each.is_closed] == [web(1)]
 
 
-async def test_one_client_has_so_many(now: Any) -> None:
+async def test_client_limit_closes_its_oldest_connection(now: Any) -> None:
     """At the client's limit, its least recently used connection is closed; if all are busy, the client receives an
     error."""
     pool = Pool(clock=lambda: now.time)
@@ -99,7 +99,7 @@ async def test_one_client_has_so_many(now: Any) -> None:
     assert not any(each.is_closed for each in Fake.made[4:])
 
 
-async def test_there_is_an_end_to_all(now: Any) -> None:
+async def test_overall_limit_closes_an_idle_connection(now: Any) -> None:
     """At the overall limit, an idle connection of the client with the most connections is closed, but never a
     busy one."""
     pool = Pool(clock=lambda: now.time)
@@ -116,7 +116,7 @@ async def test_there_is_an_end_to_all(now: Any) -> None:
     assert [each.is_closed for each in Fake.made] == [True] + [False] * MAX_CONNECTIONS
 
 
-def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """A missing package is detected before a server is used."""
     assert engine.missing() == ""
     monkeypatch.setattr(engine.importlib.util, "find_spec", lambda name: None)

@@ -18,7 +18,7 @@ def read(servers: Any, **environment: str) -> tuple[Server, ...]:
     return read_file(json.dumps({"mcpServers": servers}), environment)
 
 
-def test_the_form_that_clients_share() -> None:
+def test_shared_file_format_is_read() -> None:
     """Commands and URLs are read from the file format that clients share, and variables are replaced with
     their values."""
     local, remote, old = read(
@@ -62,7 +62,7 @@ def test_the_form_that_clients_share() -> None:
         ({"a": {"command": "x", "allowed_tools": 3}}, "allowed_tools"),
     ],
 )
-def test_what_is_wrong_is_said(servers: Any, words: str) -> None:
+def test_invalid_entry_is_reported_without_values(servers: Any, words: str) -> None:
     """The error for an invalid entry names the server and the key but contains no value from the file."""
     with pytest.raises(ValueError, match=words):
         read(servers)
@@ -83,7 +83,7 @@ def test_what_is_wrong_is_said(servers: Any, words: str) -> None:
         ({}, ()),
     ],
 )
-def test_what_is_not_said_needs_a_yes(rule: Any, free: tuple[str, ...]) -> None:
+def test_approval_is_required_by_default(rule: Any, free: tuple[str, ...]) -> None:
     """A tool needs no approval only if a filter exempts it and no other filter requires approval."""
     [server] = read({"a": {"command": "x"} | ({} if rule is None else {"require_approval": rule})})
     tools = {"read": True, "write": False, "drop": False}
@@ -107,7 +107,7 @@ def tool(**fields: Any) -> Server:
     return read_tool({"type": "mcp", **fields}, "tools[0]", KNOWN, ("docs.example", "127.0.0.1:3000"))
 
 
-def test_a_request_names_a_server() -> None:
+def test_request_selects_a_server() -> None:
     """A request selects a configured server by its label, or an allowed host's server by its URL with credentials."""
     named = tool(server_label="docs", server_url=URL, headers={"X": "y", "authorization": "no"}, authorization="t")
     assert named.headers == (("X", "y"), ("Authorization", "Bearer t"))
@@ -118,7 +118,7 @@ def test_a_request_names_a_server() -> None:
     assert tool(server_label="files", headers={"X": "y"}) == OWN
 
 
-def test_a_request_can_only_be_stricter() -> None:
+def test_request_can_only_restrict_the_file() -> None:
     """A request can restrict tools and require more approvals than the file, but not fewer."""
     narrow = tool(server_label="files", allowed_tools=["read"], require_approval="always")
     assert narrow.needs_approval("read", read_only=True)
@@ -152,14 +152,14 @@ def test_a_request_can_only_be_stricter() -> None:
         ({"server_label": "x", "server_url": URL, "require_approval": 3}, "require_approval"),
     ],
 )
-def test_what_a_request_may_not(fields: dict[str, Any], param: str) -> None:
+def test_request_cannot_declare_commands_or_hosts(fields: dict[str, Any], param: str) -> None:
     """A request cannot declare commands, unlisted hosts in any spelling, or another address for a configured label."""
     with pytest.raises(BadRequest) as caught:
         tool(**fields)
     assert caught.value.error.param == f"tools[0].{param}"
 
 
-def test_a_connection_is_the_same_whatever_is_allowed() -> None:
+def test_allowed_tools_do_not_change_the_connection() -> None:
     """The allowed tools do not change a server's connection, but different credentials do."""
     assert tool(server_label="files", allowed_tools=["read"]).endpoint == OWN.endpoint
     one, other = (tool(server_label="docs", server_url=URL, authorization=each) for each in "ab")

@@ -18,7 +18,7 @@ from toolsim.mcp.stdio import (
 )
 
 
-def test_a_server_that_goes_on_and_on_is_counted() -> None:
+def test_server_output_is_limited() -> None:
     """A server's output is limited between two requests, in messages and in bytes."""
     meter = OutputMeter()
     for _ in range(2):
@@ -33,7 +33,7 @@ def test_a_server_that_goes_on_and_on_is_counted() -> None:
 
 
 @pytest.mark.parametrize("is_stubborn", [False, True], ids=["ends by itself", "must be killed"])
-async def test_a_server_ends_with_its_children(
+async def test_stopping_a_server_stops_its_children(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_stubborn: bool
 ) -> None:
     """Stopping a server also stops children that ignore signals. The server has only its configured environment, and
@@ -69,7 +69,7 @@ async def test_a_server_ends_with_its_children(
     pytest.fail("a child lives on")
 
 
-async def test_a_command_that_is_none() -> None:
+async def test_missing_command_raises() -> None:
     """A command that does not exist raises the operating system's error."""
     with pytest.raises(FileNotFoundError):
         async with run_server(Server("x", ("/no/such/program",)), print, print):

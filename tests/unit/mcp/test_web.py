@@ -39,7 +39,7 @@ async def read(answers: Answers, url: str = URL, method: str = "POST") -> int:
         return len((await client.request(method, url)).content)
 
 
-async def test_an_answer_is_bounded() -> None:
+async def test_answer_size_is_limited() -> None:
     """A document is limited to the size of a message, and a stream to the amount between two requests."""
     assert await read(Answers(2, content_type="application/json")) == 2 * len(PIECE)
     with pytest.raises(httpx2.ReadError, match="it sent a message of more than"):
@@ -61,7 +61,7 @@ def test_certificates_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(reads) <= 1
 
 
-async def test_what_is_compressed_is_not_read() -> None:
+async def test_compressed_answer_is_rejected() -> None:
     """A compressed answer is rejected, because a few bytes could expand to a huge amount."""
     assert len(gzip.compress(b"\0" * 10_000_000)) < 10_000
     with pytest.raises(httpx2.ReadError, match="compressed"):
@@ -69,7 +69,7 @@ async def test_what_is_compressed_is_not_read() -> None:
 
 
 @pytest.mark.parametrize("url", ["http://docs.example/mcp", "https://evil.example/mcp", "https://docs.example:444/"])
-async def test_no_other_place_is_asked(url: str) -> None:
+async def test_other_hosts_are_not_contacted(url: str) -> None:
     """Requests to another host, to another port or without TLS are not sent."""
     answers = Answers(1)
     with pytest.raises(httpx2.ConnectError, match="another host"):
@@ -78,7 +78,7 @@ async def test_no_other_place_is_asked(url: str) -> None:
     assert await read(answers, "https://docs.example/other")
 
 
-async def test_a_trace_goes_on() -> None:
+async def test_trace_ids_are_sent() -> None:
     """A request within a span carries the trace IDs, except for the request that ends a session."""
     span = trace.NonRecordingSpan(trace.SpanContext(1, 2, is_remote=False, trace_flags=trace.TraceFlags(1)))
     answers = Answers(1)

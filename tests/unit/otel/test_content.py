@@ -29,7 +29,7 @@ TRACER = TracerProvider(shutdown_on_exit=False).get_tracer("test")
         ("span_and_event", True),
     ],
 )
-def test_who_asks(value: str, is_on: bool) -> None:
+def test_content_is_enabled_by_a_variable(value: str, is_on: bool) -> None:
     assert is_asked_for({VARIABLE: value}) is is_on
     assert not is_asked_for({})
 
@@ -65,7 +65,7 @@ STREAM = b"".join(
 )
 
 
-def test_a_turn() -> None:
+def test_messages_are_recorded_and_redacted() -> None:
     """Messages and their parts are recorded, and keys are redacted in both directions, even if streamed in pieces."""
     messages = [
         {"role": "system", "content": "Be brief."},
@@ -84,7 +84,7 @@ def test_a_turn() -> None:
     assert "own-key-of" not in str(found)
 
 
-def test_calls_of_a_backend_and_its_history() -> None:
+def test_structured_calls_and_outputs_are_separate_parts() -> None:
     """Structured calls and outputs in a request or answer are recorded as separate parts."""
     request = {
         "model": "m",
@@ -106,13 +106,13 @@ def test_calls_of_a_backend_and_its_history() -> None:
 
 
 @pytest.mark.parametrize("answer", [b"", b"\xff", b"data: {", b'{"error": 1}'])
-def test_an_answer_that_is_none(answer: bytes) -> None:
+def test_unreadable_answer_does_not_raise(answer: bytes) -> None:
     """An unreadable answer raises no exception in the exporter's thread."""
     found = of_turn({"what": "ever"}, answer)
     assert found == {"gen_ai.input.messages": [], "gen_ai.output.messages": []}
 
 
-def test_a_call() -> None:
+def test_call_content_is_redacted() -> None:
     kept, span = Content(True), TRACER.start_span("execute_tool f")
     call = McpCall("mcp_1", "files", "f", json.dumps({"token": "very-secret-token", "path": "/tmp"}))
     kept.of_call(span, call, ToolOutcome(json.dumps({"size": 3})))
@@ -122,14 +122,14 @@ def test_a_call() -> None:
 
 
 @pytest.mark.parametrize("depth", [100, 600])
-def test_what_is_nested_too_deeply(depth: int) -> None:
+def test_deeply_nested_content_is_redacted(depth: int) -> None:
     """Deeply nested content is recorded as redacted text, without loss or an exception."""
     kept, span = Content(True), TRACER.start_span("execute_tool f")
     kept.of_call(span, McpCall("i", "s", "t", '{"a":' * depth + "1" + "}" * depth), ToolOutcome(None))
     assert set(filled(kept, span)) == {"gen_ai.tool.call.arguments"}
 
 
-def test_what_is_noted_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noted_content_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """If the noted content exceeds its limit, the oldest spans are exported without content."""
     monkeypatch.setattr(content, "MAX_BYTES", 100)
     kept, spans = Content(True), [TRACER.start_span(str(number)) for number in range(3)]
@@ -139,7 +139,7 @@ def test_what_is_noted_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kept._size == 60
 
 
-def test_nothing_is_noted_unasked() -> None:
+def test_disabled_content_records_nothing() -> None:
     kept, span = Content(False), TRACER.start_span("execute_tool f")
     kept.of_call(span, McpCall("mcp_1", "files", "f", "{}"), ToolOutcome("text"))
     assert filled(kept, span) == {}

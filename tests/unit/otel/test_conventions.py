@@ -45,7 +45,7 @@ def used() -> Iterator[str]:
             yield node.value
 
 
-def test_every_name_is_published_or_ours() -> None:
+def test_every_name_is_published_or_defined_by_toolsim() -> None:
     hosts = {*conventions._PROVIDERS, *conventions._PROVIDERS.values(), *conventions._AZURE}
     names = set(used()) - hosts - {"azure.ai.openai"}
     ours = {name for name in names if name.startswith(OWN)}
@@ -57,7 +57,7 @@ def test_every_name_is_published_or_ours() -> None:
     assert all(hasattr(Report(), field) for field in fields | set(conventions._FINDINGS))
 
 
-def test_values_are_those_of_the_package() -> None:
+def test_values_match_the_conventions_package() -> None:
     """The names of operations, providers and output types are defined by the package of the conventions."""
     operations = {each.value for each in gen_ai.GenAiOperationNameValues}
     assert {"chat", "execute_tool"} <= operations
@@ -91,7 +91,7 @@ def test_providers(host: str, engine: Any, provider: str) -> None:
 CALL = McpCall("mcp_1", "files", "read_file", "{}")
 
 
-def test_calls() -> None:
+def test_remote_server_is_identified_by_host_and_port() -> None:
     """A remote server is identified only by its host and port, not by further parts of its URL."""
     local = conventions.tool_began(Server("files", ("npx",)), CALL)
     assert local["network.transport"] == "pipe"
@@ -119,7 +119,7 @@ def test_calls() -> None:
         ),
     ],
 )
-def test_outcomes_of_calls(came: outcome.ToolOutcome, found: dict[str, str]) -> None:
+def test_call_outcomes(came: outcome.ToolOutcome, found: dict[str, str]) -> None:
     assert conventions.tool_ended(came) == found
 
 
@@ -146,18 +146,18 @@ WHOLE = (
         (STARTED, "msg_1"),
     ],
 )
-def test_who_has_answered(answer: bytes, id: str) -> None:
+def test_response_model_and_id_are_read(answer: bytes, id: str) -> None:
     found = conventions.chat_ended(Report(), answer)
     assert found == {"gen_ai.response.model": "real", "gen_ai.response.id": id}
 
 
 @pytest.mark.parametrize("answer", [b"", b"data: {", b"no", b"{", b": hi\n\n", b"data: [1]\n\n", b"[]", b"\xff"])
-def test_who_has_answered_is_not_known(answer: bytes) -> None:
+def test_unreadable_answer_adds_no_attributes(answer: bytes) -> None:
     """An unreadable answer adds no attributes and raises no exception."""
     assert conventions.chat_ended(Report(), answer) == {}
 
 
-def test_only_so_much_is_read() -> None:
+def test_long_answer_is_not_parsed() -> None:
     """A long non-streamed answer is not parsed for its ID, and names are shortened."""
     long = WHOLE.replace(b'"hi"', b'"' + b"x" * 70_000 + b'"')
     assert conventions.chat_ended(Report(), long) == {}
@@ -179,12 +179,12 @@ def test_only_so_much_is_read() -> None:
         ("x" * 500, 500, "_OTHER"),
     ],
 )
-def test_classes_of_errors(error: str | None, status: int | None, found: str) -> None:
+def test_error_code_must_look_like_a_code(error: str | None, status: int | None, found: str) -> None:
     """A backend's error code is used only if it looks like a code and not like a message."""
     assert conventions.failure(Report(error=error), status) == found
 
 
-def test_counts_are_the_backends() -> None:
+def test_only_backend_token_counts_are_recorded() -> None:
     report = Report(tool_cutoff="first call", profile="mine")
     assert conventions.chat_ended(report, b"") == {"toolsim.tool_cutoff": "first call", "toolsim.profile": "mine"}
     report = Report(tokens={"input": 9, "output": 3, "total": 12, "cached": 0, "reasoning": 2}, finish="length")

@@ -31,18 +31,18 @@ NOTHING = Content(False)
         ({"OTEL_TRACES_EXPORTER": "zipkin"}, ["zipkin"]),
     ],
 )
-def test_which_exporters(environment: dict[str, str], names: list[str]) -> None:
+def test_exporter_selection(environment: dict[str, str], names: list[str]) -> None:
     assert export._names(environment) == names
 
 
-def test_an_exporter_that_is_not_installed(caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_exporter_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """An exporter that is not installed is named in the log, and the proxy starts without it."""
     made = Export.from_environment({"OTEL_TRACES_EXPORTER": "carrier_pigeon"})
     assert made is None
     assert ["carrier_pigeon" in record.getMessage() for record in caplog.records] == [True]
 
 
-def test_the_service_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_service_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """The service is named toolsim, unless the standard variables set another name."""
     assert export._resource().attributes["service.name"] == "toolsim"
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "service.name=mine,team=a")
@@ -68,7 +68,7 @@ class Failing(SpanExporter):
 
 
 @pytest.mark.parametrize("problem", ["Transient error: connection refused", ValueError("connection\nrefused")])
-def test_a_failure_is_told_once(problem: Exception | str, caplog: pytest.LogCaptureFixture) -> None:
+def test_failure_is_logged_once(problem: Exception | str, caplog: pytest.LogCaptureFixture) -> None:
     """A failure is logged once with its reason, and again only after the exporter has worked."""
     exporter = Failing()
     exporter.problem = problem
@@ -86,7 +86,7 @@ def test_a_failure_is_told_once(problem: Exception | str, caplog: pytest.LogCapt
     assert last == "toolsim: traces are being exported again"
 
 
-def test_all_exporters_get_all(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_exporter_does_not_affect_others(caplog: pytest.LogCaptureFixture) -> None:
     """A failing exporter does not affect the other exporters."""
     memory = InMemorySpanExporter()
     made = Export([Failing(), memory], NOTHING)
@@ -96,7 +96,7 @@ def test_all_exporters_get_all(caplog: pytest.LogCaptureFixture) -> None:
     assert len(caplog.records) == 1
 
 
-async def test_the_end_sends_what_is_left() -> None:
+async def test_shutdown_exports_remaining_spans() -> None:
     memory = InMemorySpanExporter()
     made = Export([memory], NOTHING)
     made.tracer.start_span("a").end()
@@ -104,7 +104,7 @@ async def test_the_end_sends_what_is_left() -> None:
     assert [span.name for span in memory.get_finished_spans()] == ["a"]
 
 
-async def test_the_end_does_not_wait_for_ever(
+async def test_shutdown_does_not_wait_forever(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Shutting down waits for an unresponsive collector only for a limited time, and logs the delay."""

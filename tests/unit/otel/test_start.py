@@ -24,11 +24,11 @@ ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
         ({"OTEL_SDK_DISABLED": "false", "OTEL_TRACES_EXPORTER": "otlp"}, "OTEL_TRACES_EXPORTER"),
     ],
 )
-def test_who_asks(environment: dict[str, str], asked: str) -> None:
+def test_tracing_is_enabled_by_variables(environment: dict[str, str], asked: str) -> None:
     assert start.asked_by(environment) == asked
 
 
-def test_without_the_package(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_package_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """If the package is missing, one log line names the variable and the install command, and the proxy still works."""
 
     def missing(name: str) -> None:

@@ -101,7 +101,7 @@ def error(span: ReadableSpan) -> tuple[Any, bool]:
     return (span.attributes or {}).get("error.type"), span.status.status_code is StatusCode.ERROR
 
 
-def test_a_turn(stage: Stage) -> None:
+def test_turn_has_client_and_model_spans(stage: Stage) -> None:
     """The client's turn contains the model's turn, and the spans have counts but no content of the conversation."""
     flow = stage.run(traceparent=PARENT, tracestate="rojo=1", authorization="Bearer sk-own-key-of-the-client")
     turn, chat = stage.spans()
@@ -145,7 +145,7 @@ def test_a_turn(stage: Stage) -> None:
         ({"traceparent": PARENT.replace("-01", "-00"), "tracestate": "rojo=1"}, "rojo=1"),
     ],
 )
-def test_which_trace_goes_on(stage: Stage, headers: dict[str, str], state: str | None) -> None:
+def test_trace_context_is_continued(stage: Stage, headers: dict[str, str], state: str | None) -> None:
     """An unreadable trace context is replaced together with its state, and an unsampled trace continues
     without spans."""
     flow = stage.run(**headers)
@@ -160,7 +160,7 @@ def test_which_trace_goes_on(stage: Stage, headers: dict[str, str], state: str |
 @pytest.mark.parametrize(
     ("status", "of_turn"), [(400, ("400", False)), (429, ("429", False)), (500, ("500", True)), (503, ("503", True))]
 )
-def test_an_error_of_the_backend(stage: Stage, status: int, of_turn: tuple[str, bool]) -> None:
+def test_backend_error_fails_the_model_span(stage: Stage, status: int, of_turn: tuple[str, bool]) -> None:
     """A backend error fails the model's span, but the client's span only for server errors, as the HTTP conventions
     require."""
     stage.run(answer={"error": {"message": "sk-own-key-of-the-client is wrong"}}, status=status)
@@ -170,7 +170,7 @@ def test_an_error_of_the_backend(stage: Stage, status: int, of_turn: tuple[str, 
     assert "is wrong" not in turn.to_json() + chat.to_json()
 
 
-def test_a_request_that_is_refused(stage: Stage) -> None:
+def test_refused_request_has_no_model_span(stage: Stage) -> None:
     """A refused request has no span for the model, because the model is not asked."""
     stage.run({"model": "m", "messages": "none", "tools": TOOLS})
     [turn] = stage.spans()
@@ -179,7 +179,7 @@ def test_a_request_that_is_refused(stage: Stage) -> None:
     assert error(turn)[1] is False
 
 
-def test_an_answer_that_is_our_error(stage: Stage) -> None:
+def test_strict_failure_has_an_error_code(stage: Stage) -> None:
     """If a successful answer breaks a strict schema, both spans have the report's error code."""
     strict = {"name": "f", "strict": True, "parameters": {"type": "object", "required": ["x"], "properties": {"x": {}}}}
     stage.run(ASK | {"tools": [{"type": "function", "function": strict}]})
@@ -190,14 +190,14 @@ def test_an_answer_that_is_our_error(stage: Stage) -> None:
     assert chat.attributes["toolsim.strict_failures"] == ("SCHEMA_MISMATCH:f",)
 
 
-def test_a_client_that_leaves(stage: Stage) -> None:
+def test_client_disconnect_ends_the_spans(stage: Stage) -> None:
     flow = stage.begin()
     stage.call("error", flow)
     turn, chat = stage.spans()
     assert error(turn) == error(chat) == ("aborted", True)
 
 
-def test_a_connection_that_is_gone(stage: Stage) -> None:
+def test_closed_connection_ends_its_spans(stage: Stage) -> None:
     """A closed connection ends its spans, although no hook is called for the flow."""
     flow = stage.begin()
     ToolSim.exchanges.close_of(flow.client_conn)
@@ -205,7 +205,7 @@ def test_a_connection_that_is_gone(stage: Stage) -> None:
     assert not stage.tracing._open
 
 
-def test_a_turn_without_tools(stage: Stage) -> None:
+def test_turn_without_tools_has_spans(stage: Stage) -> None:
     """A request without tools has spans, but its answer is not read."""
     stage.run({"model": "m", "messages": []}, traceparent=PARENT)
     turn, chat = stage.spans()
@@ -223,7 +223,7 @@ def test_a_turn_without_tools(stage: Stage) -> None:
         ("/openai/deployments/s3cret/chat/completions/", "/v1/chat/completions"),
     ],
 )
-def test_paths(stage: Stage, path: str, route: str) -> None:
+def test_span_names_only_the_api_path(stage: Stage, path: str, route: str) -> None:
     """A span names only the part of the path that the API defines, because the rest might contain a key."""
     flow = stage.begin({"model": "m", "input": "hi", "messages": []}, path)
     stage.call("error", flow)
@@ -233,13 +233,13 @@ def test_paths(stage: Stage, path: str, route: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/v1/responses/input_tokens", "/v1/files", "/toolsim/health"])
-def test_what_is_no_turn(stage: Stage, path: str) -> None:
+def test_other_requests_have_no_spans(stage: Stage, path: str) -> None:
     flow = stage.begin({"model": "m", "input": "hi"}, path)
     stage.call("error", flow)
     assert stage.spans() == []
 
 
-def test_a_request_that_is_sent_again(stage: Stage) -> None:
+def test_resent_request_has_a_separate_span(stage: Stage) -> None:
     """Each sending of a request has a separate model span, and the first span has the backend's error."""
     flow = stage.begin()
     stage.answer(flow, {"error": {}}, 422)
@@ -258,7 +258,7 @@ def test_a_request_that_is_sent_again(stage: Stage) -> None:
     assert (error(refused), error(taken)) == (("422", True), (None, False))
 
 
-def test_a_request_that_cannot_be_sent_again(stage: Stage) -> None:
+def test_request_that_cannot_be_resent_has_an_error(stage: Stage) -> None:
     """If a request cannot be resent, its span has the backend's error, and the client receives an error."""
     flow = stage.begin()
     stage.answer(flow, {"error": {}}, 422)
@@ -297,7 +297,7 @@ async def hosted(stage: Stage, outcome: ToolOutcome | Exception) -> tuple[trace.
     return seen[0], stage.spans()
 
 
-async def test_a_call_of_an_mcp_tool(stage: Stage) -> None:
+async def test_mcp_call_has_a_span(stage: Stage) -> None:
     """An MCP call has a span within the client's turn, and the span is current during the call."""
     current, spans = await hosted(stage, ToolOutcome("a private text"))
     [turn] = [span for span in spans if span.kind is SpanKind.SERVER]
@@ -323,14 +323,14 @@ async def test_a_call_of_an_mcp_tool(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("outcome", "kind"), [(failed("gone"), "SERVER_FAILED"), (RuntimeError("a private text"), "aborted")]
 )
-async def test_a_call_that_fails(stage: Stage, outcome: Any, kind: str) -> None:
+async def test_failed_mcp_call_has_an_error(stage: Stage, outcome: Any, kind: str) -> None:
     _, spans = await hosted(stage, outcome)
     [made] = [span for span in spans if span.kind is SpanKind.INTERNAL]
     assert error(made) == (kind, True)
     assert "private" not in made.to_json()
 
 
-async def test_the_proxy_ends_before_a_turn_does(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+async def test_open_spans_end_with_the_addon(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     """Open spans end and are exported when the addon stops, such as for a reload, while the turn continues."""
     flow = stage.begin()
     await stage.tracing.done()
@@ -342,7 +342,7 @@ async def test_the_proxy_ends_before_a_turn_does(stage: Stage, caplog: pytest.Lo
     assert {error(span) for span in finished} == {("proxy_stopped", True)}
 
 
-def test_a_flow_from_a_file_is_no_turn(stage: Stage) -> None:
+def test_flow_from_a_file_has_no_spans(stage: Stage) -> None:
     flow = tflow.tflow()
     flow.live = False
     flow.client_conn.proxy_mode = ProxyMode.parse("reverse:http://backend")

@@ -7,7 +7,7 @@ from toolsim.pages.blocks import prose_and_blocks
 CALL = '<tool_call>{"name":"f","arguments":"{}"}</tool_call>'
 
 
-def test_pieces() -> None:
+def test_text_is_split_into_prose_and_blocks() -> None:
     """A text is split into prose and blocks, in order; with a private tag, only blocks with that tag are found."""
     mine = CALL.replace("tool_call", "mine")
     assert list(prose_and_blocks(f"a {CALL}{CALL} b")) == [("a ", False), (CALL, True), (CALL, True), (" b", False)]
@@ -18,7 +18,7 @@ def test_pieces() -> None:
 @given(
     st.lists(st.sampled_from([CALL, "<tool_call>{", "</tool_call>", "x" * 300_000, "<use_tool><name>f</name>", " "]))
 )
-def test_nothing_is_lost(parts: list[str]) -> None:
+def test_joined_pieces_restore_the_text(parts: list[str]) -> None:
     """Joining the pieces restores the text."""
     text = "".join(parts[:6])
     assert "".join(piece for piece, _ in prose_and_blocks(text)) == text

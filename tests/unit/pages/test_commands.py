@@ -69,7 +69,7 @@ def test_transcript(tctx):
     ]
 
 
-def test_transcript_without_the_backends_side(tctx):
+def test_transcript_without_the_backends_answer(tctx):
     """If the backend's answer was not stored, the transcript shows the client's answer; an error is a row, too."""
     flow, refused = exchanged(), exchanged()
     flow._backup = refused._backup = None
@@ -80,7 +80,7 @@ def test_transcript_without_the_backends_side(tctx):
     assert rows[-1] == ["error", "Slow down."]
 
 
-def test_stats(tctx):
+def test_outcomes_are_counted(tctx):
     """Outcomes are counted, and failures, repairs and warnings are counted by reason, without the tools' names."""
     add(
         tctx,
@@ -121,7 +121,7 @@ def test_completion(tctx, name):
 
 
 @pytest.mark.parametrize("name", ["toolsim.calls", "toolsim.transcript", "toolsim.stats"])
-def test_nothing_to_show(tctx, name):
+def test_empty_result_is_an_error(tctx, name):
     """A command without any turn to show raises an error, because an empty table would crash the console."""
     add(tctx, tflow.tflow(resp=True))
     with pytest.raises(CommandError, match="contain nothing to show"):

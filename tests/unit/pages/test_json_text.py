@@ -31,7 +31,7 @@ def test_short_values_stay_on_one_line(text, shown):
     assert pretty(text) == shown
 
 
-def test_long_values_are_broken_where_they_nest():
+def test_only_long_values_are_broken():
     """Only objects and lists that are too long for a line are broken, so small objects stay on one line."""
     text = json.dumps({"name": "a" * 60, "list": [{"x": 1}, {"y": 2}], "text": "b" * 20})
     assert pretty(text) == (
@@ -39,7 +39,7 @@ def test_long_values_are_broken_where_they_nest():
     )
 
 
-def test_a_string_of_many_lines_is_shown_as_text():
+def test_multi_line_string_is_shown_line_by_line():
     """A string with several lines is shown line by line; an escaped backslash before an n is not a line break."""
     assert pretty(json.dumps({"path": "a.py", "content": "def f():\n    return 1"})) == (
         '{\n  "path": "a.py",\n  "content":\n  ┆ def f():\n  ┆     return 1\n}'
@@ -49,7 +49,7 @@ def test_a_string_of_many_lines_is_shown_as_text():
 
 
 @given(VALUES)
-def test_nothing_is_lost(value):
+def test_formatting_preserves_the_value(value):
     """Formatted JSON without multi-line strings parses back to the same value, and short values take one line."""
     text = json.dumps(value)
     shown = pretty(text)
@@ -59,7 +59,7 @@ def test_nothing_is_lost(value):
         assert "\n" not in shown
 
 
-def test_depth():
+def test_deep_values_are_shown_without_indentation():
     """Values that are nested too deeply are shown without indentation, and do not raise an exception."""
     assert pretty('{"a":' * 60 + "1" + "}" * 60).count("\n") <= 100
     assert pretty("[" * 100_000) == "[" * 100_000

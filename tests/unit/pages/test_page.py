@@ -25,7 +25,7 @@ def test_sections_are_separated():
     assert lines[3:] == [""]
 
 
-def test_no_line_is_quite_empty():
+def test_empty_lines_contain_a_space():
     """mitmweb gives an empty line no height, so each empty line contains at least a space."""
     page = Page()
     page.text("a\n\nb")
@@ -52,7 +52,7 @@ def test_wrap(line, lines):
 
 
 @given(st.text(alphabet="ab ,</\t", max_size=300))
-def test_wrap_loses_nothing_but_whitespace(line):
+def test_wrap_loses_only_whitespace(line):
     """No wrapped line is too long, and all characters except whitespace are retained."""
     parts = wrap(line, 10)
     assert all(len(part) <= 10 for part in parts)
@@ -68,7 +68,7 @@ def test_clip_and_plural():
     assert [plural(1, "tool"), plural(2345, "tool")] == ["1 tool", "2,345 tools"]
 
 
-def test_lone_surrogates():
+def test_lone_surrogate_is_replaced():
     """A lone surrogate, which no terminal can show, is replaced; the rest of the page is unchanged."""
     page = Page()
     page.text("half a \ud83d smile, and \ud83d\ude00 a whole one")

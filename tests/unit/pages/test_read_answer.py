@@ -36,7 +36,7 @@ MESSAGE = {"type": "message", "content": [{"type": "output_text", "text": "hello
     ],
     ids=["chat stream", "chat", "responses stream", "responses"],
 )
-def test_all_forms_read_the_same(data):
+def test_all_forms_are_read_alike(data):
     """The same text and call are read from every API, streamed or not, and ids are unchanged."""
     answer = read_answer(data)
     assert answer.known
@@ -73,7 +73,7 @@ def test_choices_reasoning_and_usage():
 
 
 @pytest.mark.parametrize("thought", [False, True])
-def test_messages_are_kept_apart(thought):
+def test_messages_are_separated(thought):
     """Two messages are separated by an empty line, or by the reasoning between them if there is any."""
     words = [{"type": "message", "content": [{"type": "output_text", "text": text}]} for text in ("One.", "Two.")]
     between = [{"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]}] if thought else []
@@ -91,7 +91,7 @@ def test_messages_are_kept_apart(thought):
         (sse({"type": "response.created"}, {"type": "error", "message": "no"}), "no"),
     ],
 )
-def test_errors(data, message):
+def test_error_message_is_found(data, message):
     """The error message is found in an answer of any form."""
     answer = read_answer(data)
     assert answer.error is not None
@@ -99,12 +99,12 @@ def test_errors(data, message):
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"<html>", b"{", b"data: 1\n\n", b": hello\n\n", b"\xff\xfe:"])
-def test_what_is_no_answer(data):
+def test_other_bytes_are_not_an_answer(data):
     """Bytes that are not an answer are not accepted as one."""
     assert not read_answer(data).known
 
 
-def test_a_stream_without_its_end_is_not_whole():
+def test_cut_stream_is_incomplete():
     """The text of a stream that was cut off is shown up to the cut, and the answer is not marked as complete."""
     answer = read_answer(sse(chunk(content="a"), done=False) + b'data: {"choi')
     assert answer.text(0) == "a"
@@ -112,6 +112,6 @@ def test_a_stream_without_its_end_is_not_whole():
 
 
 @given(st.binary(max_size=200) | st.builds(lambda parts: b"data: " + b"\n\ndata: ".join(parts), st.lists(st.binary())))
-def test_any_bytes(data):
+def test_any_bytes_are_read_without_an_exception(data):
     """Reading an answer from arbitrary bytes never raises an exception."""
     read_answer(data)

@@ -60,7 +60,7 @@ def test_both_sides_of_an_answer(api_name, stream):
     assert "tool_calls" in page.partition("\n \n")[0]
 
 
-def test_a_strict_failure_is_explained():
+def test_strict_failure_is_explained():
     """A block that fails the answer is shown with the reason, and the page also shows the client's error."""
     received, sent, report = exchange(f"a{BAD_PAY}", tools=(STRICT,))
     page = show_answer(sent, AnswerFacts(report=report, received=received))
@@ -69,7 +69,7 @@ def test_a_strict_failure_is_explained():
     assert "failed: invalid_tool_call" in page
 
 
-def test_a_call_with_a_warning_is_no_success():
+def test_invalid_call_is_shown_with_a_warning():
     """A call that violates its schema but is forwarded is shown with a warning mark, the reason and the location."""
     lax = replace(STRICT, strict=False)
     received, sent, report = exchange(BAD_PAY, tools=(lax,))
@@ -78,7 +78,7 @@ def test_a_call_with_a_warning_is_no_success():
     assert "  mismatches  pay:/: lacks sum\n" in page
 
 
-def test_an_untagged_call_is_not_a_repair():
+def test_untagged_call_is_not_shown_as_repaired():
     """A call without a tag is shown with the form in which it was found, and not as a repaired call."""
     received, sent, report = exchange('{"name": "get_weather", "arguments": {"city": "Bonn"}}')
     page = show_answer(sent, AnswerFacts(report=report, received=received))
@@ -86,7 +86,7 @@ def test_an_untagged_call_is_not_a_repair():
     assert "repair" not in page
 
 
-def test_an_empty_answer_has_its_remedy():
+def test_empty_answer_suggests_a_remedy():
     """For an empty answer the page suggests toolsim_fix_empty_final, unless the model has already been retried."""
     report = {"warnings": ["EMPTY_ANSWER"]}
     assert "toolsim_fix_empty_final=on" in show_answer(b"", AnswerFacts(report=report))
@@ -95,7 +95,7 @@ def test_an_empty_answer_has_its_remedy():
     )
 
 
-def test_a_call_that_is_skipped():
+def test_call_over_the_limit_is_shown_as_skipped():
     """A valid call over the limit is shown as skipped, not as failed, and the answer does not count as ended early."""
     received, sent, report = exchange(CALL + COMMA, tool_block_max=1, stop_after_tools="off")
     page = show_answer(sent, AnswerFacts(report=report, received=received))
@@ -104,7 +104,7 @@ def test_a_call_that_is_skipped():
     assert "ended early" not in page
 
 
-def test_the_same_text_is_shown_once():
+def test_unchanged_text_is_shown_once():
     """If the client received the model's text unchanged, the page shows the text once."""
     received, sent, report = exchange("Just words.")
     page = show_answer(sent, AnswerFacts(report=report, received=received))
@@ -112,7 +112,7 @@ def test_the_same_text_is_shown_once():
     assert "The client got the same." in page
 
 
-def test_one_side_alone():
+def test_single_side_of_an_answer():
     """The model's answer alone is shown with the report's verdicts; without a report, blocks are found by tags."""
     received, sent, report = exchange(f"a {CALL}")
     own = show_answer(received, AnswerFacts(report=report, own=True))
@@ -126,7 +126,7 @@ def test_one_side_alone():
     assert "→ get_weather   fc_001" in client
 
 
-def test_what_was_not_stored_is_reported():
+def test_missing_bytes_are_reported():
     """The page reports how many bytes of a body were not recorded, and that a missing body never reached the client."""
     received, sent, report = exchange("Words.")
     with_missing = report | {"missing_bytes": {"client": 1234567, "backend": 89}}
@@ -185,7 +185,7 @@ def test_facts_in_the_title():
     | st.fixed_dictionaries({}, optional=dict.fromkeys((*Report().as_dict(), "missing_bytes"), JSON)),
     own=st.booleans(),
 )
-def test_any_bytes_and_any_report(data, received, report, own):
+def test_any_bytes_and_report_result_in_a_page(data, received, report, own):
     """Any bytes and any report in a flow file result in a page."""
     assert show_answer(data, AnswerFacts(report=report, received=received, own=own)).startswith("ANSWER")  # type: ignore[arg-type]
 
@@ -204,7 +204,7 @@ def test_all_text_is_on_the_page(parts):
 
 
 @pytest.mark.slow
-def test_linear():
+def test_time_is_linear():
     """Showing an answer of some megabytes takes seconds at most, regardless of its content."""
     began = time.process_time()
     for text in ("x" * 2_000_000, "\n" * 2_000_000, "<tool_call>" * 200_000, CALL * 20_000, " " * 2_000_000 + "x"):

@@ -28,7 +28,7 @@ BODY: dict[str, Any] = {
 }
 
 
-def test_the_catalog_is_unfolded() -> None:
+def test_complete_catalog_is_shown() -> None:
     """The page shows every line that the model reads, including the complete catalog."""
     rewritten = rewrite_request("chat", "/v1/x", json.dumps(BODY).encode(), Policy(), output_mode=None, report=Report())
     assert rewritten is not None
@@ -41,7 +41,7 @@ def test_the_catalog_is_unfolded() -> None:
     assert [tool.name for tool in found.tools] == ["get_weather"]
 
 
-def test_a_request_that_was_not_rewritten() -> None:
+def test_unmodified_request_is_shown() -> None:
     """A request that was not rewritten is shown with its calls and outputs, and any other body unchanged."""
     shown = show_prompt(json.dumps(BODY).encode())
     assert shown.startswith("▌system\nBe terse.\n \n▌user\n  one\n \n\ttwo\n \n▌call\n→ get_weather   c1\n")
@@ -49,7 +49,7 @@ def test_a_request_that_was_not_rewritten() -> None:
     assert show_prompt(b"{torn") == "{torn\n"
 
 
-def test_what_the_model_wrote() -> None:
+def test_text_of_the_model_is_shown() -> None:
     """The page shows the model's text, streamed or not; a body without text is shown unchanged."""
     assert show_words(wire.chat_whole("one\n\ntwo")) == "one\n \ntwo\n"
     assert show_words(wire.chat_stream("one ", "two")) == "one two\n"
@@ -57,7 +57,7 @@ def test_what_the_model_wrote() -> None:
 
 
 @given(st.binary())
-def test_anything_can_be_shown(data: bytes) -> None:
+def test_any_body_results_in_a_page(data: bytes) -> None:
     """Any body results in a page, without an exception."""
     show_prompt(data)
     show_words(data)

@@ -59,7 +59,7 @@ def show(flow: HTTPFlow, message: object, name: str = "auto") -> tuple[str | Non
     return shown.view_name, shown.text
 
 
-def test_it_is_chosen_for_our_exchanges():
+def test_view_is_the_default_for_exchanges():
     """The view is the default for both bodies of an exchange, and also uses the original of the other side."""
     flow = exchanged()
     name, request = show(flow, flow.request)
@@ -73,7 +73,7 @@ def test_it_is_chosen_for_our_exchanges():
     assert "1.50 s (first byte 0.25 s)" in answer
 
 
-def test_after_a_revert():
+def test_reverted_flow_shows_the_original_answer():
     """After a revert, the view shows the backend's original answer with its verdicts."""
     flow = exchanged()
     flow.revert()
@@ -94,12 +94,12 @@ def test_after_a_revert():
     ],
     ids=["chat", "responses", "other path", "other object", "no object"],
 )
-def test_requests_that_only_look_like_ours(flow, chosen):
+def test_requests_without_a_report_are_chosen_by_path_and_body(flow, chosen):
     """For a flow without a report, path and body decide whether the view is the default."""
     assert (show(flow, flow.request)[0] == "toolsim") is chosen
 
 
-def test_answers_that_only_look_like_ours():
+def test_answers_without_a_report_are_chosen_by_type():
     """Event streams and JSON objects at an API endpoint are shown; other types and methods are not."""
     flow = make()
     assert flow.response is not None
@@ -113,7 +113,7 @@ def test_answers_that_only_look_like_ours():
     assert show(flow, flow.response)[0] == "JSON"
 
 
-def test_it_can_be_chosen_for_anything():
+def test_view_can_be_selected_for_any_flow():
     """The view shows a page for any flow for which a user selects it."""
     flow = tflow.tflow(resp=True)
     assert show(flow, flow.request, "toolsim")[1].startswith("REQUEST")
@@ -139,7 +139,7 @@ def test_compressed_bodies():
     st.none() | st.text() | st.dictionaries(st.sampled_from(["side", "blocks", "error", "missing_bytes"]), st.text()),
     st.booleans(),
 )
-def test_it_never_fails(data, metadata, reverted):
+def test_view_never_fails(data, metadata, reverted):
     """Any bytes and any metadata in a flow file result in a page, not a traceback."""
     flow = exchanged()
     if reverted:
@@ -152,7 +152,7 @@ def test_it_never_fails(data, metadata, reverted):
         assert "Couldn't parse" not in show(flow, message, "toolsim")[1]
 
 
-def test_it_comes_and_goes_with_the_addon(caplog):
+def test_view_is_registered_with_the_addon(caplog):
     """The view is registered while the addon is loaded, and a reload replaces it without a warning."""
     assert [contentviews.registry[own.name] for own in view.VIEWS] == list(view.VIEWS)
     with caplog.at_level(logging.WARNING):
@@ -164,7 +164,7 @@ def test_it_comes_and_goes_with_the_addon(caplog):
     assert not caplog.records
 
 
-def test_word_for_word():
+def test_prompt_view_is_verbatim():
     """The view toolsim-prompt shows exactly what the model read and wrote, also after a revert."""
     flow = exchanged()
     name, text = show(flow, flow.request, "toolsim-prompt")

@@ -49,18 +49,18 @@ def refusal(request: Incoming, settings: Settings = SETTINGS, *, is_through: boo
 
 
 @each("name", KNOWN)
-def test_known_name(name: str) -> None:
+def test_local_host_names_are_accepted(name: str) -> None:
     """IP addresses, localhost, names of this machine and hosts of listed pages are accepted, with or without a port."""
     assert refusal(replace(ASKED, reached_at=name)) is None
 
 
 @each("name", FOREIGN)
-def test_foreign_name(name: str) -> None:
+def test_foreign_host_names_are_refused(name: str) -> None:
     """Any other name could belong to an attacker and is refused, as is a malformed host."""
     assert refusal(replace(ASKED, reached_at=name)) == 403
 
 
-def test_every_name() -> None:
+def test_wildcard_origin_accepts_every_name() -> None:
     """If every origin is listed, every name is accepted."""
     settings = Settings(origins=Origins(("*",)))
     assert refusal(replace(ASKED, reached_at="evil.test", headers={"origin": "http://evil.test"}), settings) is None
@@ -82,12 +82,12 @@ PAGES: list[tuple[str, str, int | None]] = [
 
 
 @each(("origin", "reached_at", "status"), PAGES)
-def test_pages(origin: str, reached_at: str, status: int | None) -> None:
+def test_pages_are_accepted_by_origin(origin: str, reached_at: str, status: int | None) -> None:
     """A web page is accepted if its origin is listed or if it was served by this listener."""
     assert refusal(replace(ASKED, reached_at=reached_at, headers={"origin": origin})) == status
 
 
-def test_pages_by_default() -> None:
+def test_local_pages_are_accepted_by_default() -> None:
     """By default, web pages of this machine are accepted at any port, as are pages of the listed programs."""
     settings = Settings(origins=Origins(next(option.default for option in OPTIONS if option.name == "cors_origins")))
     for origin, status in (
@@ -103,7 +103,7 @@ def test_pages_by_default() -> None:
 
 
 @each("origin", ["http://evil.test", "http://localhost:3000", "app://obsidian.md"])
-def test_pages_do_not_have_the_key(origin: str) -> None:
+def test_key_is_sufficient_for_pages(origin: str) -> None:
     """If a key is configured, only the key matters, regardless of origin and host name."""
     page = replace(ASKED, reached_at="evil.test", headers={"origin": origin})
     settings = replace(SETTINGS, api_key=KEYS)
@@ -111,7 +111,7 @@ def test_pages_do_not_have_the_key(origin: str) -> None:
     assert refusal(replace(page, user=USER), settings) is None
 
 
-def test_the_key_of_the_proxy_opens_only_what_goes_through_it() -> None:
+def test_proxy_key_does_not_open_the_listener() -> None:
     """A key sent to the proxy does not authorize requests to the listener itself, which require their own header."""
     request, settings = replace(ASKED, proxy_user=USER), replace(SETTINGS, api_key=KEYS)
     assert refusal(request, settings) == 401
@@ -131,13 +131,13 @@ FORWARDS: list[tuple[Settings, bool, int | None]] = [
 
 
 @pytest.mark.parametrize(("settings", "has_key", "status"), FORWARDS)
-def test_forward(settings: Settings, has_key: bool, status: int | None) -> None:
+def test_forwarding_is_limited(settings: Settings, has_key: bool, status: int | None) -> None:
     """A built-in backend's listener forwards nothing unless an upstream is set, and a configured key is required."""
     error = check_forward(settings, has_key=has_key)
     assert (error and error.status) == status
 
 
-def test_forward_with_a_file_of_backends(tmp_path: Path) -> None:
+def test_forwarding_is_limited_with_a_models_file(tmp_path: Path) -> None:
     """With a file of backends, nothing is forwarded to other hosts unless an upstream is set."""
     file = tmp_path / "models.toml"
     file.write_text('[[models]]\nnames = "m"\nurl = "http://small/v1"\n')
@@ -156,7 +156,7 @@ def basic(text: str) -> str:
 @pytest.mark.parametrize(
     "header", ["Bearer key", basic("anyone:key"), basic(":key"), basic("x:key").lower()[:5] + basic("x:key")[5:]]
 )
-def test_proxy_key(header: str) -> None:
+def test_valid_proxy_key(header: str) -> None:
     """The proxy accepts the key as a Bearer token or as the password of any user name."""
     assert proxy_user_of(header, KEYS) == USER
 
@@ -164,7 +164,7 @@ def test_proxy_key(header: str) -> None:
 @pytest.mark.parametrize(
     "header", ["", "Basic", "Basic !", "Basic \udce9", basic("key"), basic("key:x"), basic("x:key:y"), "Digest key"]
 )
-def test_not_proxy_key(header: str) -> None:
+def test_invalid_proxy_key(header: str) -> None:
     """Malformed or wrong proxy credentials are refused without an exception."""
     assert proxy_user_of(header, KEYS) is None
 
@@ -174,13 +174,13 @@ def bearer_user(header: str) -> User | None:
 
 
 @pytest.mark.parametrize("header", ["Bearer key", "bearer key", "BEARER   key "])
-def test_bearer(header: str) -> None:
+def test_valid_bearer_key(header: str) -> None:
     """The case of the Bearer scheme, and spaces around the key, do not matter."""
     assert bearer_user(header) == USER
 
 
 @pytest.mark.parametrize("header", ["", "key", "Bearer", "Bearer keys", "Bearer KEY", "Basic key", "Bearer k\udce9y"])
-def test_not_bearer(header: str) -> None:
+def test_invalid_bearer_key(header: str) -> None:
     """A malformed or wrong authorization header is refused without an exception."""
     assert bearer_user(header) is None
 
@@ -213,37 +213,37 @@ def _owner(
 
 
 @pytest.mark.parametrize("api", list(APIS))
-def test_all_spellings_of_a_key_are_one_owner(api: ApiName) -> None:
+def test_all_spellings_of_a_key_have_one_owner(api: ApiName) -> None:
     assert len(SPELLINGS) >= 40
     assert {_owner(spelling, api) for spelling in SPELLINGS} == {_owner([("authorization", "Bearer key")], api)}
 
 
 @pytest.mark.parametrize("other", ["Bearer any", "any", "Basic YTpi", "", "bearer  a", "Bearer \xa0"])
-def test_the_owner_is_the_accepted_key(other: str) -> None:
+def test_owner_is_the_accepted_key(other: str) -> None:
     both = [("authorization", other), ("x-api-key", "key")]
     assert _owner(both, keys=KEYS) == _owner([("authorization", "Bearer key")])
     assert _owner([("authorization", other)], user=USER) == _owner([("api-key", "key")])
 
 
 @pytest.mark.parametrize("value", ["Bearer key\xa0", "Bearer \u2003key"])
-def test_an_accepted_spelling_is_the_key(value: str) -> None:
+def test_accepted_spelling_is_the_key(value: str) -> None:
     assert bearer_user(value) == USER
     assert _owner([("authorization", value)], keys=KEYS) == _owner([("api-key", "key")])
 
 
-def test_the_own_header_comes_first() -> None:
+def test_api_specific_header_takes_precedence() -> None:
     both = [("authorization", "Bearer one"), ("x-api-key", "two")]
     assert _owner(both, "messages") == _owner([("x-api-key", "two")])
     assert _owner(both, "responses") == _owner(both, "chat") == _owner([("authorization", "Bearer one")])
 
 
-def test_owners_differ_and_hide_the_key() -> None:
+def test_owners_are_distinct_and_hide_the_key() -> None:
     values = [[], *([("x-api-key", value)] for value in ("secret", "Secret", "my key", "my other", "a,b", "a,c"))]
     owners = [_owner(value) for value in values]
     assert len(set(owners)) == len(owners)
     assert all(re.fullmatch("[0-9a-f]{32}", owner) for owner in owners)
 
 
-def test_what_earlier_versions_stored_is_reachable() -> None:
+def test_data_of_earlier_versions_is_reachable() -> None:
     assert _owner([("authorization", "Bearer key")]) == sha256(b"toolsim\0Bearer key\0\0").hexdigest()[:32]
     assert _owner([]) == sha256(b"toolsim\0\0\0").hexdigest()[:32]

@@ -63,7 +63,7 @@ def run(addon: ToolSim, flow: HTTPFlow, answer: object = ANSWER) -> HTTPFlow:
     return flow
 
 
-def test_whole_turn(addon: ToolSim) -> None:
+def test_complete_turn(addon: ToolSim) -> None:
     """The request and the answer are rewritten, the flow receives a report, and the exchange is removed from memory."""
     body = {"messages": [{"role": "user", "content": "hi"}], "tools": TOOLS}
     flow = run(addon, asked(body))
@@ -80,7 +80,7 @@ def test_whole_turn(addon: ToolSim) -> None:
 
 
 @pytest.mark.parametrize("body", [b"not json", {"messages": []}, [1], {"messages": [], "tools": []}])
-def test_not_ours(body: object, addon: ToolSim) -> None:
+def test_request_without_tools_passes(body: object, addon: ToolSim) -> None:
     """A request without tools only receives a Via header and a comment; its body and answer are unchanged."""
     flow = asked(body)
     before, headers = flow.request.raw_content, flow.request.headers.copy()
@@ -110,7 +110,7 @@ def test_other_paths_stream(addon: ToolSim) -> None:
     assert not answered.response.stream
 
 
-def test_a_turn_is_reported_exactly_once(addon: ToolSim, caplog: pytest.LogCaptureFixture) -> None:
+def test_turn_is_reported_exactly_once(addon: ToolSim, caplog: pytest.LogCaptureFixture) -> None:
     """A turn is logged and counted exactly once, even if several hooks report its end."""
     with caplog.at_level("INFO"):
         flow = run(addon, asked({"messages": [{"role": "user", "content": "hi"}], "tools": TOOLS}))
@@ -139,7 +139,7 @@ def test_aborted_exchange_is_freed(end: str, addon: ToolSim, caplog: pytest.LogC
     assert "client disconnected" in caplog.text
 
 
-def test_bug_of_ours_is_an_error(addon: ToolSim, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_internal_error_is_a_500(addon: ToolSim, monkeypatch: pytest.MonkeyPatch) -> None:
     """If rewriting raises an exception, the client receives a 500, and the original request is not forwarded."""
 
     def bug(*_: Any, **__: Any) -> None:
@@ -173,7 +173,7 @@ def loopback(addon: ToolSim) -> Iterator[Loopback]:
     addon._builtin._loopback = None
 
 
-def test_upstream_that_is_the_builtin_backend_is_guarded(addon: Any, loopback: Loopback) -> None:
+def test_builtin_backend_as_upstream_is_guarded(addon: Any, loopback: Loopback) -> None:
     """A request that reaches the codex backend through the upstream option must be local and not from a web page."""
     addon.context.configure(addon, toolsim_backend="codex", toolsim_upstream="http://127.0.0.1:4711")
     for peer, origin, status in (
@@ -214,7 +214,7 @@ async def test_stores_are_closed(addon: ToolSim, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("hook", [ToolsimStoreHook, ToolsimPauseHook])
-async def test_hooks_during_an_answer_update_no_flow(hook: type, addon: Any) -> None:
+async def test_hooks_during_an_answer_do_not_update_its_flow(hook: type, addon: Any) -> None:
     """Hooks that run during an answer do not count as updates of its flow, so that other addons do not redraw it."""
     updated: list[object] = []
     manager = addon.context.master.addons
@@ -226,7 +226,7 @@ async def test_hooks_during_an_answer_update_no_flow(hook: type, addon: Any) -> 
     assert updated == []
 
 
-def test_no_attribute_is_mistaken_for_a_hook(addon: ToolSim) -> None:
+def test_attributes_named_like_hooks_are_callable(addon: ToolSim) -> None:
     """Each attribute with the name of a hook is callable, because mitmproxy calls it."""
     from mitmproxy.hooks import all_hooks
 
@@ -235,7 +235,7 @@ def test_no_attribute_is_mistaken_for_a_hook(addon: ToolSim) -> None:
     assert {"requestheaders", "request", "responseheaders", "response", "error", "client_disconnected"} <= hooks
 
 
-async def test_a_refused_request_is_sent_again_with_what_it_refers_to(addon: Any) -> None:
+async def test_resent_request_keeps_its_references(addon: Any) -> None:
     """A request that is resent after a refusal still contains the earlier turns that it refers to."""
     addon.context.configure(addon, toolsim_store="memory", toolsim_engine="llama.cpp", toolsim_mode="auto")
     tools = [{"type": "function", "name": "f"}]
@@ -275,7 +275,7 @@ def test_lazy_connections(addon: Any, options: dict[str, Any], strategy: str) ->
 
 
 @pytest.mark.parametrize("engine", ["auto", "vllm"])
-async def test_one_whose_engine_was_set_is_not_asked(addon: Any, engine: str) -> None:
+async def test_first_request_waits_only_for_engine_detection(addon: Any, engine: str) -> None:
     """The first request waits for the detection of the engine only if no engine is configured."""
     addon.context.configure(addon, toolsim_engine=engine)
     waiting = addon.requestheaders(asked({"model": "m"}))

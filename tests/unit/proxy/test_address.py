@@ -15,18 +15,18 @@ ELSEWHERE += ["f", "1.2.3.4.5", "127.1 "]
 
 
 @each("address", HERE)
-def test_loopback(address: str) -> None:
+def test_loopback_addresses_are_recognized(address: str) -> None:
     """Every spelling of a loopback address or of localhost is recognized."""
     assert is_loopback(address)
 
 
 @each("address", ELSEWHERE)
-def test_not_loopback(address: str) -> None:
+def test_other_addresses_are_not_loopback(address: str) -> None:
     """An address that is not certain to be on this machine does not count as loopback."""
     assert not is_loopback(address)
 
 
-def test_listener() -> None:
+def test_listener_is_recognized() -> None:
     """A target is the listener if the port matches and the host certainly refers to this machine."""
     sockname = ("192.168.1.5", 8080)
     for host in ("localhost", "LocalHost", "127.0.0.1", "127.1", "0.0.0.0", "::", "192.168.1.5", socket.gethostname()):
@@ -45,7 +45,7 @@ def test_listener() -> None:
         ("http://[::1]:8000/v1", Upstream("http", "::1", 8000, "/v1")),
     ],
 )
-def test_a_url_is_a_backend(url: str, expected: Upstream) -> None:
+def test_backend_url_is_parsed(url: str, expected: Upstream) -> None:
     """The port defaults to the scheme's port, and a slash at the end of the path is removed."""
     assert parse_url(url) == expected
 
@@ -53,7 +53,7 @@ def test_a_url_is_a_backend(url: str, expected: Upstream) -> None:
 @pytest.mark.parametrize(
     "url", ["", "h", "ftp://h", "http://", "http://[::1", "http://h:x", "http://h/?a", "http://a b"]
 )
-def test_what_is_no_url_is_refused(url: str) -> None:
+def test_invalid_url_is_refused(url: str) -> None:
     """The error for an invalid URL quotes it, and suggests a correction if only the scheme is missing."""
     with pytest.raises(ValueError, match=r"^got '.*', expected a URL such as") as refused:
         parse_url(url)
@@ -64,6 +64,6 @@ def test_what_is_no_url_is_refused(url: str) -> None:
     ("host", "shown"),
     [("0.0.0.0", "127.0.0.1"), ("::", "127.0.0.1"), ("", "127.0.0.1"), ("::1", "[::1]"), ("10.0.0.1", "10.0.0.1")],
 )
-def test_the_host_of_a_url(host: str, shown: str) -> None:
+def test_wildcard_address_is_shown_as_loopback(host: str, shown: str) -> None:
     """A wildcard address is shown as the loopback address in URLs."""
     assert url_host(host) == shown

@@ -9,7 +9,7 @@ from toolsim.mcp.approvals import ApprovalPrompt
 from toolsim.proxy.approve import WAITS, Approve
 
 
-async def test_an_answer_waits_and_its_flow_shows_it() -> None:
+async def test_waiting_flow_can_be_approved() -> None:
     """The comment of a waiting flow names the call, and the commands accept this flow or the flow of its round."""
     approve = Approve()
     with taddons.context(approve) as context:
@@ -31,7 +31,7 @@ async def test_an_answer_waits_and_its_flow_shows_it() -> None:
                 assert context.master.commands.call("toolsim.waiting", chosen) == [["nothing", "", ""]]
 
 
-async def test_a_persons_comment_stays() -> None:
+async def test_persons_comment_is_kept() -> None:
     """A person's comment is not overwritten, and a call waits for a decision even if its flow is gone."""
     approve = Approve()
     flow = tflow.tflow()

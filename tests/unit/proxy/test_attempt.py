@@ -64,7 +64,7 @@ class Asked:
         return True
 
 
-def test_one_refusal_after_the_other(caplog: pytest.LogCaptureFixture) -> None:
+def test_consecutive_refusals_are_handled(caplog: pytest.LogCaptureFixture) -> None:
     """If tools and then the schema are refused, the last request uses neither, and each refusal is logged once."""
     asked = Asked()
     assert asked.plan.attempts == {"tools"}
@@ -83,7 +83,7 @@ def test_one_refusal_after_the_other(caplog: pytest.LogCaptureFixture) -> None:
     assert not asked.gets(400, b"Unsupported: response_format")
 
 
-def test_a_round_that_is_sent_twice_is_still_that_round() -> None:
+def test_resent_round_keeps_its_number() -> None:
     """A round that is resent keeps its number and its main flow in the report, which metrics and recordings use."""
     asked = Asked()
     asked.exchange.report.round, asked.exchange.report.part_of = 2, "flow"
@@ -91,7 +91,7 @@ def test_a_round_that_is_sent_twice_is_still_that_round() -> None:
     assert (asked.exchange.report.round, asked.exchange.report.part_of) == (2, "flow")
 
 
-def test_an_error_is_read_before_its_client_gets_it() -> None:
+def test_error_is_examined_before_the_client_receives_it() -> None:
     """The body of an error is examined before the client receives it, as long as the error could refuse a feature."""
     asked = Asked()
     asked.backend.refuses("m", "constraint")
@@ -109,7 +109,7 @@ def test_an_error_is_read_before_its_client_gets_it() -> None:
     assert asked.flow.response.raw_content is None
 
 
-def test_a_compressed_refusal_is_read() -> None:
+def test_compressed_refusal_is_examined() -> None:
     """A compressed error is decoded before it is examined."""
     assert Asked().gets(400, gzip.compress(b"m does not support tools"), content_encoding="gzip")
 
@@ -124,14 +124,14 @@ def test_other_answers_change_nothing(status: int, content: bytes) -> None:
     assert asked.backend.refused == set()
 
 
-def test_what_cannot_be_sent_again_is_remembered() -> None:
+def test_refusal_of_an_unrepeatable_request_is_remembered() -> None:
     """If the request cannot be resent, the client receives the error, and the next request omits the feature."""
     asked = Asked()
     assert not asked.gets(400, b"no support: does not support tools", can_resend=False)
     assert Asked(asked.backend).plan.attempts == {"constraint"}
 
 
-def test_a_missed_call_is_remembered() -> None:
+def test_missed_call_is_remembered() -> None:
     """If a native answer contains a call as text, later requests to this model describe the tools in the prompt."""
     for verdict, refused in (("text UNKNOWN_TOOL", set()), ("call f", {("m", "tools")})):
         asked = Asked()

@@ -37,7 +37,7 @@ def response_of(flow: HTTPFlow) -> dict[str, Any]:
     return answer
 
 
-def test_a_chat_backend_is_not_asked() -> None:
+def test_chat_backend_receives_no_count_request() -> None:
     """A chat backend has no counting endpoint, so toolsim answers with an estimate without contacting it."""
     exchange, other, flow = asked("input_tokens", "chat")
     assert response_of(flow)["estimated"] is True
@@ -53,7 +53,7 @@ def test_a_chat_backend_is_not_asked() -> None:
         (429, b'{"error":{"message":"slow"}}', {"error": {"message": "slow"}}),
     ],
 )
-def test_a_backend_that_is_asked(status: int, body: bytes, expected: dict[str, Any]) -> None:
+def test_backend_count_is_returned(status: int, body: bytes, expected: dict[str, Any]) -> None:
     """The client receives the backend's count or error, or an estimate if the backend has no counting endpoint."""
     exchange, other, flow = asked("input_tokens")
     assert flow.response is None
@@ -71,7 +71,7 @@ def test_a_backend_that_is_asked(status: int, body: bytes, expected: dict[str, A
     ("api", "backend", "engine"),
     [("messages", "messages", "unknown"), ("messages", "auto", "vllm"), ("responses", "chat", "llama.cpp")],
 )
-def test_a_count_by_the_messages_api(api: Any, backend: Any, engine: Any) -> None:
+def test_messages_server_counts_all_text(api: Any, backend: Any, engine: Any) -> None:
     """A server with the Messages counting endpoint counts all text that a turn would contain, for any client API."""
     flow = tflow.tflow()
     flow.request.path = "/v1/messages/count_tokens?beta=true" if api == "messages" else "/v1/responses/input_tokens"
@@ -102,7 +102,7 @@ def test_a_count_by_the_messages_api(api: Any, backend: Any, engine: Any) -> Non
     assert response_of(flow) == {**shape, "input_tokens": 7}
 
 
-def test_a_summary_takes_the_place_of_the_answer() -> None:
+def test_compaction_replaces_the_answer() -> None:
     """A compaction replaces a successful answer, but not an error or the answer of an ordinary turn."""
     exchange, other, _ = asked("compact", "chat")
     item = {"id": "cmp_1", "type": "compaction", "encrypted_content": "toolsim:eA=="}

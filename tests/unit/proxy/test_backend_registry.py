@@ -14,7 +14,7 @@ from toolsim.proxy.backend_registry import Backend, BackendRegistry, Root
 from toolsim.wire.apis import CHAT, MESSAGES, RESPONSES
 
 
-def test_a_backend_is_known_by_its_address_and_path() -> None:
+def test_backend_is_identified_by_address_and_path() -> None:
     """Requests with any API and version path share one backend, while another base path or port is another backend."""
     backends = BackendRegistry()
     one = backends.at("http", "h", 1, "/v1")
@@ -24,13 +24,13 @@ def test_a_backend_is_known_by_its_address_and_path() -> None:
     assert backends.at("http", "h", 1, "/gateway/v1").root.path == "/gateway"
 
 
-def test_addresses_of_pages() -> None:
+def test_page_urls_are_relative_to_the_root() -> None:
     """The URL of a page is built relative to the root of the backend, and an IPv6 address is put in brackets."""
     assert Root("https", "h", 443, "/gateway").url("/props") == "https://h:443/gateway/props"
     assert Root("http", "::1", 80).url("/props") == "http://[::1]:80/props"
 
 
-def test_a_backend_that_is_never_asked_is_forgotten() -> None:
+def test_stale_backend_is_forgotten() -> None:
     """If a backend becomes stale, its facts are dropped; the facts of a backend that has replaced it are kept."""
     backends = BackendRegistry()
     old = backends.at("http", "h", 1)
@@ -42,7 +42,7 @@ def test_a_backend_that_is_never_asked_is_forgotten() -> None:
     assert backends.at("http", "h", 1) is new
 
 
-def test_an_api_that_was_rejected_is_tried_last_for_ten_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejected_api_is_tried_last_for_ten_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rejected API is tried last for ten minutes but never left out, and another server starts without rejections."""
     clock = [1000.0]
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
@@ -59,7 +59,7 @@ def test_an_api_that_was_rejected_is_tried_last_for_ten_minutes(monkeypatch: pyt
     assert backend.apis_for(RESPONSES, "auto")[0] == "responses"
 
 
-def test_an_api_is_tried_only_at_a_backend_that_the_operator_named() -> None:
+def test_apis_are_tried_only_at_configured_backends() -> None:
     """Other APIs are tried only at a backend that the operator configured without specifying its API."""
     backend = Backend(Root("http", "h", 1))
     assert backend.apis_for(RESPONSES, "auto") == ("responses",)
@@ -67,7 +67,7 @@ def test_an_api_is_tried_only_at_a_backend_that_the_operator_named() -> None:
     assert backend.apis_for(RESPONSES, "chat") == ("chat",)
 
 
-def test_a_backend_that_is_gone_is_assumed_to_be_what_it_was() -> None:
+def test_unreachable_backend_keeps_its_engine() -> None:
     """An unreachable backend keeps its engine, and the intervals between probes grow until it has been stable."""
     backends, now, asked = BackendRegistry(), 0.0, []
     backend = backends.at("http", "h", 1)
@@ -160,7 +160,7 @@ async def settled(backends: BackendRegistry) -> None:
         await asyncio.sleep(0)
 
 
-async def test_the_first_request_waits_for_the_answer(backends: BackendRegistry) -> None:
+async def test_first_request_waits_for_the_probe(backends: BackendRegistry) -> None:
     """The first request waits for the probe's result, and the backend is not probed again."""
     async with serve(VLLM) as pages:
         backend = backends.at("http", "127.0.0.1", pages.port, "/v1")
@@ -173,7 +173,7 @@ async def test_the_first_request_waits_for_the_answer(backends: BackendRegistry)
         assert all(head.startswith(b"GET ") for head in pages.asked)
 
 
-async def test_a_server_that_is_none_of_them(backends: BackendRegistry) -> None:
+async def test_unknown_server_is_probed_once(backends: BackendRegistry) -> None:
     """A server of unknown software is recorded as "unknown", and is not probed again."""
     async with serve({"/version": b"[" * 100_000}) as pages:
         backend = backends.at("http", "127.0.0.1", pages.port)
@@ -182,7 +182,7 @@ async def test_a_server_that_is_none_of_them(backends: BackendRegistry) -> None:
         assert backend.engine == "unknown"
 
 
-async def test_ollama_below_its_own_api(backends: BackendRegistry) -> None:
+async def test_ollama_is_recognized_below_api(backends: BackendRegistry) -> None:
     """A version page below /api identifies Ollama, although the same page elsewhere identifies vLLM."""
     async with serve({"/api/version": b'{"version": "0.13.5"}'}) as pages:
         backend = backends.at("http", "127.0.0.1", pages.port, "/api")
@@ -191,7 +191,9 @@ async def test_ollama_below_its_own_api(backends: BackendRegistry) -> None:
         assert backend.engine == "ollama"
 
 
-async def test_a_server_that_hangs(backends: BackendRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_hanging_server_delays_only_the_first_request(
+    backends: BackendRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first request waits briefly for a hanging server, later requests do not wait, and the probe is retried."""
     monkeypatch.setattr(backend_registry, "WAIT_SECONDS", 0.05)
     monkeypatch.setattr(backend_registry, "PROBE_SECONDS", 0.2)
@@ -216,7 +218,7 @@ async def test_a_server_that_hangs(backends: BackendRegistry, monkeypatch: pytes
         assert backend.engine == "vllm"
 
 
-async def test_nobody_there(backends: BackendRegistry) -> None:
+async def test_closed_port_leaves_the_engine_undetermined(backends: BackendRegistry) -> None:
     """If the port is closed, the engine remains undetermined."""
     async with serve(VLLM) as pages:
         backend = backends.at("http", "127.0.0.1", pages.port)
@@ -226,7 +228,7 @@ async def test_nobody_there(backends: BackendRegistry) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "sk-upstream"])
-async def test_the_key(key: str, backends: BackendRegistry) -> None:
+async def test_probe_sends_the_operators_key(key: str, backends: BackendRegistry) -> None:
     """A probe sends the operator's key for the backend, but never the client's key."""
     async with serve({}) as pages:
         await first_hook(backends, backends.at("http", "127.0.0.1", pages.port), key)
@@ -237,7 +239,7 @@ async def test_the_key(key: str, backends: BackendRegistry) -> None:
             assert (b"Bearer sk-upstream" in head) == bool(key)
 
 
-async def test_a_server_that_dies_again_and_again(backends: BackendRegistry) -> None:
+async def test_repeatedly_failing_server_keeps_its_facts(backends: BackendRegistry) -> None:
     """A server that fails repeatedly keeps its facts without more probes, until another server replaces it."""
     async with serve(VLLM) as pages:
         backend = backends.at("http", "127.0.0.1", pages.port)

@@ -24,7 +24,7 @@ async def builtin() -> AsyncIterator[BuiltinBackend]:
     await builtin.stop()
 
 
-async def test_its_life(builtin: BuiltinBackend) -> None:
+async def test_backend_restarts_only_if_its_settings_change(builtin: BuiltinBackend) -> None:
     """A built-in backend listens on its own port, and is restarted only if its own settings change."""
     port = builtin.port
     assert port is not None
@@ -38,7 +38,7 @@ async def test_its_life(builtin: BuiltinBackend) -> None:
         socket.create_connection(("127.0.0.1", port))
 
 
-async def test_port_that_is_taken(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+async def test_port_in_use_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """If the port cannot be bound, an error is logged, and the backend is not available."""
 
     async def start(self: Loopback) -> None:
@@ -67,7 +67,9 @@ async def test_port_that_is_taken(monkeypatch: pytest.MonkeyPatch, caplog: pytes
         ),
     ],
 )
-async def test_the_log_says_who_answers(backend: Any, mode: str, line: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_log_mentions_the_builtin_backend(
+    backend: Any, mode: str, line: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """The log states that the built-in backend answers only if requests reach it and its program is installed."""
     caplog.set_level(logging.INFO)
     builtin = BuiltinBackend()
@@ -78,7 +80,7 @@ async def test_the_log_says_who_answers(backend: Any, mode: str, line: str, capl
     assert logged.startswith(f"toolsim: {line.format(port=port)}")
 
 
-async def test_admission(builtin: BuiltinBackend) -> None:
+async def test_request_is_admitted_once(builtin: BuiltinBackend) -> None:
     """The backend answers a request only if it was admitted, and only once."""
     assert builtin.port is not None
     async with httpx.AsyncClient(trust_env=False) as client:

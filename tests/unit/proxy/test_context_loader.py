@@ -85,7 +85,7 @@ async def answered(context_loader: StoredContextLoader, flow: HTTPFlow, exchange
     return response
 
 
-async def test_a_turn_that_refers_to_nothing_waits_for_nothing(
+async def test_request_without_references_is_not_delayed(
     context_loader: StoredContextLoader, memory: ResponseStore
 ) -> None:
     """A request without references is not delayed, and its answer is stored under the id that the client receives."""
@@ -104,7 +104,7 @@ async def test_a_turn_that_refers_to_nothing_waits_for_nothing(
     assert again["previous_response_id"] == first["id"]
 
 
-async def test_a_large_body_is_searched_in_pieces(context_loader: StoredContextLoader) -> None:
+async def test_large_body_is_searched_in_pieces(context_loader: StoredContextLoader) -> None:
     """A large body full of near-matches is searched in pieces, so that other tasks can run in between."""
     body = b'{"input":"' + b'\\"pr' * 3_750_000 + b'"}'
     flow, exchange, waits = received(context_loader, body)
@@ -124,7 +124,7 @@ async def test_a_large_body_is_searched_in_pieces(context_loader: StoredContextL
     assert turns > 50
 
 
-async def test_words_that_only_look_like_references(context_loader: StoredContextLoader) -> None:
+async def test_reference_name_within_a_text_is_ignored(context_loader: StoredContextLoader) -> None:
     """If the name of a reference field occurs only within a text, the request is parsed but passed on unchanged."""
     body = {"model": "m", "input": 'a "previous_response_id"', "metadata": {"conversation": "x"}}
     flow, exchange, waits = received(context_loader, body)
@@ -135,7 +135,7 @@ async def test_words_that_only_look_like_references(context_loader: StoredContex
     assert (await answered(context_loader, flow, exchange))["store"] is True
 
 
-async def test_a_compressed_request_is_read_first(context_loader: StoredContextLoader) -> None:
+async def test_compressed_request_is_decompressed(context_loader: StoredContextLoader) -> None:
     """A compressed request is decompressed before the search for references."""
     body = gzip.compress(b'{"model":"m","input":"x","previous_response_id":"r"}')
     flow, exchange, waits = received(context_loader, body, "gzip")
@@ -145,7 +145,7 @@ async def test_a_compressed_request_is_read_first(context_loader: StoredContextL
     assert flow.response.status_code == 400
 
 
-async def test_an_answer_in_the_background_is_seen(context_loader: StoredContextLoader) -> None:
+async def test_background_request_is_detected(context_loader: StoredContextLoader) -> None:
     """A background request is detected in any content encoding, but only by the top-level field."""
     for body, expected in (
         ({"input": "x", "background": True}, True),
@@ -161,7 +161,7 @@ async def test_an_answer_in_the_background_is_seen(context_loader: StoredContext
             assert turn_of(exchange).in_background is expected
 
 
-async def test_errors_take_the_place_of_the_answer(
+async def test_store_error_replaces_the_answer(
     context_loader: StoredContextLoader, memory: ResponseStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If the store fails, or the request is too large with its context, the client receives an error."""
@@ -186,7 +186,7 @@ async def test_errors_take_the_place_of_the_answer(
 @pytest.mark.parametrize(
     ("data", "status"), [(b"no gzip", 400), (gzip.compress(b" " * 2001, mtime=0), 413)], ids=["bad", "large"]
 )
-async def test_a_compressed_body_about_what_is_kept(
+async def test_undecodable_or_oversized_body_is_refused(
     context_loader: StoredContextLoader, data: bytes, status: int
 ) -> None:
     """A body that cannot be decoded results in status 400, and a body over the limit in status 413."""
@@ -209,7 +209,7 @@ async def test_without_a_store_nothing_is_remembered() -> None:
     assert not over(ResponseStore()).take(flow, exchange)
 
 
-async def test_a_request_is_read_once(context_loader: StoredContextLoader) -> None:
+async def test_request_is_parsed_once(context_loader: StoredContextLoader) -> None:
     """The stored form of a request is prepared while it is rewritten, so its body is not parsed a second time."""
     jobs: list[Job[Any]] = []
 
@@ -225,7 +225,7 @@ async def test_a_request_is_read_once(context_loader: StoredContextLoader) -> No
     assert (item["content"], turn_of(exchange).names) == ([{"type": "input_text", "text": "Hello"}], (item["id"],))
 
 
-async def test_what_is_not_to_be_stored_is_not_prepared(context_loader: StoredContextLoader) -> None:
+async def test_unstored_request_is_not_prepared(context_loader: StoredContextLoader) -> None:
     """Nothing is prepared for the store if ``store`` is false or the request only counts tokens."""
     for body, action in ({"store": False}, None), ({}, "input_tokens"):
         flow, exchange, _ = received(context_loader, {"model": "m", "input": "Hello", **body})
@@ -237,7 +237,7 @@ async def test_what_is_not_to_be_stored_is_not_prepared(context_loader: StoredCo
         assert turn_of(exchange).own is None
 
 
-async def test_a_bug_promises_nothing(
+async def test_failed_storing_ends_with_store_false(
     memory: ResponseStore, context_loader: StoredContextLoader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If an unexpected exception prevents storing an answer, its stream ends with ``store: false``."""
@@ -262,7 +262,7 @@ async def test_a_bug_promises_nothing(
     assert b'"store":false' in answer.end.split(b"event: response.completed")[1]
 
 
-async def test_a_bug_in_the_recall_is_no_answer_without_context(
+async def test_failed_loading_is_an_error(
     context_loader: StoredContextLoader, memory: ResponseStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If an exception prevents loading the context, the client receives an error, not an answer without context."""

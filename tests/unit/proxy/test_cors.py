@@ -23,19 +23,19 @@ ORIGINS: list[tuple[tuple[str, ...], str, bool]] = [
 
 
 @each(("patterns", "origin", "allowed"), ORIGINS)
-def test_origins(patterns: tuple[str, ...], origin: str, allowed: bool) -> None:
+def test_origins_must_match(patterns: tuple[str, ...], origin: str, allowed: bool) -> None:
     """An origin must match completely; ``:*`` means any port or none."""
     assert Origins(patterns).allow(origin) is allowed
 
 
-def test_cors() -> None:
+def test_listed_origin_receives_cors_headers() -> None:
     """Only a request with a listed origin receives CORS headers, which name this origin."""
     origins = Origins(("app://x",))
     assert cors_headers(origins, "app://x")["access-control-allow-origin"] == "app://x"
     assert cors_headers(origins, "app://y") == cors_headers(origins, None) == {}
 
 
-def test_preflight() -> None:
+def test_preflight_is_granted() -> None:
     """A preflight from a listed origin is granted the headers that it requests, if they form a valid list."""
     origins = Origins(("app://x",))
     asked = {"origin": "app://x", "access-control-request-method": "POST"}
@@ -51,7 +51,7 @@ def test_preflight() -> None:
     assert private["access-control-allow-private-network"] == "true"
 
 
-def test_headers_are_added_to_an_answer() -> None:
+def test_cors_headers_are_added_to_an_answer() -> None:
     """CORS headers are added to the backend's Vary header, and the backend's own CORS headers take precedence."""
     allowed = cors_headers(Origins(("*",)), "app://x")
     headers = {"vary": "Accept"}

@@ -32,7 +32,7 @@ ENCODERS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
 
 @each("name", ENCODERS)
 @each("size", [0, 1, 100_000])
-def test_up_to_the_limit(name: str, size: int) -> None:
+def test_body_at_the_limit_is_accepted(name: str, size: int) -> None:
     """A body that decodes to exactly the limit is accepted, and one more byte is refused."""
     encoding, encode = ENCODERS[name]
     body = bytes(number % 251 for number in range(size))
@@ -45,7 +45,7 @@ def test_up_to_the_limit(name: str, size: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["gzip", "deflate", "deflate without a header", "br", "zstd"])
-def test_bombs(name: str) -> None:
+def test_compression_bombs_use_little_memory(name: str) -> None:
     """Decoding a compression bomb uses little more memory than the limit."""
     encoding, encode = ENCODERS[name]
     bomb = encode(bytes(50_000_000))
@@ -58,14 +58,14 @@ def test_bombs(name: str) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd"])
-def test_what_cannot_be_decoded(encoding: str) -> None:
+def test_invalid_body_raises(encoding: str) -> None:
     """Bytes that are not a valid encoded body raise a ValueError."""
     for data in (b"no such data", b"\x00" * 100, b"{}"):
         with pytest.raises(ValueError, match=r"."):
             decoded(data, encoding, limit=1000)
 
 
-def test_other_codecs() -> None:
+def test_other_codecs_are_refused() -> None:
     """Only the content encodings of HTTP are accepted, not Python's other codecs."""
     with pytest.raises(ValueError, match="rot13"):
         decoded(b"uryyb", "rot13", limit=1000)

@@ -82,7 +82,7 @@ DECISIONS: dict[str, tuple[bool, bool, int, dict[str, str], bytes | None, bool, 
 
 
 @each("name", DECISIONS)
-def test_how_an_answer_is_handled(name: str) -> None:
+def test_answer_handling_depends_on_plan_and_headers(name: str) -> None:
     """The plan and the headers determine whether an answer is rewritten while it streams, at its end, or not at all."""
     planned, stream, status, headers, body, ours, expected = DECISIONS[name]
     made, flow = exchange(planned=planned, stream=stream), answered(status, body, **headers)
@@ -95,7 +95,7 @@ def test_how_an_answer_is_handled(name: str) -> None:
         assert "content-length" not in flow.response.headers
 
 
-def test_backends_response_is_left_as_it_is() -> None:
+def test_backend_response_is_not_modified() -> None:
     """The backend's original response is not modified, because mitmproxy evaluates its headers for the connection."""
     made, flow = exchange(), answered(content_type=SSE, connection="close")
     original = flow.response
@@ -119,7 +119,7 @@ def test_http_1_0_clients_get_no_chunks() -> None:
         assert "transfer-encoding" not in flow.response.headers
 
 
-def test_endless_patience(clock: Clock) -> None:
+def test_zero_idle_timeout_waits_forever(clock: Clock) -> None:
     """With an idle timeout of 0, toolsim waits forever."""
     made = exchange(stream=False, idle_timeout=0)
     clock.now += 1e6
@@ -127,7 +127,7 @@ def test_endless_patience(clock: Clock) -> None:
     assert made.timeouts.next_tick() == MAX_TICK_SECONDS
 
 
-def test_whole_answer_that_never_comes(clock: Clock) -> None:
+def test_missing_non_streamed_answer_is_a_504(clock: Clock) -> None:
     """If nothing arrives before the idle timeout, the client receives a 504."""
     made = exchange(stream=False, idle_timeout=60)
     assert made.overdue() is None
@@ -138,7 +138,7 @@ def test_whole_answer_that_never_comes(clock: Clock) -> None:
     assert not made.is_ours
 
 
-def test_connecting_has_a_clock_of_its_own(clock: Clock) -> None:
+def test_connect_timeout_is_separate(clock: Clock) -> None:
     """A backend that is not reached in time causes a 504, and a backend that refuses or disconnects a 502."""
     for waited, connected, status in ((5, False, 504), (4, False, 502), (50, True, 502)):
         made = exchange()
@@ -148,7 +148,7 @@ def test_connecting_has_a_clock_of_its_own(clock: Clock) -> None:
         assert made.refuse(made.timeouts.unreachable("gone")).status_code == status
 
 
-def test_bug_of_ours_in_a_whole_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_internal_error_in_a_non_streamed_answer_is_a_500(monkeypatch: pytest.MonkeyPatch) -> None:
     """If rewriting a non-streamed answer raises an exception, the client receives a 500."""
 
     def bug(*_: Any) -> list[bytes]:
@@ -162,7 +162,7 @@ def test_bug_of_ours_in_a_whole_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (flow.response.status_code, flow.response.json()["error"]["code"]) == (500, "internal_error")
 
 
-def test_rewritten_only_once() -> None:
+def test_answer_is_rewritten_only_once() -> None:
     """An answer that was streamed or passed on is not rewritten again at its end."""
     for made, flow in (
         (exchange(), answered(content_type=SSE)),
@@ -175,7 +175,7 @@ def test_rewritten_only_once() -> None:
         assert flow.response is before
 
 
-def test_answer_beyond_the_limit() -> None:
+def test_oversized_answer_is_a_502() -> None:
     """An answer that exceeds the limit, even if only after decompression, causes a 502 that names the option."""
     for body, headers in ((b"x" * 1001, {}), (gzip.compress(b"x" * 1001), {"content_encoding": "gzip"})):
         made, flow = exchange(stream=False), answered(body=body, content_type="application/json")
@@ -214,7 +214,7 @@ REQUESTS: dict[str, tuple[bytes, dict[str, str], int | None]] = {
 
 
 @each("name", REQUESTS)
-def test_requests_that_cannot_be_read(name: str) -> None:
+def test_unreadable_requests_are_refused(name: str) -> None:
     """A body that mentions tools is parsed or refused, but never passed on unchanged."""
     body, headers, status = REQUESTS[name]
     limits = Limits(max_request_bytes=5_000 if "number" in name else 1_500)
@@ -225,7 +225,7 @@ def test_requests_that_cannot_be_read(name: str) -> None:
         assert flow.response.json()["error"]["type"] == "invalid_request_error"
 
 
-def test_request_that_was_dropped_as_it_arrived() -> None:
+def test_dropped_request_body_is_a_413() -> None:
     """If a request body was dropped because of its size, the client receives a 413."""
     made, flow = exchange(), request(b"")
     made.is_request_too_large = True
@@ -248,7 +248,7 @@ def test_repr_shows_the_state() -> None:
     assert repr(passing) == "Exchange(passed)"
 
 
-def test_states_follow_each_other_as_listed() -> None:
+def test_states_follow_the_documented_order() -> None:
     """The state of an answer is set once, except that a streamed answer can still fail."""
     for first in State:
         for then in State:
@@ -265,7 +265,7 @@ def test_states_follow_each_other_as_listed() -> None:
                     made.enter(then)
 
 
-def test_a_final_state_stays() -> None:
+def test_final_state_does_not_change() -> None:
     """Settling an exchange in a final state changes nothing."""
     for final in (State.PASSED, State.REFUSED, State.DELEGATED):
         made = exchange()
@@ -275,7 +275,7 @@ def test_a_final_state_stays() -> None:
         assert (made.state, made.is_ours, made.is_delegated) == (final, False, final is State.DELEGATED)
 
 
-def test_an_answer_is_streamed_once() -> None:
+def test_second_stream_raises() -> None:
     """Starting a second stream for one exchange raises an error, because it would mix two answers."""
     made = exchange()
     made.begin(answered(content_type=SSE))

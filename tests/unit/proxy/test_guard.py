@@ -21,7 +21,7 @@ def raised() -> Exception:
     raise AssertionError
 
 
-def test_what_no_hook_has_cleared() -> None:
+def test_uncleared_flow_raises() -> None:
     """A flow must be cleared separately for each hook; otherwise the guard raises an exception."""
     guard, flow, other = Guard(), tflow(), tflow()
     clearance = Clearance(guard)
@@ -39,7 +39,7 @@ def test_what_no_hook_has_cleared() -> None:
     guard.check(other, "request")
 
 
-def test_a_connection_needs_both_hooks() -> None:
+def test_new_connection_needs_both_hooks() -> None:
     """A new connection is used only if both hooks have cleared it; an older connection needs no clearance."""
     guard = Guard()
     clearance = Clearance(guard)
@@ -56,7 +56,7 @@ def test_a_connection_needs_both_hooks() -> None:
     guard.check_server(new)
 
 
-def test_the_log_names_the_place(caplog: pytest.LogCaptureFixture) -> None:
+def test_location_of_an_exception_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """An exception raised in toolsim is logged with its location and counted; exceptions from elsewhere are not."""
     guard, problem = Guard(), raised()
     guard.note(problem)
@@ -69,7 +69,7 @@ def test_the_log_names_the_place(caplog: pytest.LogCaptureFixture) -> None:
     assert [line for line in family.lines() if not line.startswith("#")] == ["toolsim_internal_errors_total 2"]
 
 
-def test_reports_end_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_reporting_exception_does_not_end_the_exchange(caplog: pytest.LogCaptureFixture) -> None:
     """An exception during reporting is logged and does not end the exchange; a KeyboardInterrupt still propagates."""
     with caplog.at_level(logging.ERROR), reporting():
         raise KeyError("x")

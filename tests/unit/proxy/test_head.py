@@ -29,7 +29,7 @@ def test_headers_by_name(fields: list[tuple[bytes, bytes]]) -> None:
     assert found == {name.lower(): headers[name] for name in headers}
 
 
-def test_a_backends_head_for_a_body_of_ours() -> None:
+def test_backend_head_is_adapted_to_the_new_body() -> None:
     """Headers about the framing and encoding of the backend's body are removed, and the rest is kept."""
     headers = {"content-encoding": "gzip", "content-length": "9", "x-a": "b", "content-type": "text/plain"}
     response = Response.make(200, b"", headers)
@@ -40,7 +40,7 @@ def test_a_backends_head_for_a_body_of_ours() -> None:
     assert response.http_version == "HTTP/1.1"
 
 
-def test_a_streams_head() -> None:
+def test_stream_head_forbids_buffering() -> None:
     """The headers of a stream instruct proxies not to buffer or compress it, regardless of the backend's headers."""
     response = Response.make(200, b"", {"content-type": "text/event-stream", "cache-control": "max-age=60"})
     set_head(response, "text/event-stream; charset=utf-8")
@@ -48,7 +48,7 @@ def test_a_streams_head() -> None:
     assert response.headers["x-accel-buffering"] == "no"
 
 
-def test_the_message_of_a_backends_error() -> None:
+def test_message_of_a_backend_error_is_found() -> None:
     """The message of a backend's error is found in any usual form; otherwise it is empty."""
     assert error_message(b'{"error": {"message": "Out of memory."}}') == "Out of memory."
     assert error_message(b'{"error": "gone"}') == "gone"

@@ -36,7 +36,7 @@ def reverse(host: str = "evil.test") -> HTTPFlow:
     return flow
 
 
-def test_the_host_is_read_and_replaced(reader: Any) -> None:
+def test_host_is_read_and_replaced(reader: Any) -> None:
     """The Host header is replaced as mitmproxy would do it, but not in flows from files or in other modes."""
     assert reader.options.keep_host_header
     flow = reverse()
@@ -52,14 +52,14 @@ def test_the_host_is_read_and_replaced(reader: Any) -> None:
     assert regular.request.headers["host"] == "evil.test"
 
 
-def test_an_absolute_target_comes_before_the_header(reader: Any) -> None:
+def test_absolute_target_precedes_the_host_header(reader: Any) -> None:
     """An absolute request target takes precedence over the Host header, as required by RFC 9112, section 3.2.2."""
     flow = reverse("127.0.0.1")
     flow.request.authority = "evil.test:80"
     assert reader.reader.take_host(flow) == "evil.test:80"
 
 
-def test_the_option_is_the_operators(reader: Any) -> None:
+def test_operator_can_change_keep_host_header(reader: Any) -> None:
     """The operator can change ``keep_host_header`` while the proxy runs, and the last value is restored at the end."""
     reader.options.update(keep_host_header=True)
     flow = reverse("kept")
@@ -73,7 +73,7 @@ def test_the_option_is_the_operators(reader: Any) -> None:
     assert not reader.options.keep_host_header
 
 
-def test_the_backends_own_name_in_tls(reader: Any) -> None:
+def test_tls_uses_the_backends_name(reader: Any) -> None:
     """The TLS server name for the backend is the backend's host, not the name in the client's connection."""
     flow = reverse()
     for address, expected in ((("backend", 8000), "backend"), (("other", 1), None)):
@@ -90,7 +90,7 @@ def tunnel(header: str = "") -> HTTPFlow:
     return flow
 
 
-def test_a_tunnel(reader: Any) -> None:
+def test_tunnel_requires_the_key(reader: Any) -> None:
     """Opening a tunnel requires the key, which is not forwarded, and requests inside the tunnel need no key."""
     reader.reader.settings = Settings(api_key=ApiKeys.single("k"))
     refused, opened = tunnel("Bearer x"), tunnel("Bearer k")
@@ -105,7 +105,7 @@ def test_a_tunnel(reader: Any) -> None:
     assert reader.reader.incoming(tflow.tflow(client_conn=refused.client_conn), "").proxy_user is None
 
 
-def test_a_tunnel_that_is_answered_already(reader: Any) -> None:
+def test_answered_tunnel_is_unchanged(reader: Any) -> None:
     """A tunnel that another addon has already answered is not changed."""
     flow = tunnel()
     flow.response = tflow.tresp()
@@ -114,7 +114,7 @@ def test_a_tunnel_that_is_answered_already(reader: Any) -> None:
     assert flow.response.status_code == 200
 
 
-def test_which_way_a_flow_came() -> None:
+def test_kind_of_flow_is_recognized() -> None:
     """The reader distinguishes requests to the listener itself, in reverse mode, and to other hosts."""
     flow = tflow.tflow()
     flow.client_conn.sockname, flow.client_conn.peername = ("127.0.0.1", 8080), ("127.0.0.1", 1)
@@ -130,7 +130,7 @@ def test_which_way_a_flow_came() -> None:
     assert (seen.is_reverse, seen.is_resent) == (True, True)
 
 
-def test_headers_are_those_of_the_request() -> None:
+def test_header_names_are_lowercased() -> None:
     """Header names are in lower case, and fields with the same name are joined."""
     flow = tflow.tflow()
     flow.request.headers = Headers([(b"Via", b"1.0 a"), (b"X-Odd", b"\xff"), (b"VIA", b"1.1 b, 1.1 c")])

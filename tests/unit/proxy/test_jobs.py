@@ -68,12 +68,12 @@ def page_job(data: bytes, encoding: str = "") -> PageJob:
         (page_job(b"{}", "gzip"), True),
     ],
 )
-def test_what_is_heavy(job: Job[Any], heavy: bool) -> None:
+def test_heavy_jobs_are_recognized(job: Job[Any], heavy: bool) -> None:
     """A job with a large or compressed body is heavy, and does not run in the event loop."""
     assert is_heavy(job) is heavy
 
 
-def test_a_job_and_what_comes_of_it_can_travel() -> None:
+def test_job_and_result_can_be_pickled() -> None:
     """A job and its result are unchanged after being pickled and sent to another process."""
     for job in (request_job(), answer_job(b'{"choices":[{"message":{"content":"Hi"}}]}'), plugin_job()):
         result = run(pickle.loads(pickle.dumps(job)), long_budget=True)
@@ -83,14 +83,14 @@ def test_a_job_and_what_comes_of_it_can_travel() -> None:
         assert (travelled.error, travelled.report) == (None, run(job).report)
 
 
-def test_a_compressed_call_about_a_resource() -> None:
+def test_compressed_resource_request_is_decoded() -> None:
     """A compressed request for a stored resource is decoded within the job."""
     done = run(page_job(gzip.compress(b'{"metadata":{"a":"b"}}'), "gzip"))
     assert done.error is None
     assert json.loads(done.body)["metadata"] == {"a": "b"}
 
 
-def test_a_rewritten_request_has_a_topic() -> None:
+def test_rewritten_request_has_a_label() -> None:
     """A rewritten request is returned with its label for logs, regardless of the process that rewrote it."""
     done = run(request_job())
     assert done.topic is not None
@@ -117,7 +117,7 @@ def test_a_rewritten_request_has_a_topic() -> None:
         (page_job(NESTED), 400, TOO_DEEP),
     ],
 )
-def test_errors(job: Job[Any], status: int, words: str) -> None:
+def test_failed_job_returns_an_error(job: Job[Any], status: int, words: str) -> None:
     """A job that fails returns an error in the API's format instead of raising an exception."""
     error = run(job).error
     assert error is not None
@@ -141,20 +141,20 @@ def test_no_exception_escapes(bug: type[Exception], monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("body", [b"plain", b'{"tools": []}', b'{"x": NaN}', b'["tools", NaN]'])
-def test_bodies_that_pass(body: bytes) -> None:
+def test_bodies_without_tools_pass(body: bytes) -> None:
     """A body that is not an object, or does not mention tools, passes unchanged."""
     assert run(request_job(body)) == RequestResult(Report())
 
 
 @pytest.mark.parametrize("body", [b'{"tools": [NaN]}', b'{"tools": [', b' {"tool_calls": -Infinity}'])
-def test_tools_that_cannot_be_parsed(body: bytes) -> None:
+def test_unparsable_tools_are_refused(body: bytes) -> None:
     """A body with tools that cannot be parsed is refused, because the model would not see the tools."""
     error = run(request_job(body)).error
     assert error is not None
     assert error.status == 400
 
 
-def test_what_a_store_keeps_of_another_shape() -> None:
+def test_chat_conversation_is_stored_as_items() -> None:
     """A chat conversation that is sent to the Responses path is stored as items of the Responses API."""
     body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
     done = run(ResolveJob(data=json.dumps(body).encode(), limit=1000, recalled=Recalled()))

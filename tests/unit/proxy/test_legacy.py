@@ -59,7 +59,7 @@ FLAGS: list[tuple[str, str, str, object]] = [
 
 
 @each(("flag", "word", "name", "value"), FLAGS)
-def test_each_of_them(flag: str, word: str, name: str, value: object) -> None:
+def test_each_variable_changes_only_its_option(flag: str, word: str, name: str, value: object) -> None:
     """Each environment variable is parsed leniently and changes only its own option."""
     settings, warnings = load({flag: word})
     assert warnings == []
@@ -70,7 +70,7 @@ def test_each_of_them(flag: str, word: str, name: str, value: object) -> None:
         assert field in {name, *others} or getattr(settings.policy, field) == getattr(usual, field)
 
 
-def test_every_variable_is_covered() -> None:
+def test_examples_cover_every_variable() -> None:
     """The examples cover every environment variable of the predecessor."""
     assert {flag for flag, *_ in FLAGS} == set(VARIABLES)
 
@@ -92,13 +92,13 @@ def test_every_variable_is_covered() -> None:
         ({"TOOL_BLOCK_DELIMITER": ""}, {}),
     ],
 )
-def test_several_together(environment: dict[str, str], defaults: dict[str, object]) -> None:
+def test_several_variables_are_combined(environment: dict[str, str], defaults: dict[str, object]) -> None:
     """If one option has replaced several variables, their values are combined into one value of the option."""
     given = {f"PROXY_{name}": word for name, word in environment.items()}
     assert from_environment(given) == (defaults, [])
 
 
-def test_an_option_overrides_them() -> None:
+def test_explicit_option_overrides_variables() -> None:
     """A variable changes only the default of its option, so an explicitly set option overrides it."""
     environment = {"PROXY_STOP_AFTER_TOOLS": "1", "PROXY_TOOL_BLOCK_MAX": "3"}
     policy = load(environment, "toolsim_stop_after_tools=auto", "toolsim_tool_block_max=0")[0].policy
@@ -117,7 +117,7 @@ def test_an_option_overrides_them() -> None:
         ("PROXY_TOOL_BLOCK_DEDUP", "sometimes"),
     ],
 )
-def test_what_makes_no_sense(flag: str, word: str) -> None:
+def test_invalid_variables_are_ignored(flag: str, word: str) -> None:
     """A variable with an invalid value is ignored, with a warning that names the variable."""
     settings, warnings = load({flag: word})
     assert settings.policy == load()[0].policy
@@ -130,7 +130,7 @@ KNOWN = {option.full_name: option for option in OPTIONS}
 
 
 @each("name", sorted(REMOVED))
-def test_one_line_says_what_to_write(name: str) -> None:
+def test_removed_option_suggests_its_replacement(name: str) -> None:
     """The error for a removed option suggests an existing replacement, if there is one, with a valid example."""
     [line] = problems(f"toolsim_{name}=1")
     assert line == f"toolsim_{name}: this option was removed: {REMOVED[name]}"
@@ -142,7 +142,7 @@ def test_one_line_says_what_to_write(name: str) -> None:
     assert problems(*[example.rstrip(",;") for example in examples]) == []
 
 
-def test_also_in_config_yaml() -> None:
+def test_removed_option_in_config_yaml_is_reported() -> None:
     """A removed option in config.yaml causes the same error as on the command line."""
     assert problems(yaml="toolsim_use_tool: false") == [
         "toolsim_use_tool: this option was removed: write toolsim_untagged=no_use_tool instead of false"
@@ -155,7 +155,7 @@ VALUES = [(option, old, new) for option, values in RENAMED_VALUES.items() for ol
 
 
 @each(("option", "old", "new"), VALUES)
-def test_a_renamed_value_keeps_working(option: str, old: str, new: str) -> None:
+def test_renamed_value_still_works(option: str, old: str, new: str) -> None:
     """A renamed value still works, with a warning that gives the new name."""
     name = f"toolsim_{option}"
     for given, yaml in (([f"{name}={old}"], ""), ([], f"{name}: {old}")):
@@ -168,7 +168,7 @@ def test_a_renamed_value_keeps_working(option: str, old: str, new: str) -> None:
 
 
 @each(("old", "new"), list(RENAMED.items()))
-def test_a_renamed_option_keeps_working(old: str, new: str) -> None:
+def test_renamed_option_still_works(old: str, new: str) -> None:
     """A renamed option still works, with a warning that gives the new name."""
     value = {"profiles": "off", "request_defaults": '{"top_k": 1}'}[new]
     with logged() as lines:
@@ -177,7 +177,7 @@ def test_a_renamed_option_keeps_working(old: str, new: str) -> None:
     assert lines == [f"toolsim_{old}: this option is called toolsim_{new} now"]
 
 
-def test_a_profile_with_earlier_names(tmp_path: Path) -> None:
+def test_earlier_names_in_a_profile_are_accepted(tmp_path: Path) -> None:
     """Earlier names in a profile are accepted without a warning."""
     text = 'models = ["*"]\n[options]\ntoolsim_history = "record"\n[learned]\nengine = "vllm"\n'
     (tmp_path / "old.toml").write_text(text)
@@ -186,14 +186,14 @@ def test_a_profile_with_earlier_names(tmp_path: Path) -> None:
     assert profile.engine == "vllm"
 
 
-def test_renamed_headers_are_sent_under_both_names() -> None:
+def test_renamed_headers_have_both_names() -> None:
     """A renamed header is sent under both names with the same value."""
     sent = headers(Report(profile="any", tool_cutoff="any", dropped=["tool:any"]))
     for old, new in RENAMED_HEADERS.items():
         assert sent[old] == sent[new]
 
 
-def test_renamed_metrics_are_exposed_under_both_names() -> None:
+def test_renamed_metrics_have_both_names() -> None:
     """A renamed metric is exposed under both names with the same value."""
     page = Metrics().text(3)
     for old, new in RENAMED_METRICS.items():
@@ -201,7 +201,7 @@ def test_renamed_metrics_are_exposed_under_both_names() -> None:
         assert f"\ntoolsim_{new} 3\n" in page
 
 
-def test_a_recorded_report_with_earlier_names() -> None:
+def test_earlier_names_in_a_report_are_replaced() -> None:
     """Earlier field names and codes in a recorded report are replaced by the current names."""
     old = {"seconds": 1, "asked_again": ["EMPTY_ANSWER"], "warnings": ["TOOL_LEFT_OUT:x", "NO_CALL"], "model": "ASKED"}
     new = {"seconds": 1, "retries": ["EMPTY_ANSWER"], "warnings": ["TOOL_DROPPED:x", "NO_CALL"], "model": "ASKED"}
@@ -212,7 +212,7 @@ def test_a_recorded_report_with_earlier_names() -> None:
 
 
 @each(("old", "new"), list(RENAMED_CODES.items()))
-def test_renamed_codes_are_gone(old: str, new: str) -> None:
+def test_earlier_codes_occur_only_in_legacy(old: str, new: str) -> None:
     """Earlier codes occur only in the module ``legacy``, and each current code is used elsewhere."""
     package = Path(toolsim.__file__).parent
     source = {path: path.read_text() for path in package.rglob("*.py")}

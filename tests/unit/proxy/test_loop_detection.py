@@ -24,7 +24,7 @@ def opened(connections: Connections, by: Client, to: Server) -> None:
     connections.server_connected(ServerConnectionHookData(to, by))
 
 
-def test_a_request_that_comes_back() -> None:
+def test_request_loop_is_detected() -> None:
     """A request loop is detected by the source address of an open connection, even through other listeners."""
     connections = Connections()
     outside, outgoing = client(("10.0.0.9", 1)), server(("127.0.0.1", 50000))
@@ -41,21 +41,21 @@ def test_a_request_that_comes_back() -> None:
     assert not connections.is_loop(client(("127.0.0.1", 50000)))
 
 
-def test_a_client_with_the_port_of_another_connection() -> None:
+def test_connection_is_identified_by_both_ends() -> None:
     """Both ends identify a connection, because the system can use a port for several targets."""
     connections = Connections()
     opened(connections, client(("10.0.0.9", 1)), server(("127.0.0.1", 50000), ("127.0.0.1", 11434)))
     assert not connections.is_loop(client(("127.0.0.1", 50000)))
 
 
-def test_addresses_of_dual_stack_sockets() -> None:
+def test_dual_stack_addresses_are_recognized() -> None:
     """An IPv4 connection is recognized even if it arrives at an IPv6 socket."""
     connections = Connections()
     opened(connections, client(("10.0.0.9", 1)), server(("127.0.0.1", 50000)))
     assert connections.is_loop(client(("::ffff:127.0.0.1", 50000), ("::ffff:127.0.0.1", 8080)))
 
 
-def test_each_listener_knows_its_own_name_alone() -> None:
+def test_listener_recognizes_only_its_own_via() -> None:
     """A listener recognizes its own Via entry, but not the entry of another listener or process."""
     here, there, elsewhere = Via(), Via(), tflow.tclient_conn()
     client = tflow.tclient_conn()
@@ -67,7 +67,7 @@ def test_each_listener_knows_its_own_name_alone() -> None:
     assert not there.has_passed(via, client)
 
 
-def test_what_others_have_signed_stays() -> None:
+def test_via_entries_of_others_are_kept() -> None:
     """Via entries of other proxies are kept in order, and toolsim's own entry is appended once."""
     via, client = Via(), tflow.tclient_conn()
     header = "1.0 fred (odd), HTTP/1.1 p.example.net,  , 2 three"

@@ -26,13 +26,13 @@ def asked(origin: str | None = None) -> HTTPFlow:
     return flow
 
 
-def test_nobody_is_asked_by_default() -> None:
+def test_mcp_is_off_by_default() -> None:
     """Without options, no request has access to MCP servers."""
     servers = Servers()
     assert servers.context(ORIGINS, asked(), "").pool is None
 
 
-async def test_a_web_page_has_to_be_listed() -> None:
+async def test_unlisted_web_page_has_no_access() -> None:
     """Requests from web pages that are not listed have no access to MCP servers, because their tools would run."""
     servers = Servers()
     servers.update(MCP)
@@ -41,7 +41,7 @@ async def test_a_web_page_has_to_be_listed() -> None:
     await servers.stop()
 
 
-async def test_which_requests_are_about_servers() -> None:
+async def test_requests_that_use_mcp_are_recognized() -> None:
     """With MCP servers in the file, every request uses MCP; otherwise only a request whose body mentions MCP."""
     servers = Servers()
     servers.update(MCP)
@@ -56,7 +56,7 @@ async def test_which_requests_are_about_servers() -> None:
     await servers.stop()
 
 
-async def test_a_search_tool_that_is_not_there(caplog: pytest.LogCaptureFixture) -> None:
+async def test_missing_search_tool_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """If the configured search tool does not exist, the log reports it and lists the server's tools."""
 
     class Pool:
@@ -71,7 +71,7 @@ async def test_a_search_tool_that_is_not_there(caplog: pytest.LogCaptureFixture)
     assert "find, other" in caplog.text
 
 
-async def test_options_that_change_end_the_servers_that_run() -> None:
+async def test_changed_server_options_stop_the_servers() -> None:
     """The running servers are stopped only if options about the servers change."""
     servers = Servers()
     servers.update(MCP)

@@ -11,7 +11,7 @@ from toolsim.proxy.metadata import NOTE, REPORT, is_recorded, is_stored, policy_
 POLICY = replace(Policy(), tool_allowlist=frozenset({"b", "a"}), tool_block_max=2, output_mode="obsidian-xml")
 
 
-def test_a_policy_as_plain_data_and_back() -> None:
+def test_policy_survives_a_round_trip() -> None:
     """A recording contains the policy values that differ from the defaults, and a replay restores them."""
     recorded = policy_as_dict(POLICY)
     assert recorded == {"tool_allowlist": ["a", "b"], "tool_block_max": 2, "output_mode": "obsidian-xml"}
@@ -22,7 +22,7 @@ def test_a_policy_as_plain_data_and_back() -> None:
     assert recorded_policy(flow, Policy(), ()) == POLICY
 
 
-def test_what_the_operator_sets_by_hand_counts() -> None:
+def test_explicit_option_overrides_the_recorded_one() -> None:
     """An explicitly set option takes precedence over the recorded option."""
     flow = tflow.tflow()
     flow.metadata[NOTE] = {"side": "backend", "options": policy_as_dict(POLICY)}
@@ -30,7 +30,7 @@ def test_what_the_operator_sets_by_hand_counts() -> None:
     assert recorded_policy(flow, by_hand, ["tool_block_max"]) == replace(POLICY, tool_block_max=5)
 
 
-def test_what_is_no_option_is_ignored() -> None:
+def test_unknown_policy_fields_are_ignored() -> None:
     """Unknown fields in a recorded policy, and values of a wrong type, are ignored."""
     flow = tflow.tflow()
     flow.metadata[NOTE] = {"side": "backend", "options": {"tool_block_max": "x", "gone": 1}}
@@ -48,14 +48,14 @@ def test_what_is_no_option_is_ignored() -> None:
         ({"tool_use_mode": "relaxed", "fallback_retry_count": 1}, Policy(tool_use_mode="relaxed")),
     ],
 )
-def test_fields_of_earlier_versions(recorded: dict[str, Any], policy: Policy) -> None:
+def test_earlier_field_names_are_converted(recorded: dict[str, Any], policy: Policy) -> None:
     """Field names of earlier versions in a recorded policy are converted to the current options."""
     flow = tflow.tflow()
     flow.metadata[NOTE] = {"side": "backend", "options": recorded}
     assert recorded_policy(flow, Policy(), ()) == policy
 
 
-def test_stored_flows() -> None:
+def test_stored_flows_are_recognized() -> None:
     """A flow counts as stored if it comes from a file and the addon has not processed it."""
     flow = tflow.tflow()
     flow.live = True

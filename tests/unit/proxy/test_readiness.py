@@ -60,7 +60,7 @@ class Page:
         return await asyncio.start_server(connected, "127.0.0.1", 0)
 
 
-async def test_a_backend_is_connected_to_once_for_all_who_ask() -> None:
+async def test_readiness_checks_share_a_connection() -> None:
     """Many readiness checks share one connection to the backend, as long as its result is recent."""
     page = Page()
     async with await page.listen() as server:
@@ -73,7 +73,7 @@ async def test_a_backend_is_connected_to_once_for_all_who_ask() -> None:
         assert page.connections == 1
 
 
-async def test_a_backend_that_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_readiness_follows_the_backend(monkeypatch: pytest.MonkeyPatch) -> None:
     """The proxy is not ready while its backend is unreachable, and becomes ready when the backend listens."""
     monkeypatch.setattr(readiness, "FRESH_SECONDS", 0)
     page, port = Page(), free_port()
@@ -87,7 +87,7 @@ async def test_a_backend_that_comes_back(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("is_required", [False, True])
-async def test_the_store_counts_if_it_is_required(monkeypatch: pytest.MonkeyPatch, is_required: bool) -> None:
+async def test_required_store_affects_readiness(monkeypatch: pytest.MonkeyPatch, is_required: bool) -> None:
     """An unreachable store makes the proxy unready only if the operator has marked the store as required."""
     monkeypatch.setattr(readiness, "FRESH_SECONDS", 0)
     address = StoreUrl("memory", is_required=is_required)
@@ -108,14 +108,14 @@ async def test_the_store_counts_if_it_is_required(monkeypatch: pytest.MonkeyPatc
     await page.memory.close()
 
 
-async def test_a_builtin_backend_counts_once_it_is_up() -> None:
+async def test_builtin_backend_must_have_started() -> None:
     """The proxy is not ready until its built-in backend has started."""
     status, found = await Page("scripted").ask("regular")
     assert (status, found["backend"]) == (503, "unreachable")
 
 
 @pytest.mark.parametrize(("mode", "ready"), [("regular", "first"), ("reverse", "default"), ("regular", "")])
-async def test_one_of_several_backends_is_enough(tmp_path: Path, mode: str, ready: str) -> None:
+async def test_one_reachable_backend_is_enough(tmp_path: Path, mode: str, ready: str) -> None:
     """The proxy is ready if at least one of its backends is reachable."""
     async with await Page().listen() as server:
         up, down = server.sockets[0].getsockname()[1], free_port()

@@ -21,7 +21,7 @@ def exchanged(*, content: bytes | None) -> HTTPFlow:
     return flow
 
 
-def test_a_buffer_keeps_whole_chunks():
+def test_buffer_keeps_only_complete_chunks():
     """A chunk that exceeds the limit and all later chunks are counted but not stored, so stored bodies have no gaps."""
     buffer = BoundedBuffer(limit=5)
     for chunk in (b"ab", b"cd", b"efg", b"h"):
@@ -31,7 +31,7 @@ def test_a_buffer_keeps_whole_chunks():
     assert repr(buffer) == "BoundedBuffer(4 bytes stored, 4 not)"
 
 
-def test_a_long_stream_takes_little_memory():
+def test_long_stream_is_compressed():
     """Repetitive frames are stored in compressed form and restored unchanged, even around a large chunk."""
     buffer = BoundedBuffer()
     frames = [
@@ -48,7 +48,7 @@ def test_a_long_stream_takes_little_memory():
     assert taken < sum(map(len, chunks)) / 3
 
 
-def test_both_sides_are_in_the_flow():
+def test_both_sides_are_recorded():
     """After a streamed exchange, the flow contains the client's bytes and its backup contains the backend's bytes."""
     recorder, flow = BodyRecorder(), exchanged(content=None)
     head = Response.make(200, headers={"server": "backend"})
@@ -64,7 +64,7 @@ def test_both_sides_are_in_the_flow():
     assert flow.response.headers["server"] == "backend"
 
 
-def test_reverting_takes_nothing_away():
+def test_revert_keeps_comment_mark_and_report():
     """Reverting a flow keeps its comment, mark and report, and the report names the side that is shown."""
     recorder, flow = BodyRecorder(), exchanged(content=b"whole")
     recorder.whole(Response.make(200, b"raw"))
@@ -77,7 +77,7 @@ def test_reverting_takes_nothing_away():
     assert flow.metadata["toolsim"] == {"calls": ["f"], "side": "backend"}
 
 
-def test_a_whole_answer_is_kept_as_it_came():
+def test_recorded_answer_is_not_affected_by_later_changes():
     """The recorded answer is not affected by later changes, and a body that mitmproxy has stored is kept."""
     recorder, flow = BodyRecorder(), exchanged(content=b"raw")
     assert flow.response is not None
@@ -89,7 +89,7 @@ def test_a_whole_answer_is_kept_as_it_came():
     assert flow.response.content == b"raw"
 
 
-def test_without_an_answer_or_a_backup():
+def test_flow_without_answer_or_backup_is_unchanged():
     """A flow that was aborted before its answer, or was never rewritten, is not changed."""
     recorder, flow = BodyRecorder(), exchanged(content=None)
     flow.response = None
@@ -101,7 +101,7 @@ def test_without_an_answer_or_a_backup():
     assert not bare.modified()
 
 
-def test_missing():
+def test_missing_bytes_are_counted():
     """For each side with missing bytes, ``missing`` contains their number."""
     recorder = BodyRecorder()
     assert recorder.missing == {}
@@ -110,7 +110,7 @@ def test_missing():
     assert recorder.missing == {"client": 8}
 
 
-def test_a_kept_exchange_can_be_saved():
+def test_saved_exchange_keeps_both_sides():
     """Both sides are kept when a flow is saved to a file and loaded again."""
     recorder, flow = BodyRecorder(), exchanged(content=None)
     recorder.begin(Response.make(200))
@@ -126,7 +126,7 @@ def test_a_kept_exchange_can_be_saved():
     assert loaded.response.raw_content == b"raw \xff\x00"
 
 
-def test_an_old_answer_does_not_stay():
+def test_aborted_replay_drops_the_old_answer():
     """If a replay is aborted before its answer, the backup does not contain the old answer."""
     recorder, flow = BodyRecorder(), exchanged(content=b"")
     flow._backup["response"] = Response.make(200, b"old").get_state()  # type: ignore[index]
@@ -136,7 +136,7 @@ def test_an_old_answer_does_not_stay():
     assert flow.response is None
 
 
-def test_what_passes_is_recorded_on_both_sides() -> None:
+def test_passing_data_is_recorded_on_both_sides() -> None:
     """Data that passes through unchanged is recorded on both sides."""
     recorder = BodyRecorder()
     assert recorder.passing(b"error") == b"error"

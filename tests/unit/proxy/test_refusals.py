@@ -44,7 +44,7 @@ def counts(made: Refusals) -> dict[str, int]:
         ("/v1/messages", ("error", None)),
     ],
 )
-def test_the_answer_has_the_shape_of_its_api(path: str, found: tuple[str, str | None]) -> None:
+def test_answer_has_the_format_of_its_api(path: str, found: tuple[str, str | None]) -> None:
     flow = asked(path=path)
     Refusals(Log()).answer(flow, WRONG, {"vary": "Origin"})
     assert flow.response is not None
@@ -54,7 +54,7 @@ def test_the_answer_has_the_shape_of_its_api(path: str, found: tuple[str, str | 
     assert (body.get("type") == "error") == (path == "/v1/messages")
 
 
-def test_one_line_and_the_counter(caplog: pytest.LogCaptureFixture) -> None:
+def test_refusal_is_logged_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     """A refusal is logged in one line, without the query, which can contain a key, and without control characters."""
     made, flow = Refusals(Log()), asked(path="/v1/mo\x1bdels?key=secret")
     with caplog.at_level(logging.WARNING):
@@ -67,7 +67,7 @@ def test_one_line_and_the_counter(caplog: pytest.LogCaptureFixture) -> None:
     assert (flow.comment, flow.metadata[REFUSED]) == ("refused: wrong_key", "wrong_key")
 
 
-def test_an_error_that_is_no_refusal_is_neither_logged_nor_counted(caplog: pytest.LogCaptureFixture) -> None:
+def test_other_errors_are_neither_logged_nor_counted(caplog: pytest.LogCaptureFixture) -> None:
     made, flow = Refusals(Log()), asked()
     with caplog.at_level(logging.WARNING):
         made.answer(flow, ApiError("No such endpoint.", status=404))
@@ -77,7 +77,7 @@ def test_an_error_that_is_no_refusal_is_neither_logged_nor_counted(caplog: pytes
     assert set(counts(made).values()) == {0}
 
 
-def test_a_source_has_few_lines(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_lines_per_source_are_limited(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """The number of log lines per source is limited, and the next line contains the number of omitted lines."""
     now = 1000.0
     monkeypatch.setattr("time.monotonic", lambda: now)
@@ -94,7 +94,9 @@ def test_a_source_has_few_lines(caplog: pytest.LogCaptureFixture, monkeypatch: p
     assert counts(made)["wrong_key"] == 10_003
 
 
-def test_all_sources_have_few_lines_together(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_lines_of_all_sources_are_limited(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The number of log lines for all sources together is limited, and so is the number of remembered sources."""
     monkeypatch.setattr("time.monotonic", lambda: 1000.0)
     made = Refusals(Log())
@@ -118,11 +120,11 @@ def test_all_sources_have_few_lines_together(caplog: pytest.LogCaptureFixture, m
         ("socket", "socket"),
     ],
 )
-def test_a_source_is_an_address_or_a_network(host: str, source: str) -> None:
+def test_source_is_an_address_or_a_network(host: str, source: str) -> None:
     assert source_of(asked(host).client_conn) == source
 
 
-def test_a_failing_log_refuses_all_the_same(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refusal_survives_a_failing_log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refusals, "source_of", lambda _: 1 / 0)
     flow = asked()
     Refusals(Log()).answer(flow, WRONG)
@@ -131,7 +133,7 @@ def test_a_failing_log_refuses_all_the_same(caplog: pytest.LogCaptureFixture, mo
     assert "failed to report" in caplog.text
 
 
-def test_the_log_can_be_off(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_can_be_off(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     log = Log()
     monkeypatch.setattr(log, "_form", "off")
     made = Refusals(log)

@@ -39,7 +39,7 @@ def replay(flow: HTTPFlow) -> ReplayedRequest:
     return resent
 
 
-def test_the_clients_own_request_is_sent() -> None:
+def test_original_request_is_replayed() -> None:
     """A replay sends the client's original request, even without "Revert", and discards all data of the first run."""
     flow = finished()
     assert replay(flow).words is None
@@ -48,7 +48,7 @@ def test_the_clients_own_request_is_sent() -> None:
     assert not flow.modified()
 
 
-def test_edited_words_are_kept() -> None:
+def test_edited_text_is_sent() -> None:
     """If a person edited the rewritten request, the edited text is sent to the model."""
     flow = finished()
     flow.request.content = b"rewritten, and edited"
@@ -56,7 +56,7 @@ def test_edited_words_are_kept() -> None:
     assert flow.request.content == OWN
 
 
-def test_after_revert_the_flow_is_the_clients_own() -> None:
+def test_reverted_flow_sends_the_clients_request() -> None:
     """After "Revert", the client's request is sent, including any edits made since then."""
     for edit in (None, b"edited"):
         flow = finished()
@@ -69,7 +69,7 @@ def test_after_revert_the_flow_is_the_clients_own() -> None:
         assert not flow.modified()
 
 
-def test_what_was_never_rewritten_goes_as_it_is() -> None:
+def test_unmodified_request_is_sent_with_edits() -> None:
     """A request that was never rewritten is sent with a person's edits."""
     flow = tflow.tflow(resp=True)
     flow.backup()  # type: ignore[no-untyped-call]
@@ -78,7 +78,7 @@ def test_what_was_never_rewritten_goes_as_it_is() -> None:
     assert flow.request.content == b"edited"
 
 
-def test_what_a_person_wrote_stays() -> None:
+def test_persons_comment_and_mark_are_kept() -> None:
     """A person's comment and mark are kept, and flows that toolsim never handled are not changed."""
     flow = finished()
     flow.comment, flow.marked = "look at this", ":pig:"
@@ -90,7 +90,7 @@ def test_what_a_person_wrote_stays() -> None:
     assert (stranger.comment, stranger.marked) == ("1 call: f", ":heavy_multiplication_x:")
 
 
-def test_only_a_person_resends() -> None:
+def test_only_a_persons_replay_counts_as_resent() -> None:
     """A live request does not count as resent, and neither does a flow that server replay answered."""
     flow = tflow.tflow()
     assert not metadata.is_resent(flow)

@@ -34,7 +34,7 @@ def turn(id: str, references: References | None = None) -> StoredContext:
     )
 
 
-async def test_what_was_stored_is_recalled() -> None:
+async def test_stored_answer_is_found() -> None:
     """A stored answer is found by its id, with the answers it continues and its items, but only in its partition."""
     made = memory()
     assert await made.store(turn("resp_1"), ANSWER, ["o1"]) is True
@@ -53,7 +53,7 @@ async def test_what_was_stored_is_recalled() -> None:
         assert "not found" in refused.message
 
 
-async def test_a_conversation_whose_beginning_is_gone_is_not_found() -> None:
+async def test_conversation_without_its_beginning_is_not_found() -> None:
     """If the beginning of a conversation has been evicted, the error names the missing answer."""
     made = memory(StoreLimits(records=1))
     await made.store(turn("resp_1"), ANSWER, [])
@@ -64,7 +64,7 @@ async def test_a_conversation_whose_beginning_is_gone_is_not_found() -> None:
     assert made.evicted == 1
 
 
-async def test_too_much_is_a_413() -> None:
+async def test_oversized_context_is_a_413() -> None:
     """If the referenced data exceeds the size limit of a request, the error has status 413."""
     made = memory()
     await made.store(turn("resp_1"), ANSWER, [])
@@ -73,7 +73,7 @@ async def test_too_much_is_a_413() -> None:
     assert refused.status == 413
 
 
-async def test_an_answer_is_added_to_its_conversation() -> None:
+async def test_answer_is_added_to_its_conversation() -> None:
     """An answer is appended to its conversation, even if other writers cause conflicts at the same time."""
     made = memory()
     store = made._store
@@ -94,7 +94,7 @@ async def test_an_answer_is_added_to_its_conversation() -> None:
     assert [item["id"] for item in items_of(json.loads(recalled.records[0]))] == ["i0", "i1", "o1"]
 
 
-async def test_an_answer_of_a_conversation_that_is_gone_is_lost() -> None:
+async def test_answer_of_a_deleted_conversation_fails() -> None:
     """If the conversation of an answer has been deleted, storing the answer fails with an error for the client."""
     assert await memory().store(turn("resp_1", References(conversation="conv_1")), ANSWER, []) == LOST
 
@@ -111,7 +111,7 @@ class Broken:
     find = chain
 
 
-async def test_a_store_that_fails(caplog: pytest.LogCaptureFixture) -> None:
+async def test_store_failures_are_counted_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """A failed read is an error; a failed write is an error only in a conversation.
 
     Failures are counted and logged once.
@@ -145,7 +145,7 @@ class Lying(Broken):
     find = chain
 
 
-async def test_a_store_that_lies() -> None:
+async def test_any_store_exception_is_a_failure() -> None:
     """Any exception raised by a store counts as a failure, so no request is answered without its context."""
     made = memory()
     made._store = Lying()  # type: ignore[assignment]
@@ -159,7 +159,7 @@ async def test_a_store_that_lies() -> None:
     assert made.errors["read"] == 3
 
 
-async def test_records_about_background_answers_are_nobodys() -> None:
+async def test_background_records_are_inaccessible() -> None:
     """Internal records about background answers cannot be read or continued through the API, even by their owner."""
     made = memory()
     for name in ("events_resp_1", "lease_resp_1", "wanted_resp_1"):
@@ -177,7 +177,7 @@ async def test_records_about_background_answers_are_nobodys() -> None:
         assert "not found" in refused.message
 
 
-async def test_what_others_write(caplog: pytest.LogCaptureFixture) -> None:
+async def test_records_are_written_with_versions(caplog: pytest.LogCaptureFixture) -> None:
     """Records are written with versions and found by name; a failure is counted, but a version conflict is not."""
     made = memory()
     await made.write("p", [Record("a", b"1", names=("n",)), Record("conv_1", b"2")], {"a": 0})
@@ -202,7 +202,7 @@ async def test_what_others_write(caplog: pytest.LogCaptureFixture) -> None:
     assert "cannot write" in caplog.text
 
 
-def test_a_store_is_reopened_only_if_it_changes(tmp_path: Path) -> None:
+def test_store_is_reopened_only_if_it_changes(tmp_path: Path) -> None:
     """The store is reopened only if its URL changes; without a store there are no metrics."""
     made = memory()
     first = made._store
@@ -215,7 +215,7 @@ def test_a_store_is_reopened_only_if_it_changes(tmp_path: Path) -> None:
     assert made.families() == []
 
 
-async def test_a_store_that_is_left_is_closed(tmp_path: Path) -> None:
+async def test_replaced_store_is_closed(tmp_path: Path) -> None:
     """When a store is replaced or shut down, its pending writes are finished and its files are closed."""
     made, file = ResponseStore(), tmp_path / "store"
     made.configure(StoreUrl("sqlite", str(file)))
@@ -236,7 +236,7 @@ async def _never(_: bytes | None) -> PageResult:
     raise AssertionError("there is nothing to be asked about")
 
 
-async def test_a_store_that_is_taken_away_under_a_turn() -> None:
+async def test_store_removed_during_a_turn_is_reported() -> None:
     """If the store is removed during a turn, requests that need it fail, and other answers report ``store: false``."""
     made = memory()
     made.configure(None)

@@ -55,7 +55,7 @@ def opened() -> Exchange:
     return Exchange(Report(), client_id="c", cors={}, limits=Limits())
 
 
-def test_the_first_round_is_the_clients_own_request() -> None:
+def test_first_round_is_the_clients_request() -> None:
     """The first round sends the client's body byte for byte, and every round uses the routed target and headers."""
     flow = asked()
     flow.request.headers["authorization"] = "Bearer k"
@@ -75,7 +75,7 @@ def test_the_first_round_is_the_clients_own_request() -> None:
     assert first.client_conn.id != flow.client_conn.id
 
 
-async def test_a_request_is_handed_over_and_taken_back(rounds: Rounds) -> None:
+async def test_delegated_request_keeps_its_target(rounds: Rounds) -> None:
     """A delegated request is sent to the runner's port, and its flow shows the original target again afterwards."""
     flow = asked()
     before = flow.request.copy()
@@ -94,7 +94,7 @@ async def test_a_request_is_handed_over_and_taken_back(rounds: Rounds) -> None:
     "content",
     [b"no JSON", b"\xff", b"{}", b'{"messages": 5, "tools": [{"type": "function"}]}'],
 )
-async def test_a_bad_request_is_not_handed_over(content: bytes, rounds: Rounds) -> None:
+async def test_invalid_request_is_not_delegated(content: bytes, rounds: Rounds) -> None:
     """A request that cannot be parsed, or has no tools, is not delegated."""
     flow = asked(content)
     assert not rounds.take(flow, opened(), CHAT, Policy(retry=1), RoundLimits())
@@ -122,7 +122,7 @@ def warnings_of(rounds: Rounds, flow: HTTPFlow, policy: Policy, mcp_context: Mcp
         (RAW, Policy(known_profiles=(Profile("p", ("other",), (("second_opinion", "on"),)),)), False),
     ],
 )
-async def test_a_request_that_is_too_large_for_rounds_says_so(
+async def test_request_too_large_for_rounds_causes_a_warning(
     content: bytes, policy: Policy, warns: bool, rounds: Rounds
 ) -> None:
     """A request that is too large for rounds causes a warning only if it could otherwise have used several rounds."""
@@ -130,7 +130,7 @@ async def test_a_request_that_is_too_large_for_rounds_says_so(
     assert warnings_of(rounds, flow, policy) == ([ROUNDS_OFF] if warns else [])
 
 
-async def test_a_large_request_over_mcp_servers_says_so(rounds: Rounds) -> None:
+async def test_large_mcp_request_causes_a_warning(rounds: Rounds) -> None:
     """A large request causes a warning if the operator has MCP servers, or if the request names its own."""
     nobody: Any = None  # No server is contacted.
     of_file = McpContext(nobody, Approvals(), {"files": Server("files", ("x",))})
@@ -144,7 +144,7 @@ async def test_a_large_request_over_mcp_servers_says_so(rounds: Rounds) -> None:
         assert warnings_of(rounds, flow, Policy(), mcp_context) == ([ROUNDS_OFF] if warns else [])
 
 
-def test_a_round_is_known_by_its_flow_alone() -> None:
+def test_round_is_recognized_by_its_flow() -> None:
     """A round is recognized by the id of its flow, or by a note in a stored flow, which a client cannot forge."""
     flow = tflow.tflow()
     assert round_of(flow) is None
@@ -184,7 +184,7 @@ class Played:
         raise AssertionError("the round was read to its end")
 
 
-async def test_a_backend_is_not_read_while_too_much_waits(rounds: Rounds, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_backend_is_not_read_while_data_waits(rounds: Rounds, monkeypatch: pytest.MonkeyPatch) -> None:
     """While too much data waits for the client, the backend is not read, but no event is lost."""
     played: list[Played] = []
     monkeypatch.setattr(module, "ctx", SimpleNamespace(options=None))

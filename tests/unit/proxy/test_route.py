@@ -306,7 +306,7 @@ DECISIONS: dict[str, tuple[Incoming, Settings, Route | int]] = {
 
 
 @each("name", DECISIONS)
-def test_where_a_request_goes(name: str) -> None:
+def test_route_of_a_request(name: str) -> None:
     """The route of a request depends on its mode, path and key, and on the settings."""
     request, settings, expected = DECISIONS[name]
     found = decide(request, settings, PORT)
@@ -318,7 +318,7 @@ def test_where_a_request_goes(name: str) -> None:
         assert found == expected
 
 
-def test_builtin_backend_that_is_not_up() -> None:
+def test_unavailable_builtin_backend_is_a_503() -> None:
     """Until the built-in backend is available, clients receive a 503 with Retry-After."""
     found = decide(DIRECT, SCRIPTED, None)
     assert isinstance(found, Respond)
@@ -340,7 +340,7 @@ def test_preflight_needs_no_key() -> None:
     assert decide(of(THROUGH, method="OPTIONS", headers=headers), settings, PORT) == Pass()
 
 
-def test_errors_can_be_read_by_a_listed_origin() -> None:
+def test_errors_for_listed_origins_have_cors_headers() -> None:
     """An error for a listed origin has CORS headers, so that scripts on the page can read the reason."""
     settings = replace(KEYED, origins=Origins(("app://x",)))
     found = decide(of(REVERSE, headers={"origin": "app://x"}), settings, PORT)
@@ -409,7 +409,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> ModelsFile:
     return ModelsFile(file, {})
 
 
-def test_where_the_model_decides(models: ModelsFile) -> None:
+def test_models_file_routes_by_model(models: ModelsFile) -> None:
     """With a models file, turns and auxiliary requests are routed by model, with the usual access rules."""
     plain, keyed = Settings(models=models), Settings(models=models, api_key=KEYS)
     scripted, upstream = Settings(models=models, builtin="scripted"), Settings(models=models, upstream=UPSTREAM)
@@ -453,7 +453,7 @@ def test_where_the_model_decides(models: ModelsFile) -> None:
             assert found == expected, request
 
 
-def test_the_backend_of_a_model(models: ModelsFile) -> None:
+def test_chosen_backend_receives_its_key(models: ModelsFile) -> None:
     """The chosen backend receives its own key or, without one, the client's key, but never the key of this proxy."""
     plain, upstream_key = Settings(models=models), Settings(models=models, upstream_key="u")
     client, keyed = of(DIRECT, headers=bearer("c")), Settings(models=models, api_key=KEYS)
@@ -478,7 +478,7 @@ def test_the_backend_of_a_model(models: ModelsFile) -> None:
     assert found == replace(small, path="/v1/responses/input_tokens", action="input_tokens")
 
 
-def test_a_model_without_a_backend() -> None:
+def test_model_without_a_backend_uses_the_default() -> None:
     """A model without a backend is sent to the default backend or, without a default, refused with a short error."""
     for model in ("other", "", None):
         assert choose(DIRECT, PLAIN, Choose(SERVED), ENTRIES, model) == SERVED

@@ -42,7 +42,7 @@ def problems(*given: str, yaml: str = "", **known: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("given", [["toolsim_preset=strict-tags"], ["toolsim_profiles=strict-tags", "toolsim_preset="]])
-def test_a_renamed_option_goes_on_working(given: list[str], caplog: pytest.LogCaptureFixture) -> None:
+def test_renamed_option_still_works(given: list[str], caplog: pytest.LogCaptureFixture) -> None:
     """A renamed option still works; the log gives its new name, which takes precedence if both are set."""
     manager = mitmproxy_options.Options()
     manager.set(*given, defer=True)
@@ -96,7 +96,7 @@ BACKENDS = "expected one of auto, responses, chat, messages, codex, local, scrip
         ("toolsim_xyzzy=1", "toolsim_xyzzy: no such option; option names begin with toolsim_, see README"),
     ],
 )
-def test_a_wrong_argument_is_one_line(given: str, line: str) -> None:
+def test_invalid_argument_is_one_line(given: str, line: str) -> None:
     """The error for an invalid option contains the name, the value, what was expected, and the closest valid name."""
     assert problems(given) == [line]
 
@@ -117,13 +117,13 @@ def test_a_wrong_argument_is_one_line(given: str, line: str) -> None:
         ("toolsim_bakend: chat", "toolsim_bakend: no such option; did you mean toolsim_backend?"),
     ],
 )
-def test_a_wrong_entry_of_config_yaml_is_one_line(yaml: str, line: str) -> None:
+def test_invalid_config_yaml_entry_is_one_line(yaml: str, line: str) -> None:
     """An invalid entry in config.yaml causes the same message as on the command line, even if its value is typed."""
     assert problems(yaml=yaml) == [line]
 
 
 @pytest.mark.parametrize("given", [*permutations(("toolsim_backend=local", "toolsim_model={file}"))])
-def test_rules_about_pairs_apply_to_all_options_together(given: tuple[str, ...], tmp_path: Path) -> None:
+def test_options_that_require_each_other_are_checked(given: tuple[str, ...], tmp_path: Path) -> None:
     """Two options that require each other are accepted in either order, and one alone is refused."""
     file = tmp_path / "model.gguf"
     file.touch()
@@ -140,14 +140,14 @@ def test_rules_about_pairs_apply_to_all_options_together(given: tuple[str, ...],
         ("toolsim_tool_allowlist=a", "toolsim_tool_use_mode=disabled"),
     ],
 )
-def test_a_broken_rule_about_a_pair_is_one_line(given: tuple[str, str]) -> None:
+def test_options_that_exclude_each_other_are_refused(given: tuple[str, str]) -> None:
     """Two options that exclude each other cause the same error in either order, and each of them alone is accepted."""
     assert [problems(text) for text in given] == [[], []]
     [line] = problems(*given)
     assert problems(*reversed(given)) == [line]
 
 
-def test_every_problem_is_named() -> None:
+def test_all_problems_are_reported() -> None:
     """All problems are reported, not only the first."""
     assert problems("toolsim_bakend=chat", "toolsim_idle_timeout=5m", "toolsim_repair=off") == [
         "toolsim_bakend: no such option; did you mean toolsim_backend?",
@@ -155,14 +155,14 @@ def test_every_problem_is_named() -> None:
     ]
 
 
-def test_two_values_for_one_option_are_one_too_many() -> None:
+def test_duplicate_option_is_reported() -> None:
     """Two values for one option are reported, because mitmproxy would ignore them silently."""
     assert problems("toolsim_repair=off", "toolsim_repair=safe") == [
         "toolsim_repair: got 'off' and 'safe', expected one value"
     ]
 
 
-def test_a_login_is_not_lent_by_mistake() -> None:
+def test_codex_on_a_public_address_is_refused() -> None:
     """Options that are valid separately can be refused together, such as the codex backend on a public address."""
     [line] = problems("toolsim_backend=codex", listen_host="0.0.0.0")
     assert line == "toolsim_backend=codex on 0.0.0.0 would share your login with others: set toolsim_api_key."
@@ -172,13 +172,13 @@ def test_a_login_is_not_lent_by_mistake() -> None:
 @pytest.mark.parametrize(
     "yaml", ["", "toolsim_tool_block_dedup: false\ntoolsim_tool_allowlist: [a]\ntoolsim_idle_timeout: 5\n"]
 )
-def test_what_is_right_is_left_alone(yaml: str) -> None:
+def test_valid_options_are_accepted(yaml: str) -> None:
     """Valid values in every accepted form cause no problems, and the options of other addons are ignored."""
     right = ("toolsim_backend=chat", "toolsim_repair=off", "toolsim_tool_allowlist=a", "toolsim_tool_allowlist=!b")
     assert problems(*right, "toolsim_sse_telemetry", "toolsim_forward_hosted_tools=toggle", "other=1", yaml=yaml) == []
 
 
-def test_every_default_passes() -> None:
+def test_every_default_is_accepted() -> None:
     """Every option accepts its own default value as text."""
     defaults = {option.full_name: option.default for option in table.OPTIONS}
     given = [
@@ -189,7 +189,7 @@ def test_every_default_passes() -> None:
     assert problems(*given) == []
 
 
-def test_the_script_is_not_loaded(caplog: pytest.LogCaptureFixture) -> None:
+def test_script_is_not_registered(caplog: pytest.LogCaptureFixture) -> None:
     """Problems are logged as errors, so that mitmproxy aborts the start, and the addon is not registered."""
     with taddons.context() as context:
         context.options.set("toolsim_bakend=chat", defer=True)
@@ -200,7 +200,7 @@ def test_the_script_is_not_loaded(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.parametrize("given", ["toolsim_idle_timeout=5m", "toolsim_sentinel=think", "toolsim_bakend=chat"])
-def test_set_is_refused_while_it_runs(given: str, tmp_path: Path) -> None:
+def test_invalid_change_at_run_time_is_refused(given: str, tmp_path: Path) -> None:
     """An invalid change at run time is refused, and all options keep their values."""
     addon = ToolSim()
     with taddons.context(addon) as context:

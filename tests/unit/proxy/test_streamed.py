@@ -36,7 +36,7 @@ def streamed(max_answer_bytes: int = 1_000, tools: tuple[Tool, ...] = ()) -> tup
     return made, timeouts
 
 
-def test_silence(clock: Clock) -> None:
+def test_silence_causes_keepalives_and_an_error(clock: Clock) -> None:
     """While the backend is silent, the client receives a keep-alive every ten seconds and finally an error."""
     made, timeouts = streamed()
     assert timeouts.next_tick() == MAX_TICK_SECONDS
@@ -60,7 +60,7 @@ def test_silence(clock: Clock) -> None:
     assert made.cut
 
 
-def test_an_exception_ends_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exception_ends_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """After an exception, the answer ends with an error, and withheld text is never sent."""
     made, _ = streamed(10_000_000, (Tool("f", "f"),))
     made.feed(chat_frame('<tool_call>{"name":"f","arguments":{}}</tool_call> <tool_call>{"na'))
@@ -75,7 +75,7 @@ def test_an_exception_ends_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (made.feed(b"data: {}\n\n"), made.feed(b"")) == ([], [])
 
 
-def test_an_exception_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exception_after_the_end_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer that is already complete can no longer be reported as failed."""
     made, _ = streamed()
     with monkeypatch.context() as patched:
@@ -85,7 +85,7 @@ def test_an_exception_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made.crash(FAILED) is None
 
 
-def test_others_continue_between_slices() -> None:
+def test_other_tasks_run_between_slices() -> None:
     """A chunk with many calls is rewritten in several slices, with the same result as in one."""
     call = '<tool_call>{"name":"f","arguments":{}}</tool_call>'
     made, whole = (streamed(10_000_000, (Tool("f", "f"),))[0] for _ in range(2))
@@ -97,7 +97,7 @@ def test_others_continue_between_slices() -> None:
     assert all(chunk.endswith(b"\n\n") for chunks in slices for chunk in chunks or ())
 
 
-def test_a_busy_machine_makes_no_more_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_busy_machine_causes_no_more_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time used by other tasks does not count towards a stream's time slice, so it causes no extra pause."""
     made, _ = streamed()
     ticks = count(step=1)
@@ -105,7 +105,7 @@ def test_a_busy_machine_makes_no_more_slices(monkeypatch: pytest.MonkeyPatch) ->
     assert None not in list(made.slices(chat_frame("word ") * 5))
 
 
-def test_an_answer_beyond_the_limit() -> None:
+def test_oversized_stream_fails() -> None:
     """A stream that exceeds the size limit fails, and its backend is stopped."""
     made, _ = streamed()
     sent = b""

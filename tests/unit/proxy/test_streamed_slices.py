@@ -17,19 +17,19 @@ def slowly(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"time.{name}", lambda ticks=ticks: float(next(ticks)))
 
 
-def test_what_is_quick_takes_one_slice() -> None:
+def test_quick_steps_take_one_slice() -> None:
     """Steps that take no time are emitted in one slice."""
     assert list(in_slices([[b"a"], [], [b"b", b"c"]], lambda: False, TimeSlice())) == [[b"a", b"b", b"c"]]
 
 
-def test_long_steps_take_a_slice_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_steps_take_separate_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a long step, other tasks can run, unless no more frames are needed."""
     slowly(monkeypatch)
     assert list(in_slices([[b"a"], [b"b"]], lambda: False, TimeSlice())) == [[b"a"], None, [b"b"], None, []]
     assert list(in_slices([[b"a"], [b"b"]], lambda: True, TimeSlice())) == [[b"a", b"b"]]
 
 
-def test_a_failure_comes_last() -> None:
+def test_exception_follows_earlier_frames() -> None:
     """Frames created before a step failed are emitted before the exception."""
 
     def steps() -> Iterator[list[bytes]]:
@@ -42,7 +42,7 @@ def test_a_failure_comes_last() -> None:
         next(emitted)
 
 
-def test_pieces_of_one_work_share_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_pieces_share_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many short pieces of work pause as often as one long piece, unless there are long gaps between them."""
     now = [0.0]
     for name in ("monotonic", "thread_time"):

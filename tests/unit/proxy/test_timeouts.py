@@ -5,7 +5,7 @@ from toolsim.proxy.options.settings import Limits
 from toolsim.proxy.timeouts import MAX_TICK_SECONDS, Timeouts
 
 
-def test_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timeouts_start_with_their_events(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each timeout starts with its own event, and a limit of 0 disables the timeout."""
     now = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)

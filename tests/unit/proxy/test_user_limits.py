@@ -37,7 +37,7 @@ def test_without_limits() -> None:
     assert UserLimits().begin(user()) is None
 
 
-def test_turns_at_once() -> None:
+def test_concurrent_turns() -> None:
     """A turn counts as concurrent until its exchange, or its background answer, has ended."""
     limits, alice = UserLimits(), user(concurrent=2)
     first, second = started(limits, alice), started(limits, alice)
@@ -79,7 +79,7 @@ def test_turns_per_minute(clock: list[float]) -> None:
     assert "per minute" in refused(limits, both)[0]
 
 
-def test_a_changed_file(clock: list[float]) -> None:
+def test_changed_file_applies(clock: list[float]) -> None:
     limits = UserLimits()
     first = started(limits, user(concurrent=1, per_minute=1))
     refused(limits, user(concurrent=1, per_minute=5))

@@ -43,7 +43,7 @@ def one() -> Iterator[Worker]:
 
 
 @pytest.mark.slow
-def test_it_does_what_would_be_done_here(one: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_have_the_same_results_as_locally(one: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several jobs run in one process with the same results as locally; a process that grows too large is replaced."""
     for _ in range(2):
         assert asyncio.run(one.run(job())) == run(job(), long_budget=True)
@@ -59,7 +59,7 @@ def test_it_does_what_would_be_done_here(one: Worker, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.slow
-def test_a_killed_worker_fails_one_job(one: Worker) -> None:
+def test_killed_worker_fails_one_job(one: Worker) -> None:
     """If the process dies, only the current job fails, and the next job starts a new process."""
     asyncio.run(one.run(job()))
     assert one._process is not None
@@ -79,7 +79,7 @@ def test_a_killed_worker_fails_one_job(one: Worker) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGPROF"), reason="Windows has no such limit")
-def test_a_worker_that_takes_too_long(one: Worker) -> None:
+def test_slow_worker_is_a_413(one: Worker) -> None:
     """If the process exceeds its time limit, the job fails with status 413."""
     asyncio.run(one.run(job()))
     process = one._process
@@ -100,7 +100,7 @@ def test_a_worker_that_takes_too_long(one: Worker) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("levels", [400, 5_000, 100_000])
-def test_a_nested_body_ends_no_worker(one: Worker, levels: int) -> None:
+def test_nested_body_does_not_end_the_worker(one: Worker, levels: int) -> None:
     """A deeply nested body is rewritten or refused with a reason, and the process keeps running."""
     asyncio.run(one.run(job()))
     process = one._process
@@ -115,7 +115,7 @@ def test_a_nested_body_ends_no_worker(one: Worker, levels: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_result_that_cannot_be_returned(one: Worker) -> None:
+def test_unpicklable_result_is_an_internal_error(one: Worker) -> None:
     """A result that cannot be pickled causes an internal error, and the process keeps running."""
     asyncio.run(one.run(job()))
     process = one._process
@@ -129,7 +129,7 @@ def test_a_result_that_cannot_be_returned(one: Worker) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only Linux bounds a process's memory")
-def test_empty_lists_take_too_much_memory(one: Worker) -> None:
+def test_empty_lists_exceed_the_memory_limit(one: Worker) -> None:
     """A body of empty lists, which needs far more memory than its size, is refused with status 413."""
     error = asyncio.run(one.run(job(BODY % (b',"x":[' + b",".join([b"[]"] * 5_000_000) + b"]")))).error
     assert error is not None
@@ -137,7 +137,7 @@ def test_empty_lists_take_too_much_memory(one: Worker) -> None:
     assert "memory" in error.message
 
 
-def test_without_processes(one: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_job_runs_locally_without_processes(one: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     """If no process can be started, the job runs in the proxy's own process."""
 
     def refuse(*_: Any, **__: Any) -> None:
@@ -147,7 +147,7 @@ def test_without_processes(one: Worker, monkeypatch: pytest.MonkeyPatch) -> None
     assert asyncio.run(one.run(job())).rewritten == run(job()).rewritten
 
 
-def test_a_crew_keeps_what_is_huge_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_jobs_do_not_wait_for_huge_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Large jobs do not wait for huge jobs, because each kind has its own worker."""
 
     async def name(self: Worker, job: RequestJob) -> Any:
@@ -163,7 +163,7 @@ def test_a_crew_keeps_what_is_huge_apart(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     "body", [SMALL, SMALL + b" " * LOOP_BYTES, gzip.compress(SMALL)], ids=["small", "large", "compressed"]
 )
-async def test_what_is_done_elsewhere(monkeypatch: pytest.MonkeyPatch, body: bytes) -> None:
+async def test_heavy_jobs_run_in_a_worker(monkeypatch: pytest.MonkeyPatch, body: bytes) -> None:
     """If workers are enabled, jobs with large or compressed bodies run in a worker, and small jobs do not."""
     one, results = replace(job(body), encoding="gzip" if body[:1] != b"{" else ""), list[JobResult]()
     elsewhere = JobResult(Report())
@@ -197,7 +197,7 @@ async def test_owners_take_turns(one: Worker, monkeypatch: pytest.MonkeyPatch) -
     assert done.index("one") <= 2
 
 
-def test_serving(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_runs_jobs_within_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker runs jobs until its input ends, each with limits on time and memory and without garbage collection."""
     bounds: list[object] = []
 
@@ -217,7 +217,7 @@ def test_serving(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_the_process_ends_with_its_input() -> None:
+def test_worker_ends_with_its_input() -> None:
     """The worker ends when its input closes, so that a killed proxy leaves no process behind."""
     command = [sys.executable, "-P", "-m", "toolsim.proxy.worker"]
     assert subprocess.run(command, input=b"", timeout=30, check=False).returncode == 0

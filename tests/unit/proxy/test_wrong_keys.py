@@ -14,7 +14,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def test_a_source_that_tries_keys(clock: list[float]) -> None:
+def test_source_of_wrong_keys_is_blocked(clock: list[float]) -> None:
     """After too many wrong keys from one source, only its known users are accepted; other sources are not affected."""
     keys = WrongKeys()
     assert keys.accept("a", "alice")

@@ -115,7 +115,9 @@ def asked(session: Path) -> dict[str, str]:
     return found
 
 
-def test_exactly_the_differences(session: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_exactly_the_known_differences_are_reported(
+    session: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The replay reports exactly the known differences, runs no tool, and asks the other model once per turn."""
     with TextBackend(written(1)) as other:
         code, report, turns = report_of(session, tmp_path / "out", other.url, "--model", "other")
@@ -159,7 +161,7 @@ def test_exactly_the_differences(session: Path, tmp_path: Path, capsys: pytest.C
     assert "<script" not in page
 
 
-def test_a_backend_that_fails_halfway(session: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_failing_backend_stops_the_replay(session: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """After three errors in a row, the replay stops with one line, and the report contains the earlier turns."""
 
     def answer(exchange: Exchange) -> Turn:
@@ -189,7 +191,7 @@ def test_a_backend_that_fails_halfway(session: Path, tmp_path: Path, capsys: pyt
         (["{one}", "--model", "m"], "--model requires --against"),
     ],
 )
-def test_bad_input_is_one_line(words: list[str], problem: str, tmp_path: Path) -> None:
+def test_invalid_input_is_one_line(words: list[str], problem: str, tmp_path: Path) -> None:
     """Invalid arguments cause a one-line error before any request is sent or file written."""
     folders = {name: str(tmp_path / name) for name in ("empty", "broken", "one")}
     for folder in folders.values():
@@ -203,7 +205,7 @@ def test_bad_input_is_one_line(words: list[str], problem: str, tmp_path: Path) -
     assert "\n" not in str(raised.value)
 
 
-def test_an_option_that_does_not_exist(session: Path, tmp_path: Path) -> None:
+def test_unknown_option_is_reported(session: Path, tmp_path: Path) -> None:
     """An unknown option is reported before any request is sent."""
     with pytest.raises(UsageError, match="toolsim_manifes: no such option"):
         report_of(session, tmp_path / "out", "http://127.0.0.1:9", "--set", "toolsim_manifes=x")

@@ -37,25 +37,25 @@ def outcome(expected: str, got: str, name: str = "f") -> str:
         ('{"tags": [{"x": 1}, {"x": 2}]}', '{"tags": [{"x": 2}, {"x": 1}]}', False),
     ],
 )
-def test_arguments_have_the_types_of_the_schema(expected: str, got: str, same: bool) -> None:
+def test_equivalent_arguments_agree(expected: str, got: str, same: bool) -> None:
     """The spelling of numbers, the order of members and explicit default values make no difference."""
     assert outcome(expected, got) == ("same" if same else "different")
     assert outcome(got, expected) == ("same" if same else "different")
 
 
-def test_true_is_not_one() -> None:
+def test_true_is_not_equal_to_one() -> None:
     """True and 1 count as different values, although they are equal in Python."""
     assert outcome('{"on": true}', '{"on": 1}') == "invalid"
     assert outcome('{"x": true}', '{"x": 1}') == "different"
 
 
-def test_a_custom_tools_input_is_text() -> None:
+def test_custom_tool_input_is_text() -> None:
     """The input of a custom tool is compared as text, ignoring leading and trailing whitespace."""
     assert outcome("ls -l", "ls -l\n", "shell") == "same"
     assert outcome("ls -l", "ls", "shell") == "different"
 
 
-def test_invalid_calls() -> None:
+def test_invalid_calls_are_recognized() -> None:
     """A call is invalid if its tool is not on offer, or if its arguments are not JSON or violate the schema."""
     for call, reason in (
         (MadeCall("h", "{}"), "h: no such tool is on offer"),
@@ -69,12 +69,12 @@ def test_invalid_calls() -> None:
     assert compare(Reply("Hi"), Reply("{", ()), TOOLS, ["MALFORMED_JSON:f"]).outcome == "invalid"
 
 
-def test_errors_are_no_answers() -> None:
+def test_backend_errors_are_not_answers() -> None:
     """If the backend fails, the turn counts as an error, not as a different answer."""
     assert compare(Reply("Hi"), Reply(error="HTTP 500"), TOOLS).outcome == "error"
 
 
-def test_each_difference_of_several_calls() -> None:
+def test_calls_are_paired_by_tool() -> None:
     """Calls are paired by tool, so that one missing or extra call does not make all other calls differ."""
     f, g = MadeCall("f", '{"n": 1}'), MadeCall("g", '{"n": 1}')
     other = MadeCall("g", '{"n": 2}')

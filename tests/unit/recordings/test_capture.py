@@ -40,7 +40,7 @@ def read(path: Path) -> tuple[HTTPFlow, HTTPFlow]:
     return backend, client
 
 
-def test_both_sides(mitm: Any, tmp_path: Path) -> None:
+def test_both_sides_are_recorded(mitm: Any, tmp_path: Path) -> None:
     """A recording contains the original exchange and the rewritten exchange, each marked with its side."""
     kind, body = chat_stream("Hi. ", CALL)
     flow = exchange(question(stream=True), kind, body)
@@ -58,7 +58,7 @@ def test_both_sides(mitm: Any, tmp_path: Path) -> None:
     assert not is_stored(client)
 
 
-def test_nothing_of_the_machine(mitm: Any, tmp_path: Path) -> None:
+def test_machine_details_are_removed(mitm: Any, tmp_path: Path) -> None:
     """Addresses, dates, server names and random ids are removed, so that equal exchanges have equal recordings."""
     for _ in range(2):
         flow = question()
@@ -80,7 +80,7 @@ def test_nothing_of_the_machine(mitm: Any, tmp_path: Path) -> None:
     assert read(tmp_path / files(tmp_path)[1])[0].id == backend.id
 
 
-def test_secrets_on_both_sides(mitm: Any, tmp_path: Path) -> None:
+def test_secrets_are_hidden_on_both_sides(mitm: Any, tmp_path: Path) -> None:
     """A secret that occurs on one side is hidden on both sides, even in streams, and no part of it is in the file."""
     flow = question(
         stream=True, path="/v1/chat/completions?api_key=planted-query", metadata={"password": "planted-body"}
@@ -117,7 +117,9 @@ def test_secrets_on_both_sides(mitm: Any, tmp_path: Path) -> None:
         ({"path": "/v1/responses", "input": "hi", "messages": None}, CALL, 200, "responses-over-chat-whole-one-call"),
     ],
 )
-def test_names(mitm: Any, tmp_path: Path, asked: dict[str, Any], answer: str, status: int, name: str) -> None:
+def test_file_names_describe_the_exchange(
+    mitm: Any, tmp_path: Path, asked: dict[str, Any], answer: str, status: int, name: str
+) -> None:
     """The file name describes the exchange and ends with a number."""
     mitm.options.update(toolsim_backend="chat")
     for _ in range(2):
@@ -125,13 +127,13 @@ def test_names(mitm: Any, tmp_path: Path, asked: dict[str, Any], answer: str, st
     assert files(tmp_path) == [f"{name}-0001.flow", f"{name}-0002.flow"]
 
 
-def test_a_failed_stream_has_its_name(mitm: Any, tmp_path: Path) -> None:
+def test_broken_stream_is_recorded_as_failed(mitm: Any, tmp_path: Path) -> None:
     """A stream that broke off is recorded as failed, even if its status is 200."""
     exchange(question(stream=True), *chat_stream("Hi", ended=False))
     assert files(tmp_path) == ["chat-stream-failed-0001.flow"]
 
 
-def test_refused_requests_have_no_answer_of_a_backend(mitm: Any, tmp_path: Path) -> None:
+def test_refused_request_has_no_backend_answer(mitm: Any, tmp_path: Path) -> None:
     """If toolsim refuses a request, the recording has no answer on the backend's side."""
     exchange(question(tools=[1]), *chat_answer("never"))
     backend, client = read(tmp_path / "chat-whole-refused-0001.flow")
@@ -140,7 +142,7 @@ def test_refused_requests_have_no_answer_of_a_backend(mitm: Any, tmp_path: Path)
     assert backend.metadata[NOTE]["refused"] is True
 
 
-def test_passing_streams_are_copied_as_they_pass(mitm: Any, tmp_path: Path) -> None:
+def test_passing_streams_are_recorded(mitm: Any, tmp_path: Path) -> None:
     """A stream without tools, which toolsim passes on unchanged, is recorded as well."""
     kind, body = chat_stream("Hi.")
     exchange(question(stream=True, tools=[]), kind, body)
@@ -148,7 +150,7 @@ def test_passing_streams_are_copied_as_they_pass(mitm: Any, tmp_path: Path) -> N
     assert backend.response.content == client.response.content == body
 
 
-def test_too_long_answers_are_marked(mitm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_incomplete_answers_are_marked(mitm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If an answer is too long to be recorded completely, the recording contains the number of missing bytes."""
     monkeypatch.setattr(BoundedBuffer.__init__, "__defaults__", (100,))
     exchange(question(stream=True, tools=[]), *chat_stream("x" * 1000))
@@ -158,7 +160,7 @@ def test_too_long_answers_are_marked(mitm: Any, tmp_path: Path, monkeypatch: pyt
         assert backend.metadata[NOTE]["missing_bytes"]["backend"] > 100, name
 
 
-def test_compressed_bodies_are_read(mitm: Any, tmp_path: Path) -> None:
+def test_compressed_bodies_are_decoded(mitm: Any, tmp_path: Path) -> None:
     """Compressed bodies are recorded uncompressed, because the secrets in them would otherwise be missed."""
     flow = question(tools=[])
     flow.request.raw_content = gzip.compress(json.dumps({"messages": [], "password": "planted"}).encode())
@@ -177,7 +179,7 @@ def test_files_are_private(mitm: Any, tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / files(tmp_path)[0]).stat().st_mode) == 0o600
 
 
-def test_options_in_force(mitm: Any, tmp_path: Path) -> None:
+def test_options_are_recorded_and_restored(mitm: Any, tmp_path: Path) -> None:
     """Options that differ from their defaults are recorded, and a replay restores them."""
     mitm.options.update(toolsim_sentinel="act", toolsim_tool_allowlist=["!b", "!a"])
     flow = exchange(question(), *chat_answer("Words."))
@@ -189,7 +191,7 @@ def test_options_in_force(mitm: Any, tmp_path: Path) -> None:
     assert by_hand == Policy(sentinel="mine", tool_denylist=frozenset({"a", "b"}))
 
 
-def test_options_of_another_version_are_ignored() -> None:
+def test_unknown_recorded_options_are_ignored() -> None:
     """Unknown recorded options, and values of a wrong type, are ignored."""
     flow = tflow.tflow()
     flow.metadata[NOTE] = {"side": "backend", "options": {"gone": 1, "sentinel": 5, "history": "sentinel"}}
@@ -197,7 +199,7 @@ def test_options_of_another_version_are_ignored() -> None:
     assert recorded_policy(flow, Policy(), ()) == Policy(history="tagged")
 
 
-def test_a_live_exchange_has_current_options() -> None:
+def test_live_exchange_has_current_options() -> None:
     """If a live flow is sent again, the options recorded in its first run have no effect."""
     flow = tflow.tflow()
     flow.metadata[NOTE] = {"options": {"history": "sentinel"}, "refused": False}
@@ -213,7 +215,7 @@ def test_off_by_default(tmp_path: Path) -> None:
     assert NOTE in flow.metadata  # The command can still record the exchange.
 
 
-def test_command(tmp_path: Path) -> None:
+def test_command_records_exchanges(tmp_path: Path) -> None:
     """The command records finished exchanges, but refuses to record one side of a recording."""
     capture = Capture()
     with context(capture):
@@ -231,7 +233,7 @@ def test_command(tmp_path: Path) -> None:
             capture.capture([flow], str(tmp_path / "file"))
 
 
-def test_commands_as_typed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_console_commands_work(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The console commands can record the focused flow, replay it, pseudonymise it, and replay it again."""
     caplog.set_level("INFO")
     view = flow_list.View()
@@ -248,7 +250,7 @@ def test_commands_as_typed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> 
     assert all(b"Paris" not in (tmp_path / name).read_bytes() for name in files(tmp_path))
 
 
-def test_folder_that_cannot_be(tmp_path: Path) -> None:
+def test_invalid_folder_is_reported(tmp_path: Path) -> None:
     """If the folder cannot be created, the error names the option."""
     (tmp_path / "file").write_text("")
     capture = Capture()
@@ -256,7 +258,7 @@ def test_folder_that_cannot_be(tmp_path: Path) -> None:
         mitm.options.update(toolsim_capture=str(tmp_path / "file"))
 
 
-def test_a_full_disk_harms_no_exchange(mitm: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_full_disk_does_not_affect_exchanges(mitm: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """If a recording cannot be written, the exchange is not affected, and the log contains the reason."""
     capture = Capture()
     capture.configure({"toolsim_capture"})
@@ -269,7 +271,7 @@ def test_a_full_disk_harms_no_exchange(mitm: Any, tmp_path: Path, caplog: pytest
     assert "cannot record" in caplog.text
 
 
-def test_aborted_exchanges_are_forgotten(mitm: Any, tmp_path: Path) -> None:
+def test_aborted_exchanges_are_not_recorded(mitm: Any, tmp_path: Path) -> None:
     """An aborted exchange is not recorded, and its buffered data are freed."""
     capture = Capture()
     capture.configure({"toolsim_capture"})
@@ -284,7 +286,7 @@ def test_aborted_exchanges_are_forgotten(mitm: Any, tmp_path: Path) -> None:
     assert files(tmp_path) == []
 
 
-def test_one_side_is_no_exchange(mitm: Any, tmp_path: Path) -> None:
+def test_single_side_cannot_be_recorded(mitm: Any, tmp_path: Path) -> None:
     """One side of a recording cannot be recorded again."""
     exchange(question(), *chat_answer("Words."))
     _, client = read(tmp_path / files(tmp_path)[0])
@@ -304,7 +306,7 @@ def at_once(_: None, function: Callable[..., object], *arguments: object) -> asy
     return future
 
 
-async def test_writing_does_not_hold_up_others(mitm: Any, tmp_path: Path) -> None:
+async def test_writing_does_not_block_the_event_loop(mitm: Any, tmp_path: Path) -> None:
     """Recordings are written outside the event loop, and mitmproxy's shutdown waits for pending files."""
     capture = Capture()
     capture.configure({"toolsim_capture"})
@@ -321,7 +323,7 @@ async def test_writing_does_not_hold_up_others(mitm: Any, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("is_over", [False, True])
-async def test_a_failing_thread_is_logged(
+async def test_failing_thread_is_logged(
     mitm: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, is_over: bool
 ) -> None:
     """A failure in the writing thread is logged before ``done`` returns, even if the thread has already ended."""
@@ -340,7 +342,7 @@ async def test_a_failing_thread_is_logged(
     assert "cannot record" in caplog.text
 
 
-def test_a_link_in_the_way(tmp_path: Path) -> None:
+def test_symbolic_link_is_not_followed(tmp_path: Path) -> None:
     """Names of unfinished files are random, so that the proxy cannot be made to write through a symbolic link."""
     victim = tmp_path / "victim"
     victim.write_text("mine")
@@ -354,7 +356,7 @@ def test_a_link_in_the_way(tmp_path: Path) -> None:
     assert victim.read_text() == "mine"
 
 
-def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the disk is full, the unfinished file is deleted, because it contains a conversation."""
 
     def full(self: Path, target: Path) -> Path:

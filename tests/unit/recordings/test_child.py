@@ -9,7 +9,7 @@ import pytest
 from toolsim.recordings import child
 
 
-def test_the_command_line() -> None:
+def test_command_line_of_the_proxy() -> None:
     """The command line loads the addon, listens on a free local port, and ends with the given arguments."""
     line = child.command(["-S", "f"], ["a=1", "b=2"])
     assert line[0] == sys.executable
@@ -18,7 +18,7 @@ def test_the_command_line() -> None:
     assert line[-6:] == ["-S", "f", "--set", "a=1", "--set", "b=2"]
 
 
-def test_the_log_of_a_start() -> None:
+def test_log_of_a_start_is_parsed() -> None:
     """The port is read from either log format; a line with an error raises an exception that contains the line."""
     assert child.port("[07:00:00.000] Loading script") is None
     assert child.port("[07:00:00.000] HTTP(S) proxy listening at 127.0.0.1:4711.\n") == 4711

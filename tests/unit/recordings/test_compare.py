@@ -26,12 +26,12 @@ def stream(*events: Any) -> bytes:
     return b"".join(b"event: %s\ndata: %s\n\n" % (e["type"].encode(), json.dumps(e).encode()) for e in events)
 
 
-def test_equal() -> None:
+def test_equal_data_have_no_differences() -> None:
     """Equal data have no differences."""
     assert found({"a": [1, {"b": None}]}, {"a": [1, {"b": None}]}) == []
 
 
-def test_places() -> None:
+def test_differences_have_paths() -> None:
     """Each difference has its path, missing and extra values are marked, and 1 differs from both true and 1.0."""
     got = {"a": 1, "c": [{"type": "message", "n": 2}], "d": True, "e": 1.0}
     expected = {"a": 2, "b": 3, "c": [{"type": "message", "n": 1}], "d": 1, "e": 1}
@@ -45,7 +45,7 @@ def test_places() -> None:
     assert found({"x": 1}, {}) == ["x: got 1, expected nothing"]
 
 
-def test_one_item_too_many_is_one_difference() -> None:
+def test_extra_item_is_one_difference() -> None:
     """A missing or extra item counts as one difference, because lists are aligned by the kinds of their items."""
     events = [{"event": "a", "data": {"n": 1}}, {"event": "b", "data": {"n": 2}}, {"event": "c", "data": {"n": 3}}]
     assert list(differences(events[1:], events)) == [Difference("[0 a]", NOTHING, events[0])]
@@ -58,7 +58,7 @@ def test_long_lists_are_not_aligned() -> None:
     assert len(list(differences(list(range(1, 3000)), list(range(3000))))) == 3000
 
 
-def test_texts() -> None:
+def test_text_differences_are_shown_by_line() -> None:
     """For a long text the differing line is shown, and for a long line the part that differs."""
     assert found("a\nb\nc", "a\nx\nc") == [' line 2: got "b", expected "x"']
     assert found("a", "a\nb") == [' line 2: got nothing, expected "b"']
@@ -103,7 +103,7 @@ def test_streams_are_compared_event_by_event() -> None:
     assert found(unended, one) == ["response.events[1 b].whole: got false, expected nothing"]
 
 
-def test_where_a_text_is_cut_does_not_count() -> None:
+def test_splits_of_a_text_are_ignored() -> None:
     """Consecutive deltas of one item are joined before the comparison, so that the splits make no difference."""
 
     def deltas(*texts: str, item: str = "msg_1") -> list[Any]:
@@ -120,7 +120,7 @@ def test_where_a_text_is_cut_does_not_count() -> None:
     assert found(sent(*deltas("ab"), *deltas("cd", item="msg_2")), sent(*deltas("ab", "cd"))) != []
 
 
-def test_chat_keepalives() -> None:
+def test_chat_keepalives_are_recognized() -> None:
     """A chunk with an empty delta counts as a keep-alive, unless it contains a finish reason."""
     chunk = {"choices": [{"index": 0, "delta": {}, "finish_reason": None}]}
     end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
@@ -128,7 +128,7 @@ def test_chat_keepalives() -> None:
     assert [event["data"] for event in comparable(answered(data, "text/event-stream"))["response"]["events"]] == [end]
 
 
-def test_headers_and_report() -> None:
+def test_volatile_headers_and_duration_are_ignored() -> None:
     """Headers that depend on the body, and the duration in the report, are not compared."""
     one, other = answered(b"{}", x="1"), answered(b"{}", x="2")
     other.response.headers["content-length"] = "77"
@@ -141,7 +141,7 @@ def test_headers_and_report() -> None:
     assert found(comparable(one, answered=False), comparable(other, answered=False)) == []
 
 
-def test_an_update_keeps_ids_and_times() -> None:
+def test_update_keeps_ids_and_times() -> None:
     """An update keeps recorded ids and times, so that only real changes appear in the file."""
     times = {"created_at": 1764967971, "completed_at": 1764967973}
     old = json.dumps({"id": ID, **times, "a": 1})

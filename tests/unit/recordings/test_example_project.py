@@ -169,7 +169,7 @@ def backend() -> Iterator[TextBackend]:
         yield backend
 
 
-def test_ten_tests(tmp_path: Path, backend: TextBackend) -> None:
+def test_recorded_tests_pass_alone_and_in_parallel(tmp_path: Path, backend: TextBackend) -> None:
     """The tests are recorded once, and then pass alone, with xdist, and without the backend; a failed test leaves no
     recording.
 
@@ -215,7 +215,7 @@ def test_ten_tests(tmp_path: Path, backend: TextBackend) -> None:
     assert "No recorded exchange began with this request" in output
 
 
-def test_a_swallowed_request_fails_its_test(tmp_path: Path) -> None:
+def test_swallowed_error_fails_the_test(tmp_path: Path) -> None:
     """If a request has no scripted answer, its test fails, even if the agent ignores the error."""
     (tmp_path / "test_red.py").write_text(
         "import httpx\n\n\n"
@@ -228,7 +228,7 @@ def test_a_swallowed_request_fails_its_test(tmp_path: Path) -> None:
     assert "1 failed" in output
 
 
-def test_the_example_of_the_page(tmp_path: Path) -> None:
+def test_documented_example_works(tmp_path: Path) -> None:
     """The example on the documentation page runs unchanged with an agent that calls the tool and reports its output."""
     [example] = re.findall(
         r"<!-- scripted -->\n```python\n(.*?)```", (ROOT / "addon/docs/record.md").read_text(), re.DOTALL
@@ -242,7 +242,7 @@ def test_the_example_of_the_page(tmp_path: Path) -> None:
     assert "1 passed" in output, output
 
 
-def test_bad_input_is_one_line(tmp_path: Path) -> None:
+def test_invalid_input_is_one_line(tmp_path: Path) -> None:
     """An invalid URL, pattern, option or recording fails its test with a one-line error instead of a traceback."""
     (tmp_path / "recordings").mkdir()
     (tmp_path / "recordings" / "a.flow").write_bytes(b"nonsense")

@@ -42,7 +42,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_openai(folder: Path) -> None:
+def test_openai_form(folder: Path) -> None:
     """In the ``openai`` form, a line contains messages and tools of chat completions, with ids that count from one."""
     [line], _ = export(folder, "--form", "openai", "--keep-words")
     assert line["tools"] == [TOOL]
@@ -55,7 +55,7 @@ def test_openai(folder: Path) -> None:
     assert line["messages"][-1]["content"] is None
 
 
-def test_messages(folder: Path) -> None:
+def test_messages_form(folder: Path) -> None:
     """In the ``messages`` form, a line contains blocks of the Messages API, and the roles alternate."""
     [line], _ = export(folder, "--form", "messages", "--keep-words")
     assert line["system"] == "Answer Zebediah briefly."
@@ -67,7 +67,7 @@ def test_messages(folder: Path) -> None:
     ]
 
 
-def test_hermes(folder: Path) -> None:
+def test_hermes_form(folder: Path) -> None:
     """In the ``hermes`` form, a line contains only texts: tools in the first text, and calls and outputs in tags."""
     [line], _ = export(folder, "--form", "hermes", "--keep-words")
     said = line["conversations"]
@@ -78,7 +78,7 @@ def test_hermes(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_planted_secret_is_not_in_it(tmp_path: Path, form: str) -> None:
+def test_planted_secret_is_not_exported(tmp_path: Path, form: str) -> None:
     """Neither the exported lines nor the manifest contain a secret, even if it was added to the file manually."""
     messages = [{"role": "user", "content": f"My key is KEY, my password: hunter2. {CALL}"}]
     with context():
@@ -104,7 +104,7 @@ def test_a_planted_secret_is_not_in_it(tmp_path: Path, form: str) -> None:
     assert SECRET not in everything
 
 
-def test_pseudonyms_keep_what_is_learned(folder: Path) -> None:
+def test_pseudonyms_are_consistent(folder: Path) -> None:
     """Pseudonyms replace every word of a conversation, and equal words have equal pseudonyms."""
     with context():
         recording(folder, messages=[{"role": "user", "content": "Paris, please!"}])
@@ -119,7 +119,7 @@ def test_pseudonyms_keep_what_is_learned(folder: Path) -> None:
     assert manifest["words"] == "pseudonyms"
 
 
-def test_only_good_turns(tmp_path: Path) -> None:
+def test_only_valid_turns_are_exported(tmp_path: Path) -> None:
     """Only valid turns are exported, and the manifest contains the reason for each excluded recording."""
     strict = {
         "type": "function",
@@ -153,7 +153,7 @@ def test_only_good_turns(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_recordings_of_real_clients(form: str, tmp_path: Path) -> None:
+def test_recordings_of_real_clients_can_be_exported(form: str, tmp_path: Path) -> None:
     """Recordings of real clients can be exported, and a chat template renders the lines in OpenAI's form."""
     out = tmp_path / "real.jsonl"
     assert main([str(ROOT / "flows"), "--form", form, "--out", str(out)]) == 0
@@ -197,7 +197,9 @@ TEMPLATE = """
         (["{good}", "--out", "{good}/none/x.jsonl"], "--out: {good}/none/x.jsonl: No such file"),
     ],
 )
-def test_bad_input_is_one_line(words: list[str], problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_input_is_one_line(
+    words: list[str], problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Invalid arguments cause a one-line error, and no file is written."""
     monkeypatch.chdir(tmp_path)
     folders = {name: str(tmp_path / name) for name in ("empty", "bad", "good")}
@@ -216,7 +218,7 @@ def test_bad_input_is_one_line(words: list[str], problem: str, tmp_path: Path, m
     assert list(tmp_path.rglob("*.json*")) == []
 
 
-def test_a_form_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_form_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     """The error for an unknown form contains its name and lists the available forms."""
     with pytest.raises(SystemExit):
         main(["DIR", "--form", "alpaca"])

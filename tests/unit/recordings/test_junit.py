@@ -37,7 +37,7 @@ def test_each_file_is_a_case() -> None:
     assert [(element.tag, element.text) for element in four] == [("system-out", "only the request is compared")]
 
 
-def test_what_xml_cannot_write() -> None:
+def test_characters_invalid_in_xml_are_replaced() -> None:
     """Control characters and lone surrogates are replaced, so that the XML can be parsed."""
     result = Result(Path("a.flow"), problem="\x1b[31m \ud800 \ufffe ok")
     assert b"ok" in junit([(result, 0.0)])

@@ -23,7 +23,7 @@ def shape(text: str) -> str:
     return re.sub(r"[1-9]", "1", re.sub(r"[^\W\d_]", "a", text))
 
 
-def test_text() -> None:
+def test_words_are_replaced_consistently() -> None:
     """A word is always replaced by the same word in the same case; punctuation, zeros and lengths are kept."""
     text = WORDS.text("Paris, paris and PARIS: 20.50 Euro")
     assert shape(text) == shape("Paris, paris and PARIS: 20.50 Euro")
@@ -52,12 +52,12 @@ def test_text() -> None:
         "fc_012",
     ],
 )
-def test_what_stays(kept: str) -> None:
+def test_structure_is_kept(kept: str) -> None:
     """Tags, keys, names of tools, JSON literals, escapes and ids are kept."""
     assert kept in WORDS.text(f"Something {kept} else")
 
 
-def test_another_key_gives_other_words() -> None:
+def test_another_key_yields_other_words() -> None:
     """Pseudonyms depend on a key, so that the words cannot be recovered without the key."""
     text = "It is clear in Paris."
     assert WORDS.text(text) != Pseudonyms([], b"other").text(text)
@@ -65,13 +65,13 @@ def test_another_key_gives_other_words() -> None:
 
 
 @given(st.text())
-def test_lengths_stay(text: str) -> None:
+def test_lengths_are_kept(text: str) -> None:
     """The length of a text never changes, so that a stream can be split at the same places."""
     assert len(WORDS.text(text)) == len(text)
 
 
 @given(st.lists(st.integers(1, 30), max_size=10))
-def test_stream_in_pieces(cuts: list[int]) -> None:
+def test_word_in_pieces_is_replaced(cuts: list[int]) -> None:
     """A word that arrives in pieces is replaced as one word."""
     text, rest, texts = f"Let me look at Paris. {CALL}", f"Let me look at Paris. {CALL}", []
     for cut in cuts:
@@ -87,7 +87,7 @@ def test_stream_in_pieces(cuts: list[int]) -> None:
     assert lines[-1] == "[DONE]"
 
 
-def test_data() -> None:
+def test_only_data_values_are_replaced() -> None:
     """Words of the API are kept, and values in a schema are replaced in the same way as in arguments."""
     body = {
         "model": "gpt-text",
@@ -124,14 +124,14 @@ def test_data() -> None:
 
 
 @pytest.mark.parametrize("name", ["code", "format", "id", "mode", "name", "pattern", "required", "status", "type"])
-def test_the_schema_of_a_property_with_a_name_of_the_api(name: str) -> None:
+def test_property_named_like_an_api_field_is_replaced(name: str) -> None:
     """If a property has the name of an API field, its schema is still replaced like any other schema."""
     schema = {"type": "string", "format": "date", "description": "Of Paris", "enum": ["metric"]}
     other = WORDS.value({"parameters": {"properties": {name: schema}}})["parameters"]["properties"][name]
     assert other == {**schema, "description": WORDS.text("Of Paris"), "enum": [WORDS.text("metric")]}
 
 
-def test_files(tmp_path: Path) -> None:
+def test_replay_of_pseudonymised_files_succeeds(tmp_path: Path) -> None:
     """After the backend's side is pseudonymised, the client's side is rewritten from it, so the replay succeeds."""
     command = Commands()
     with context():
@@ -150,7 +150,7 @@ def test_files(tmp_path: Path) -> None:
             command.pseudonymise(str(tmp_path))
 
 
-def test_log_probabilities_do_not_spell_the_words() -> None:
+def test_log_probabilities_lose_their_bytes() -> None:
     """Log probabilities lose the bytes of their tokens, because the bytes would reveal the text."""
     words = Pseudonyms((), key=b"k")
     event = {"choices": [{"logprobs": {"content": [{"token": "Paris", "logprob": -0.1, "bytes": [80, 97]}]}}]}

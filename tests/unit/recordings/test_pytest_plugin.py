@@ -92,7 +92,7 @@ def agent_tests(project: Path, name: str, *, words: str = "hi", options: str = "
 
 
 @pytest.mark.slow
-def test_a_suite_that_does_not_ask_for_it_pays_nothing(tmp_path: Path) -> None:
+def test_unused_plugin_imports_nothing(tmp_path: Path) -> None:
     """The plugin is loaded in each run in an environment with toolsim, but imports nothing until a test needs it."""
     (tmp_path / "test_other.py").write_text(
         "import sys\n\n\n"
@@ -107,7 +107,7 @@ def test_a_suite_that_does_not_ask_for_it_pays_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_green_and_red(project: Path) -> None:
+def test_recorded_requests_pass_and_changed_ones_fail(project: Path) -> None:
     """Recorded requests are answered any number of times, and a changed request fails with a description."""
     agent_tests(project, "green")
     agent_tests(project, "question", words="ho")
@@ -130,7 +130,7 @@ def test_green_and_red(project: Path) -> None:
 
 
 @pytest.mark.slow
-def test_red_for_what_cannot_be(project: Path) -> None:
+def test_unusable_settings_are_one_line(project: Path) -> None:
     """An unknown option and a folder without recordings are each reported in one line, without a traceback."""
     agent_tests(project, "misspelt", options=', manifes="typescript"')
     (project / "test_empty.py").write_text((project / "test_misspelt.py").read_text().replace("recordings", "empty"))
@@ -141,7 +141,7 @@ def test_red_for_what_cannot_be(project: Path) -> None:
     assert f"toolsim_replay: no .flow file at {project / 'empty'}" in output
 
 
-def test_pytest_finds_it() -> None:
+def test_plugin_is_an_entry_point() -> None:
     """The plugin is registered as an entry point, and its constants are the same as in the server replay."""
     config: Any = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert config["project"]["entry-points"]["pytest11"] == {"toolsim": PLUGIN}
@@ -149,7 +149,7 @@ def test_pytest_finds_it() -> None:
     assert (pytest_plugin.NOTE, pytest_plugin.NORMALISE) == (NOTE, server_replay.NORMALISE)
 
 
-def test_it_imports_next_to_nothing() -> None:
+def test_plugin_imports_little() -> None:
     """Importing the plugin does not import mitmproxy or jsonschema, because pytest loads it in every project."""
     program = f"import {PLUGIN}, sys; print(sorted({{name.split('.')[0] for name in sys.modules}}))"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout

@@ -45,7 +45,7 @@ def test_every_pattern_has_an_example() -> None:
 
 
 @each("name", SHAPES)
-def test_shape(name: str) -> None:
+def test_secret_is_recognized_by_shape(name: str) -> None:
     """A secret is recognized by its shape in any text; the length and the surrounding text are kept."""
     text, secret = SHAPES[name]
     clean = Redactor().text(f"before {text} after")
@@ -57,7 +57,7 @@ def test_shape(name: str) -> None:
 
 @each("name", SHAPES)
 @each("depth", [1, 2, 3])
-def test_shape_in_json(name: str, depth: int) -> None:
+def test_secret_in_json_is_recognized_by_shape(name: str, depth: int) -> None:
     """In JSON, and in JSON nested in JSON, a secret is hidden exactly as in plain text."""
     text, secret = SHAPES[name]
     written, expected = f"before\n{text}\nafter", Redactor().text(f"before\n{text}\nafter")
@@ -108,7 +108,7 @@ def test_shape_in_json(name: str, depth: int) -> None:
         'call:f{password:<|"|>hunter2<|"|>,a:1}',
     ],
 )
-def test_named_value_in_a_text(text: str) -> None:
+def test_named_value_is_hidden(text: str) -> None:
     """A value with a secret's name is hidden completely: in JSON, nested JSON, XML and assignments."""
     clean = Redactor().text(text)
     assert "hunter2" not in clean
@@ -132,7 +132,7 @@ def test_named_value_in_a_text(text: str) -> None:
         ("<secrets><a>1</a> <token>hunter2</token></secrets>", "<secrets><a>1</a> <token>xxxxxxx</token></secrets>"),
     ],
 )
-def test_what_encloses_a_value_stays(text: str, expected: str) -> None:
+def test_punctuation_around_a_value_is_kept(text: str, expected: str) -> None:
     """JSON remains valid JSON and a call remains a valid call: values keep their types, and punctuation is kept."""
     assert Redactor().text(text) == expected
     assert Redactor().value({"a": text}) == {"a": expected}
@@ -150,13 +150,13 @@ def test_what_encloses_a_value_stays(text: str, expected: str) -> None:
         "if token == other and password != None: see https://host/x?page=2&country_code=de",
     ],
 )
-def test_no_secret(text: str) -> None:
+def test_ordinary_text_is_unchanged(text: str) -> None:
     """Ordinary texts about models and tools contain no secrets and are not changed."""
     assert Redactor().text(text) == text
 
 
 @pytest.mark.parametrize("parameter", ["key", "%6Bey", "token[]", "X-Amz-Signature", "subscription-key", "url", "h"])
-def test_query(parameter: str) -> None:
+def test_secret_query_parameters_are_hidden(parameter: str) -> None:
     """Secret query parameters are hidden even if their names or values are percent-encoded."""
     value = {"url": "https%3A%2F%2Fme%3Ahunter2%40host%2F", "h": "%73k-hunter234"}.get(parameter, "hunter2")
     clean = Redactor().path(f"/v1/responses?a=1&{parameter}={value}&b=%20")
@@ -168,14 +168,14 @@ def test_query(parameter: str) -> None:
 @pytest.mark.parametrize(
     "header", [("X-Litellm-Key", "hunter2hunter2"), ("X-Auth", "hunter2hunter2"), ("Cookie", 'a="hunter2hunter2"')]
 )
-def test_what_odd_headers_reveal(header: tuple[str, str]) -> None:
+def test_values_of_vague_headers_are_hidden(header: tuple[str, str]) -> None:
     """The values of headers with vague names, and of quoted cookies, are hidden wherever they are repeated."""
     redactor = Redactor()
     redactor.learn([header], "/")
     assert redactor.text("it is hunter2hunter2") == f"it is {'x' * 14}"
 
 
-def test_headers() -> None:
+def test_unknown_headers_lose_their_values() -> None:
     """Known headers are kept, unknown headers lose their values, and headers about machine and time are dropped."""
     fields = [
         ("Content-Type", "application/json"),
@@ -197,7 +197,7 @@ def test_headers() -> None:
     ]
 
 
-def test_what_headers_and_query_reveal_is_hidden_everywhere() -> None:
+def test_credentials_from_head_are_hidden_in_bodies() -> None:
     """A credential from a header or a query is also hidden in bodies, with JSON or URL escaping."""
     redactor = Redactor()
     fields = [
@@ -212,26 +212,26 @@ def test_what_headers_and_query_reveal_is_hidden_everywhere() -> None:
     assert path == f"/v1/chat/completions?api-version=1&key={'x' * 16}&x={'x' * 11}"
 
 
-def test_basic_credentials_are_learnt() -> None:
+def test_repeated_basic_password_is_hidden() -> None:
     """The password in a Basic authorization header is hidden wherever it is repeated."""
     redactor = Redactor()
     redactor.learn([("Authorization", "Basic bWU6bG9uZy1wYXNzd29yZA==")], "/")
     assert "long-password" not in redactor.text("it is long-password")
 
 
-def test_json_without_secrets_stays_to_the_byte() -> None:
+def test_json_without_secrets_is_unchanged() -> None:
     """A JSON body without secrets is unchanged, byte for byte, including whitespace and big numbers."""
     body = b'{ "a" : 1.0, "b": 123456789012345678901234567890, "max_tokens": 5, "a": 2 }'
     assert Redactor().body(body, "application/json") == body
 
 
-def test_a_list_without_names_holds_no_secret() -> None:
+def test_list_without_secrets_is_the_same_object() -> None:
     """A list without secrets is returned as the same object."""
     value = ["harmless", ["twice"], {"a": "b"}]
     assert Redactor().value(value) is value
 
 
-def test_json_fields() -> None:
+def test_json_fields_with_secret_names_are_hidden() -> None:
     """Strings under a secret's name are hidden at any depth, but the schema of a secret parameter stays a schema."""
     body = {
         "tools": [{"properties": {"password": {"type": "string", "default": "hunter2", "enum": ["hunter2"]}}}],
@@ -249,20 +249,20 @@ def test_json_fields() -> None:
 @pytest.mark.parametrize(
     "body", [b'{"a": "sk-abcdefgh12345678"', b"plain sk-abcdefgh12345678", b"\xff sk-abcdefgh12345678"]
 )
-def test_other_bodies(body: bytes) -> None:
+def test_other_bodies_are_redacted_as_text(body: bytes) -> None:
     """A body that is not JSON is redacted as text, even if it is not valid UTF-8."""
     clean = Redactor().body(body, "application/json")
     assert b"abcdefgh" not in clean
     assert len(clean) == len(body)
 
 
-def test_deep_json_is_cleaned_as_a_text() -> None:
+def test_deep_json_is_redacted_as_text() -> None:
     """JSON that is nested too deeply to be parsed is redacted as text."""
     body = b'{"a":' * 5000 + b'"sk-abcdefgh12345678"' + b"}" * 5000
     assert b"abcdefgh" not in Redactor().body(body, "application/json")
 
 
-def test_lone_surrogates_harm_nothing() -> None:
+def test_lone_surrogates_are_replaced() -> None:
     """A lone surrogate is replaced by U+FFFD, and secrets in the same body are hidden."""
     clean = Redactor().body(rb'{"a": "\ud83c", "password": "x1"}', "application/json")
     assert json.loads(clean) == {"a": "\ufffd", "password": "xx"}
@@ -279,7 +279,7 @@ def joined(data: bytes) -> list[str]:
 
 
 @given(st.lists(st.integers(1, 40), max_size=12))
-def test_secret_in_pieces(cuts: list[int]) -> None:
+def test_secret_in_deltas_is_hidden(cuts: list[int]) -> None:
     """A secret that is split over several deltas is hidden, and each delta keeps its length."""
     text = 'key: sk-abcdefgh12345678, {"password": "hunter2"} \u2028 end'
     texts, rest = [], text
@@ -292,7 +292,7 @@ def test_secret_in_pieces(cuts: list[int]) -> None:
     assert "".join(clean) == text.replace("abcdefgh12345678", "x" * 16).replace("hunter2", "x" * 7)
 
 
-def test_deltas_of_different_items_are_different_texts() -> None:
+def test_deltas_of_different_items_are_separate_texts() -> None:
     """Deltas of two items that are streamed concurrently are treated as two texts."""
     events = [
         {"type": "response.output_text.delta", "item_id": item, "delta": delta}
@@ -305,20 +305,20 @@ def test_deltas_of_different_items_are_different_texts() -> None:
     assert b"nothing" in clean
 
 
-def test_stream_without_secrets_stays_to_the_byte() -> None:
+def test_stream_without_secrets_is_unchanged() -> None:
     """A stream without secrets is unchanged, byte for byte, including CRLF, comments and an unfinished frame."""
     data = b': hi\r\n\r\ndata: {"a": 1.0}\r\n\r\ndata: [DONE]\n\ndata: {"cut'
     assert Redactor().body(data, "text/event-stream") == data
 
 
-def test_stream_lines_that_are_no_json() -> None:
+def test_other_stream_lines_are_redacted_as_text() -> None:
     """Lines of a stream that are not JSON are redacted as text."""
     clean = Redactor().body(b'data: {"cut": "sk-abcdefgh12345678\n\n: sk-abcdefgh12345678\n\n', "text/event-stream")
     assert b"abcdefgh" not in clean
 
 
 @given(st.text())
-def test_cleaning_is_idempotent_and_keeps_lengths(text: str) -> None:
+def test_redaction_is_idempotent_and_keeps_lengths(text: str) -> None:
     """Redacting a text a second time changes nothing, and redaction never changes its length."""
     clean = Redactor().text(text)
     assert len(clean) == len(text)
@@ -353,13 +353,13 @@ def test_cleaning_is_idempotent_and_keeps_lengths(text: str) -> None:
         "npm-a.",
     ],
 )
-def test_linear_time(unit: str) -> None:
+def test_time_is_linear(unit: str) -> None:
     """For every rule, the time grows linearly with the length of the text."""
     assert growth(lambda size: Redactor().text(unit * (size // len(unit))), 25_000) < LINEAR
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_log_probabilities_do_not_spell_a_secret(stream: bool) -> None:
+def test_log_probabilities_do_not_reveal_a_secret(stream: bool) -> None:
     """The tokens in log probabilities, and their bytes, do not reveal a secret."""
     tokens = [
         {"token": text, "logprob": -0.1, "bytes": list(text.encode()), "top_logprobs": []}
@@ -376,14 +376,14 @@ def test_log_probabilities_do_not_spell_a_secret(stream: bool) -> None:
 
 
 @pytest.mark.parametrize("kind", ["application/json", "text/plain", ""])
-def test_stream_that_is_labelled_otherwise(kind: str) -> None:
+def test_mislabeled_stream_is_redacted(kind: str) -> None:
     """A secret that is split over deltas is hidden even if the content type does not indicate a stream."""
     for lead in (b"", b"\xef\xbb\xbf", b": hello\n\n", b"event: x\n"):
         clean = Redactor().body(lead + chat_stream("sk-abcd", "efgh1234", "5678"), kind)
         assert "".join(joined(clean)) == "sk-" + "x" * 16
 
 
-def test_event_of_several_lines() -> None:
+def test_event_of_several_lines_is_redacted() -> None:
     """A secret is hidden even if the JSON of one event is spread over several data lines."""
     first, second = b'data: {"choices": [{"index": 0,\ndata: "delta": {"content": "%s"}}]}\n\n', b"efgh12345678"
     clean = Redactor().body(first % b"sk-abcd" + first % second, "text/event-stream")
@@ -392,7 +392,7 @@ def test_event_of_several_lines() -> None:
     assert Redactor().body(untouched, "text/event-stream") == untouched
 
 
-def test_event_that_is_too_deep() -> None:
+def test_event_nested_too_deeply_is_replaced() -> None:
     """An event whose JSON is too deep to be parsed is replaced by an empty object."""
     deep = b'data: {"a":' + b"[" * 200_000 + b'"sk-abcd"' + b"]" * 200_000 + b"}\n\n"
     clean = Redactor().body(deep + chat_stream("x"), "text/event-stream")
@@ -403,7 +403,7 @@ def test_event_that_is_too_deep() -> None:
 
 @each("depth", [50, 90, 150, 500, 1_000, 1_500, 3_000, 50_000])
 @each("opening", ["[", '{"a":'])
-def test_secret_beside_an_event_that_is_deep(opening: str, depth: int) -> None:
+def test_secret_split_around_a_deep_event_is_hidden(opening: str, depth: int) -> None:
     """A secret that is split over several events is hidden, even if an event between them is too deep to be parsed."""
     closing = "]" if opening == "[" else "}"
     deep = f'data: {{"x":{opening * depth}"sk-abcdefgh12345678"{closing * depth}}}\n\n'.encode()
@@ -414,14 +414,14 @@ def test_secret_beside_an_event_that_is_deep(opening: str, depth: int) -> None:
         assert clean.count(opening.encode()) >= depth
 
 
-def test_tokens_of_a_body_that_is_deep() -> None:
+def test_deep_body_is_dropped() -> None:
     """A JSON body that is nested too deeply is dropped, because its secrets could be split over tokens."""
     tokens = ",".join(json.dumps({"token": each, "logprob": -1}) for each in ("sk-abcd", "efgh1234", "5678"))
     body = f'{{"tokens":[{tokens}],"x":{"[" * 1_500}{"]" * 1_500}}}'.encode()
     assert Redactor().body(body, "application/json") == b"{}"
 
 
-def test_values_in_a_secrets_schema_are_learnt() -> None:
+def test_values_in_a_secret_schema_are_hidden() -> None:
     """Default values and examples in the schema of a secret parameter are hidden in the manifest too."""
     properties = {"api_key": {"type": "string", "default": "hunter2hunter2", "examples": ["otherotherother"]}}
     properties |= {"city": {"type": "string", "default": "Bonn-Bonn-Bonn"}}
@@ -433,7 +433,7 @@ def test_values_in_a_secrets_schema_are_learnt() -> None:
     assert "Bonn-Bonn-Bonn" in clean
 
 
-def test_what_a_request_holds_for_an_mcp_server() -> None:
+def test_mcp_server_headers_and_path_are_hidden() -> None:
     """All header values and the URL path of an MCP server are hidden, wherever the values are repeated."""
     tool = {
         "type": "mcp",
@@ -461,7 +461,7 @@ def test_what_a_request_holds_for_an_mcp_server() -> None:
 
 @each("manifest", ["calls", "schemas", "hermes", "typescript"])
 @each("default", ["1234", "(.)", "correct-horse-battery"])
-def test_no_form_of_the_manifest_repeats_a_secret_default(manifest: str, default: str) -> None:
+def test_secret_default_is_hidden_in_every_manifest_form(manifest: str, default: str) -> None:
     """A secret's default value is hidden in every form of the manifest, while the same word elsewhere is kept."""
     redactor = Redactor()
     text = {"type": "string", "default": default}
@@ -493,7 +493,7 @@ def test_no_form_of_the_manifest_repeats_a_secret_default(manifest: str, default
         ("https://host/a", "https://host/x"),
     ],
 )
-def test_the_address_of_an_mcp_server(url: str, hidden: str) -> None:
+def test_mcp_server_url_is_redacted(url: str, hidden: str) -> None:
     """The user name, password and path in the URL of an MCP server are hidden."""
     body = json.dumps({"tools": [{"type": "mcp", "server_url": url}]}).encode()
     assert json.loads(Redactor().body(body, "application/json"))["tools"][0]["server_url"] == hidden

@@ -47,7 +47,7 @@ def lines(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
-def test_same(tmp_path: Path, is_stream: bool) -> None:
+def test_unchanged_code_has_no_differences(tmp_path: Path, is_stream: bool) -> None:
     """Without changes to the code, a replay has no differences, wherever the stream is split."""
     path = recording(tmp_path, stream=is_stream)
     for seed in range(20):
@@ -72,7 +72,7 @@ def test_same(tmp_path: Path, is_stream: bool) -> None:
         '<|tool_call>call:get_weather{token:<|"|>hunter2<|"|>}<tool_call|>',
     ],
 )
-def test_a_call_with_a_secret_is_still_a_call(tmp_path: Path, call: str, is_stream: bool) -> None:
+def test_secret_argument_causes_no_difference(tmp_path: Path, call: str, is_stream: bool) -> None:
     """In every call format, an argument with a secret's name is hidden on both sides without causing a difference."""
     path = recording(tmp_path, stream=is_stream, text=call)
     assert "one-call" in path.name
@@ -83,7 +83,7 @@ def test_a_call_with_a_secret_is_still_a_call(tmp_path: Path, call: str, is_stre
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
-def test_a_call_that_a_model_invents(tmp_path: Path, mitm: Any, is_stream: bool) -> None:
+def test_invented_call_is_replayed_as_written(tmp_path: Path, mitm: Any, is_stream: bool) -> None:
     """A replay never asks the model again about an invented call; it replays the answer as the model wrote it."""
     mitm.options.update(toolsim_second_opinion="off")
     text = '{"name": "greet", "arguments": {}}'
@@ -97,18 +97,18 @@ def test_a_call_that_a_model_invents(tmp_path: Path, mitm: Any, is_stream: bool)
             assert result.same, result
 
 
-def test_recorded_options_are_in_force(stream: Path) -> None:
+def test_recorded_options_apply(stream: Path) -> None:
     """The options in the recording, such as the API of the backend, apply during the replay."""
     assert replay_file(stream).same
 
 
-def test_options_set_by_hand_show_what_they_change(stream: Path, mitm: Any) -> None:
+def test_explicit_options_override_recorded_ones(stream: Path, mitm: Any) -> None:
     """An option set explicitly overrides the recorded one, so that a replay shows the effect of the option."""
     mitm.options.update(toolsim_sentinel="act")
     assert any("request.body.messages" in line and "act" in line for line in lines(stream))
 
 
-def test_a_broken_event_name_is_named(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_event_name_is_reported(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A wrong event name is reported with the number and the expected name of the event."""
     event_stream = toolsim.wire.responses.event_stream
     head_of, name = event_stream.head_of, "response.function_call_arguments.done"
@@ -121,7 +121,7 @@ def test_a_broken_event_name_is_named(stream: Path, monkeypatch: pytest.MonkeyPa
     assert 'got "other", expected "response.function_call_arguments.done"' in line
 
 
-def test_a_broken_id_rule_is_named(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_id_format_is_reported(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the format of ids changes, the difference is reported at each place where the id occurs."""
     monkeypatch.setattr(toolsim.wire.ids, "RESPONSES_PREFIXES", {"function": "call"})
     found = lines(stream)
@@ -129,19 +129,19 @@ def test_a_broken_id_rule_is_named(stream: Path, monkeypatch: pytest.MonkeyPatch
     assert all("call_002" in line and "fc_002" in line for line in found)
 
 
-def test_ids_that_start_over_are_named(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_restarted_ids_are_reported(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If ids start over instead of continuing after the history, the difference is reported."""
     monkeypatch.setattr("toolsim.request.rewrite.first_number", lambda request: 1)
     assert any('got "fc_001", expected "fc_002"' in line for line in lines(stream))
 
 
-def test_random_ids_of_another_shape_are_named(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_malformed_random_ids_are_reported(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A random id is ignored only if it has the right form."""
     monkeypatch.setattr("secrets.token_hex", lambda size: "Z" * 2 * size)
     assert any("response.created].data.response.id: got" in line for line in lines(stream))
 
 
-def test_a_broken_manifest_line_is_named(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_manifest_line_is_reported(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A changed line of the manifest is reported with its message and its line number."""
     monkeypatch.setattr(toolsim.request.manifest, "CLOSING", "The client runs nothing.")
     (line,) = lines(stream)
@@ -150,7 +150,7 @@ def test_a_broken_manifest_line_is_named(stream: Path, monkeypatch: pytest.Monke
     assert "The client runs your calls" in line
 
 
-def test_a_broken_escaping_rule_is_named(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_escape_is_reported(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If a tool output is no longer escaped, the difference is reported with its message and line."""
     monkeypatch.setattr(toolsim.request.record, "json_line", lambda text: text)
     found = [line for line in lines(stream) if "function_call_output" in line]
@@ -159,7 +159,7 @@ def test_a_broken_escaping_rule_is_named(stream: Path, monkeypatch: pytest.Monke
     assert r"output=\"line\\n" in found[0]
 
 
-def test_a_changed_verdict_is_named(tmp_path: Path) -> None:
+def test_changed_report_is_reported(tmp_path: Path) -> None:
     """A difference in the report is reported too."""
     path = recording(tmp_path)
     backend, client = recorded(path)
@@ -169,7 +169,7 @@ def test_a_changed_verdict_is_named(tmp_path: Path) -> None:
     assert 'report.calls[0]: got nothing, expected "get_weather"' in lines(path)
 
 
-def test_update(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_update_writes_the_new_result(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An update writes the new result and reports the differences; ids, times and durations are kept."""
     before = recorded(stream)[1]
     monkeypatch.setattr(toolsim.wire.ids, "RESPONSES_PREFIXES", {"function": "call"})
@@ -184,27 +184,27 @@ def test_update(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert after.metadata["toolsim"]["seconds"] == before.metadata["toolsim"]["seconds"]
 
 
-def test_an_update_without_differences_writes_nothing(stream: Path) -> None:
+def test_update_without_differences_writes_nothing(stream: Path) -> None:
     """An update without differences does not change the file."""
     before = stream.read_bytes()
     assert replay_file(stream, update=True).same
     assert stream.read_bytes() == before
 
 
-def test_refused_requests(tmp_path: Path) -> None:
+def test_refused_requests_can_be_replayed(tmp_path: Path) -> None:
     """A request that toolsim refuses can be replayed."""
     path = write(exchange(question(tools=[1]), *chat_answer("never")), tmp_path)
     assert replay_file(path).same
 
 
-def test_passing_requests(tmp_path: Path) -> None:
+def test_passing_requests_can_be_replayed(tmp_path: Path) -> None:
     """An exchange that toolsim passes on unchanged can be replayed."""
     for number, (kind, body) in enumerate((chat_stream("Hi."), chat_answer("Hi."))):
         path = write(exchange(question(stream=not number, tools=[]), kind, body), tmp_path)
         assert replay_file(path).same
 
 
-def test_broken_streams(tmp_path: Path) -> None:
+def test_broken_streams_can_be_replayed(tmp_path: Path) -> None:
     """A stream that breaks off, and a stream that toolsim ends after a call, can be replayed."""
     for texts, ended in ((["Hi", CALL[:20]], False), ([CALL, " and so on", " and on"], True)):
         path = write(exchange(question(stream=True), *chat_stream(*texts, ended=ended)), tmp_path)
@@ -212,7 +212,7 @@ def test_broken_streams(tmp_path: Path) -> None:
         assert result.same, result
 
 
-def test_what_cannot_be_replayed_is_reported(tmp_path: Path) -> None:
+def test_incomplete_recording_is_compared_in_part(tmp_path: Path) -> None:
     """If the backend's answer was not recorded completely, only the request is compared, and a note explains why."""
     path = recording(tmp_path)
     backend, client = recorded(path)
@@ -230,7 +230,7 @@ def test_what_cannot_be_replayed_is_reported(tmp_path: Path) -> None:
     assert "no answer" in str(result)
 
 
-def test_files_that_are_no_recordings(tmp_path: Path) -> None:
+def test_invalid_files_are_reported(tmp_path: Path) -> None:
     """A file that is not a recording is reported as a problem and raises no exception."""
     (tmp_path / "a.flow").write_bytes(b"")
     (tmp_path / "b.flow").write_bytes(b"nonsense")
@@ -239,7 +239,7 @@ def test_files_that_are_no_recordings(tmp_path: Path) -> None:
     assert not replay_file(tmp_path / "a.flow").same
 
 
-def test_command(
+def test_command_logs_the_differences(
     tmp_path: Path, stream: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The ``toolsim.replay`` command writes its summary and the differences to mitmproxy's log."""
@@ -256,12 +256,12 @@ def test_command(
         replay.replay(str(tmp_path / "empty"))
 
 
-def test_summary() -> None:
+def test_summary_of_an_empty_replay() -> None:
     """The summary of an empty replay reports no differences."""
     assert summary([]) == "0 recorded exchanges, none differ"
 
 
-def test_main(stream: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_main_exit_codes(stream: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """``toolsim replay`` exits with 0 if nothing differs or after an update, with 1 on differences, and 2 on misuse."""
     assert main([str(stream.parent), "--cut", "1"]) == 0
     monkeypatch.setattr(toolsim.wire.ids, "RESPONSES_PREFIXES", {"function": "call"})
@@ -277,7 +277,7 @@ def test_main(stream: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     assert main([str(stream.parent)]) == 2
 
 
-def test_main_with_other_options(stream: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_main_accepts_explicit_options(stream: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """An explicitly set option overrides the recorded option, even with the default value."""
     assert main([str(stream), "--set", "toolsim_manifest=schemas"]) == 1
     assert "request.body.messages[0 system].content line" in capsys.readouterr().out
@@ -289,7 +289,7 @@ def test_main_with_other_options(stream: Path, capsys: pytest.CaptureFixture[str
     assert main([str(stream), "--set", "toolsim_manifest=auto"]) == 1
 
 
-def test_main_for_other_programs(
+def test_main_writes_junit_xml(
     tmp_path: Path, stream: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With ``--junit``, the results are also written to an XML file for CI systems."""

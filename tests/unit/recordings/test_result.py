@@ -10,7 +10,7 @@ from toolsim.recordings.result import MAX_SHOWN, Result
 FILE = Path("a.flow")
 
 
-def test_how_a_result_reads() -> None:
+def test_result_is_printed() -> None:
     """A result is printed as "same", as a problem, or as its first differences and the number of the others."""
     assert (str(Result(FILE)), Result(FILE).same) == ("a.flow: same", True)
     assert str(Result(FILE, note="only so far")) == "a.flow: same (only so far)"

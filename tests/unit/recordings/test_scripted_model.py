@@ -53,7 +53,7 @@ def chat(client: openai.OpenAI, messages: list[Any] = QUESTION) -> Any:
     return client.chat.completions.create(model="m", messages=messages, tools=[TOOL]).choices[0].message  # type: ignore[list-item]
 
 
-def test_answers_in_order_and_what_was_asked(model: ScriptedModel, client: openai.OpenAI) -> None:
+def test_scripted_answers_are_used_in_order(model: ScriptedModel, client: openai.OpenAI) -> None:
     """Scripted answers are used in order, and the model records the questions, tools and outputs that it received."""
     model.call("get_weather", city="Bonn")
     model.answer("It is 18 degrees.")
@@ -73,7 +73,7 @@ def test_answers_in_order_and_what_was_asked(model: ScriptedModel, client: opena
     assert model.remaining == 0
 
 
-def test_answers_by_pattern(model: ScriptedModel, client: openai.OpenAI) -> None:
+def test_pattern_answers_matching_requests(model: ScriptedModel, client: openai.OpenAI) -> None:
     """An answer with a pattern serves any number of matching requests; the latest pattern takes precedence."""
     model.answer("Rainy.", when="weather")
     model.answer("Sunny.", when="weather in (Bonn|Paris)")
@@ -84,7 +84,7 @@ def test_answers_by_pattern(model: ScriptedModel, client: openai.OpenAI) -> None
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_every_api(model: ScriptedModel, client: openai.OpenAI, stream: bool) -> None:
+def test_every_api_receives_the_calls(model: ScriptedModel, client: openai.OpenAI, stream: bool) -> None:
     """Clients of the Responses API and of the Messages API receive the same scripted calls."""
     model.answer(("get_weather", {"city": "Bonn"}), ("get_weather", {"city": "Paris"}), when="weather")
     function: dict[str, Any] = TOOL["function"]  # type: ignore[assignment]
@@ -113,7 +113,7 @@ def test_every_api(model: ScriptedModel, client: openai.OpenAI, stream: bool) ->
     ]
 
 
-def test_the_next_error(model: ScriptedModel, client: openai.OpenAI) -> None:
+def test_next_error_fails_one_request(model: ScriptedModel, client: openai.OpenAI) -> None:
     """``next_error`` fails the next request with the given status and Retry-After; the script then continues."""
     model.answer("Hello.")
     model.next_error(429, "Slow down.", retry_after=7)
@@ -126,7 +126,7 @@ def test_the_next_error(model: ScriptedModel, client: openai.OpenAI) -> None:
         chat(client)
 
 
-def test_a_cut(model: ScriptedModel, client: openai.OpenAI) -> None:
+def test_cut_disconnects_the_client(model: ScriptedModel, client: openai.OpenAI) -> None:
     """With ``cut``, the server disconnects after that many events, and the client receives an error."""
     model.answer("abcdefghijklmnopqrstuvwxyz", cut=2)
     stream = client.chat.completions.create(model="m", messages=QUESTION, tools=[TOOL], stream=True)  # type: ignore[list-item]
@@ -144,7 +144,7 @@ def test_a_cut(model: ScriptedModel, client: openai.OpenAI) -> None:
         chat(client)
 
 
-async def test_pace_with_asyncio(model: ScriptedModel) -> None:
+async def test_answers_can_be_delayed(model: ScriptedModel) -> None:
     """An answer can be delayed and can contain pauses, and concurrent requests do not wait for each other."""
     model.answer("abcdefghijklmnopqrstu", delay=0.5, pause=0.3, when="weather")
     async with openai.AsyncOpenAI(base_url=model.base_url, api_key="any", max_retries=0) as client:
@@ -166,7 +166,7 @@ async def test_pace_with_asyncio(model: ScriptedModel) -> None:
     assert both < one[-1] + other[-1]
 
 
-def test_no_answer_is_left(model: ScriptedModel) -> None:
+def test_missing_answer_fails_the_test(model: ScriptedModel) -> None:
     """A request without a scripted answer is refused, and is reported by the test even if the client ignores it."""
     answer = httpx.post(f"{model.base_url}/chat/completions", json={"model": "m", "messages": QUESTION}, timeout=30)
     assert answer.status_code == 404
@@ -174,7 +174,7 @@ def test_no_answer_is_left(model: ScriptedModel) -> None:
     assert model.unmatched == ["toolsim_model: there is no answer for this request: 'What is the weather in Bonn?'"]
 
 
-def test_options_come_before_the_start() -> None:
+def test_options_must_be_set_before_the_start() -> None:
     """Options must be set before the proxy starts; afterwards ``set_option`` raises an exception."""
     given: list[Any] = []
     model = ScriptedModel(lambda settings: given.extend(settings) or 1)  # type: ignore[func-returns-value]

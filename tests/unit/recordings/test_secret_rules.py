@@ -7,18 +7,18 @@ from toolsim.recordings.secret_rules import PATTERNS, is_secret_name, is_secret_
 
 
 @pytest.mark.parametrize("name", ["api_key", "apiKey", "X-API-Key", "Authorization", "accessToken", "db.password"])
-def test_secret_name(name: str) -> None:
+def test_secret_names_are_recognized(name: str) -> None:
     """A secret's name is recognized in any spelling."""
     assert is_secret_name(name)
 
 
 @pytest.mark.parametrize("name", ["max_tokens", "keyboard", "tokens", "secretary", "city", "key"])
-def test_harmless_name(name: str) -> None:
+def test_harmless_names_are_not_recognized(name: str) -> None:
     """A name that merely resembles the name of a secret is not recognized."""
     assert not is_secret_name(name)
 
 
-def test_parameters_of_a_url_have_shorter_names() -> None:
+def test_key_is_a_secret_name_only_in_a_url() -> None:
     """ "key" names a secret in the query of a URL, but not in a JSON object."""
     for name in ("key", "sig", "X-Amz-Signature", "code"):
         assert is_secret_parameter(name)
@@ -26,7 +26,7 @@ def test_parameters_of_a_url_have_shorter_names() -> None:
     assert is_secret_parameter("api_key")
 
 
-def test_every_pattern_marks_what_to_hide() -> None:
+def test_every_pattern_marks_its_secret() -> None:
     """Each pattern has a unique name and a group that marks the text to hide."""
     assert all("secret" in pattern.groupindex for _, pattern in PATTERNS)
     assert len({name for name, _ in PATTERNS}) == len(PATTERNS)

@@ -49,7 +49,7 @@ def other_key() -> HTTPFlow:
     return flow
 
 
-def test_recorded_answer(stage: Stage) -> None:
+def test_recorded_answer_is_used_once(stage: Stage) -> None:
     """A request receives the recorded answer, rewritten for its client, and the recording is then used up."""
     flow = stage.ask(question(path="/v1/chat/completions?api_key=first-key"))
     assert flow.response is not None
@@ -60,14 +60,14 @@ def test_recorded_answer(stage: Stage) -> None:
     assert stage.ask(question()).response is None
 
 
-def test_secrets_and_hosts_do_not_count(stage: Stage) -> None:
+def test_secrets_and_hosts_are_ignored(stage: Stage) -> None:
     """A request with another API key or host still matches its recording."""
     flow = other_key()
     flow.request.host = "elsewhere"
     assert stage.ask(flow).response is not None
 
 
-def test_reuse(stage: Stage) -> None:
+def test_reuse_allows_repeated_answers(stage: Stage) -> None:
     """With server_replay_reuse, a recording can be used any number of times."""
     stage.mitm.options.update(server_replay_reuse=True)
     for _ in range(3):
@@ -85,12 +85,12 @@ def test_only_the_backends_side_is_served(stage: Stage, tmp_path: Path) -> None:
     assert stage.playback.count() == 0
 
 
-def test_updates_have_no_handler() -> None:
+def test_addon_does_not_handle_updates() -> None:
     """The addon does not handle updates, because the handler would be called twice per request."""
     assert not hasattr(ServerReplay(), "update")
 
 
-def test_other_requests(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+def test_unrecorded_request_is_reported(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     """A request that was not recorded receives no answer, and the log compares it with the closest recording."""
     flow = question(model="other", path="/v1/chat/completions?api_key=first-key")
     assert stage.ask(flow).response is None
@@ -98,13 +98,13 @@ def test_other_requests(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     assert stage.playback.count() == 1
 
 
-def test_content_may_be_ignored(stage: Stage) -> None:
+def test_content_can_be_ignored(stage: Stage) -> None:
     """With server_replay_ignore_content, requests match regardless of their bodies."""
     stage.mitm.options.update(server_replay_ignore_content=True)
     assert stage.ask(question(model="other", path="/v1/chat/completions?api_key=first-key")).response is not None
 
 
-def test_the_listener_itself(stage: Stage) -> None:
+def test_listener_answers_from_a_recording(stage: Stage) -> None:
     """A request to the listener itself is answered from a recording, or with a 404 if none matches."""
     for flow, status in ((question(model="other"), 404), (other_key(), 200)):
         flow.client_conn.sockname = ("127.0.0.1", 4711)
@@ -114,7 +114,7 @@ def test_the_listener_itself(stage: Stage) -> None:
         assert status == 200 or b'body.model: got \\"other\\"' in (flow.response.content or b"")
 
 
-def test_the_nearest_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_closest_recording_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The log names the closest recording by its file and lists the first differences."""
     replay, playback = ServerReplay(), ServerPlayback()
     with context(replay, playback) as mitm:
@@ -129,7 +129,7 @@ def test_the_nearest_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
     assert caplog.text.rstrip().endswith("\n  and 5 more")
 
 
-def test_foreign_flows_are_left_alone(stage: Stage, tmp_path: Path) -> None:
+def test_recordings_without_toolsim_are_ignored(stage: Stage, tmp_path: Path) -> None:
     """Recordings that were made without toolsim are left to mitmproxy."""
     foreign = question(model="foreign")
     foreign.response = question().response
@@ -139,7 +139,7 @@ def test_foreign_flows_are_left_alone(stage: Stage, tmp_path: Path) -> None:
     assert stage.playback.count() == 2
 
 
-def test_a_client_that_goes(stage: Stage) -> None:
+def test_client_disconnect_withdraws_the_answer(stage: Stage) -> None:
     """If the client disconnects, the answer prepared for its request is withdrawn."""
     flow = other_key()
     stage.mitm.options.update(server_replay_reuse=True)
@@ -153,7 +153,7 @@ def test_a_client_that_goes(stage: Stage) -> None:
     assert stage.playback.count() == 1
 
 
-def test_without_server_replay() -> None:
+def test_flows_are_unchanged_without_recordings() -> None:
     """Without recordings to replay, the addon leaves flows unchanged."""
     replay = ServerReplay()
     with context(replay):

@@ -10,7 +10,7 @@ from toolsim.recordings.capture import dump
 from toolsim.recordings.stored import flow_files, recorded
 
 
-def test_both_sides_and_nothing_else(tmp_path: Path) -> None:
+def test_recording_has_exactly_two_sides(tmp_path: Path) -> None:
     """A file with only one side, or with the sides in the wrong order, is not a recording."""
     with context():
         path = recording(tmp_path)
@@ -21,7 +21,7 @@ def test_both_sides_and_nothing_else(tmp_path: Path) -> None:
             recorded(path)
 
 
-def test_folders_and_files(tmp_path: Path) -> None:
+def test_folders_are_expanded(tmp_path: Path) -> None:
     """A folder is expanded to its .flow files in alphabetical order; a file is kept, even if it does not exist."""
     for name in ("b.flow", "a.flow", "other.txt"):
         (tmp_path / name).touch()

@@ -23,7 +23,7 @@ def same(value: Any) -> Any:
 
 
 @given(st.lists(st.text("ab", max_size=3), min_size=1, max_size=8))
-def test_pieces_are_edited_as_one_text(texts: list[str]) -> None:
+def test_split_text_is_edited_as_a_unit(texts: list[str]) -> None:
     """A text is edited as a unit, wherever it is split, and then split at the same places again."""
     edited = edit_stream(frames(*map(chat, texts)), lambda text: text.replace("ab", "XY"), same)
     found = [json.loads(line[6:])["choices"][0]["delta"]["content"] for line in edited.decode().split("\n") if line]
@@ -31,7 +31,7 @@ def test_pieces_are_edited_as_one_text(texts: list[str]) -> None:
     assert "".join(found) == "".join(texts).replace("ab", "XY")
 
 
-def test_texts_that_stream_side_by_side() -> None:
+def test_choices_and_items_are_separate_texts() -> None:
     """Each choice and each item is a separate text."""
     documents = [chat("a", 0), chat("b", 1), chat("b", 0), chat("a", 1)]
     seen: list[str] = []
@@ -54,13 +54,13 @@ def test_texts_that_stream_side_by_side() -> None:
     assert seen == ["ab", "c"]
 
 
-def test_what_stays_the_same_stays_to_the_byte() -> None:
+def test_unchanged_stream_is_kept_byte_for_byte() -> None:
     """A stream without changes is kept, byte for byte, including odd whitespace and an unfinished last frame."""
     data = b': hi\r\n\r\ndata:{"a" : 1.0}\r\n\r\ndata: [DONE]\n\ndata: {"cut\xff'
     assert edit_stream(data, same, same) == data
 
 
-def test_the_rest_of_an_event_is_edited_too() -> None:
+def test_value_receives_each_event() -> None:
     """The function ``value`` receives each complete event, in which already edited text is marked."""
     seen: list[Any] = []
 
@@ -73,12 +73,12 @@ def test_the_rest_of_an_event_is_edited_too() -> None:
     assert json.loads(edited[6:]) == chat("A") | {"id": "new"}
 
 
-def test_lines_without_json() -> None:
+def test_lines_without_json_have_a_separate_editor() -> None:
     """Lines that contain no JSON are passed to a separate editor."""
     assert edit_stream(b": a\n\ndata: [DONE]\n", same, same, str.upper) == b": A\n\nDATA: [DONE]\n"
 
 
-def test_log_probabilities_spell_the_text_again() -> None:
+def test_edited_tokens_lose_their_bytes() -> None:
     """A token whose text was edited loses its bytes, because the bytes repeat the original text."""
     token = {"token": "a", "logprob": -0.1, "bytes": [97]}
     document = {"choices": [{"logprobs": {"content": [token]}}]}

@@ -14,7 +14,7 @@ from toolsim.recordings.stored import recorded
 from toolsim.recordings.turns import Unusable, is_failed, read_turn, read_turns
 
 
-def test_all_recordings_of_real_clients() -> None:
+def test_recordings_of_real_clients_are_read() -> None:
     """Each recording of a real client is read as a turn, or is excluded with a one-line reason."""
     files = sorted((ROOT / "flows").glob("*.flow"))
     turns, left_out = read_turns(files)
@@ -29,7 +29,7 @@ def test_all_recordings_of_real_clients() -> None:
     assert Counter(turn.kind for turn in turns)["call wanted"] > 20
 
 
-def test_what_is_not_a_turn(tmp_path: Path) -> None:
+def test_other_files_are_not_turns(tmp_path: Path) -> None:
     """Failed or truncated answers, individual rounds and damaged files are not read as turns."""
     with context():
         path = recording(tmp_path)
@@ -75,13 +75,13 @@ def test_what_is_not_a_turn(tmp_path: Path) -> None:
         ("", False),
     ],
 )
-def test_a_failed_tool(output: str, failed: bool) -> None:
+def test_failed_tool_is_recognized(output: str, failed: bool) -> None:
     """An output with an error text or an error field counts as the output of a failed tool."""
     assert is_failed(output) == failed
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_the_kind_of_a_turn(tmp_path: Path, stream: bool) -> None:
+def test_turns_are_classified(tmp_path: Path, stream: bool) -> None:
     """The kind of a turn depends on the answer or, directly after a failed tool, on that failure."""
     made = {"id": "c", "type": "function", "function": {"name": "get_weather", "arguments": "{}"}}
     failed: list[dict[str, Any]] = [

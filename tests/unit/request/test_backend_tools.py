@@ -52,7 +52,7 @@ def refusal(client: ApiName, policy: Policy | None = None, **fields: Any) -> Bad
 
 @every_hosted
 @each("client", API_NAMES)
-def test_alone_it_passes_byte_for_byte(client: ApiName, tool: dict[str, Any]) -> None:
+def test_hosted_tools_alone_pass_byte_for_byte(client: ApiName, tool: dict[str, Any]) -> None:
     """A request with only hosted tools passes byte for byte, because its backend might support them."""
     for choice in ("auto", "required", {"type": tool["type"]}):
         made, report, _ = rewrite(client, tools=[tool], tool_choice=choice, max_tool_calls=3)
@@ -61,7 +61,7 @@ def test_alone_it_passes_byte_for_byte(client: ApiName, tool: dict[str, Any]) ->
 
 
 @every_hosted
-def test_alone_it_stays_in_a_request_that_is_changed(tool: dict[str, Any]) -> None:
+def test_hosted_tools_alone_stay_in_a_changed_request(tool: dict[str, Any]) -> None:
     """If a request is changed because of its history or a store, its hosted tools and tool choice stay unchanged."""
     fields = {"tools": [tool], "tool_choice": "required", "parallel_tool_calls": False, "max_tool_calls": 3}
     for more in ({"input": [USER, *HISTORY]}, {"kept": StoredAs("resp_1")}):
@@ -78,7 +78,7 @@ def test_alone_it_stays_in_a_request_that_is_changed(tool: dict[str, Any]) -> No
 
 @every_hosted
 @each("client", API_NAMES)
-def test_alone_over_the_other_api_it_is_refused(client: ApiName, tool: dict[str, Any]) -> None:
+def test_hosted_tool_is_rejected_for_another_api(client: ApiName, tool: dict[str, Any]) -> None:
     """A hosted tool is rejected for a backend of another API, or dropped if the client forbids calls."""
     other: ApiName = "chat" if client == "responses" else "responses"
     error = refusal(client, Policy(backend=other, forward_hosted_tools=True), tools=[tool]).error
@@ -94,9 +94,7 @@ def test_alone_over_the_other_api_it_is_refused(client: ApiName, tool: dict[str,
 @every_hosted
 @each("client", API_NAMES)
 @each("backend", API_NAMES)
-def test_beside_functions_it_is_left_out_with_a_warning(
-    client: ApiName, backend: ApiName, tool: dict[str, Any]
-) -> None:
+def test_hosted_tool_next_to_functions_is_dropped(client: ApiName, backend: ApiName, tool: dict[str, Any]) -> None:
     """A hosted tool next to functions is dropped with a warning, unless it is forwarded to a backend of the
     same API."""
     for forwards in (False, True):
@@ -109,7 +107,7 @@ def test_beside_functions_it_is_left_out_with_a_warning(
 
 
 @each("backend", API_NAMES)
-def test_a_function_that_only_programs_may_call_is_not_offered(backend: ApiName) -> None:
+def test_function_only_for_programs_is_dropped(backend: ApiName) -> None:
     """A function that only programs can call is dropped and reported together with the tool that runs the programs.
     Without other tools, both are passed to a backend of the same API."""
     direct = {**F, "name": "g", "allowed_callers": ["direct", "programmatic"]}
@@ -129,7 +127,7 @@ def test_a_function_that_only_programs_may_call_is_not_offered(backend: ApiName)
 
 @every_hosted
 @each("way", ["named", "allowed"])
-def test_a_choice_that_wants_what_is_left_out_is_refused(tool: dict[str, Any], way: str) -> None:
+def test_choice_of_a_dropped_tool_is_rejected(tool: dict[str, Any], way: str) -> None:
     """A tool choice is rejected if it names a dropped tool or allows only dropped tools, but not if it also allows a
     function."""
     named = {key: value for key, value in tool.items() if key in ("type", "server_label")}
@@ -161,7 +159,7 @@ def test_a_choice_that_wants_what_is_left_out_is_refused(tool: dict[str, Any], w
         ({"tool_allowlist": frozenset({"f", "docs"})}, [MCP]),
     ],
 )
-def test_the_operators_lists_hold_for_it(
+def test_operator_lists_apply_to_hosted_tools(
     lists: dict[str, Any], left: list[dict[str, Any]], forwards: bool, mode: Any
 ) -> None:
     """Hosted tools that the operator's lists exclude are dropped, and a tool choice that requires them is rejected."""

@@ -43,14 +43,14 @@ BONN_CALL = {"name": "get_weather", "arguments": {"city": "Bonn"}}
         ({"name": "get_time", "arguments": []}, False),
     ],
 )
-def test_call_schema(call: Any, fits: bool) -> None:
+def test_call_schema_accepts_only_valid_calls(call: Any, fits: bool) -> None:
     """A valid call is one object with the name of an offered tool and arguments that conform to the tool's schema."""
     validator = jsonschema.Draft202012Validator(call_schema(ALL))
     validator.check_schema(validator.schema)
     assert validator.is_valid(call) is fits
 
 
-def test_the_name_comes_first() -> None:
+def test_name_precedes_the_arguments() -> None:
     """The name precedes the arguments, because engines write properties in schema order and arguments depend on the
     name."""
     assert list(call_schema([WEATHER])["properties"]) == ["name", "arguments"]
@@ -68,14 +68,14 @@ def test_the_name_comes_first() -> None:
         ("structural_tag", ToolChoice("required"), "structural_tag"),
     ],
 )
-def test_where_a_form_is_enforced(kind: Any, choice: ToolChoice, type_: str | None) -> None:
+def test_enforcement_depends_on_the_form(kind: Any, choice: ToolChoice, type_: str | None) -> None:
     """A schema constrains the entire answer only if a call is required, and structural tags leave other text free."""
     form = constraint(ALL, choice, policy=Policy(constrain=kind), one_call=False)
     assert (form and form["type"]) == type_
 
 
 @pytest.mark.parametrize("required", [True, False])
-def test_structural_tags(required: bool) -> None:
+def test_structural_tags_constrain_calls(required: bool) -> None:
     """A structural tag allows a call of an offered tool after the sentinel's tag, and constrains the arguments by
     schema."""
     choice = ToolChoice("required" if required else "auto")
@@ -99,7 +99,7 @@ def test_structural_tags(required: bool) -> None:
         ({"allOf": [{"properties": {"b": {}}}]}, False),
     ],
 )
-def test_objects_hold_what_they_name(keywords: dict[str, Any], closed: bool) -> None:
+def test_objects_are_closed_unless_declared_open(keywords: dict[str, Any], closed: bool) -> None:
     """Objects are closed to other properties at any depth, unless the schema explicitly allows more properties."""
     inner = {"type": "object", "properties": {"a": {"type": "string"}}, **keywords}
     outer = {"type": "object", "properties": {"list": {"type": "array", "items": inner}}}
@@ -130,7 +130,7 @@ ANY = '<tool_call>{"name":"get_time","arguments":{"zone":[1]}}</tool_call>'
         (TREES, False, False, False),
     ],
 )
-def test_an_engine_accepts_the_structural_tag(text: str, free: bool, required: bool, one_call: bool) -> None:
+def test_engine_accepts_the_structural_tag(text: str, free: bool, required: bool, one_call: bool) -> None:
     """The engine of vLLM and SGLang accepts only text and valid calls, up to the allowed number."""
     for choice, single, accepted in (("auto", False, free), ("required", False, required), ("auto", True, one_call)):
         form = constraint(
@@ -153,7 +153,7 @@ def test_an_engine_accepts_the_structural_tag(text: str, free: bool, required: b
         ("unknown", False, False, False),
     ],
 )
-def test_where_several_calls_may_be_enforced(engine: Any, named: bool, one_call: bool, several: bool) -> None:
+def test_several_calls_are_enforced_where_possible(engine: Any, named: bool, one_call: bool, several: bool) -> None:
     """Several calls are not enforced for a named function, with a limit of one, or if the schema's root must be an
     object."""
     choice = ToolChoice("required", frozenset({"get_weather"}) if named else None)
@@ -177,7 +177,7 @@ def test_where_several_calls_may_be_enforced(engine: Any, named: bool, one_call:
         ([BONN_CALL, {"name": "a.plant", "arguments": {"all": {}}}], 0, True),
     ],
 )
-def test_a_schema_of_several_calls(calls: Any, most: int, fits: bool) -> None:
+def test_schema_accepts_several_calls(calls: Any, most: int, fits: bool) -> None:
     """The schema accepts one or more calls up to the limit, each by its tool's schema, and an engine agrees."""
     validator = jsonschema.Draft202012Validator(calls_schema(ALL, most))
     validator.check_schema(validator.schema)
@@ -185,7 +185,7 @@ def test_a_schema_of_several_calls(calls: Any, most: int, fits: bool) -> None:
     assert engine_grammar.json_schema(calls_schema(ALL, most))(json.dumps(calls)) is fits
 
 
-def test_an_engine_accepts_the_call_schema() -> None:
+def test_engine_accepts_the_call_schema() -> None:
     """An engine accepts a single call in JSON."""
     accepts = engine_grammar.json_schema(call_schema([WEATHER, PLANT]))
     assert accepts('{"name": "get_weather", "arguments": {"city": "Bonn"}}')
@@ -194,7 +194,7 @@ def test_an_engine_accepts_the_call_schema() -> None:
 
 
 @pytest.mark.parametrize("required", [True, False])
-def test_a_grammar_is_a_field_of_its_own(required: bool) -> None:
+def test_grammar_is_sent_in_a_separate_field(required: bool) -> None:
     """A grammar replaces any other constraint, and its field contains the tools' grammar under the operator's tag."""
     choice = ToolChoice("required" if required else "auto")
     policy = Policy(constrain="gbnf", sentinel="acme")
@@ -205,7 +205,7 @@ def test_a_grammar_is_a_field_of_its_own(required: bool) -> None:
     assert accepts("text") != required
 
 
-def test_no_grammar() -> None:
+def test_grammar_is_omitted_if_not_usable() -> None:
     """No grammar is sent if another constraint was chosen, or if the tools are too many or too complex."""
     assert (
         grammar_fields(ALL, ToolChoice(), policy=Policy(constrain="json_schema"), one_call=False, untagged=True) == {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from toolsim.request.context_window import listed_window, shown_window, windows_on, with_window
 
 
-def test_pages() -> None:
+def test_sizes_are_read_from_server_pages() -> None:
     """The sizes are read from llama.cpp's slots, Ollama's loaded models and LM Studio's model list."""
     assert windows_on("/props", {"default_generation_settings": {"n_ctx": 8192}, "total_slots": 4}) == {"": 8192}
     assert windows_on("/props", {"default_generation_settings": {}}) == {}
@@ -16,7 +16,7 @@ def test_pages() -> None:
     assert windows_on("/api/v0/models", {"data": "x"}) == {}
 
 
-def test_one_model_of_ollama() -> None:
+def test_configured_window_of_ollama_takes_precedence() -> None:
     """An Ollama model's configured window takes precedence over the window that the model was trained with."""
     facts = {"model_info": {"qwen3.context_length": 40960, "qwen3.block_count": 36}}
     assert shown_window(facts) == 40960
@@ -24,7 +24,7 @@ def test_one_model_of_ollama() -> None:
     assert shown_window({}) is None
 
 
-def test_entries() -> None:
+def test_model_entry_receives_the_window() -> None:
     """A model's entry receives the window size under all missing names, and keeps an existing size."""
     assert listed_window({"max_model_len": 32768}) == 32768
     assert listed_window({"max_model_len": True, "context_window": 0}) is None

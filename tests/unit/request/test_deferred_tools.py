@@ -25,7 +25,7 @@ TOOLS = tuple(tool(f"tool_{number}") for number in range(20))
 BUDGET = Policy(catalog_budget=500)
 
 
-def test_names_come_first_beyond_the_budget() -> None:
+def test_large_catalog_shows_only_names() -> None:
     """A catalog shows only names if it exceeds its budget, has several tools, and no client tool has the
     finder's name."""
     assert names_only(TOOLS, BUDGET) == {tool.name for tool in TOOLS}
@@ -37,7 +37,7 @@ def test_names_come_first_beyond_the_budget() -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_catalog(form: str) -> None:
+def test_catalog_shows_selected_tools_in_full(form: str) -> None:
     """The catalog shows selected tools in full and other tools in one line each, and the full entries are read back."""
     long = tool("tool_x", "First line, " + "x" * 200 + "\n- tool_y: forged")
     tools = (FINDER, *TOOLS, long)
@@ -54,7 +54,7 @@ def test_the_catalog(form: str) -> None:
     assert [tool.name for tool in found.tools] == ["find_tools", "tool_3"]
 
 
-def test_a_lookup_answers_with_entries() -> None:
+def test_lookup_returns_entries() -> None:
     """A look-up returns the entries for the names in the call, ignoring case, and lists unknown names."""
     text = found_tools(TOOLS, '{"names": ["tool_3", "TOOL_4", "tool_3", "nothing"]}', BUDGET)
     assert text.count("tool_3_value") == text.count("tool_4_value") == 1
@@ -62,7 +62,7 @@ def test_a_lookup_answers_with_entries() -> None:
     assert 'There is no tool "nothing"' in text
 
 
-def test_a_lookup_is_bounded_by_the_budget() -> None:
+def test_lookup_is_bounded_by_the_budget() -> None:
     """Entries beyond the budget are only named, but one entry is returned even if it alone exceeds the budget."""
     every = json.dumps({"names": [tool.name for tool in TOOLS]})
     text = found_tools(TOOLS, every, BUDGET)
@@ -79,7 +79,7 @@ def body(**more: Any) -> bytes:
     return json.dumps(asked | more).encode()
 
 
-def test_the_request_offers_the_finder() -> None:
+def test_finder_is_offered_with_all_tools() -> None:
     """The finder is offered in addition to all tools, but the report lists only the client's tools."""
     report = Report()
     rewritten = rewrite_request("chat", "/v1", body(), BUDGET, output_mode=None, report=report)
@@ -92,7 +92,7 @@ def test_the_request_offers_the_finder() -> None:
     assert len(sent) < 2_500
 
 
-def test_a_backend_that_takes_tools_itself_gets_all_of_them() -> None:
+def test_native_backend_receives_all_tools() -> None:
     """A backend with native tools receives all tools, because no text catalog is needed."""
     policy = replace(BUDGET, mode="native")
     rewritten = rewrite_request("chat", "/v1", body(), policy, output_mode=None, report=Report())

@@ -12,7 +12,7 @@ def message(role, *parts, name=None):
     return Message(role, tuple(Text(part) if isinstance(part, str) else part for part in parts), name)
 
 
-def test_messages_of_one_role_are_one():
+def test_texts_of_one_role_are_joined():
     """A message's first text is joined to the previous text with an empty line, and all other parts stay separate."""
     draft = Draft()
     for one in message("user", "a", "b"), message("user", "c", "", "d"), message("user", Image("data:,"), "e"):
@@ -20,7 +20,7 @@ def test_messages_of_one_role_are_one():
     assert draft.finish() == [message("user", "a", "b\n\nc", "d", Image("data:,"), "e")]
 
 
-def test_another_role_or_name_is_another_message():
+def test_other_role_or_name_begins_a_message():
     """A different role or name begins a new message, even without text, and a hosted item ends a message."""
     ann, bob = message("user", "a", name="ann"), message("user", "b", name="bob")
     draft = Draft()

@@ -37,7 +37,7 @@ PAGES: dict[str, dict[str, tuple[int, dict[str, str], dict[str, Any]]]] = {
 
 
 @each("server", PAGES)
-def test_servers_are_distinguished_by_their_pages(server: str) -> None:
+def test_servers_are_recognized_by_their_pages(server: str) -> None:
     """Each server is recognized by at least one page and not mistaken for another server."""
     missing: tuple[int, dict[str, str], dict[str, Any]] = (404, {}, {})
     found = {engine_of(probe, *PAGES[server].get(probe.path, missing)) for probe in PROBES} - {None}
@@ -65,7 +65,7 @@ def request(model: str = "m", *, required: bool = False, strict: bool = False) -
         ("unknown", "qwen3:4b", TAG),
     ],
 )
-def test_the_tag(engine: Any, model: str, tag: str) -> None:
+def test_ollama_gets_a_private_tag(engine: Any, model: str, tag: str) -> None:
     """Ollama gets a private tag if its parser would intercept the default tag, unless the operator configured a tag."""
     settled, _ = resolve_auto(replace(AUTO, engine=engine), request(model), CHAT, ())
     assert settled.sentinel == tag
@@ -75,7 +75,7 @@ def test_the_tag(engine: Any, model: str, tag: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ["llama.cpp", "ollama", "lmstudio", "vllm", "sglang"])
-def test_a_demanded_call_is_enforced(engine: Any) -> None:
+def test_required_call_is_enforced(engine: Any) -> None:
     """At every server that supports schemas, toolsim attempts to enforce a required call with a schema, over either
     API."""
     policy = replace(AUTO, engine=engine, mode="inject")
@@ -96,13 +96,13 @@ def test_strict_tools_are_enforced_in_free_text(engine: Any, kind: str) -> None:
     assert over_responses == (kind if kind == "gbnf" else "off")
 
 
-def test_nothing_is_presumed_of_an_unknown_server() -> None:
+def test_unknown_server_has_the_defaults() -> None:
     """For an unknown server, the policy has its default values, and calls are requested only in the prompt."""
     settled, attempts = resolve_auto(replace(AUTO, mode="inject"), request(required=True), CHAT, ())
     assert (settled, attempts) == (Policy(), frozenset())
 
 
-def test_what_was_refused_is_not_attempted_again() -> None:
+def test_refused_feature_is_not_attempted_again() -> None:
     """A refused feature is not attempted again for that model, but an explicit choice of the operator is still sent."""
     policy = replace(AUTO, engine="llama.cpp")
     refused = {("m", "tools"), ("m", "constraint")}
@@ -171,12 +171,12 @@ OTHERS = [
 
 
 @each(("feature", "status", "message"), REFUSALS)
-def test_refusals(feature: Any, status: int, message: str) -> None:
+def test_refusals_are_recognized(feature: Any, status: int, message: str) -> None:
     """The error messages of servers that lack a feature are recognized as refusals of that feature."""
     assert is_refusal(feature, status, message)
 
 
 @pytest.mark.parametrize(("feature", "status", "message"), OTHERS)
-def test_other_errors(feature: Any, status: int, message: str) -> None:
+def test_other_errors_are_not_refusals(feature: Any, status: int, message: str) -> None:
     """Errors about other problems are not refusals and are passed to the client."""
     assert not is_refusal(feature, status, message)

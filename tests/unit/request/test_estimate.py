@@ -52,14 +52,14 @@ def message(content: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", COUNTED)
-def test_it_is_near_a_real_count(name: str) -> None:
+def test_estimate_is_near_the_real_count(name: str) -> None:
     """The estimate is within 20 % of the real count, except for numbers, which tokenizers split differently."""
     count, text = COUNTED[name]
     estimated = estimated_tokens({"messages": [message(text)]}) - 4
     assert 0.8 * count <= estimated <= (1.35 if name == "numbers" else 1.2) * count
 
 
-def test_both_apis_are_read() -> None:
+def test_apis_have_the_same_estimate() -> None:
     """A conversation has the same estimate in either API, and instructions and formats count too."""
     text = COUNTED["prose"][1]
     whole = estimated_tokens({"messages": [message(text)]})
@@ -73,13 +73,13 @@ def test_both_apis_are_read() -> None:
 @given(st.recursive(st.none() | st.text() | st.integers(), lambda inner: st.lists(inner) | st.dictionaries(
     st.sampled_from(["content", "text", "output", "name", "role"]), inner
 )))  # fmt: skip
-def test_anything_has_a_number(value: Any) -> None:
+def test_longer_request_has_no_lower_estimate(value: Any) -> None:
     """A longer request never has a lower estimate, for any content."""
     once, twice = estimated_tokens({"input": [value]}), estimated_tokens({"input": [value, value]})
     assert 4 <= once <= twice
 
 
-def test_usage_of_an_answer() -> None:
+def test_usage_counts_the_prompt() -> None:
     """The usage of an answer counts the prompt as the counting endpoints do, and an invalid body has a
     minimal count."""
     body = {"model": "m", "messages": [message(COUNTED["prose"][1])]}
@@ -89,7 +89,7 @@ def test_usage_of_an_answer() -> None:
     assert estimated_usage(b"?", "") == Usage(4, 0, 4, estimated=True)
 
 
-def test_a_long_text_is_sampled() -> None:
+def test_long_text_is_sampled() -> None:
     """The estimate for a megabyte of text agrees with the sum for its parts."""
     texts = [text for _, text in COUNTED.values()]
     part = sum(estimated_tokens({"messages": [message(text)]}) - 4 for text in texts)
@@ -98,7 +98,7 @@ def test_a_long_text_is_sampled() -> None:
     assert estimated_tokens({"messages": messages}) == pytest.approx(many * part + 4 * len(messages), rel=0.05)
 
 
-def test_a_long_request_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_request_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The usage of a megabyte is estimated without parsing, and is near the exact estimate."""
     text = "".join(text for _, text in COUNTED.values()) + '"a\\b"\n\t'
     image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{'iVBORw0KGgoAAAANSUhEUgAA' * 20_000}"}}

@@ -40,12 +40,12 @@ def test_first_property_when_none_is_required():
 
 
 @pytest.mark.parametrize("schema", [None, {}, {"type": "string"}, {"enum": ["x"]}, {"const": 1}, {"$ref": "#/nowhere"}])
-def test_anything_but_an_object_gives_no_arguments(schema):
+def test_non_object_schema_yields_no_arguments(schema):
     """The example arguments are empty for a schema that does not describe an object."""
     assert example_arguments(schema) == {}
 
 
-def test_recursive_schemas_end():
+def test_recursive_schema_has_a_small_example():
     """A schema that refers to itself, even many times, has a small example."""
     schema = {"properties": {name: {"$ref": "#"} for name in "abcdefghij"}, "required": list("abcdefghij")}
     assert len(json.dumps(example_arguments(schema))) < 2_000
@@ -78,7 +78,7 @@ junk = st.recursive(
 @given(st.dictionaries(st.sampled_from(KEYWORDS), junk))
 @example({"minLength": -(2**63) - 1})
 @example({"properties": {"a": {"minLength": 2**64, "maxLength": 2**64}}})
-def test_any_schema_gives_an_object_that_json_can_hold(schema):
+def test_any_schema_yields_a_json_object(schema):
     """Any schema that a client declares has an example that is an object and valid JSON."""
     json.dumps(example_arguments(schema), allow_nan=False)
     assert isinstance(example_arguments(schema), dict)

@@ -6,7 +6,7 @@ import pytest
 from toolsim.request.fields import RESERVED, read_fields, with_fields
 
 
-def test_defaults_come_before_and_overrides_after() -> None:
+def test_defaults_and_overrides_are_applied() -> None:
     """A client's field replaces a default but not an override, and a null override removes the field."""
     body: dict[str, Any] = {"model": "m", "temperature": 1, "top_p": 0.5, "seed": 1}
     assert with_fields(body, defaults="", overrides="") == body
@@ -18,13 +18,13 @@ def test_defaults_come_before_and_overrides_after() -> None:
 
 
 @pytest.mark.parametrize("text", ["[1]", "{", "1", '{"tools": []}', '{"a": 1, "stream": true}', "[" * 100_000])
-def test_what_cannot_be_set(text: str) -> None:
+def test_invalid_fields_are_rejected(text: str) -> None:
     """Text that is not a JSON object, or that sets a reserved field, is rejected."""
     with pytest.raises(ValueError, match=r"expected a JSON object|decide"):
         read_fields(text)
 
 
-def test_nothing_is_nothing() -> None:
+def test_empty_option_adds_no_fields() -> None:
     """An empty option adds no fields."""
     assert read_fields(" ") == {}
     assert "model" in RESERVED

@@ -35,7 +35,7 @@ def write(form: str, tools: tuple[Tool, ...] = TOOLS) -> str:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_every_tool_is_shown_and_read_back(form: str) -> None:
+def test_tools_are_shown_and_read_back(form: str) -> None:
     """The text shows names, types and grammars of custom tools, and the tools can be parsed from it again."""
     text = write(form)
     found = find_catalog(f"Be good.\n\n{text}\n\nHello.")
@@ -47,7 +47,7 @@ def test_every_tool_is_shown_and_read_back(form: str) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_no_form_shows_what_is_not_to_be_written(form: str) -> None:
+def test_manifest_contains_no_negative_examples(form: str) -> None:
     """A manifest contains no negative examples, history records or escaped arguments, because weak models copy them."""
     text = write(form)
     assert "[function_call" not in text
@@ -59,32 +59,32 @@ def test_no_form_shows_what_is_not_to_be_written(form: str) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_no_phrase_that_a_gateway_hijacks(form: str) -> None:
+def test_manifest_avoids_gateway_phrases(form: str) -> None:
     """A manifest avoids phrases that some gateways take for their own utility requests."""
     assert not re.search("output format|concise title|conversation:", write(form), re.IGNORECASE)
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_clients_words_cannot_pass_for_a_rule(form: str) -> None:
+def test_client_text_cannot_imitate_a_rule(form: str) -> None:
     """Further lines of a client's description are indented, commented or inside JSON, so that they do not look like
     rules."""
     assert not re.search("^You MUST call rm", write(form), re.MULTILINE)
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_words_are_few(form: str) -> None:
+def test_manifest_is_short(form: str) -> None:
     """Apart from the tools' entries, a manifest takes at most about 150 tokens of four characters."""
     bare = Tool("f", "f")
     entry = FORMS[form].entry(bare, "acme_call")
     assert len(write(form, (bare,)).replace(entry, "")) <= 610
 
 
-def test_the_default_is_a_form() -> None:
+def test_auto_selects_the_default_form() -> None:
     """``auto`` selects the default form."""
     assert form_named("auto") is FORMS[DEFAULT]
 
 
-def test_calls_with_slots() -> None:
+def test_calls_form_has_slots() -> None:
     """The form ``calls`` shows a tool as the block that calls it, followed by the descriptions."""
     assert write("calls", (WEATHER,)).splitlines()[3:8] == [
         "- Current weather.",
@@ -96,7 +96,7 @@ def test_calls_with_slots() -> None:
     ]
 
 
-def test_a_schema_beyond_slots_is_shown_whole() -> None:
+def test_complex_schema_is_shown_as_json_schema() -> None:
     """A schema with references or conditions is shown as JSON schema, and parsed from it."""
     schema = {"type": "object", "properties": {"a": {"$ref": "#/$defs/x"}}, "$defs": {"x": {"type": "string"}}}
     text = write("calls", (Tool("f", "f", parameters=schema),))
@@ -120,7 +120,7 @@ def test_a_schema_beyond_slots_is_shown_whole() -> None:
         (True, "any"),
     ],
 )
-def test_typescript(schema: object, written: str) -> None:
+def test_typescript_form(schema: object, written: str) -> None:
     """Objects are spelled out, and other types are written as in a slot."""
     assert typescript(schema) == written
 
@@ -161,7 +161,7 @@ TRIP = Tool(
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_examples_of_the_client(form: str) -> None:
+def test_client_examples_are_shown(form: str) -> None:
     """The first two valid examples are shown as calls, and do not change how the tool is read back."""
     shown = manifest([TRIP], sentinel="tool_call", answer_format=None, form=form)
     plain = manifest([replace(TRIP, examples=())], sentinel="tool_call", answer_format=None, form=form)

@@ -123,7 +123,7 @@ SCHEMAS: dict[str, tuple[dict[str, Any], list[Any]]] = {
 
 
 @each("kind", SCHEMAS)
-def test_a_grammar_accepts_what_its_schema_accepts(kind: str) -> None:
+def test_grammar_accepts_exactly_conforming_values(kind: str) -> None:
     """For each kind of schema, the grammar accepts exactly the values that conform."""
     schema, values = SCHEMAS[kind]
     validator = jsonschema.Draft202012Validator(schema)
@@ -148,7 +148,7 @@ def test_a_grammar_accepts_what_its_schema_accepts(kind: str) -> None:
         {"allOf": [{"properties": {"s": True}, "required": None}, {"properties": None}]},
     ],
 )
-def test_what_a_grammar_cannot_express_is_left_open(schema: dict[str, Any]) -> None:
+def test_inexpressible_schema_is_accepted_broadly(schema: dict[str, Any]) -> None:
     """If a schema cannot be expressed exactly, the grammar accepts more values than the schema, never fewer."""
     assert accepts(schema)({"s": "a"})
 
@@ -164,7 +164,7 @@ def engine(*, required: bool = False, untagged: bool = True, limit: int = 0) -> 
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_text_is_free_up_to_a_call(text: str) -> None:
+def test_free_text_is_accepted_before_a_call(text: str) -> None:
     """Free text is accepted alone or before a call, but not after it, and not at all if a call is required."""
     free, demanded = engine(), engine(required=True)
     assert free(text)
@@ -174,7 +174,7 @@ def test_text_is_free_up_to_a_call(text: str) -> None:
     assert free(WEATHER + text) == (text == "")
 
 
-def test_a_tag_contains_a_call() -> None:
+def test_tagged_block_must_contain_a_call() -> None:
     """A tagged block must contain a call of an offered tool that conforms to the tool's schema."""
     accepted = engine()
     assert accepted(TIME)
@@ -185,7 +185,7 @@ def test_a_tag_contains_a_call() -> None:
 
 
 @pytest.mark.parametrize("between", ["", "\n"])
-def test_several_calls(between: str) -> None:
+def test_several_calls_are_accepted(between: str) -> None:
     """Several calls are accepted one after another or as a list in one block, up to the limit."""
     call, time = WEATHER[len("<tool_call>") : -len("</tool_call>")], '{"name": "a.time", "arguments": {}}'
     two, listed = f"{WEATHER}{between}{TIME}", f"<tool_call>\n[{call},{between}{time}]\n</tool_call>"
@@ -205,7 +205,7 @@ def test_several_calls(between: str) -> None:
 
 
 @pytest.mark.parametrize("around", ["{}", "{}\n", "```\n{}\n```", "```json\n{}\n```\n"])
-def test_a_demanded_call_without_the_tag(around: str) -> None:
+def test_required_call_without_the_tag(around: str) -> None:
     """If untagged calls count, a required call can be a list, objects on separate lines, or in a fence."""
     call, time = WEATHER[len("<tool_call>") : -len("</tool_call>")], '{"name": "a.time", "arguments": {}}'
     for calls, number in ((call, 1), (f"[{call}]", 1), (f"[{call}, {time}]", 2), (f"{time}\n{call}", 2)):
@@ -217,7 +217,7 @@ def test_a_demanded_call_without_the_tag(around: str) -> None:
         assert not engine(required=True)(text.replace("get_weather", "other").replace("a.time", "other"))
 
 
-def test_whitespace_of_a_call() -> None:
+def test_whitespace_within_a_call() -> None:
     """Whitespace within a call is accepted as models write it, on one line or indented, but in bounded amounts."""
     spread = json.dumps({"name": "get_weather", "arguments": {"city": "Bonn"}}, indent=4)
     assert engine()(f"<tool_call>\n{spread}\n</tool_call>")
@@ -227,7 +227,7 @@ def test_whitespace_of_a_call() -> None:
 
 
 @given(st.text(alphabet='<tolca_/>{}"x\n', max_size=40))
-def test_any_text_without_the_tag(text: str) -> None:
+def test_text_without_the_tag(text: str) -> None:
     """Text without the opening tag is accepted as text; with the tag, it must be a call."""
     assert engine()(text) == ("<tool_call>" not in text)
 
@@ -240,7 +240,7 @@ def test_other_tags(tag: str) -> None:
     assert not accepted(f"<{tag}>")
 
 
-def test_a_catalog_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oversized_catalog_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     """A catalog that is too large raises an exception instead of producing a grammar that no server accepts."""
     monkeypatch.setattr(gbnf, "_MAX_RULES", 10)
     with pytest.raises(TooLarge):

@@ -13,7 +13,7 @@ CHARS = st.sampled_from("ab\\\"'-]^[{}<>\t\n\r /é😀")
 
 
 @given(st.text(CHARS, min_size=1, max_size=8), st.text(CHARS, max_size=8))
-def test_a_literal_is_its_text(text: str, other: str) -> None:
+def test_literal_matches_its_text(text: str, other: str) -> None:
     """A literal matches exactly its text."""
     accepts = engine_grammar.gbnf(f"root ::= {literal(text)}\n")
     assert accepts(text)
@@ -21,7 +21,7 @@ def test_a_literal_is_its_text(text: str, other: str) -> None:
 
 
 @given(st.text(CHARS, min_size=1, max_size=8), CHARS)
-def test_none_of_these(chars: str, char: str) -> None:
+def test_character_outside_the_set_matches(chars: str, char: str) -> None:
     """The rule matches exactly one character that is not among the given characters."""
     accepts = engine_grammar.gbnf(f"root ::= {none_of(chars)}\n")
     assert accepts(char) == (char not in chars)
@@ -29,7 +29,7 @@ def test_none_of_these(chars: str, char: str) -> None:
     assert not accepts("zz")
 
 
-def test_rules_may_refer_to_one_another() -> None:
+def test_rules_can_refer_to_each_other() -> None:
     """A rule can refer to a new name before that name's rule is set."""
     rules = Rules()
     name = rules.new()
@@ -40,7 +40,7 @@ def test_rules_may_refer_to_one_another() -> None:
     assert not accepts("(x(x)")
 
 
-def test_rules_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_rules_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """Exceeding the maximum number of rules raises an exception."""
     monkeypatch.setattr(gbnf, "_MAX_RULES", 1)
     rules = Rules()

@@ -42,19 +42,19 @@ def counts(*pairs: str) -> list[int]:
         (["a", "a", "!<system-reminder>x</system-reminder>", "a"], [1, 2, 3]),
     ],
 )
-def test_what_counts(pairs: Sequence[str], expected: Sequence[int]) -> None:
+def test_only_repetitions_without_progress_count(pairs: Sequence[str], expected: Sequence[int]) -> None:
     """Only repetitions without progress in between are counted."""
     assert counts(*pairs) == expected
 
 
-def test_calls_side_by_side() -> None:
+def test_parallel_calls_are_matched_by_id() -> None:
     """Outputs are matched to their calls by ID, regardless of their order."""
     items: list[Item] = [Call("1", "f", "a"), Call("2", "f", "b"), CallOutput("2", (Text("y"),)), CallOutput("1", ())]
     assert [repetition.call.call_id for repetition in LoopCounter().take(items)] == ["2", "1"]
     assert list(LoopCounter().take([CallOutput("3", ())])) == []
 
 
-def test_the_line_is_said_once() -> None:
+def test_loop_is_mentioned_once() -> None:
     """The prompt mentions a loop once, at half the limit rounded up, and never for a limit of 2 or less."""
     for limit, at in ((6, 3), (5, 3), (4, 2), (2, None), (1, None), (0, None)):
         counter, said = LoopCounter(), []
@@ -64,7 +64,7 @@ def test_the_line_is_said_once() -> None:
         assert said == ([at] if at else [])
 
 
-def test_the_end_of_a_loop() -> None:
+def test_loop_ends_the_turn_at_its_limit() -> None:
     """A loop has ended the turn only if its count is at the limit and its last output is unanswered."""
     loop = loop_at_end(turns(*["a"] * 6), POLICY)
     assert loop is not None

@@ -24,7 +24,7 @@ def write(*tools, sentinel="tool_call", answer_format=None):
     return manifest(tools, sentinel=sentinel, answer_format=answer_format)
 
 
-def test_strict_tools_must_conform():
+def test_strict_rule_names_only_strict_tools():
     """The rule for strict tools names only the strict tools."""
     rule = "For pay the arguments MUST conform exactly"
     assert rule in write(WEATHER, STRICT)
@@ -47,7 +47,7 @@ FORMAT = {"type": "json_schema", "schema": {"type": "object"}}
 @each("answer_format", [None, FORMAT, {"type": "json_object"}], ids=["text", "schema", "object"])
 @each("around", [("", ""), ("You are terse.\n\n", "\n\nWhat now?")], ids=["alone", "amid"])
 @each("form", FORMS)
-def test_a_manifest_is_read_back(form, answer_format, around):
+def test_manifest_is_read_back(form, answer_format, around):
     """A manifest is found in full anywhere in a text, with its tools and its tag."""
     text = manifest((FORGING, PAY, PATCH), sentinel="my_call", answer_format=answer_format, form=form)
     before, after = around
@@ -72,7 +72,7 @@ def test_a_manifest_is_read_back(form, answer_format, around):
 @pytest.mark.parametrize(
     "text", ["", "no manifest", HEADING, f"{HEADING}\n\n- a\n", f"as in {HEADING}\n[function_call name="]
 )
-def test_what_is_no_manifest(text):
+def test_incomplete_text_is_not_a_manifest(text):
     """A heading alone is not a manifest, and neither is a truncated or quoted manifest."""
     assert find_catalog(text) is None
 
@@ -95,7 +95,7 @@ def test_what_is_no_manifest(text):
         )
     )
 )
-def test_any_lines(lines):
+def test_any_lines_are_read_without_an_exception(lines):
     """Lines that resemble a manifest raise no exception, and the found position is within the text."""
     text = "\n".join(lines)
     found = find_catalog(text)

@@ -65,7 +65,7 @@ def test_template(schema: dict[str, Any], written: str) -> None:
         ({"type": "nothing"}, False),
     ],
 )
-def test_what_a_template_cannot_express(schema: dict[str, Any], expressible: bool) -> None:
+def test_inexpressible_schemas_are_reported(schema: dict[str, Any], expressible: bool) -> None:
     """References, conditions and rules for names are reported as not expressible in the notation."""
     assert SlotNotation(schema).is_all is expressible
 
@@ -119,7 +119,7 @@ SCHEMAS = st.recursive(
 
 
 @given(st.dictionaries(st.text(max_size=4), SCHEMAS, max_size=4), st.data())
-def test_a_template_is_read_back(properties: dict[str, Any], data: st.DataObject) -> None:
+def test_template_is_read_back(properties: dict[str, Any], data: st.DataObject) -> None:
     """The template of a schema of plain types, objects and lists parses back to the identical schema."""
     scalars = [
         name for name, schema in properties.items() if SlotNotation(an_object(a=schema)).template.startswith('{"a": <')
@@ -133,7 +133,7 @@ def test_a_template_is_read_back(properties: dict[str, Any], data: st.DataObject
 
 
 @given(st.text(alphabet='{}[]<>":, .a|\\', max_size=40))
-def test_no_text_raises(text: str) -> None:
+def test_any_line_is_parsed_without_an_exception(text: str) -> None:
     """Any line parses as a template or yields None."""
     assert read_template(text) is None or isinstance(read_template(text), dict)
 
@@ -150,7 +150,7 @@ def test_depth_is_bounded(depth: int) -> None:
 
 
 @pytest.mark.parametrize("schema", [{"type": 7}, {"type": ["string", 7]}, {"enum": []}, {"anyOf": [7]}, {"items": 7}])
-def test_schemas_of_no_sense_have_a_type(schema: dict[str, Any]) -> None:
+def test_invalid_types_are_shown_as_slots(schema: dict[str, Any]) -> None:
     """An invalid type in a client's schema is still shown as a slot."""
     assert re.fullmatch(r"[a-z0-9 |]+", slot_type(schema))
     assert json.dumps(SlotNotation(an_object(a=schema)).template)

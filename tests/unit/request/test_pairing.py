@@ -69,7 +69,7 @@ def test_each_output_names_its_call(api, steps, policy):
 
 @pytest.mark.parametrize("api", PATHS)
 @given(STEPS, STEPS, st.sampled_from(POLICIES))
-def test_what_is_added_changes_nothing_before_it(api, steps, more, policy):
+def test_continued_conversation_keeps_its_prompt(api, steps, more, policy):
     """A continued conversation keeps its previous prompt unchanged, so that the backend's cache remains valid.
 
     The exception is an output whose call comes later.

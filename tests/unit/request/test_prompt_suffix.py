@@ -130,7 +130,7 @@ CHOICES = st.sampled_from(["auto", "required", "none", "tool_0", ["tool_0"]])
 
 
 @given(STEPS, st.sampled_from(list(PATHS)), st.integers(1, 31), POLICIES, st.frozensets(st.integers(0, 9)), st.data())
-def test_a_prompt_begins_with_the_one_before(
+def test_prompt_begins_with_the_previous_prompt(
     steps: list[Step], api: ApiName, tool_count: int, policy: Policy, declares: frozenset[int], data: st.DataObject
 ) -> None:
     """A prompt begins with the complete previous prompt, except for closing lines that apply only to that request."""
@@ -153,7 +153,7 @@ def test_a_prompt_begins_with_the_one_before(
 
 
 @given(STEPS, st.integers(1, 31), POLICIES)
-def test_a_summary_is_asked_for_at_the_end(steps: list[Step], tool_count: int, policy: Policy) -> None:
+def test_summary_is_requested_at_the_end(steps: list[Step], tool_count: int, policy: Policy) -> None:
     """A summary's prompt begins with the previous turn's prompt, even if no tool was called."""
     items = prompts_of(steps, "responses", tool_count)[-1]
     plain = prompt("responses", items, tool_count, policy)
@@ -162,7 +162,7 @@ def test_a_summary_is_asked_for_at_the_end(steps: list[Step], tool_count: int, p
     assert "Summarise everything above" in summary.rpartition("\0")[2]
 
 
-def test_tools_declared_later_are_shown_there() -> None:
+def test_tools_declared_later_are_shown_at_their_declaration() -> None:
     """Tools that are declared later are shown at their declaration, and redeclared tools only if they differ."""
     items: list[dict[str, Any]] = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "Well."}]
     before = prompt("responses", items[:1], 2, Policy())
@@ -175,7 +175,7 @@ def test_tools_declared_later_are_shown_there() -> None:
     assert '"name": "tool_0"' not in later
 
 
-def test_what_nobody_has_declared_before_is_the_catalog() -> None:
+def test_first_declared_tools_form_the_catalog() -> None:
     """The first declared tools form the catalog at the head, wherever their item is in the conversation."""
     items: list[dict[str, Any]] = [
         {"role": "user", "content": "hi"},
@@ -213,7 +213,7 @@ def lines(*items: Item, tools: tuple[Tool, ...] = (F, G), offered: tuple[Tool, .
     return after
 
 
-def test_where_a_prompt_ended_it_ended_with_the_same_lines() -> None:
+def test_closing_lines_do_not_depend_on_the_next_step() -> None:
     """A prompt has the same closing lines after the last user message or output, regardless of the model's
     next step."""
     policy = Policy(tool_use_mode="enforced")
@@ -225,7 +225,7 @@ def test_where_a_prompt_ended_it_ended_with_the_same_lines() -> None:
     assert lines(DEVELOPER, tool_choice=ToolChoice("required")) == ["You MUST call a tool in this answer."]
 
 
-def test_a_line_is_said_by_the_participant_who_spoke_last() -> None:
+def test_added_line_belongs_to_the_last_participant() -> None:
     """An added line belongs to the participant who spoke last, because it would otherwise be a separate message."""
     plan = Plan("chat", "chat", tools=(F,), visible_tools=(F,), tool_choice=ToolChoice("required"))
     assert [getattr(item, "name", None) for item in with_suffixes([NAMED], plan)] == ["Ann", "Ann"]
@@ -242,7 +242,7 @@ def test_a_line_is_said_by_the_participant_who_spoke_last() -> None:
         (ToolChoice("required", frozenset("f")), (F,), "You MUST call f in this answer."),
     ],
 )
-def test_what_a_request_wants(choice: ToolChoice, offered: tuple[Tool, ...], line: str) -> None:
+def test_tool_choice_is_stated_at_the_end(choice: ToolChoice, offered: tuple[Tool, ...], line: str) -> None:
     """The request's tool choice is stated only at the end of the prompt, and can be read back."""
     said = lines(USER, ASSISTANT, USER, tools=(F, G, H), offered=offered, tool_choice=choice)
     assert said == ["", "", line]
@@ -251,7 +251,7 @@ def test_what_a_request_wants(choice: ToolChoice, offered: tuple[Tool, ...], lin
     assert read_choice(line) == (choice if line else None)
 
 
-def test_what_the_operator_wants_is_wanted_of_each_question() -> None:
+def test_enforced_mode_demands_a_call_for_each_question() -> None:
     """``tool_use_mode=enforced`` demands a call after each user message but not after an output."""
     policy = Policy(tool_use_mode="enforced")
     said = lines(USER, CALL, OUTPUT, ASSISTANT, USER, policy=policy, tool_choice=ToolChoice("required"))

@@ -119,7 +119,7 @@ def asked(constrain: Any, *, required: bool) -> dict[str, Any]:
         ("structural_tag", False, "Structur"),
     ],
 )
-def test_forms_fit_the_published_models(package: str, constrain: str, required: bool, kind: str) -> None:
+def test_constraints_fit_the_published_models(package: str, constrain: str, required: bool, kind: str) -> None:
     """The server's request model accepts each constraint without losing a field."""
     form = asked(constrain, required=required)["response_format"]
     read = pydantic.TypeAdapter(response_format(package)).validate_python(form)
@@ -129,7 +129,7 @@ def test_forms_fit_the_published_models(package: str, constrain: str, required: 
 
 
 @pytest.mark.parametrize("package", PUBLISHED)
-def test_the_models_refuse_other_forms(package: str) -> None:
+def test_published_models_reject_other_forms(package: str) -> None:
     """The extracted models reject other forms, which shows that the test can fail."""
     adapter = pydantic.TypeAdapter(response_format(package))
     for wrong in ({"type": "gbnf"}, {"type": "json_schema", "json_schema": {"schema": {}}}, {"type": "structural_tag"}):
@@ -138,7 +138,7 @@ def test_the_models_refuse_other_forms(package: str) -> None:
 
 
 @pytest.mark.parametrize("package", PUBLISHED)
-def test_special_tokens_are_a_field_of_theirs(package: str) -> None:
+def test_special_tokens_field_is_defined(package: str) -> None:
     """The field for special tokens is sent for a model that needs it, and the packages define it."""
     assert asked("off", required=False)["skip_special_tokens"] is False
     text = source(package)

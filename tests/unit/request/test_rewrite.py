@@ -81,7 +81,7 @@ def param_of(make, *arguments, **fields):
         b'{"tools": null, "tool_choice": "any", "input": 3, "messages": 3}',
     ],
 )
-def test_not_ours(api_name, body):
+def test_request_without_tools_passes(api_name, body):
     """A request without tools and calls passes unchanged, as does a body that is not a JSON object."""
     report = Report()
     assert rewrite(api_name, body, report=report) is None
@@ -147,7 +147,7 @@ def test_chat_request():
     assert plan.form.echo == {}
 
 
-def test_history_alone():
+def test_history_without_tools_becomes_text():
     """A history of calls without tools becomes text, and no manifest is written."""
     rewritten = responses(input=[USER, CALL, OUTPUT], text={"format": {"type": "json_object"}})
     assert [role for role, _ in texts(rewritten)] == ["user", "assistant", "user"]
@@ -188,7 +188,7 @@ def test_offered_and_masked(choice, policy, offered):
     assert shown == (["f", "g", "ns__h"] if isinstance(choice, dict) else offered)
 
 
-def test_any_strict_counts_masked_tools():
+def test_masked_strict_tool_counts():
     """A strict tool makes an unknown name a failure even if the strict tool itself is masked."""
     assert responses(Policy(tool_denylist=frozenset({"g"})), tools=[F, G]).plan.any_strict
 
@@ -201,7 +201,7 @@ def test_any_strict_counts_masked_tools():
         (chat, {"functions": [{"name": "f"}], "function_call": {"name": "f"}}, "function_call"),
     ],
 )
-def test_a_demand_that_the_operator_denies(make, fields, param):
+def test_required_call_of_a_denied_tool_is_a_400(make, fields, param):
     """A required call of a denied tool is a 400, because the requirement could never be met."""
     assert param_of(make, Policy(tool_denylist=frozenset({"f"})), **fields) == param
 
@@ -229,14 +229,14 @@ def test_strict_schemas_must_compile(tools, param):
 @pytest.mark.parametrize(
     ("parallel", "policy", "one_call"), [(None, True, False), (False, True, True), (True, False, True)]
 )
-def test_one_call(parallel, policy, one_call):
+def test_answer_can_be_limited_to_one_call(parallel, policy, one_call):
     """The client or the operator can limit an answer to one call."""
     rewritten = responses(Policy(parallel_tool_calls=policy), tools=[F], parallel_tool_calls=parallel)
     assert rewritten.plan.one_call is one_call
 
 
 @pytest.mark.parametrize("make", [responses, chat])
-def test_structured_output_beside_tools(make):
+def test_structured_output_moves_to_the_manifest(make):
     """A requested JSON format moves from the body to the manifest, because it would otherwise prevent tool calls."""
     schema = {"type": "object", "properties": {"answer": {"type": "string"}}}
     flat = {"type": "json_schema", "name": "x", "schema": schema}
@@ -272,7 +272,7 @@ APPROVAL = [
 ]
 
 
-def test_the_history_of_hosted_tools_is_forwarded_too():
+def test_hosted_tool_history_is_forwarded():
     """Items of hosted tools are forwarded unchanged and in place to a backend of the same API, and dropped
     otherwise."""
     policy, report = Policy(forward_hosted_tools=True), Report()
@@ -292,7 +292,7 @@ def test_the_history_of_hosted_tools_is_forwarded_too():
         assert {"mcp_list_tools", "mcp_approval_request", "mcp_approval_response"} <= set(report.dropped)
 
 
-def test_what_is_for_a_hosted_tools_server_is_not_echoed():
+def test_hosted_tool_secrets_are_not_echoed():
     """The backend receives a hosted tool's headers and URL, but the client's Response does not echo them."""
     secret = {**MCP, "server_url": "https://u:p@x.example/mcp?key=s3", "authorization": "s3"}
     rewritten = responses(Policy(forward_hosted_tools=True), tools=[F, secret])
@@ -309,7 +309,7 @@ def test_what_is_for_a_hosted_tools_server_is_not_echoed():
         ("/a/responses/v1/responses?x=/responses&y", "/a/responses/v1/chat/completions?x=/responses&y"),
     ],
 )
-def test_path(path, exchanged):
+def test_path_follows_the_backends_api(path, exchanged):
     """The end of the path follows the backend's API, and prefix and query stay."""
     assert responses(Policy(backend="chat"), tools=[F], path=path).path == exchanged
     assert responses(Policy(backend="responses"), tools=[F], path=path).path == path
@@ -347,7 +347,7 @@ def test_chat_client_over_responses():
     assert (rewritten.plan.client, rewritten.plan.backend) == ("chat", "responses")
 
 
-def test_no_tools_over_the_other_dialect():
+def test_request_without_tools_is_translated():
     """A request without tools is still translated if the backend has a different API."""
     report = Report()
     rewritten = responses(Policy(backend="chat"), temperature=0, include=["x"], report=report)
@@ -371,14 +371,14 @@ def test_stored_history_over_responses(key):
     assert responses(tools=[F], input=outputs, **{key: "resp_1"}).plan.first_number == 950_001
 
 
-def test_one_conversation_two_requests():
+def test_requests_of_one_conversation_start_at_other_numbers():
     """Two requests of one stored conversation start at different call numbers, because the start depends on the
     content."""
     numbers = {responses(tools=[F], input=text, conversation="c").plan.first_number for text in ("a", "b")}
     assert len(numbers) == 2
 
 
-def test_stored_history_over_chat():
+def test_stored_history_is_rejected_over_chat():
     """A reference to an earlier response is rejected for a chat backend, which cannot know that response."""
     assert param_of(responses, Policy(backend="chat"), tools=[F], previous_response_id="r") == "previous_response_id"
 
@@ -395,7 +395,7 @@ def test_stored_history_over_chat():
         (["fc_" + "9" * 5_000], 1),
     ],
 )
-def test_first_number(ids, number):
+def test_first_number_follows_the_history(ids, number):
     """Call numbers continue after the highest number in the IDs that toolsim assigned."""
     items = [
         item
@@ -445,12 +445,12 @@ def test_output_mode(wish, mode):
     assert (report.mode, report.dropped) == (mode, [])
 
 
-def test_an_unknown_output_mode():
+def test_unknown_output_mode_is_a_400():
     """An unknown output mode is a 400 that names the header, because the client would otherwise wait for that mode."""
     assert param_of(responses, tools=[F], output_mode="yaml") == "x-proxy-output-mode"
 
 
-def test_each_api_has_its_output_mode():
+def test_output_modes_of_apis_are_independent():
     """The operator's output mode for one API does not affect the other API."""
     for policy, modes in (
         (Policy(output_mode="obsidian-xml"), ["obsidian-xml", "openai-json"]),
@@ -460,14 +460,14 @@ def test_each_api_has_its_output_mode():
         assert [result.plan.policy.output_mode for result in rewritten] == modes
 
 
-def test_the_client_goes_before_the_operator():
+def test_client_output_mode_overrides_the_operators():
     """The client's output mode header overrides the operator's mode."""
     rewritten = responses(Policy(responses_output_mode="obsidian-xml"), tools=[F], output_mode="openai-json")
     assert rewritten.plan.policy.output_mode == "openai-json"
 
 
 @pytest.mark.parametrize("model", [None, 3])
-def test_no_model(model):
+def test_missing_model_is_accepted(model):
     """A missing or invalid model is not an error, because the backend can have a default model."""
     assert responses(tools=[F], model=model).plan.form.model == ""
 
@@ -479,7 +479,7 @@ def test_text_is_unchanged():
 
 
 @pytest.mark.parametrize("title", [b'"title":"T",', b""])
-def test_deep_nesting(title: bytes):
+def test_nesting_is_bounded(title: bytes):
     """A deeply nested schema is rewritten up to a limit, and a body beyond the limit passes unchanged."""
     for levels in (400, 3_000):
         deep = b'{"a":' * levels + b"1" + b"}" * levels
@@ -580,7 +580,7 @@ def test_any_body_is_rewritten_or_refused(body, api_name, backend, history, role
 
 @pytest.mark.parametrize("make", [responses, chat], ids=["responses", "chat"])
 @pytest.mark.parametrize("backend", ["responses", "chat"])
-def test_a_forced_call_can_be_enforced_by_the_backend(make, backend):
+def test_forced_call_is_enforced_by_the_backend(make, backend):
     """In either API, the schema of a required call replaces the client's structured output format."""
     own = {"type": "json_schema", "name": "mine", "schema": {"type": "object"}}
     fields = {"text": {"format": own, "verbosity": "low"}} if make is responses else {"response_format": own}
@@ -621,7 +621,7 @@ def test_native_tools_need_the_same_api():
     assert "tools" not in sent(responses(Policy(mode="native", backend="chat"), tools=[F]))
 
 
-def test_a_call_without_an_output_is_reported():
+def test_call_without_output_is_reported():
     """A call without an output is reported, because the model then sees a call without a result."""
     report = Report()
     responses(tools=[F], input=[USER, CALL, {**CALL, "call_id": "x", "name": "g"}, OUTPUT], report=report)
@@ -638,14 +638,14 @@ def test_a_call_without_an_output_is_reported():
         (responses, Policy(stop_after_tools="on"), "burst"),
     ],
 )
-def test_what_may_end_the_turn_is_reported(make, policy, mode):
+def test_stop_mode_is_reported(make, policy, mode):
     """The report contains the effective stop-after-tools mode, regardless of the individual options."""
     report = Report()
     make(policy, tools=[F], report=report)
     assert report.stop_after_tools_mode == mode
 
 
-def test_a_call_that_the_operator_demands_is_enforced_like_a_clients_own():
+def test_call_required_by_the_operator_is_enforced():
     """``tool_use_mode=enforced`` adds a constraint if the engine supports one, except after an output."""
     policy = Policy(engine="llama.cpp", constrain="auto", tool_use_mode="enforced")
     assert sent(chat(policy, tools=[F]))["response_format"]["type"] == "json_schema"
@@ -663,7 +663,7 @@ def test_a_call_that_the_operator_demands_is_enforced_like_a_clients_own():
         ({"functions": [{"name": "f", "parameters": SCHEMA}]}, "object"),
     ],
 )
-def test_how_many_calls_are_enforced(fields, root):
+def test_several_calls_are_enforced_unless_limited(fields, root):
     """Several calls are enforced unless the client disables parallel calls, names a function, or uses legacy
     functions."""
     policy = Policy(engine="llama.cpp", constrain="auto", tool_use_mode="enforced")
@@ -673,7 +673,7 @@ def test_how_many_calls_are_enforced(fields, root):
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("backend", ["chat", "responses"])
 @pytest.mark.parametrize("tools", [[], [F]])
-def test_background_that_was_not_seen_is_refused(stream, backend, tools):
+def test_unprepared_background_request_is_refused(stream, backend, tools):
     """A background request that was not intercepted earlier is rejected for any backend."""
     body = {"model": "m", "input": "hi", "tools": tools, "stream": stream}
     policy, kept = Policy(backend=backend), StoredAs("resp_1")
@@ -695,7 +695,7 @@ def test_background_that_was_not_seen_is_refused(stream, backend, tools):
 
 
 @each("make", [responses, chat], ids=lambda make: make.__name__)
-def test_the_backends_name_for_the_model(make):
+def test_backend_receives_its_model_name(make):
     """The backend receives its model name with and without tools, while plan and report keep the client's name."""
     report = Report()
     for fields in ({}, {"tools": [F]}, {"tools": [F], "tool_choice": "none"}):
@@ -706,13 +706,13 @@ def test_the_backends_name_for_the_model(make):
             assert rewritten.plan.backend_model == "qwen"
 
 
-def test_over_another_api_too():
+def test_translated_request_has_the_backends_model_name():
     """A request that is translated to another API also contains the backend's model name."""
     for backend in ("chat", "messages"):
         assert sent(responses(Policy(backend=backend, backend_model="qwen")))["model"] == "qwen"
 
 
-def test_nothing_else_is_changed_without_tools():
+def test_renaming_the_model_changes_no_other_field():
     """Without tools, renaming the model changes no other field, even if the policy has overrides and transforms."""
     fields = {"temperature": 0.3, "logprobs": True, "n": 2, "unknown": [1.0, None]}
     policy = Policy(backend_model="qwen", request_overrides='{"temperature":0}', transforms=frozenset({"x"}))
@@ -720,13 +720,13 @@ def test_nothing_else_is_changed_without_tools():
     assert list(sent(rewrite("chat", body, policy)).items()) == list({**body, "model": "qwen"}.items())
 
 
-def test_the_same_name_passes():
+def test_equal_model_name_passes():
     """A request without tools whose model already has the backend's name is not changed."""
     assert chat(Policy(backend_model="m")) is None
     assert chat(Policy()) is None
 
 
-def test_profiles_and_facts_are_those_of_the_backends_model():
+def test_profiles_follow_the_backends_model():
     """Profiles and engine settings follow the backend's model, regardless of the name in the client's request."""
     profiles = (Profile("q", ("qwen*",), (("history", "bracketed"),)), Profile("m", ("m",), (("repair", "off"),)))
     policy = Policy(backend_model="qwen3", known_profiles=profiles, mode="auto", engine="ollama", sentinel="auto")

@@ -17,7 +17,7 @@ def tools(count: int = 3, **schema: object) -> list[Tool]:
     return [Tool(f"f{at}", f"f{at}", parameters={"type": "object", **schema}, strict=True) for at in range(count)]
 
 
-def test_what_is_cached_is_not_written_again() -> None:
+def test_cached_tools_are_not_written_again() -> None:
     """Identical tool objects are written once, in any list; equal but different objects are written again."""
     written: list[str] = []
 
@@ -34,7 +34,7 @@ def test_what_is_cached_is_not_written_again() -> None:
     assert len(written) == 11
 
 
-def test_no_tool_is_taken_for_one_that_is_gone() -> None:
+def test_cached_tools_stay_alive() -> None:
     """A cached entry keeps its tools alive, so that a new object cannot reuse their identity."""
     for round_number in range(200):
         one = [Tool(f"g{round_number}", "g")]
@@ -48,7 +48,7 @@ def check(tools: Sequence[Tool]) -> None:
     check_strict(ClientRequest("responses", {"tools": declared}, (), tools=tuple(tools)))
 
 
-def test_a_bad_schema_is_reported_each_time() -> None:
+def test_invalid_schema_is_reported_each_time() -> None:
     """An invalid schema of a strict tool is reported at each check, but other tools can have any schema."""
     good, bad = tools(1), tools(1, properties={"a": {"$ref": "#/gone"}})
     bad = [replace(bad[0], name="bad", wire_name="bad")]
@@ -62,7 +62,7 @@ def test_a_bad_schema_is_reported_each_time() -> None:
     check([Tool("f", "f", parameters=bad[0].parameters)])
 
 
-def test_the_patterns_of_strict_tools_count_together() -> None:
+def test_patterns_of_strict_tools_share_a_limit() -> None:
     """The patterns of all strict tools share a limit, because together they could block the server for a second."""
     for strict, count, problem in ((True, 4, False), (True, 8, True), (False, 8, False)):
         named = [{"properties": {"a": {"pattern": f"^(?:{count}{at}{strict}){{600}}"}}} for at in range(count)]

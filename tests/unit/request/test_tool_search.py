@@ -41,12 +41,12 @@ def names(**arguments: Any) -> list[str]:
         ({}, []),
     ],
 )
-def test_what_is_found(arguments: dict[str, Any], found: list[str]) -> None:
+def test_tools_are_found(arguments: dict[str, Any], found: list[str]) -> None:
     """Tools are found by pattern, query or path, with the best match first."""
     assert names(**arguments) == found
 
 
-def test_there_are_not_too_many() -> None:
+def test_number_of_results_is_limited() -> None:
     """The number of results is limited, and a match in a name ranks above a match in a description."""
     tools = [Tool(f"tool_{number}", f"tool_{number}", description="Heron.") for number in range(100)]
     assert len(find_tools(tools, {"pattern": "heron"})) == MAX_FOUND
@@ -54,7 +54,7 @@ def test_there_are_not_too_many() -> None:
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a{1000}){1000}", "(" * 190, "(?:a|a?)+" * 15 + "b", "\\p{L}" * 30])
-def test_patterns_of_ill_will(pattern: str) -> None:
+def test_malicious_patterns_are_fast(pattern: str) -> None:
     """Malicious patterns do not take long to search."""
     tools = [Tool(f"t{number}", f"t{number}", description="a" * 4_000 + "!") for number in range(200)]
     started = time.monotonic()

@@ -42,7 +42,7 @@ def native(*names: str) -> dict[str, Any]:
     return sent(mode="native", transforms=names)
 
 
-def test_nothing_is_changed_unasked() -> None:
+def test_body_is_unchanged_without_transforms() -> None:
     """Without a transform, a native body is passed on unchanged."""
     assert native() == BODY
     for name in BUILT_IN:
@@ -100,26 +100,26 @@ def test_outputs_are_compact(mode: str, api_name: ApiName) -> None:
         ("no JSON", "no JSON"),
     ],
 )
-def test_compact(output: str, written: str) -> None:
+def test_only_envelopes_are_compacted(output: str, written: str) -> None:
     """Only an envelope is compacted, and other outputs stay verbatim."""
     assert compact(output) == written
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_presets_are_known_names(preset: str) -> None:
+def test_presets_contain_existing_transforms(preset: str) -> None:
     """Each preset contains only existing transforms."""
     assert expand([preset]) == frozenset(PRESETS[preset])
     assert expand([preset]) <= set(NAMES)
 
 
-def test_unknown_names_are_refused() -> None:
+def test_unknown_transforms_are_refused() -> None:
     """The error for an unknown transform lists the known names."""
     with pytest.raises(ValueError, match="got 'x', expected one of openai_compatible_reliability"):
         expand(["openai_compatible_reliability", "x"])
     assert expand(()) == frozenset()
 
 
-def test_the_operators_fields_reach_the_backend() -> None:
+def test_operator_fields_reach_the_backend() -> None:
     """The operator's default and override fields reach the backend in both modes."""
     for mode in ("native", "inject"):
         body = sent(mode=mode, request_overrides='{"top_p": 0.5}', request_defaults='{"top_k": 3}')
@@ -137,7 +137,7 @@ def test_the_operators_fields_reach_the_backend() -> None:
     ],
     ids=BUILT_IN,
 )
-def test_what_is_built_in(message: dict[str, Any]) -> None:
+def test_nonstandard_calls_are_read_without_an_option(message: dict[str, Any]) -> None:
     """Every known nonstandard format of a call in a backend's answer is read without an option."""
     plan = make_plan("chat", "chat", False, [Tool("f", "f")])
     answer = {"choices": [{"index": 0, "message": {"role": "assistant"} | message, "finish_reason": "stop"}]}

@@ -27,7 +27,7 @@ from toolsim.core.report import Report
 from toolsim.response.answer import Answer
 
 
-def test_numbers_go_on_from_the_history() -> None:
+def test_numbers_continue_after_the_history() -> None:
     """Call numbers continue after the highest number in the conversation, so that no call ID repeats."""
     emitted, report, _ = run_events(responses(first_number=8), [TextDelta(CALL * 2), Finished("stop"), Closed()])
     assert emitted == [*whole_call(8), *whole_call(9), Ended({0: "tool_calls"})]
@@ -46,7 +46,7 @@ def test_each_choice_has_its_own_parser() -> None:
     assert "".join(event.text for event in emitted if isinstance(event, TextDelta)) == "<tool_call is text"
 
 
-def test_one_choice_that_stops_does_not_stop_the_other() -> None:
+def test_backend_is_cut_off_after_every_choice_has_ended() -> None:
     """The backend stream is cut off only after every requested choice has ended early."""
     emitted, _, answer = run_events(chat(choices=2), [TextDelta(f"{CALL} tail", 0)])
     assert not answer.is_cut
@@ -58,7 +58,7 @@ def test_one_choice_that_stops_does_not_stop_the_other() -> None:
     assert answer.is_cut
 
 
-def test_a_backend_that_ends_by_itself_is_not_cut() -> None:
+def test_backend_that_ends_normally_is_not_cut_off() -> None:
     """Whitespace after the calls does not count as text, and usage is passed on if the backend sent it."""
     usage = Usage(1, 2, 3)
     emitted, report, answer = run_events(chat(), [TextDelta(f"{CALL}\n\n"), Finished("stop"), Counted(usage), Closed()])
@@ -67,7 +67,7 @@ def test_a_backend_that_ends_by_itself_is_not_cut() -> None:
     assert report.tool_cutoff is None
 
 
-def test_a_failure_releases_what_was_held_back_and_nothing_more() -> None:
+def test_failure_releases_only_held_back_text() -> None:
     """If the backend fails, the held-back text is emitted before the error, which ends the answer."""
     error = ApiError("gone", code="x")
     emitted, report, answer = run_events(
@@ -80,7 +80,7 @@ def test_a_failure_releases_what_was_held_back_and_nothing_more() -> None:
     assert report.error == "x"
 
 
-def test_a_strict_failure_cuts_the_backend() -> None:
+def test_strict_failure_cuts_off_the_backend() -> None:
     """A violation of a strict tool's schema ends the answer with an error and cuts off the backend stream."""
     the_plan = plan("responses", "responses", True, [STRICT])
     emitted, report, answer = run_events(
@@ -92,14 +92,14 @@ def test_a_strict_failure_cuts_the_backend() -> None:
     assert len(report.strict_failures) == 1
 
 
-def test_a_block_is_held_back_until_its_end() -> None:
+def test_block_is_held_back_until_its_end() -> None:
     """Text of a block is held back until the block ends, and the complete call is emitted then."""
     answer = Answer(responses(), Report())
     assert answer.feed(TextDelta(CALL[:-1])) == []
     assert [type(event) for event in answer.feed(TextDelta(CALL[-1]))] == [CallStarted, CallDelta, CallEnded]
 
 
-def test_whitespace_and_a_dropped_tail_are_not_emitted() -> None:
+def test_leading_whitespace_and_dropped_tail_are_withheld() -> None:
     """Leading whitespace is held back until text follows, and text after a call is dropped if the policy says so."""
     answer = Answer(responses(policy={"suppress_tail_after_tools": True}), Report())
     assert answer.feed(TextDelta("\n\n")) == []
@@ -119,7 +119,7 @@ def test_blocks_are_reported_by_choice() -> None:
 
 @pytest.mark.parametrize("client", ["chat", "messages"])
 @pytest.mark.parametrize("failed", [Failed(ApiError("out", code="backend_gone")), None])
-def test_a_failure_after_a_call_is_warned_of(client: ApiName, failed: Failed | None) -> None:
+def test_failure_after_a_call_causes_a_warning(client: ApiName, failed: Failed | None) -> None:
     """If the backend fails after a call, a chat or messages client keeps the call, and the report warns of
     the failure."""
     asked = replace(plan(client, "chat", True, [ADD]), stops_after_tools=True)
@@ -133,7 +133,7 @@ def test_a_failure_after_a_call_is_warned_of(client: ApiName, failed: Failed | N
     assert answer.is_done
 
 
-def test_a_failure_after_a_call_of_a_list_of_items() -> None:
+def test_failure_after_a_responses_call_is_an_error() -> None:
     """If a Responses stream breaks off after a call, the answer ends with an error, because more output could have
     followed."""
     answer = Answer(plan("responses", "chat", True, [ADD]), Report())
@@ -142,13 +142,13 @@ def test_a_failure_after_a_call_of_a_list_of_items() -> None:
     assert isinstance(failed, Failed)
 
 
-def test_a_failure_of_one_choice_fails_all() -> None:
+def test_failure_before_a_call_of_any_choice_is_an_error() -> None:
     """A backend failure ends the answer with an error if one of its choices has no call yet."""
     emitted, _, _ = run_events(chat(choices=2), [TextDelta(CALL, 0), TextDelta("x", 1), Failed(ApiError("out"))])
     assert isinstance(emitted[-1], Failed)
 
 
-def test_answers_that_look_like_success_and_are_none() -> None:
+def test_unsatisfactory_answers_cause_warnings() -> None:
     """A missing required call and an empty answer cause warnings, and other answers do not."""
     required = ToolChoice("required")
     for made, events, warnings in (
@@ -164,7 +164,7 @@ def test_answers_that_look_like_success_and_are_none() -> None:
 
 @pytest.mark.parametrize("untagged", ["on", "off"])
 @pytest.mark.parametrize("form", [None, {"type": "json_object"}], ids=["words", "json"])
-def test_an_enforced_call_needs_no_tag(untagged: str, form: dict[str, str] | None) -> None:
+def test_enforced_call_needs_no_tag(untagged: str, form: dict[str, str] | None) -> None:
     """Bare JSON is parsed as a call if the backend is constrained to calls, regardless of the requested
     answer format."""
     made = chat(constraint={"type": "json_schema"}, answer_format=form, policy={"untagged": untagged})
@@ -172,7 +172,7 @@ def test_an_enforced_call_needs_no_tag(untagged: str, form: dict[str, str] | Non
     assert emitted == [*whole_call(1), Ended({0: "tool_calls"})]
 
 
-def test_several_enforced_calls_need_no_tag_either() -> None:
+def test_enforced_list_of_calls_needs_no_tag() -> None:
     """If calls are enforced, an untagged JSON list becomes calls without any text, wherever the list is split."""
     text = '[\n  {"name": "add", "arguments": {"a":1}},\n  {"name": "add", "arguments": {"a":1}}\n]'
     for cut in range(len(text)):
@@ -181,7 +181,7 @@ def test_several_enforced_calls_need_no_tag_either() -> None:
         assert emitted == [*whole_call(1), *whole_call(2), Ended({0: "tool_calls"})]
 
 
-def test_a_call_behind_an_early_end_is_cut_off() -> None:
+def test_call_after_an_early_end_is_dropped() -> None:
     """A structured call after the text that ended the turn is dropped without a warning."""
     late = StructuredCall("add", '{"a":1}')
     _, report, _ = run_events(chat(choices=2), [TextDelta(f"{CALL} tail", 0), late, Closed()])
@@ -189,7 +189,7 @@ def test_a_call_behind_an_early_end_is_cut_off() -> None:
     assert report.warnings == []
 
 
-def test_a_violation_that_only_the_end_shows() -> None:
+def test_violation_is_judged_at_the_end() -> None:
     """A strict tool's invalid call without a closing tag is judged at the end of the input and still causes
     an error."""
     bad = '<tool_call>{"name":"add","arguments":{"a":"x"}}'
@@ -199,7 +199,7 @@ def test_a_violation_that_only_the_end_shows() -> None:
     assert not any(isinstance(event, Ended) for event in emitted)
 
 
-def test_the_clients_name_for_a_model() -> None:
+def test_client_model_name_is_restored() -> None:
     """If the backend uses a different model name, the answer has the client's name; otherwise it has the backend's."""
     events = [Opened(model="qwen"), TextDelta("Hi"), Finished("stop"), Closed()]
     for name, model in (("qwen", None), ("", "qwen")):
@@ -224,7 +224,7 @@ def ended(answer: Answer, *events: BackendEvent) -> Ended:
         (Usage(60, 4, 64), Usage(60, 4, 64)),
     ],
 )
-def test_missing_counts_are_estimated(counted: Usage | None, expected: Usage) -> None:
+def test_missing_token_counts_are_estimated(counted: Usage | None, expected: Usage) -> None:
     """Only missing token counts are estimated, from the entire reasoning, text and calls."""
     written: list[str] = []
 
@@ -239,13 +239,13 @@ def test_missing_counts_are_estimated(counted: Usage | None, expected: Usage) ->
     assert written == ['Hm. So: add({"a":1,"b":2})\n'] * expected.estimated
 
 
-def test_an_empty_answer_has_no_output_to_estimate() -> None:
+def test_empty_answer_keeps_zero_output_tokens() -> None:
     """A reported count of zero output tokens is kept if the answer is empty."""
     answer = Answer(plan("responses", "chat", True), Report(), estimate=lambda _: Usage(70, 0, 70, estimated=True))
     assert ended(answer, Counted(Usage(60, 0, 60))).usage == Usage(60, 0, 60)
 
 
-def test_no_estimate_for_a_stream_without_usage() -> None:
+def test_unrequested_usage_is_not_estimated() -> None:
     """Usage is neither returned nor estimated for a chat client that has not requested it."""
 
     def estimate(_: str) -> Usage:

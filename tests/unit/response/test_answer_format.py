@@ -78,7 +78,7 @@ def test_case(case: dict[str, Any]) -> None:
 
 
 @every_case
-def test_an_answer_that_is_not_as_demanded_is_asked_again(case: dict[str, Any]) -> None:
+def test_nonconforming_answer_is_retried(case: dict[str, Any]) -> None:
     """If retries are allowed, a nonconforming answer is held back and retried, and conforming answers are not
     affected."""
     text, the_plan = case["text"], plan_of(case["format"], retries_allowed=FAULTS)
@@ -100,7 +100,7 @@ def test_an_answer_that_is_not_as_demanded_is_asked_again(case: dict[str, Any]) 
 @given(
     st.lists(st.sampled_from([CALL, '{"sky": ', '"clear"}', "}", "\n", "words ", "```json\n", "```", " "]), max_size=6)
 )
-def test_any_text_any_cut(scraps: list[str]) -> None:
+def test_retries_and_splits_do_not_change_the_output(scraps: list[str]) -> None:
     """The client receives the same output whether or not retries are allowed and however the text is split
     into deltas."""
     text = "".join(scraps)
@@ -112,7 +112,7 @@ def test_any_text_any_cut(scraps: list[str]) -> None:
         assert again.calls == report.calls
 
 
-def test_what_is_held_back() -> None:
+def test_json_is_emitted_once_ruled_out_as_a_call() -> None:
     """Even with an answer format, JSON is emitted as soon as one of its keys shows that it is not a call."""
     whole = answer_for(plan_of("report"), Report())
     emitted = "".join(
@@ -121,7 +121,7 @@ def test_what_is_held_back() -> None:
     assert emitted == '{"city": "Bo'
 
 
-def test_an_answer_that_was_cut_off_is_not_asked_again() -> None:
+def test_truncated_answer_is_not_retried() -> None:
     """An answer that the length limit cut off causes neither a retry nor a warning about its format."""
     items, report, retry = answer(plan_of("report", retries_allowed=FAULTS), ['{"city": "Bo'], "length")
     assert (items, retry) == ([["text", '{"city": "Bo']], None)
@@ -130,7 +130,7 @@ def test_an_answer_that_was_cut_off_is_not_asked_again() -> None:
 
 @each("finish", ["stop", "length"])
 @each("words", ["", "Let me look.\n"])
-def test_a_call_without_its_end_is_asked_for_as_such(finish: FinishReason, words: str) -> None:
+def test_incomplete_call_is_retried_as_a_faulty_call(finish: FinishReason, words: str) -> None:
     """An incomplete call is retried as a faulty call, even if a format was requested for the answer."""
     text = f"{words}<tool_call>{CALL[:-9]}"
     _, _, retry = answer(plan_of("report", retries_allowed=FAULTS), list(text), finish)
@@ -139,7 +139,7 @@ def test_a_call_without_its_end_is_asked_for_as_such(finish: FinishReason, words
     assert retry.words == text
 
 
-def test_an_answer_beside_something_else_is_not_held_back() -> None:
+def test_answer_next_to_other_content_is_released() -> None:
     """An answer stays held back after earlier reasoning, but is released by later reasoning or by too much text."""
     whole = answer_for(plan_of("report", retries_allowed=FAULTS), Report())
     assert whole.feed(ReasoningDelta("Hm.")) == [ReasoningDelta("Hm.")]
@@ -154,7 +154,7 @@ def test_an_answer_beside_something_else_is_not_held_back() -> None:
     assert "holding" in repr(parser)
 
 
-def test_without_tools_nothing_is_checked() -> None:
+def test_format_is_not_checked_without_tools() -> None:
     """Without tools, toolsim does not check the format of an answer, because the backend enforces the format."""
     the_plan = plan("chat", "chat", True, [], answer_format=TABLE["formats"]["report"])
     assert answer(the_plan, ["words"])[1].warnings == []

@@ -66,12 +66,12 @@ def found(written: ParsedCall, *, repair: bool = True) -> Arguments | None:
         ),
     ],
 )
-def test_json(written: ParsedCall, expected: Arguments | None) -> None:
+def test_json_object_is_verbatim(written: ParsedCall, expected: Arguments | None) -> None:
     """An object is returned verbatim, missing arguments become ``{}``, and input that is not an object yields None."""
     assert found(written) == expected
 
 
-def test_without_repair_only_the_plain_forms_count() -> None:
+def test_plain_forms_are_required_without_repair() -> None:
     """Without repairs, alternative keys, doubly encoded strings and syntax slips are not accepted as arguments."""
     for written in (
         ParsedCall("", "f", given=value("{}"), key="args"),
@@ -94,7 +94,7 @@ def test_without_repair_only_the_plain_forms_count() -> None:
         ([("parameters", "<count>7</count>")], {"count": 7}),
     ],
 )
-def test_elements(elements: list[tuple[str, str]], expected: Any) -> None:
+def test_each_element_is_one_argument(elements: list[tuple[str, str]], expected: Any) -> None:
     """Each element is one argument, unless a single element contains all arguments."""
     got = found(ParsedCall("", "f", given=Elements(tuple(elements))))
     assert (got and got.value) == expected
@@ -111,7 +111,9 @@ def test_elements(elements: list[tuple[str, str]], expected: Any) -> None:
         (((None, value("1")),) * 20, None),
     ],
 )
-def test_values_of_a_programmers_syntax(values: tuple[tuple[str | None, Json], ...], expected: str | None) -> None:
+def test_programming_syntax_values_are_assigned(
+    values: tuple[tuple[str | None, Json], ...], expected: str | None
+) -> None:
     """Values are assigned to the schema's properties in order or by keyword, and duplicates are rejected."""
     got = found(ParsedCall("", "f", given=Values(values)))
     assert (got and got.text) == expected
@@ -145,6 +147,6 @@ def test_values_of_a_programmers_syntax(values: tuple[tuple[str | None, Json], .
         ),
     ],
 )
-def test_custom_input(written: ParsedCall, expected: Arguments | None) -> None:
+def test_input_of_a_custom_tool(written: ParsedCall, expected: Arguments | None) -> None:
     """The input of a custom tool is its parameter ``input``, or a string in place of the arguments object."""
     assert custom_input(written, repair=True) == expected

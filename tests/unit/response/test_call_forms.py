@@ -71,7 +71,7 @@ def pieces(chunks: list[str]) -> list[Segment]:
 
 
 @each("name", CASES)
-def test_case_at_every_cut(name: str) -> None:
+def test_case_at_every_split(name: str) -> None:
     """A case that is split in two at any character has the same blocks and prose as the unsplit case."""
     text = CASES[name][0]
     whole = pieces([text])
@@ -80,7 +80,7 @@ def test_case_at_every_cut(name: str) -> None:
 
 
 @each("text", [case[0] for case in CASES.values()])
-def test_begins_at_any_cut(text: str) -> None:
+def test_partial_opening_is_recognized_or_undecided(text: str) -> None:
     """If only part of an opening has arrived, it is recognized as the same form as the complete opening, or is
     undecided."""
     for opening in (TAG, *FOREIGN):
@@ -90,7 +90,7 @@ def test_begins_at_any_cut(text: str) -> None:
             assert row_at(body[:cut], 0, opening, behind_tag=True, final=False) in (whole, None)
 
 
-def test_only_one_row_begins_like_a_word() -> None:
+def test_word_followed_by_a_space_is_prose() -> None:
     """A word followed by a space is prose, because the call form that begins with a name allows no space there."""
     assert row_at("x", 0, TAG, behind_tag=True, final=False) is None
     assert row_at("x", 0, TAG, behind_tag=False, final=False) is False
@@ -118,7 +118,7 @@ def test_every_tag_has_cases(opening: str) -> None:
 
 
 @pytest.mark.parametrize("row", ["glm", "gemma", "use_tool"])
-def test_what_was_cut_stays_text(row: str) -> None:
+def test_truncated_block_is_not_a_call(row: str) -> None:
     """If the backend reports that the answer was cut off, a block that could continue is not a call."""
     text, items = CASES[f"{row}, the end in the place of the closing tag"]
     body = backend_answer("chat", False, [text])
@@ -129,7 +129,7 @@ def test_what_was_cut_stays_text(row: str) -> None:
     assert items[-1][0] == "call"
 
 
-def test_a_strict_tool_and_a_name_that_nobody_offers() -> None:
+def test_unknown_name_in_a_foreign_form_is_text() -> None:
     """An unknown name in a foreign form is text even if a strict tool is offered, but a broken strict call is
     an error."""
     strict = replace(WRITE, strict=True)
@@ -144,7 +144,7 @@ def test_a_strict_tool_and_a_name_that_nobody_offers() -> None:
         assert read("responses", False, frames, rewriter.status).error == error
 
 
-def test_without_untagged_calls_foreign_tags_are_text() -> None:
+def test_foreign_tags_are_text_without_untagged_calls() -> None:
     """The option that disables untagged calls also disables the tags of foreign call forms."""
     text = "[TOOL_CALLS]list{} <function=list></function>"
     the_plan = plan("responses", "chat", False, [LIST], policy={"untagged": "off"})
@@ -161,7 +161,7 @@ SCRAPS = ["<function=f>", "</function>", "<parameter=k>", "</parameter>", "f", "
 @given(
     st.sampled_from([TAG, *FOREIGN]), st.lists(st.sampled_from(SCRAPS) | st.text(max_size=3), max_size=15).map("".join)
 )
-def test_any_body(opening: str, body: str) -> None:
+def test_any_body_yields_a_call(opening: str, body: str) -> None:
     """Any body after any tag yields at least one call without an exception, and only the last call can be broken."""
     calls = read_form(opening, body)
     assert calls
@@ -174,7 +174,7 @@ WORDS = [*FOREIGN, *filter(None, FOREIGN.values()), *SCRAPS, TAG, "</tool_call>"
 
 
 @given(st.lists(st.sampled_from(WORDS) | st.text(max_size=2), max_size=16).map("".join), st.data())
-def test_any_text_any_cuts(text: str, data: st.DataObject) -> None:
+def test_any_text_at_any_split(text: str, data: st.DataObject) -> None:
     """Any text of tags and scraps is segmented without loss, and the segments do not depend on how the text
     is split."""
     whole = pieces([text])
@@ -213,7 +213,7 @@ def test_long_blocks_take_linear_time() -> None:
         ("<｜x｜> <|x|> <|tool|>", 6),
     ],
 )
-def test_prose_is_held_back_no_longer_than_it_may_be_a_call(text: str, most: int) -> None:
+def test_prose_is_held_back_as_briefly_as_possible(text: str, most: int) -> None:
     """Text full of brackets and tags is held back for only as many characters as are needed to rule out a call."""
     sentinel = Sentinel(foreign=True)
     given, waits = 0, []

@@ -39,7 +39,7 @@ from toolsim.response.parsed_call import Json, Values
         ("f(" + "1," * 100 + ")", None),
     ],
 )
-def test_values(text: str, values: list[tuple[str | None, Any]] | None) -> None:
+def test_literal_values_are_read(text: str, values: list[tuple[str | None, Any]] | None) -> None:
     """Literals are read in order, by position and by keyword; expressions that need evaluation are not calls."""
     got = read_call(text)
     if values is None:
@@ -64,7 +64,7 @@ def test_values(text: str, values: list[tuple[str | None, Any]] | None) -> None:
         r"""{'text': ['\x41', "\x42"]}""",
     ],
 )
-def test_escapes_are_those_of_python(literal: str) -> None:
+def test_escapes_have_python_values(literal: str) -> None:
     """Escapes in strings have the same value as in Python, including strings inside lists and dicts."""
     got = read_call(f"f(1, {literal})")
     assert got is not None
@@ -74,7 +74,7 @@ def test_escapes_are_those_of_python(literal: str) -> None:
 
 
 @pytest.mark.parametrize("escape", [r"\d", r"\x4", r"\U0011FFFF", r"\N{NO SUCH THING}", r"\N"])
-def test_an_escape_that_python_does_not_know_is_text(escape: str) -> None:
+def test_unknown_escape_is_text(escape: str) -> None:
     """An escape that Python does not know keeps its backslash and is read as plain text."""
     got = read_call(f"f('a{escape}z')")
     assert got is not None
@@ -82,7 +82,7 @@ def test_an_escape_that_python_does_not_know_is_text(escape: str) -> None:
     assert got.given.items[0][1].value == f"a{escape}z"
 
 
-def test_an_object_is_the_arguments() -> None:
+def test_single_object_is_the_arguments() -> None:
     """A single object in the parentheses is the arguments object itself, not a positional value."""
     got = read_call('f({"a": 1.0})')
     assert got is not None
@@ -98,7 +98,7 @@ LITERALS = st.recursive(
 
 
 @given(st.dictionaries(st.from_regex(r"[a-z_]{1,6}", fullmatch=True), LITERALS, max_size=4))
-def test_python_literals(arguments: dict[str, Any]) -> None:
+def test_python_repr_is_read_back(arguments: dict[str, Any]) -> None:
     """Python's ``repr`` of a value is read back as that value."""
     arguments = {key: value for key, value in arguments.items() if not keyword.iskeyword(key)}
     text = f"f({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
@@ -122,7 +122,7 @@ def test_python_literals(arguments: dict[str, Any]) -> None:
         ("[function_call_output call_id=fc_1 output={}]", None, None),
     ],
 )
-def test_records(text: str, name: str | None, arguments: Any) -> None:
+def test_call_records_are_parsed(text: str, name: str | None, arguments: Any) -> None:
     """A ``[function_call …]`` record as shown in the history is parsed, in the spellings that models use."""
     got = read_record(text)
     assert (got and got.name) == name
@@ -130,7 +130,7 @@ def test_records(text: str, name: str | None, arguments: Any) -> None:
 
 
 @given(st.text(max_size=60))
-def test_no_text_raises(text: str) -> None:
+def test_any_text_is_parsed_without_an_exception(text: str) -> None:
     """Parsing arbitrary text in the parentheses or in the record does not raise an exception."""
     read_call(f"f({text})")
     read_call(f"f({'[' * 9000}{text})")
@@ -150,7 +150,7 @@ def test_no_text_raises(text: str) -> None:
         ("", None),
     ],
 )
-def test_lists_of_calls(text: str, names: list[str] | None) -> None:
+def test_list_of_calls_is_read(text: str, names: list[str] | None) -> None:
     """A list of calls is read as those calls, or as one broken call if any item is not a call."""
     got = read_calls(text)
     assert ([call.name for call in got] if not got[0].broken else None) == names

@@ -75,12 +75,12 @@ def test_calls_at_the_end_are_text(reasoning: str, call: str) -> None:
         [RefusalDelta("No."), Finished("stop")],
     ],
 )
-def test_it_stays_reasoning_beside_anything_else(behind: list[BackendEvent]) -> None:
+def test_calls_stay_reasoning_next_to_other_content(behind: list[BackendEvent]) -> None:
     """Reasoning stays reasoning if the answer has other content or might be incomplete."""
     assert taken([f"Hm. {CALL}\n"], *behind) == (f"Hm. {CALL}\n", "")
 
 
-def test_it_stays_reasoning_before_text() -> None:
+def test_calls_stay_reasoning_before_text() -> None:
     """A call in the reasoning stays there if text follows; whitespace does not count as text and is emitted first."""
     assert taken([CALL], TextDelta("Hi"), Closed()) == (CALL, "Hi")
     calls = CallsInReasoning(Sentinel())
@@ -90,14 +90,14 @@ def test_it_stays_reasoning_before_text() -> None:
 
 
 @given(st.lists(st.sampled_from([CALL, QWEN, "<tool_call>", " ", "\n", "so", "<", "</think>", "<think>"]), max_size=6))
-def test_nothing_is_lost(pieces: list[str]) -> None:
+def test_reasoning_and_text_equal_the_input(pieces: list[str]) -> None:
     """Reasoning and extracted text together equal the input, however the input is split into deltas."""
     left, text = taken(pieces, Closed())
     assert left + text == "".join(pieces)
     assert taken(list("".join(pieces)), Closed()) == (left, text)
 
 
-def test_what_cannot_be_a_call_is_passed_on_at_once() -> None:
+def test_other_reasoning_is_passed_on_immediately() -> None:
     """Reasoning that cannot be a call is passed on immediately; only a block that has begun is held back."""
     calls = CallsInReasoning(Sentinel())
     assert calls.take(ReasoningDelta("I ", "text")) == [ReasoningDelta("I ", "text")]
@@ -109,7 +109,7 @@ def test_what_cannot_be_a_call_is_passed_on_at_once() -> None:
 @each("client", API_NAMES)
 @each("stream", [True, False])
 @each("call", [CALL, QWEN, KIMI])
-def test_the_client_gets_the_call(call: str, stream: bool, client: ApiName, backend: ApiName) -> None:
+def test_client_receives_the_call(call: str, stream: bool, client: ApiName, backend: ApiName) -> None:
     """The client receives the call without markup in its reasoning, from streamed and non-streamed answers."""
     the_plan = plan(client, backend, stream, [WEATHER])
     steps: list[Step] = [Thought("I need the weather.\n"), Thought(call)]
@@ -127,7 +127,7 @@ def items_of(steps: Sequence[Step], **fields: Any) -> list[list[Any]]:
     return read("chat", True, rewrite(the_plan, "text/event-stream", BODIES["chat"](steps, "stop"))[1]).items
 
 
-def test_what_is_no_call_in_the_end() -> None:
+def test_unknown_call_becomes_text_or_stays_reasoning() -> None:
     """A call of an unknown tool in the reasoning becomes text; next to calls or text, or without tools, it stays
     reasoning."""
     unknown = CALL.replace("get_weather", "get_time")
@@ -144,7 +144,7 @@ def test_what_is_no_call_in_the_end() -> None:
     assert items_of([Thought(CALL)], choices=2) == items_of([Thought(CALL)], tools=[]) == []
 
 
-def test_it_is_reported() -> None:
+def test_call_in_reasoning_causes_a_warning() -> None:
     """A call in the reasoning causes a warning, and a block that is still open is released if the backend is cut."""
     report = Report()
     answer = Answer(plan("chat", "chat", True, [WEATHER]), report)

@@ -170,7 +170,7 @@ def both(fields: dict[str, Any], client: ApiName, backend: ApiName, tools: Seque
 @example([Emitted("add", "[1]"), HALVES[0]], PLANS[1], "chat", "chat", "tool_calls", False, 9)
 @example([Emitted("note", '{"a":"b"}'), TAGGED, "Hello "], PLANS[2], "chat", "chat", "tool_calls", False, 9)
 @example([Emitted("add", '{"a":"1"}'), Emitted("add", '{"a":"2"}')], {}, "chat", "chat", "tool_calls", False, 9)
-def test_the_answer_is_the_same(
+def test_incremental_and_buffered_answers_are_equal(
     steps: list[Step], fields: dict[str, Any], client: ApiName, backend: ApiName, finish: str, mixed: bool, cut: int
 ) -> None:
     """Incremental and buffered calls result in the same answer, unless an announced call ends incomplete."""
@@ -204,7 +204,7 @@ def test_the_answer_is_the_same(
 @pytest.mark.parametrize("client", API_NAMES)
 @pytest.mark.parametrize("backend", API_NAMES)
 @pytest.mark.parametrize("interleaved", [False, True])
-def test_calls_as_models_make_them_stay_the_same(client: ApiName, backend: ApiName, interleaved: bool) -> None:
+def test_typical_calls_have_equal_answers(client: ApiName, backend: ApiName, interleaved: bool) -> None:
     """Typical calls result in the same answer with incremental and buffered arguments, under every plan."""
     calls: list[Emitted] = [
         Emitted("add", '{"a":1}', 1),
@@ -232,7 +232,7 @@ WORDS, SUM, NOTE = "Hello é🐢 ", Emitted("add", '{"a":1}'), Emitted("note", '
 
 @pytest.mark.parametrize("client", API_NAMES)
 @pytest.mark.parametrize("backend", API_NAMES)
-def test_it_is_the_whole_answer(client: ApiName, backend: ApiName) -> None:
+def test_streamed_answer_equals_the_non_streamed_answer(client: ApiName, backend: ApiName) -> None:
     """To a real client, an incrementally streamed answer equals the answer that the backend would send in one
     document."""
     shell = Emitted("run", '{"a":{"b":[]}}', 2, "shell")
@@ -248,7 +248,7 @@ def test_it_is_the_whole_answer(client: ApiName, backend: ApiName) -> None:
 
 
 @pytest.mark.parametrize("backend", API_NAMES)
-def test_it_may_be_cut_at_any_byte(backend: ApiName) -> None:
+def test_splits_at_any_byte_yield_the_same_events(backend: ApiName) -> None:
     """The client receives the same events if the bytes are split in two at any place, or arrive one by one."""
     _, incremental = both({}, "responses", backend)
     body = BODIES[backend]([Emitted("note", '{"a":"é🐢"}')], "tool_calls")
@@ -261,7 +261,7 @@ def test_it_may_be_cut_at_any_byte(backend: ApiName) -> None:
 
 @pytest.mark.parametrize("backend", API_NAMES)
 @pytest.mark.parametrize("how", ["buffered", "incremental"])
-def test_repeated_frames_mean_the_same(backend: ApiName, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repeated_frames_yield_the_same_answer(backend: ApiName, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Frames that are recognized by their bytes, without parsing, result in the same answer as parsed frames do."""
     the_plan = plan("responses", backend, True, TOOLS, policy={"stream_arguments": how})
     long = Emitted("note", json.dumps({"a": 'wörds "🐢" ' * 20}, ensure_ascii=False), 3)
@@ -298,7 +298,9 @@ def joined(events: Iterable[ClientEvent]) -> list[ClientEvent]:
 @each("place", [{"index": 0, "id": ""}, {"index": 0}, {}])
 @each("named", ["every fragment", "the first fragment", "a fragment before them"])
 @each("before", range(3, 6))
-def test_calls_of_one_tool_without_ids(client: ApiName, place: dict[str, Any], named: str, before: int) -> None:
+def test_calls_of_one_tool_without_ids_stay_separate(
+    client: ApiName, place: dict[str, Any], named: str, before: int
+) -> None:
     """Two calls of one tool without IDs stay two complete calls, even if their frames are recognized by their bytes."""
     calls = [json.dumps({"a": f"{name} and what belongs to it"}) for name in ("one", "other")]
     for size in (2, 99):
@@ -323,7 +325,7 @@ def test_calls_of_one_tool_without_ids(client: ApiName, place: dict[str, Any], n
 
 @pytest.mark.parametrize("client", API_NAMES)
 @pytest.mark.parametrize("backend", API_NAMES)
-def test_it_is_streamed_as_it_arrives(client: ApiName, backend: ApiName) -> None:
+def test_call_is_streamed_as_it_arrives(client: ApiName, backend: ApiName) -> None:
     """An incremental call arrives in many small pieces, as the backend sends it, before the call is complete."""
     buffered, incremental = both({}, client, backend)
     body = BODIES[backend]([Emitted("note", json.dumps({"a": "words " * 20}), 4)], "tool_calls", interleaved=False)
@@ -337,7 +339,7 @@ def test_it_is_streamed_as_it_arrives(client: ApiName, backend: ApiName) -> None
 @pytest.mark.parametrize("client", API_NAMES)
 @pytest.mark.parametrize("backend", API_NAMES)
 @pytest.mark.parametrize("finish", ["tool_calls", "length"])
-def test_real_clients_read_it(client: ApiName, backend: ApiName, finish: str) -> None:
+def test_openai_package_reads_the_same_answer(client: ApiName, backend: ApiName, finish: str) -> None:
     """The openai package reads the same answer from incremental and buffered calls, whether complete or broken."""
     plans = both({}, client, backend)
     for last in ('{"a":"b"}', '{"a":"b'):
@@ -357,7 +359,7 @@ def test_real_clients_read_it(client: ApiName, backend: ApiName, finish: str) ->
 
 @pytest.mark.parametrize("backend", API_NAMES)
 @pytest.mark.parametrize("last", ['{"a":"b"}', '{"a":"b'])
-def test_its_events_are_those_of_the_specification(backend: ApiName, last: str) -> None:
+def test_events_conform_to_the_specification(backend: ApiName, last: str) -> None:
     """The events of completed and broken calls conform to the schemas published by Open Responses."""
     from support.open_responses import check_event
 
@@ -376,7 +378,7 @@ def test_its_events_are_those_of_the_specification(backend: ApiName, last: str) 
 @pytest.mark.parametrize(
     "step", [Emitted("add", '{"a":1,}'), '<tool_call>{"name":"add","arguments":{"a":"1"}}</tool_call>']
 )
-def test_an_answer_that_is_not_streamed_is_repaired(backend: ApiName, step: Step) -> None:
+def test_non_streamed_answer_is_repaired(backend: ApiName, step: Step) -> None:
     """A non-streamed answer is repaired even with incremental arguments, because no call is sent before it is
     complete."""
     the_plan = plan("responses", backend, False, TOOLS, policy={"stream_arguments": "incremental"})

@@ -20,7 +20,7 @@ def checker(seconds: float = 1.0) -> tuple[SchemaChecker, list[tuple[str, str]]]
     return SchemaChecker(lambda code, name: warnings.append((code, name)), seconds=seconds), warnings
 
 
-def test_a_mismatch_says_where() -> None:
+def test_mismatch_names_place_and_type() -> None:
     """Conforming values have no mismatch; for other values, the mismatch names the place and the expected type."""
     checks, warnings = checker()
     assert checks.mismatch(tool("f", city="string"), {"city": "Bonn"}) is None
@@ -30,7 +30,7 @@ def test_a_mismatch_says_where() -> None:
     assert warnings == []
 
 
-def test_a_schema_is_compiled_once() -> None:
+def test_schema_is_compiled_once() -> None:
     """A tool's schema is compiled on first use and cached; a tool without a schema has no check."""
     checks, _ = checker()
     city = tool("f", city="string")
@@ -40,7 +40,7 @@ def test_a_schema_is_compiled_once() -> None:
     assert checks.fits(Tool("any", "any"), {"a": 1})
 
 
-def test_an_unusable_schema_is_warned_of_once() -> None:
+def test_unusable_schema_causes_one_warning() -> None:
     """A schema that cannot be compiled checks nothing and causes a single warning, when it is first needed."""
     checks, warnings = checker()
     remote = Tool("f", "f", parameters={"$ref": "https://example.com/x"})
@@ -58,7 +58,7 @@ def test_all_checks_share_one_budget() -> None:
     assert warnings == [("SCHEMA_CHECK_TIMED_OUT", "f")] * 100
 
 
-def test_what_cannot_be_settled_is_nothing_that_conforms() -> None:
+def test_timed_out_check_is_unsettled() -> None:
     """If a check runs out of time, a strict tool's arguments are unsettled, and the value neither conforms nor fits."""
     checks, warnings = checker(0.02)
     strict = Tool("s", "s", parameters=ENDLESS, strict=True)
@@ -71,7 +71,7 @@ def test_what_cannot_be_settled_is_nothing_that_conforms() -> None:
     assert warnings == []
 
 
-def test_checks_for_strict_tools_may_overdraw_the_budget() -> None:
+def test_strict_checks_can_overdraw_the_budget() -> None:
     """A strict tool's arguments are checked even if the budget has just run out, but not if it is heavily overdrawn."""
     checks, _ = checker(0.015)
     strict = tool("s", True, city="string")
@@ -82,7 +82,7 @@ def test_checks_for_strict_tools_may_overdraw_the_budget() -> None:
     assert checks.mismatch(strict, {"city": "Bonn"}) is UNSETTLED
 
 
-def test_the_budget_fills_up_with_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_budget_refills_over_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """An overdrawn budget regains a quarter of the elapsed time and never exceeds its initial value."""
     now = 100.0
     monkeypatch.setattr("toolsim.response.checker.monotonic", lambda: now)
@@ -100,7 +100,7 @@ def test_the_budget_fills_up_with_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 0 < checks._left <= 0.03
 
 
-def test_a_schema_beyond_the_limit_checks_nothing() -> None:
+def test_oversized_schema_is_not_checked() -> None:
     """An oversized schema causes a warning, and all calls of its tool pass."""
     warnings: list[tuple[str, str]] = []
     checks = SchemaChecker(lambda code, name: warnings.append((code, name)))
@@ -109,7 +109,7 @@ def test_a_schema_beyond_the_limit_checks_nothing() -> None:
     assert warnings == [("SCHEMA_UNUSABLE", "f")]
 
 
-def test_conforms_asks_any_schema() -> None:
+def test_value_is_checked_against_a_property_schema() -> None:
     """A value can be checked against the schema of a single property."""
     checks, _ = checker()
     schema = checks.schema(tool("f", days="integer"))
@@ -121,7 +121,7 @@ def test_conforms_asks_any_schema() -> None:
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_a_pause_leaves_no_call_unsettled(strict: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pause_does_not_spend_the_budget(strict: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A garbage-collection pause while compiling or checking a schema does not count against the time budget: the
     strict tool's call passes, and the next call is checked as well."""
 

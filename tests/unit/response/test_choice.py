@@ -33,7 +33,7 @@ from toolsim.response.answer import Answer
 from toolsim.response.retry import NO_CALL
 
 
-def test_a_refusal_after_a_call_ends_the_turn_too() -> None:
+def test_refusal_after_a_call_ends_the_turn() -> None:
     """With stop-after-tools, a refusal after a call ends the turn as text does, because the client sees it as text."""
     emitted, report, answer = run_events(chat(), [TextDelta(CALL), RefusalDelta("no")])
     assert emitted[-1] == Ended({0: "tool_calls"})
@@ -42,7 +42,7 @@ def test_a_refusal_after_a_call_ends_the_turn_too() -> None:
     assert run_events(responses(), [TextDelta(CALL), RefusalDelta("no")])[0][-1] == RefusalDelta("no")
 
 
-def test_reasoning_between_calls_ends_nothing() -> None:
+def test_reasoning_between_calls_does_not_end_the_turn() -> None:
     """Reasoning and built-in tools between calls do not end the turn, because the model continues to call."""
     for other in (ReasoningDelta("hm"), PassThrough({"type": "mcp_call"})):
         emitted, _, answer = run_events(chat(), [TextDelta(CALL), other, TextDelta(CALL), Finished("stop"), Closed()])
@@ -50,7 +50,7 @@ def test_reasoning_between_calls_ends_nothing() -> None:
         assert not answer.is_cut
 
 
-def test_a_cap_is_no_end_by_itself() -> None:
+def test_backend_that_ends_after_its_call_is_not_cut_off() -> None:
     """With one call allowed, a backend that ends after the call is not cut off, and its usage is passed on."""
     events = [TextDelta(CALL), Finished("stop"), Counted(Usage(1, 2, 3)), Closed()]
     emitted, report, answer = run_events(chat(one_call=True), events)
@@ -59,7 +59,7 @@ def test_a_cap_is_no_end_by_itself() -> None:
     assert report.tool_cutoff is None
 
 
-def test_a_dropped_call_cuts_nothing_off_if_the_turn_continues() -> None:
+def test_dropped_calls_do_not_cut_off_the_backend() -> None:
     """Without stop-after-tools, dropped calls do not cut off the backend, and the report names them and marks the
     truncation."""
     emitted, report, answer = run_events(responses(one_call=True), [TextDelta(CALL * 3), Finished("stop"), Closed()])
@@ -70,7 +70,7 @@ def test_a_dropped_call_cuts_nothing_off_if_the_turn_continues() -> None:
     assert report.truncated
 
 
-def test_a_turn_that_ends_at_a_dropped_call_lacks_it_too() -> None:
+def test_turn_that_ends_at_a_dropped_call_is_truncated() -> None:
     """A turn that ends at a dropped call is reported as truncated, whether or not the dropped call was complete."""
     for pieces in ([CALL * 2], [CALL, "<tool_call>"]):
         _, report, answer = run_events(chat(one_call=True), [TextDelta(piece) for piece in pieces])
@@ -79,7 +79,7 @@ def test_a_turn_that_ends_at_a_dropped_call_lacks_it_too() -> None:
         assert report.truncated
 
 
-def test_a_call_beyond_the_cap_ends_the_turn_where_it_begins() -> None:
+def test_call_beyond_the_limit_cuts_off_at_its_opening_tag() -> None:
     """The backend stream is cut off at the opening tag of a call beyond the limit, before the call is complete."""
     emitted, _, answer = run_events(chat(one_call=True), [TextDelta(CALL), TextDelta("\n<tool_"), TextDelta("call>")])
     assert emitted == [*whole_call(1), Ended({0: "tool_calls"})]
@@ -90,7 +90,7 @@ def test_a_call_beyond_the_cap_ends_the_turn_where_it_begins() -> None:
 
 @pytest.mark.parametrize("broken", [CALL.replace("add", "foo"), CALL.replace("1", '"one"')])
 @pytest.mark.parametrize("api", ["chat", "responses"])
-def test_a_call_too_many_breaks_nothing(api: ApiName, broken: str) -> None:
+def test_excess_broken_call_is_not_an_error(api: ApiName, broken: str) -> None:
     """After the last allowed call, a strict tool's broken call is dropped without an error, however the text
     is split."""
     the_plan, text = plan(api, "chat", True, [STRICT], one_call=True), CALL + broken
@@ -104,7 +104,7 @@ def test_a_call_too_many_breaks_nothing(api: ApiName, broken: str) -> None:
 
 
 @pytest.mark.parametrize("call", [StructuredCall("add", "oops"), StructuredCall("", ARGS)])
-def test_a_refused_structured_call_is_said_in_words(call: StructuredCall) -> None:
+def test_rejected_structured_call_becomes_text(call: StructuredCall) -> None:
     """A rejected structured call is emitted as plain text without markup, and the report names the dropped call."""
     emitted, report, _ = run_events(chat(), [call, Finished("stop"), Closed()])
     words, end = emitted
@@ -117,7 +117,7 @@ def test_a_refused_structured_call_is_said_in_words(call: StructuredCall) -> Non
     assert [code.partition(":")[0] for code in report.warnings] == ["CALL_AS_TEXT"]
 
 
-def test_a_call_with_nothing_in_it_is_dropped() -> None:
+def test_empty_structured_call_is_dropped() -> None:
     """An empty structured call, which some backends send next to text, is dropped and leaves an empty answer."""
     emitted, report, _ = run_events(chat(), [StructuredCall("", ""), Finished("stop"), Closed()])
     assert emitted == [Ended({0: "stop"})]
@@ -125,7 +125,7 @@ def test_a_call_with_nothing_in_it_is_dropped() -> None:
 
 
 @pytest.mark.parametrize("call", [StructuredCall("add", "oops"), StructuredCall("own", ARGS)])
-def test_a_refused_structured_call_is_asked_about(call: StructuredCall) -> None:
+def test_rejected_structured_call_is_retried(call: StructuredCall) -> None:
     """If a rejected structured call is retried, the retry contains the arguments that the model wrote."""
     the_plan = dataclasses.replace(responses(), retries_allowed=frozenset({"MALFORMED_JSON", "UNKNOWN_TOOL"}))
     _, report, answer = run_events(the_plan, [call])
@@ -134,7 +134,7 @@ def test_a_refused_structured_call_is_asked_about(call: StructuredCall) -> None:
     assert report.warnings == []
 
 
-def test_xml_follows_its_call() -> None:
+def test_xml_text_follows_its_call() -> None:
     """In mode obsidian-xml, each call is emitted before its XML text, regardless of what ends the turn."""
     xml = "<use_tool>\n  <name>add</name>\n  <a>1</a>\n</use_tool>"
     xml_mode = {"output_mode": "obsidian-xml"}
@@ -153,7 +153,7 @@ def test_xml_follows_its_call() -> None:
     assert TextDelta(xml, 1) in emitted
 
 
-def test_white_space_alone_is_the_answer() -> None:
+def test_whitespace_is_emitted_without_other_content() -> None:
     """Whitespace is emitted if the answer has no other content, and dropped if the answer has a call."""
     assert run_events(chat(), [TextDelta(" \n"), Finished("stop"), Closed()])[0] == [
         TextDelta(" \n"),
@@ -165,16 +165,14 @@ def test_white_space_alone_is_the_answer() -> None:
 
 @pytest.mark.parametrize("text", ["<use_tool><name>add</name><a>1</a>", '[{"name": "add", "arguments": {"a": 1}}'])
 @pytest.mark.parametrize(("reason", "calls"), [("stop", ["add"]), ("length", [])])
-def test_a_call_without_its_end_counts_unless_the_text_was_cut(
-    text: str, reason: FinishReason, calls: list[str]
-) -> None:
+def test_unclosed_call_counts_unless_truncated(text: str, reason: FinishReason, calls: list[str]) -> None:
     """A call without its end counts if the backend stopped normally, but not if the length limit cut the text."""
     emitted, _, _ = run_events(chat(), [TextDelta(text), Finished(reason), Closed()])
     assert [event.name for event in emitted if isinstance(event, CallStarted)] == calls
     assert calls or emitted[0] == TextDelta(text)
 
 
-def test_why_a_turn_ended_early() -> None:
+def test_reason_of_an_early_end_is_reported() -> None:
     """The report names the reason for an early end, and the finish reason is "tool_calls" only if there were calls."""
     emitted, report, _ = run_events(chat(policy={"stop_after_tools_mode": "first"}), [TextDelta(CALL)])
     assert (emitted[-1], report.tool_cutoff) == (Ended({0: "tool_calls"}), "first call")
@@ -185,14 +183,14 @@ def test_why_a_turn_ended_early() -> None:
     assert emitted[0].text.startswith("The model called the tool add and failed (SCHEMA_MISMATCH)")
 
 
-def test_structured_calls_join_the_turn() -> None:
+def test_structured_calls_are_numbered_with_text_calls() -> None:
     """Structured calls are numbered together with the calls in text, in order of appearance."""
     other = '{"a":2}'
     emitted, _, _ = run_events(responses(), [TextDelta(CALL), StructuredCall("add", other), Finished("stop"), Closed()])
     assert emitted == [*whole_call(1), *whole_call(2, arguments=other), Ended({0: "tool_calls"})]
 
 
-def test_text_after_the_finish_is_ignored() -> None:
+def test_content_after_the_finish_is_ignored() -> None:
     """A choice that has finished ignores further text and calls."""
     emitted, _, _ = run_events(
         chat(), [TextDelta("a"), Finished("stop"), TextDelta("b"), StructuredCall("add", ARGS), Closed()]
@@ -200,7 +198,7 @@ def test_text_after_the_finish_is_ignored() -> None:
     assert emitted == [TextDelta("a"), Ended({0: "stop"})]
 
 
-def test_each_choice_emits_its_own_events() -> None:
+def test_each_choice_has_its_events() -> None:
     """Text, whitespace and calls of a second choice are emitted with that choice's index."""
     events = [TextDelta(text, choice=1) for text in ("x", "y", CALL, " ", "z")]
     emitted, _, _ = run_events(responses(), [*events, Finished("stop", 1), Closed()])
@@ -208,14 +206,14 @@ def test_each_choice_emits_its_own_events() -> None:
     assert emitted == [*texts, *whole_call(1, choice=1), TextDelta(" z", 1), Ended({1: "tool_calls"})]
 
 
-def test_legacy_functions_make_one_call() -> None:
+def test_legacy_functions_allow_one_call() -> None:
     """The legacy function form has room for a single call, so the turn ends after the first call."""
     emitted, _, answer = run_events(chat(legacy_functions=True), [TextDelta(CALL * 2)])
     assert emitted == [*whole_call(1), Ended({0: "tool_calls"})]
     assert answer.is_cut
 
 
-def test_endless_white_space_is_text() -> None:
+def test_endless_whitespace_is_text() -> None:
     """Endless line breaks are held back up to a limit and then emitted; after a call they end the turn."""
     emitted, _, _ = run_events(responses(), [TextDelta("\n" * 30_000)] * 3)
     assert "".join(event.text for event in emitted if isinstance(event, TextDelta)) == "\n" * 90_000
@@ -224,7 +222,7 @@ def test_endless_white_space_is_text() -> None:
     assert answer.is_cut
 
 
-def test_without_tools_markup_is_text() -> None:
+def test_markup_is_text_without_tools() -> None:
     """Without tools, markup is passed on as text, byte for byte."""
     emitted, _, _ = run_events(
         dataclasses.replace(responses(), tools=()), [TextDelta(CALL[:9]), TextDelta(CALL[9:]), Closed()]
@@ -246,7 +244,7 @@ def test_arguments_stream_as_they_arrive() -> None:
     assert len(fragments) > 3
 
 
-def test_the_first_call_of_a_list_streams() -> None:
+def test_first_call_of_a_list_is_streamed() -> None:
     """The first call of a list is streamed, and the remaining calls follow when the block is complete."""
     text = CALL.replace(">{", ">\n[{").replace("}<", '}, {"name": "add", "arguments": {"a": 2}}]\n<')
     emitted, _, _ = run_events(responses(policy=INCREMENTAL), [TextDelta(char) for char in text])
@@ -258,7 +256,7 @@ def test_the_first_call_of_a_list_streams() -> None:
     assert emitted[starts[1] :] == [CallStarted(2, "add"), CallDelta('{"a": 2}'), CallEnded("completed")]
 
 
-def test_a_strict_tool_is_never_announced_early() -> None:
+def test_strict_call_is_never_announced_early() -> None:
     """A strict tool's call is emitted only after the complete call has been judged."""
     the_plan = plan("responses", "responses", True, [STRICT], policy=INCREMENTAL)
     answer = Answer(the_plan, Report())
@@ -266,7 +264,7 @@ def test_a_strict_tool_is_never_announced_early() -> None:
     assert answer.feed(TextDelta(CALL[-1])) == whole_call(1)
 
 
-def test_a_late_break_ends_the_item_incomplete() -> None:
+def test_announced_call_that_breaks_ends_incomplete() -> None:
     """If an announced call breaks, the call and the answer end incomplete, and its raw text is emitted."""
     text = '<tool_call>{"name":"add","arguments":{"a":1, ~~~ </tool_call> ok'
     emitted, _, _ = run_events(responses(policy=INCREMENTAL), [*(TextDelta(char) for char in text), Closed()])
@@ -280,7 +278,7 @@ def test_a_late_break_ends_the_item_incomplete() -> None:
     "other",
     [ReasoningDelta("hm"), RefusalDelta("no"), PassThrough({"type": "web_search_call"}), StructuredCall("add", "{}")],
 )
-def test_what_comes_within_an_announced_call_is_emitted_after_it(other: BackendEvent) -> None:
+def test_items_within_an_announced_call_are_emitted_after_the_call(other: BackendEvent) -> None:
     """An item that arrives within an announced call is emitted after the call, because clients receive items in
     sequence."""
     behind = whole_call(2, arguments="{}") if isinstance(other, StructuredCall) else [other]
@@ -298,7 +296,7 @@ def test_what_comes_within_an_announced_call_is_emitted_after_it(other: BackendE
 
 
 @pytest.mark.parametrize(("waiting", "reason"), [(client_calls.MAX_WAITING, "tool_calls"), (2_000, "length")])
-def test_only_so_many_calls_wait_for_one(waiting: int, reason: EndReason) -> None:
+def test_number_of_waiting_calls_is_limited(waiting: int, reason: EndReason) -> None:
     """Waiting calls are emitted after the open call, which is broken off if too many wait; no step takes long."""
     calls = [StructuredCall("add", f'{{"a":{number}}}') for number in range(2, waiting + 2)]
     answer = Answer(responses(policy=INCREMENTAL), Report())
@@ -310,7 +308,7 @@ def test_only_so_many_calls_wait_for_one(waiting: int, reason: EndReason) -> Non
     assert emitted[-1] == Ended({0: reason})
 
 
-def test_texts_that_wait_for_a_call_are_emitted_as_one() -> None:
+def test_waiting_texts_are_emitted_as_one() -> None:
     """Adjacent texts that arrive within an open call are joined and emitted after the call in one step."""
     behind: list[BackendEvent] = [TextDelta("a"), TextDelta("b"), ReasoningDelta("hm"), TextDelta("c")]
     first = StructuredDelta("0", "add", '{"a"', is_first=True)
@@ -320,13 +318,13 @@ def test_texts_that_wait_for_a_call_are_emitted_as_one() -> None:
     assert emitted[3:] == [CallEnded("completed"), TextDelta("ab"), ReasoningDelta("hm"), TextDelta("c"), emitted[-1]]
 
 
-def test_an_early_end_breaks_the_announced_call() -> None:
+def test_early_end_breaks_the_announced_call() -> None:
     """A refusal within the second call ends the turn, and the client sees the open call end incomplete."""
     emitted, _, _ = run_events(chat(policy=INCREMENTAL), [TextDelta(CALL), TextDelta(CALL[:-16]), RefusalDelta("no")])
     assert emitted[-2:] == [CallEnded("incomplete"), Ended({0: "length"})]
 
 
-def test_nothing_is_asked_again_behind_a_broken_call() -> None:
+def test_nothing_is_retried_after_a_broken_call() -> None:
     """After a broken call that the client has already seen, neither a later fault nor a missing call causes a retry."""
     asks = frozenset({NO_CALL, "SCHEMA_MISMATCH", "MALFORMED_JSON"})
     the_plan = responses(policy=INCREMENTAL, retries_allowed=asks, tool_choice=ToolChoice("required"))
@@ -338,7 +336,7 @@ def test_nothing_is_asked_again_behind_a_broken_call() -> None:
         assert answer.retry is None
 
 
-def test_a_failure_at_the_very_end_is_the_last_event() -> None:
+def test_failure_at_the_end_is_the_last_event() -> None:
     """If the answer fails at the end of the input, the error is the only event, and held-back whitespace is dropped."""
     broken = CALL.removesuffix("</tool_call>").replace("1", '"x"')
     the_plan = plan("responses", "responses", True, [STRICT])
@@ -347,7 +345,7 @@ def test_a_failure_at_the_very_end_is_the_last_event() -> None:
     assert report.error == "invalid_tool_call"
 
 
-def test_blocks_are_reported_with_their_place_and_fate() -> None:
+def test_blocks_are_reported_with_position_and_outcome() -> None:
     """Each block is reported with its outcome and its position in the choice's text, however the text is split."""
     comma = CALL.replace("1}", "1,}")
     unknown = CALL.replace("add", "gone")
@@ -367,14 +365,14 @@ def test_blocks_are_reported_with_their_place_and_fate() -> None:
         assert [block["repairs"] for block in report.blocks] == [[], ["TRAILING_COMMA:add"], [], []]
 
 
-def test_the_report_stays_small() -> None:
+def test_report_is_bounded() -> None:
     """The report lists at most 1,000 blocks, so that a very long answer does not exhaust the memory."""
     _, report, _ = run_events(responses(), [TextDelta(CALL * 1100), Finished("stop"), Closed()])
     assert len(report.blocks) == 1000
     assert len(report.calls) == 1100
 
 
-def test_an_untagged_call_is_reported_as_a_block_is() -> None:
+def test_untagged_call_is_reported_like_a_block() -> None:
     """An untagged call is reported with its position and outcome, as a tagged block is."""
     text = '{"name":"add","arguments":{"a":1}}'
     emitted, report, _ = run_events(responses(), [TextDelta(text), Finished("stop"), Closed()])
@@ -383,7 +381,7 @@ def test_an_untagged_call_is_reported_as_a_block_is() -> None:
     assert (text[block["start"] : block["end"]], block["verdicts"]) == (text, ["call add"])
 
 
-def test_what_is_open_when_a_backend_fails_is_no_call() -> None:
+def test_unclosed_call_is_text_if_the_backend_fails() -> None:
     """A call without its closing tag counts after a normal end, but is text if the backend fails."""
     held = "<use_tool><name>add</name><a>1</a>"
     assert run_events(responses(), [TextDelta(held), Finished("stop"), Closed()])[0][:-1] == whole_call(1)
@@ -394,7 +392,7 @@ def test_what_is_open_when_a_backend_fails_is_no_call() -> None:
     assert report.calls == []
 
 
-def test_a_violation_in_words_belongs_to_its_choice() -> None:
+def test_violation_message_belongs_to_its_choice() -> None:
     """With several choices, the message about a strict violation is emitted in the choice where the violation
     occurred."""
     strict = plan("chat", "chat", True, [STRICT], choices=2, policy={"strict_policy": "message"})
@@ -403,7 +401,7 @@ def test_a_violation_in_words_belongs_to_its_choice() -> None:
     assert words.choice == 1
 
 
-def test_a_broken_call_is_the_reason_whatever_ends_the_turn() -> None:
+def test_broken_call_determines_the_finish_reason() -> None:
     """After a broken call, the finish reason is "length", because "tool_calls" would make a chat client run a partial
     call."""
     broken = '<tool_call>{"name":"add","arguments":{"a":1, ~~~ </tool_call>'

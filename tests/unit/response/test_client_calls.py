@@ -31,7 +31,7 @@ def fragment(calls: ClientCalls, text: str) -> list[ClientEvent]:
     return calls.take()
 
 
-def test_a_call_is_emitted_whole() -> None:
+def test_complete_call_is_emitted_in_steps() -> None:
     """A call is emitted as its start, arguments and end, and call numbers continue across calls."""
     calls, report = client_calls(responses(), first=7)
     assert make(calls) == (CallOutcome(made=True), whole_call(7))
@@ -39,7 +39,7 @@ def test_a_call_is_emitted_whole() -> None:
     assert (calls.made, report.calls, calls.has_broken) == (2, ["add", "add"], False)
 
 
-def test_a_call_too_many_is_dropped() -> None:
+def test_call_beyond_the_limit_is_dropped() -> None:
     """A call beyond the limit ends the turn if text after calls would; otherwise, the report names the dropped call."""
     for the_plan, end, dropped in (
         (chat(one_call=True), "more than 1 calls", "OVER_LIMIT"),
@@ -52,14 +52,14 @@ def test_a_call_too_many_is_dropped() -> None:
         assert (calls.made, report.dropped_calls) == (1, [dropped])
 
 
-def test_the_first_call_may_be_the_end() -> None:
+def test_first_call_can_end_the_turn() -> None:
     """The policy can end the turn after the first call, but only where text after a call would also end the turn."""
     policy = {"stop_after_tools_mode": "first"}
     assert make(client_calls(chat(policy=policy))[0])[0].end == "first call"
     assert make(client_calls(responses(policy=policy))[0])[0].end == ""
 
 
-def test_a_call_that_came_as_text_is_not_made_twice() -> None:
+def test_call_repeated_as_structured_call_is_dropped() -> None:
     """If the backend repeats a call in text as a structured call, the duplicate is dropped with a warning."""
     calls, report = client_calls(responses())
     make(calls)
@@ -67,7 +67,7 @@ def test_a_call_that_came_as_text_is_not_made_twice() -> None:
     assert report.warnings == ["DUPLICATE_CALL:add"]
 
 
-def test_its_text_follows_a_call() -> None:
+def test_xml_text_follows_a_call() -> None:
     """In mode obsidian-xml, a call's XML text follows the call and is separated from the text before it."""
     calls, _ = client_calls(chat(policy={"output_mode": "obsidian-xml"}))
     xml = "<use_tool>\n  <name>add</name>\n  <a>1</a>\n</use_tool>"
@@ -76,7 +76,7 @@ def test_its_text_follows_a_call() -> None:
     assert second == [*whole_call(2), TextDelta("\n" + xml)]
 
 
-def test_a_call_is_announced_by_its_header() -> None:
+def test_call_is_announced_by_its_header() -> None:
     """A complete header announces a call, fragments follow as they arrive, and the verdict adds the rest."""
     calls, _ = client_calls(responses())
     assert fragment(calls, HEADER[:-1]) == []
@@ -89,7 +89,7 @@ def test_a_call_is_announced_by_its_header() -> None:
     assert not calls.end_block()
 
 
-def test_what_continues_otherwise_ends_incomplete() -> None:
+def test_announced_call_that_changes_ends_incomplete() -> None:
     """An announced call that turns into another call or into text ends incomplete, because it cannot be retracted."""
     calls, _ = client_calls(responses())
     calls.fragment(HEADER + '{"a":1,')
@@ -103,7 +103,7 @@ def test_what_continues_otherwise_ends_incomplete() -> None:
     assert not calls.end_block()
 
 
-def test_a_block_that_was_not_announced_breaks_silently() -> None:
+def test_unannounced_block_breaks_silently() -> None:
     """A block that breaks before it was announced is not shown to the client, and the next block is parsed afresh."""
     calls, _ = client_calls(responses())
     calls.fragment(HEADER)
@@ -112,7 +112,7 @@ def test_a_block_that_was_not_announced_breaks_silently() -> None:
     assert fragment(calls, HEADER + "{") == [CallStarted(1, "add"), CallDelta("{")]
 
 
-def test_a_call_too_many_is_not_announced() -> None:
+def test_call_beyond_the_limit_is_not_announced() -> None:
     """A call beyond the limit is not announced, and its block is not emitted."""
     calls, _ = client_calls(plan("responses", "responses", True, [ADD], one_call=True))
     make(calls)
@@ -126,7 +126,7 @@ def arriving(calls: ClientCalls, text: str, tool: Tool | None = None, *, key: st
     return calls.take()
 
 
-def test_a_call_is_announced_while_it_arrives() -> None:
+def test_structured_call_is_announced_and_streamed() -> None:
     """A structured call is announced by its first piece and streamed until its verdict, while other calls'
     pieces wait."""
     calls, _ = client_calls(responses())
@@ -140,7 +140,7 @@ def test_a_call_is_announced_while_it_arrives() -> None:
     assert not calls.is_arriving
 
 
-def test_a_call_that_arrives_otherwise_ends_incomplete() -> None:
+def test_structured_call_that_changes_ends_incomplete() -> None:
     """An announced structured call ends incomplete if it turns out to be a different call or not a call."""
     calls, _ = client_calls(responses())
     for end in (lambda: make(calls, "{}", key="0")[0].broke, calls.break_off):
@@ -152,7 +152,7 @@ def test_a_call_that_arrives_otherwise_ends_incomplete() -> None:
     assert not calls.break_off()
 
 
-def test_all_else_is_emitted_after_the_open_call() -> None:
+def test_other_content_waits_for_the_open_call() -> None:
     """Text and other calls wait until the open call completes or breaks, and the end of a text block does not
     end it."""
     for is_whole in (True, False):
@@ -172,7 +172,7 @@ def test_all_else_is_emitted_after_the_open_call() -> None:
         assert (calls.take(), calls.take()) == ([TextDelta("Bye")], [])
 
 
-def test_what_may_come_to_nothing_is_not_announced() -> None:
+def test_uncertain_calls_are_not_announced() -> None:
     """Excess calls, possible duplicates, strict tools' calls and arguments that are not an object are not announced."""
     calls, _ = client_calls(responses(one_call=True))
     make(calls, key="")

@@ -46,21 +46,21 @@ def joined(begun: str, text: str, size: int = 1) -> str:
         ('{"name":"f","argu', '{"name":"f","arguments":{}}', '{"name":"f","arguments":{}}'),
     ],
 )
-def test_a_call_is_continued_or_started_over(begun: str, text: str, read: str) -> None:
+def test_partial_call_is_continued_or_replaced(begun: str, text: str, read: str) -> None:
     """Text that starts a new call replaces the partial call, and any other text is appended to the partial call."""
     for size in (1, 3, 100):
         assert joined(begun, text, size) == read
 
 
 @given(st.text(min_size=1), st.text(), st.integers(1, 9))
-def test_nothing_is_lost_wherever_it_is_cut(begun: str, text: str, size: int) -> None:
+def test_all_text_is_parsed_once_at_any_split(begun: str, text: str, size: int) -> None:
     """All text is parsed exactly once, with or without the partial call before it, however the text is split."""
     whole = joined(begun, text, max(len(text), 1))
     assert joined(begun, text, size) == whole
     assert whole in (text, begun + text)
 
 
-def test_what_is_undecided_is_held_back() -> None:
+def test_possible_opening_tag_is_held_back() -> None:
     """A possible opening tag is held back until it is decided, and the open size includes the earlier round's text."""
     parser = Continuation(Sentinel(), CUT)
     assert parser.in_block

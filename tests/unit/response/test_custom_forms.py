@@ -81,7 +81,7 @@ def calls(parsed: Parsed) -> list[Any]:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_one_call_and_two_are_read(tmp_path: Path, form: str) -> None:
+def test_calls_in_a_declared_form_are_read(tmp_path: Path, form: str) -> None:
     """Calls in a declared form are read despite extra whitespace, a doubled closing marker or preceding text."""
     opening, body, closing = FORMS[form]
     forms = declared(tmp_path)
@@ -124,7 +124,7 @@ def test_splits_make_no_difference(tmp_path: Path, form: str) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_what_is_no_call_is_text(tmp_path: Path, form: str) -> None:
+def test_other_text_is_unchanged(tmp_path: Path, form: str) -> None:
     """A different body, an unknown tool, a marker within a sentence and a quoted call stay text, byte for byte."""
     opening, body, closing = FORMS[form]
     forms = declared(tmp_path)
@@ -139,7 +139,7 @@ def test_what_is_no_call_is_text(tmp_path: Path, form: str) -> None:
         assert library(forms, list(text)).parts == library(forms, [text]).parts == (Prose(text),), text
 
 
-def test_a_marker_in_a_value_is_data(tmp_path: Path) -> None:
+def test_marker_in_a_string_is_data(tmp_path: Path) -> None:
     """The closing marker inside a JSON string does not close the call."""
     text = '@@CALL{"fn": "write", "with": {"path": "@@END"}}@@END'
     assert calls(library(declared(tmp_path), list(text))) == [["write", {"path": "@@END"}]]
@@ -169,7 +169,7 @@ def test_time_is_linear(form: str) -> None:
         assert growth(run, 300) < LINEAR
 
 
-def test_the_profile_of_the_model_decides(tmp_path: Path) -> None:
+def test_forms_apply_only_to_the_profiles_model(tmp_path: Path) -> None:
     """Custom forms apply only to requests for a model that the profile matches."""
     declared(tmp_path)
     policy = replace(Policy(), known_profiles=read_profiles(str(tmp_path), {}))

@@ -64,7 +64,7 @@ from toolsim.response.explanation import introduces_example
         "たとえば:\n",
     ],
 )
-def test_an_example(before: str) -> None:
+def test_introductions_of_an_example_are_recognized(before: str) -> None:
     """Introductions of an example are recognized in many wordings and languages."""
     assert introduces_example(before)
     assert introduces_example(f"First.\n\n{before}")
@@ -100,11 +100,11 @@ def test_an_example(before: str) -> None:
         "呼び出します:\n",
     ],
 )
-def test_an_announcement(before: str) -> None:
+def test_announcements_of_a_call_are_not_introductions(before: str) -> None:
     """Sentences that models write before actual calls are not mistaken for introductions of an example."""
     assert not introduces_example(before)
 
 
-def test_time_does_not_grow() -> None:
+def test_time_is_linear() -> None:
     """Checking a long text takes linear time, because only its end is inspected."""
     assert growth(lambda size: introduces_example("an example " * size), 30_000) < LINEAR

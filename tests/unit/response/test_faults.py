@@ -106,7 +106,7 @@ def run(
 
 
 @pytest.mark.parametrize(("text", "reason", "name", "expected"), BROKEN)
-def test_an_answer_that_is_a_broken_call_is_asked_again(text: str, reason: str, name: str, expected: str) -> None:
+def test_broken_call_is_retried(text: str, reason: str, name: str, expected: str) -> None:
     """The fault describes the exact error, and without retries the text is emitted unchanged."""
     for pieces in ([text], list(text), re.findall(r"\s*\S+\s*", text)):
         emitted, retry, report = run(asking(), pieces)
@@ -121,7 +121,7 @@ def test_an_answer_that_is_a_broken_call_is_asked_again(text: str, reason: str, 
 
 @each("key", ARGUMENTS_KEYS)
 @each("head", ['{"name": "add"', '{"tool": "add"', '{"function": {"name": "add"'])
-def test_every_spelling_of_the_keys(head: str, key: str) -> None:
+def test_every_key_spelling_is_recognized(head: str, key: str) -> None:
     """A broken call is recognized with any of the accepted spellings of its keys."""
     text = f'{head}, "{key}": {{"a": "x"}}}}' + ("}" if "function" in head else "")
     for pieces in ([text], list(text)):
@@ -130,7 +130,7 @@ def test_every_spelling_of_the_keys(head: str, key: str) -> None:
         assert retry.fault.name == "add"
 
 
-def test_a_copied_slot_in_a_tagged_call_is_named_too() -> None:
+def test_copied_placeholder_is_named() -> None:
     """If a copied placeholder makes a tagged call unparsable, the fault names the placeholder."""
     _, retry, _ = run(asking(), ['<tool_call>{"name": "add", "arguments": {"a": <number>}}</tool_call>'])
     assert retry is not None
@@ -138,7 +138,7 @@ def test_a_copied_slot_in_a_tagged_call_is_named_too() -> None:
 
 
 @each("text", TEXTS)
-def test_what_is_no_broken_call_is_text(text: str) -> None:
+def test_other_text_is_not_a_broken_call(text: str) -> None:
     """A call next to other text, or with an ellipsis, an unknown tool or an unknown key, is text and causes
     no retry."""
     for pieces in ([text], list(text)):
@@ -157,7 +157,7 @@ PRICE = (
 
 
 @each("text", [text for text in (*TALK["answers"], *TALK["read_as_calls"]) if text not in PRICE])
-def test_talk_is_never_asked_about(text: str) -> None:
+def test_talk_about_calls_is_not_retried(text: str) -> None:
     """Answers that talk about JSON, tools or calls are not retried and are emitted unchanged."""
     offered = tuple(Tool(wire_name=fields["name"], **fields) for fields in TALK["tools"])
     for pieces in ([text], list(text)):
@@ -167,7 +167,7 @@ def test_talk_is_never_asked_about(text: str) -> None:
         assert emitted == run(asking(offered=offered, retries_allowed=frozenset()), pieces)[0]
 
 
-def test_the_price_of_asking() -> None:
+def test_texts_that_cause_a_retry() -> None:
     """Of the answers about calls, only these cause a retry, and those without a tag are otherwise emitted as text."""
     offered = tuple(Tool(wire_name=fields["name"], **fields) for fields in TALK["tools"])
     reasons = []
@@ -181,7 +181,7 @@ def test_the_price_of_asking() -> None:
     assert reasons == ["SCHEMA_MISMATCH", "SCHEMA_MISMATCH", "UNKNOWN_TOOL"]
 
 
-def test_a_call_beside_it_is_made() -> None:
+def test_valid_call_next_to_a_broken_one_is_made() -> None:
     """An answer that also contains a valid call is not retried, and its call is made."""
     for text in (SLOTS[0] + "\n" + CALL, SLOTS[0] + "\n" + FIT, FIT + "\n\nThen:\n" + SLOTS[0]):
         emitted, retry, report = run(asking(), list(text))
@@ -199,7 +199,7 @@ def test_a_call_beside_it_is_made() -> None:
         StructuredCall("add", '{"a": 1}'),
     ],
 )
-def test_the_order_stays(item: Any) -> None:
+def test_order_of_items_is_kept(item: Any) -> None:
     """An item after a broken call is emitted after the call's text, and the answer is not retried."""
     emitted, retry, _ = run(asking(), [MISFIT, item])
     assert retry is None
@@ -221,7 +221,7 @@ def test_at_the_length_limit() -> None:
     assert emitted[0] == TextDelta(SLOTS[0])
 
 
-def test_a_backend_that_breaks_off_has_failed() -> None:
+def test_failed_backend_releases_text_without_a_retry() -> None:
     """If the backend connection breaks off, held-back text is emitted before the error, without a retry."""
     answer = answer_for(asking(), Report())
     assert answer.feed(TextDelta(MISFIT)) == []
@@ -231,7 +231,7 @@ def test_a_backend_that_breaks_off_has_failed() -> None:
     assert answer.retry is None
 
 
-def test_nothing_is_held_back_if_nobody_asks() -> None:
+def test_text_is_held_back_only_with_retries() -> None:
     """Without ``toolsim_retry`` this parser is not used; with it, text next to the call releases the held-back text."""
     for retries_allowed, is_used in (
         (frozenset[str](), False),
@@ -246,7 +246,7 @@ def test_nothing_is_held_back_if_nobody_asks() -> None:
     assert answer.feed(TextDelta(" More.")) == [TextDelta(" More.")]
 
 
-def test_more_than_a_call_may_have_is_text() -> None:
+def test_oversized_call_is_text() -> None:
     """Held-back text has the same size limit as a call, and longer text is emitted."""
     the_plan = asking(policy={"max_tool_bytes": 10})
     text = '{"name": "add", "arguments": {"a": <' + "x" * 5000
@@ -259,7 +259,7 @@ PARTS = [FIT, MISFIT, SLOTS[0], CALL, "```json\n", "\n```", "\n", "[", "]", ",",
 
 
 @given(st.lists(st.sampled_from(PARTS), max_size=6), st.data())
-def test_where_it_is_cut_does_not_matter(parts: list[str], data: st.DataObject) -> None:
+def test_splits_make_no_difference(parts: list[str], data: st.DataObject) -> None:
     """How the text is split changes neither the answer nor the reason for a retry."""
     text = "".join(parts)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))

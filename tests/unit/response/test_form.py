@@ -64,7 +64,7 @@ WHOLE: list[tuple[Kind, str]] = [
 
 @each(("kind", "text"), WHOLE)
 @each("size", [0, 1, 3])
-def test_whole_forms_end_where_they_end(kind: Kind, text: str, size: int) -> None:
+def test_form_ends_at_its_last_bracket(kind: Kind, text: str, size: int) -> None:
     """A form is decided at its last bracket, however its text is split and whatever text follows."""
     assert read(text + " tail }", kind, size=size) == (len(text), True)
 
@@ -115,7 +115,7 @@ def test_whole_forms_end_where_they_end(kind: Kind, text: str, size: int) -> Non
     ],
 )
 @each("size", [0, 1])
-def test_what_is_no_call_is_given_up_at_once(kind: Kind, text: str, at: int, size: int) -> None:
+def test_other_text_is_rejected_immediately(kind: Kind, text: str, at: int, size: int) -> None:
     """The first key, name or character that cannot belong to a call ends the reading (rules 1 to 3)."""
     end, is_form = read(text + " more", kind, size=size)
     assert is_form is False
@@ -123,12 +123,12 @@ def test_what_is_no_call_is_given_up_at_once(kind: Kind, text: str, at: int, siz
 
 
 @pytest.mark.parametrize("text", ["", '{"name": "f"', '{"name": "f\\', '{"na', "{", '{"arguments": {"a": "x'])
-def test_unfinished_forms_wait(text: str) -> None:
+def test_unfinished_form_stays_undecided(text: str) -> None:
     """A form stays undecided as long as its text can still become a call."""
     assert read(text or " ")[1] is None
 
 
-def test_a_mark_ends_json_with_brackets_missing() -> None:
+def test_closing_fence_ends_json_with_missing_brackets() -> None:
     """In a fence, the closing mark ends the form despite missing brackets, unless a value is missing (rule 4)."""
     text = '{"name": "f", "arguments": {"a": 1}\n```'
     for size in (0, 1):
@@ -137,7 +137,7 @@ def test_a_mark_ends_json_with_brackets_missing() -> None:
         assert read(text, size=size)[1] is False
 
 
-def test_closing_brackets_may_be_of_the_wrong_kind() -> None:
+def test_wrong_closing_brackets_are_accepted() -> None:
     """If only closing brackets follow, their number ends the form, provided that repairs are allowed (rule 7)."""
     text = '[{"name": "f", "arguments": {"a": [1}} ]]'
     for size in (0, 1):

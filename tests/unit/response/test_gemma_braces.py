@@ -34,7 +34,7 @@ VALUES = st.recursive(
 
 
 @given(st.dictionaries(KEYS, VALUES, max_size=4))
-def test_any_value(value: dict[str, Any]) -> None:
+def test_value_is_read_back(value: dict[str, Any]) -> None:
     """A value as written by the template is read back as that value, regardless of the contents of its strings."""
     (call,) = read_gemma(f"call:f{as_template(value)}")
     assert not call.broken
@@ -90,7 +90,7 @@ def test_any_value(value: dict[str, Any]) -> None:
         ("call:f{a:" + "[" * 500, None),
     ],
 )
-def test_slips(body: str, value: Any) -> None:
+def test_slips_are_repaired_or_rejected(body: str, value: Any) -> None:
     """Unquoted strings are read as strings, but unclosed brackets, keys and quotes are beyond repair."""
     *_, call = read_gemma(body)
     assert (call.given.value if isinstance(call.given, Json) and not call.broken else None) == value
@@ -103,7 +103,7 @@ def test_any_text(text: str) -> None:
     assert call.broken or json.loads(call.given.source if isinstance(call.given, Json) else "") is not None
 
 
-def test_linear() -> None:
+def test_time_is_linear() -> None:
     """Long bodies are read in linear time."""
     for scrap in ("a:b,", "b, ", f"a:{QUOTE}x{QUOTE},", "x"):
         assert growth(lambda count, scrap=scrap: read_gemma("call:f{" + scrap * count + "}"), 2_000) < LINEAR

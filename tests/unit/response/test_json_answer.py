@@ -40,7 +40,7 @@ UNWRAPPED = {
 
 @pytest.mark.parametrize("trusts", [False, True])
 @pytest.mark.parametrize("case", UNWRAPPED)
-def test_what_passes(case: str, trusts: bool) -> None:
+def test_conforming_json_passes(case: str, trusts: bool) -> None:
     """Conforming JSON is passed on without the text that surrounds it, however the text is split."""
     text, expected = UNWRAPPED[case]
     for size in range(1, len(text) + 1):
@@ -58,7 +58,7 @@ def test_what_passes(case: str, trusts: bool) -> None:
     "text",
     ["", "Well.", '{"a": "x"}', '{"a": 1, "b": 2}', f"{GOOD} {GOOD}", f"```\n{GOOD}\n```\n```\n{GOOD}\n```", '{"a": 1'],
 )
-def test_what_is_a_mismatch(text: str) -> None:
+def test_nonconforming_answer_is_withheld(text: str) -> None:
     """A nonconforming answer is withheld, and the retry contains the error and the model's text."""
     checked = answer()
     passed = checked.take([Opened(), TextDelta(text), END])
@@ -71,7 +71,7 @@ def test_what_is_a_mismatch(text: str) -> None:
     assert (failed.error.code, failed.error.status) == ("invalid_answer", 502)
 
 
-def test_any_object() -> None:
+def test_any_object_is_accepted_without_a_schema() -> None:
     """Without a schema, any JSON object is accepted, but no other JSON value."""
     wanted = {"type": "json_object"}
     assert answer(wanted).take([TextDelta('{"b": []}'), END]) == [TextDelta('{"b": []}'), END]
@@ -80,7 +80,7 @@ def test_any_object() -> None:
     assert checked.retry is not None
 
 
-def test_what_is_not_checked() -> None:
+def test_unfinished_answers_are_not_checked() -> None:
     """An answer that was cut off, failed or refused keeps its text and is not checked."""
     cut = Ended({0: "length"})
     assert answer().take([TextDelta('{"a"'), cut]) == [TextDelta('{"a"'), cut]
@@ -92,7 +92,7 @@ def test_what_is_not_checked() -> None:
     assert answer().take([thought, TextDelta(GOOD), END]) == [thought, TextDelta(GOOD), END]
 
 
-def test_trusted_json_passes_at_once() -> None:
+def test_trusted_json_is_streamed_immediately() -> None:
     """A trusted backend's JSON is streamed immediately; if it does not conform, only a retry or an error can follow."""
     checked = answer(trusts=True)
     assert checked.take([TextDelta(" ")]) == []

@@ -36,7 +36,7 @@ from toolsim.response.sentinel import JsonBody
         ("`", False, "slip", 0),
     ],
 )
-def test_what_is_met(text: str, closes: bool, met: str, at: int) -> None:
+def test_reading_stops_at_the_documented_place(text: str, closes: bool, met: str, at: int) -> None:
     """Reading stops at the documented place, whether the text arrives in one piece or character by character."""
     assert JsonBody("{", "" if closes else "</t>").read(text, 0, len(text)) == (at, met)
     body = JsonBody("{", "" if closes else "</t>")
@@ -64,7 +64,7 @@ def test_what_is_met(text: str, closes: bool, met: str, at: int) -> None:
         ("}", "<b>", False, ("slip", 0)),
     ],
 )
-def test_tags(body: str, text: str, final: bool, met: tuple[str, int]) -> None:
+def test_tags_outside_strings_are_recognized(body: str, text: str, final: bool, met: tuple[str, int]) -> None:
     """A tag outside strings closes the block, opens another block, is incomplete, or is not a tag of the form."""
     read = JsonBody("{")
     read.read(body, 0, len(body))
@@ -74,7 +74,7 @@ def test_tags(body: str, text: str, final: bool, met: tuple[str, int]) -> None:
 @given(
     st.dictionaries(st.text(max_size=3), st.integers() | st.text(max_size=4) | st.lists(st.none())), st.integers(1, 9)
 )
-def test_any_object(value: dict[str, Any], size: int) -> None:
+def test_object_closes_at_its_last_bracket(value: dict[str, Any], size: int) -> None:
     """Any object closes at its last bracket, however its text is split."""
     text = json.dumps(value)
     body = JsonBody("{", "")

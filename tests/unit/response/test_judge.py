@@ -50,7 +50,7 @@ def as_data(verdict: Verdict, block: Block) -> dict[str, Any]:
 
 
 @each("case", TABLE["cases"], ids=lambda case: case["case"])
-def test_table(case: dict[str, Any]) -> None:
+def test_verdict_table(case: dict[str, Any]) -> None:
     """Each cell of the table has its verdicts, warnings and repairs, and failures are counted by kind."""
     tools = [
         Tool(tool["name"], tool["name"], kind=tool.get("kind", "function"), parameters=tool.get("parameters"))
@@ -127,7 +127,7 @@ FRAGMENTS = st.lists(
 @example('{"name":"f","arguments":{"a":' + "[" * 60_000 + "]" * 60_000 + "}}", "json", False, "safe", True)
 @example('{"name":"f","arguments":{"city":' + "9" * 100_000 + "}}", "json", True, "safe", True)
 @example("{'name':'f','arguments':{'city':'\\\ud800\n'}}", "json", False, "safe", True)
-def test_no_text_raises(body: str, form: Any, strict: bool, repair: str, closed: bool) -> None:
+def test_any_body_has_a_verdict(body: str, form: Any, strict: bool, repair: str, closed: bool) -> None:
     """Any body in any form has verdicts: calls contain an object, errors can be encoded, and a violation is last."""
     tools = (Tool("f", "f", parameters=CITY, strict=strict), Tool("g", "g", kind="custom"))
     judge = Judge(plan_for(*tools, masked_tools=("m",), repair=repair), Report())
@@ -143,7 +143,7 @@ def test_no_text_raises(body: str, form: Any, strict: bool, repair: str, closed:
     assert strict or not any(isinstance(verdict, Violation) for verdict in verdicts)
 
 
-def test_digits_beyond_the_limit() -> None:
+def test_long_integers_are_accepted() -> None:
     """An integer with more digits than Python converts is an integer to the schema and reaches the client in full."""
     source = '{"n":-' + "9" * 5000 + "}"
     schema = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 0}}}
@@ -168,14 +168,14 @@ def test_violation_names_tool_value_and_expectation() -> None:
     assert report.strict_failures == ["SCHEMA_MISMATCH:f"]
 
 
-def test_a_name_made_up_is_not_logged() -> None:
+def test_invented_name_is_not_logged() -> None:
     """A name that the model wrote is logged only if it is a possible tool name."""
     judge = Judge(plan_for(Tool("f", "f")), report := Report())
     judge.block(json_block('{"name":"my secret is 42"}'))
     assert report.parse_failures == ["UNKNOWN_TOOL:?"]
 
 
-def test_name_that_fits_two_tools() -> None:
+def test_name_that_matches_two_tools_is_unknown() -> None:
     """A misspelled name that matches two tools, or an offered and a masked tool, is treated as unknown."""
     block = json_block('{"name":"FIND","arguments":{}}')
     for plan in (
@@ -193,7 +193,7 @@ def test_namespaced_names() -> None:
         assert judge.block(json_block(f'{{"name":"{name}"}}')) == [JudgedCall(tool, "{}")]
 
 
-def test_more_calls_than_a_block_may_hold() -> None:
+def test_number_of_calls_in_a_block_is_limited() -> None:
     """A block with more than 64 objects results in 64 calls, and the rest stays text."""
     verdicts = Judge(plan_for(Tool("f", "f")), Report()).block(json_block('{"name":"f"}' * 1000))
     assert [type(verdict) for verdict in verdicts] == [JudgedCall] * 64 + [Rejected]
@@ -201,7 +201,7 @@ def test_more_calls_than_a_block_may_hold() -> None:
     assert verdicts[-1].raw == '{"name":"f"}' * 936
 
 
-def test_arguments_over_the_limit() -> None:
+def test_oversized_arguments_fail() -> None:
     """Arguments over the limit fail for strict and other tools, and the inclusive limit counts bytes."""
     source = '{"a":"éé"}'
     for strict, limit, expected in ((False, 12, JudgedCall), (False, 11, Rejected), (True, 11, Violation)):
@@ -223,7 +223,7 @@ def test_arguments_over_the_limit() -> None:
         ('<tool_call>{"name":"nobody","arguments":"', Violation),
     ],
 )
-def test_oversize(raw: str, expected: type) -> None:
+def test_oversized_block_is_judged_by_its_tool(raw: str, expected: type) -> None:
     """An oversized block is judged by the tool named at its start, or, without a known name, by whether any tool is
     strict."""
     judge = Judge(plan_for(Tool("lax", "lax"), Tool("tight", "tight", strict=True)), Report())
@@ -248,7 +248,7 @@ class TestStructured:
             plan_for(self.lax, self.spaced, self.patch, masked_tools=("gone", "ns__gone"), **plan), report
         ), report
 
-    def test_known_names(self) -> None:
+    def test_known_names_are_found(self) -> None:
         """Tools are found by plain name, model name, or namespace and name, and their arguments stay verbatim."""
         judge, report = self.judge()
         arguments = '{ "city":"x"}'
@@ -261,7 +261,7 @@ class TestStructured:
         ]
         assert report == Report()
 
-    def test_masked_names_are_refused(self) -> None:
+    def test_masked_names_are_rejected(self) -> None:
         """Calls of masked tools, and all calls with tool choice "none", are rejected, reported and counted."""
         judge, report = self.judge()
         for call, name in (
@@ -278,7 +278,7 @@ class TestStructured:
         assert isinstance(verdict, Rejected)
         assert report.dropped_calls == ["STRUCTURED_CALL:f"]
 
-    def test_unknown_names(self) -> None:
+    def test_unknown_names_are_rejected_or_passed(self) -> None:
         """A call of an undeclared tool is rejected, or passed on with a warning if the operator's policy
         allows that."""
         call = StructuredCall("own", "not json", kind="custom", namespace="x")
@@ -293,7 +293,7 @@ class TestStructured:
         ]
         assert report.warnings == ["UNKNOWN_TOOL:own"]
 
-    def test_a_name_with_a_slip(self) -> None:
+    def test_misspelled_name_is_repaired(self) -> None:
         """A misspelled tool name is repaired if the arguments fit the schema, but the call is not announced early."""
         judge, report = self.judge()
         assert StructuredCalls(judge).verdicts(StructuredCall("functions.f", '{"city":"x"}')) == [
@@ -316,7 +316,7 @@ class TestStructured:
             ("f", '{"city":"<|\\"|>x<|\\"|>"}', ["LEFTOVER_MARKUP:f"]),
         ],
     )
-    def test_what_servers_leave_in_a_call(self, name: str, arguments: str, repairs: list[str]) -> None:
+    def test_leftovers_of_servers_are_repaired(self, name: str, arguments: str, repairs: list[str]) -> None:
         """Leftover markup, doubled arguments and IDs in place of names are repaired, unless repairs are off."""
         judge, report = self.judge()
         assert StructuredCalls(judge).verdicts(StructuredCall(name, arguments)) == [
@@ -329,7 +329,7 @@ class TestStructured:
         )
         assert not report.repairs
 
-    def test_a_refused_call_is_named_up_to_the_token(self) -> None:
+    def test_rejected_call_is_named_up_to_a_leaked_token(self) -> None:
         """Messages about a rejected call use the tool name up to a leaked token, or a question mark for an unprintable
         name."""
         for name, shown in (("read<|channel|>commentary", "read"), ("<|channel|>", "?"), ("a b", "?")):
@@ -340,7 +340,7 @@ class TestStructured:
             assert report.parse_failures == [f"UNKNOWN_TOOL:{shown}"]
             assert report.dropped_calls == [f"STRUCTURED_CALL:{shown}"]
 
-    def test_validated_like_others(self) -> None:
+    def test_structured_call_is_validated(self) -> None:
         """A schema mismatch causes a warning, malformed arguments are repaired or rejected, and empty arguments become
         {}."""
         judge, report = self.judge()
@@ -356,7 +356,7 @@ class TestStructured:
         assert (verdict.raw[-6:], verdict.reason) == (": oops", "MALFORMED_JSON")
         assert (report.parse_failures, report.dropped_calls) == (["MALFORMED_JSON:f"], ["STRUCTURED_CALL:f"])
 
-    def test_cut_off(self) -> None:
+    def test_truncated_call_is_rejected(self) -> None:
         """A truncated call is rejected instead of completed by a guess, unless its JSON turns out to be complete."""
         judge, report = self.judge()
         assert StructuredCalls(judge).verdicts(StructuredCall("f", '{"city":"x"}', whole=False)) == [
@@ -371,7 +371,7 @@ class TestStructured:
             assert (verdict.raw.endswith(call.arguments), verdict.reason) == (True, "MALFORMED_JSON")
         assert report.parse_failures == ["MALFORMED_JSON:f", "MALFORMED_JSON:apply_patch"]
 
-    def test_without_a_name(self) -> None:
+    def test_call_without_a_name_is_rejected(self) -> None:
         """Empty calls are dropped, calls without a name are rejected, and accepted calls always have arguments."""
         judge, report = self.judge(unknown_tool="call")
         assert StructuredCalls(judge).verdicts(StructuredCall("", "")) == []
@@ -381,7 +381,7 @@ class TestStructured:
         assert verdict.raw.startswith("Call to a tool without a name, ")
         assert StructuredCalls(judge).verdicts(StructuredCall("own", "")) == [JudgedCall(Tool("own", "own"), "{}")]
 
-    def test_custom(self) -> None:
+    def test_custom_call_input_is_verbatim(self) -> None:
         """A custom call's input stays verbatim, and the input is extracted from a function call of a custom tool."""
         judge, _ = self.judge()
         odd = '{"input":"x"}'
@@ -390,14 +390,14 @@ class TestStructured:
         ]
         assert StructuredCalls(judge).verdicts(StructuredCall("apply_patch", odd)) == [JudgedCall(self.patch, "x")]
 
-    def test_strict(self) -> None:
+    def test_structured_strict_violation_ends_the_turn(self) -> None:
         """A structured call that breaks a strict tool's schema is a violation, which ends the turn."""
         tool = Tool("f", "f", parameters=CITY, strict=True)
         [verdict] = StructuredCalls(Judge(plan_for(tool), Report())).verdicts(StructuredCall("f", "{}"))
         assert isinstance(verdict, Violation)
 
     @pytest.mark.parametrize(("name", "reason"), [("own", "UNKNOWN_TOOL"), ("gone", "MASKED_TOOL")])
-    def test_names_beside_strict_tools(self, name: str, reason: str) -> None:
+    def test_unknown_name_next_to_a_strict_tool_is_a_violation(self, name: str, reason: str) -> None:
         """If any tool is strict, a call of a tool that is not offered is a violation, as it is in text."""
         strict = Tool("s", "s", strict=True)
         judge = Judge(plan_for(self.lax, strict, masked_tools=("gone",)), report := Report())
@@ -406,7 +406,7 @@ class TestStructured:
         assert report.strict_failures == [f"{reason}:{name}"]
 
 
-def test_unusable_schema_is_no_validation() -> None:
+def test_unusable_schema_is_not_checked() -> None:
     """A schema that cannot be compiled validates nothing, causes one warning and raises no exception."""
     judge = Judge(plan_for(Tool("f", "f", parameters={"$ref": "https://example.com/x"})), report := Report())
     for _ in range(2):
@@ -438,7 +438,7 @@ def test_catastrophic_patterns_share_one_budget() -> None:
         ('{"name":"search"}', "{}"),
     ],
 )
-def test_a_tool_that_nobody_declared_is_handed_over(written: str, arguments: str) -> None:
+def test_undeclared_call_can_be_passed_on(written: str, arguments: str) -> None:
     """If the policy allows unknown tools, a call of an undeclared tool is passed on with a warning."""
     judge = Judge(plan_for(Tool("f", "f", strict=True), unknown_tool="call"), report := Report())
     [call] = judge.block(json_block(written))
@@ -446,7 +446,7 @@ def test_a_tool_that_nobody_declared_is_handed_over(written: str, arguments: str
     assert (report.warnings, report.parse_failures) == (["UNKNOWN_TOOL:search"], [])
 
 
-def test_what_is_never_handed_over() -> None:
+def test_calls_that_are_never_passed_on() -> None:
     """Masked names, impossible names, invalid arguments and calls to be retried are not passed on as unknown calls."""
     plan = plan_for(Tool("f", "f"), masked_tools=("hidden",), unknown_tool="call")
     for body, reason in (
@@ -475,7 +475,7 @@ def test_what_is_never_handed_over() -> None:
         ('{"commands": ["ls"], "timeout_ms": ' + "9" * 5000 + "}", False),
     ],
 )
-def test_a_call_that_is_an_item_of_its_own_must_fit(arguments: str, made: bool) -> None:
+def test_shell_call_must_fit_its_schema(arguments: str, made: bool) -> None:
     """A shell call that does not fit its schema stays text even if the tool is not strict, because shell items cannot
     represent it."""
     schema = {"type": "object", "properties": {"commands": {"type": "array", "minItems": 1}}, "required": ["commands"]}
@@ -488,7 +488,7 @@ def test_a_call_that_is_an_item_of_its_own_must_fit(arguments: str, made: bool) 
     assert (untagged is not None) is made
 
 
-def test_the_bound_on_schemas_counts() -> None:
+def test_oversized_schema_is_not_compiled() -> None:
     """A schema over the size limit is not compiled, and its calls pass with a warning, regardless of their
     arguments."""
     report = Report()
@@ -500,7 +500,7 @@ def test_the_bound_on_schemas_counts() -> None:
     assert report.warnings
 
 
-def test_an_untagged_call_of_a_custom_tool() -> None:
+def test_untagged_custom_call_needs_its_input() -> None:
     """A custom tool's input is not checked against a schema, and arguments without an input are not a call."""
     judge = Judge(plan_for(Tool("run", "run", kind="custom")), Report())
     (accepted,) = judge.untagged([ParsedCall("", "run", given=Json('{"input":"x"}', {"input": "x"}))], "CODE") or ()
@@ -508,7 +508,7 @@ def test_an_untagged_call_of_a_custom_tool() -> None:
     assert judge.untagged([ParsedCall("", "run", given=Json('{"other":"x"}', {"other": "x"}))], "CODE") is None
 
 
-def test_a_violation_names_the_tool() -> None:
+def test_violation_names_the_tool() -> None:
     """A violation names the tool, or states that the tool's name cannot be read."""
     judge = Judge(plan_for(Tool("f", "f", parameters=CITY, strict=True)), Report())
     for body, meant in (('{"name":"f","arguments":{}}', "the tool f"), ("{}", "a tool whose name cannot be read")):
@@ -521,7 +521,7 @@ def test_a_violation_names_the_tool() -> None:
     ("named", "asks", "stands_for"),
     [(True, True, FIND_TOOLS), (True, False, "f"), (False, True, "f")],
 )
-def test_a_wrong_guess_stands_for_a_look_up(named: bool, asks: bool, stands_for: str) -> None:
+def test_wrong_guess_becomes_a_lookup(named: bool, asks: bool, stands_for: str) -> None:
     """A call with guessed arguments becomes a look-up only if the model has not seen the tool's schema and look-ups are
     answered."""
     plan = plan_for(FINDER, Tool("f", "f", parameters=CITY))
@@ -533,7 +533,7 @@ def test_a_wrong_guess_stands_for_a_look_up(named: bool, asks: bool, stands_for:
     assert (json.loads(call.arguments) == {"names": ["f"]}) == (named and asks)
 
 
-def test_a_missing_input_is_named() -> None:
+def test_missing_input_is_named() -> None:
     """If a custom tool's call lacks its input, the rejection names the expected argument."""
     [rejected] = Judge(plan_for(Tool("f", "f", kind="custom")), Report()).block(
         json_block('{"name":"f","arguments":{"in":1}}')
@@ -543,7 +543,7 @@ def test_a_missing_input_is_named() -> None:
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_an_input_over_the_limit(strict: bool) -> None:
+def test_oversized_custom_input_fails(strict: bool) -> None:
     """The input of a custom tool has the same size limit as arguments."""
     plan = plan_for(Tool("f", "f", kind="custom", strict=strict), max_tool_bytes=4)
     fits, over = (
@@ -554,7 +554,7 @@ def test_an_input_over_the_limit(strict: bool) -> None:
     assert over.reason == "ARGUMENTS_TOO_LARGE"
 
 
-def test_an_untagged_call_may_hold_a_schema() -> None:
+def test_tool_declaration_is_not_an_untagged_call() -> None:
     """Untagged arguments that look like a tool declaration are not a call, unless the tool has such properties."""
     declared = {"type": "object", "properties": {"city": {}}}
     text = json.dumps({"name": "f", "arguments": declared})

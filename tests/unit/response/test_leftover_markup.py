@@ -33,7 +33,7 @@ READ = tool("read", path="string", limit="integer")
         ('["</arg_key>"]', None),
     ],
 )
-def test_what_goes(arguments: str, becomes: str | None) -> None:
+def test_markers_are_removed(arguments: str, becomes: str | None) -> None:
     """Markers are removed from the ends of strings and from keys that are declared without them; other text stays."""
     assert without_leftovers(arguments, READ) == becomes
 
@@ -53,7 +53,7 @@ EMITTED = [
 @pytest.mark.parametrize("client", ["chat", "responses", "messages"])
 @pytest.mark.parametrize("backend", ["chat", "responses"])
 @pytest.mark.parametrize("policy", [{}, {"stream_arguments": "incremental"}], ids=["buffered", "incremental"])
-def test_every_api(client: ApiName, backend: ApiName, policy: dict[str, Any]) -> None:
+def test_official_clients_receive_the_call(client: ApiName, backend: ApiName, policy: dict[str, Any]) -> None:
     """Official clients receive the intended call in spite of leftover markup, streamed and non-streamed."""
     for call in EMITTED:
         for stream, bodies, kind in ((True, BODIES, "text/event-stream"), (False, WHOLE, "application/json")):
@@ -68,7 +68,7 @@ def test_every_api(client: ApiName, backend: ApiName, policy: dict[str, Any]) ->
             assert (item[1], json.loads(item[2])) == ("read", {"path": "a"}), call
 
 
-def test_long_arguments_take_linear_time() -> None:
+def test_time_is_linear() -> None:
     """Long values and long keys that consist of markers are cleaned in linear time."""
 
     def read(size: int) -> None:

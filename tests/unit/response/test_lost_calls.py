@@ -14,7 +14,7 @@ END = "</tool_call>"
     [(f"not json{END}", 1), (f"a{END}b{END}", 1), ("talk", 0), ("x" * 5_000 + END, 0), (f"{END}", 1)],
 )
 @pytest.mark.parametrize("size", [1, 3, 10_000])
-def test_one_end_for_each_tag(text: str, count: int, size: int) -> None:
+def test_only_first_closing_tag_counts(text: str, count: int, size: int) -> None:
     """For each opening tag, only the first closing tag within reach counts."""
     found: list[int] = []
     lost = LostCalls(lambda: found.append(1))
@@ -44,7 +44,7 @@ def test_one_end_for_each_tag(text: str, count: int, size: int) -> None:
     ],
 )
 @pytest.mark.parametrize("strict", [True, False])
-def test_what_nobody_judges_is_counted(text: str, finish: str, count: int, strict: bool) -> None:
+def test_unjudged_block_is_counted(text: str, finish: str, count: int, strict: bool) -> None:
     """A block that cannot begin or never ends stays text and counts as a parse failure, however the text is split."""
     the_plan = plan("chat", "chat", True, [STRICT]) if strict else chat()
     for size in (1, 2, 7, len(text)):

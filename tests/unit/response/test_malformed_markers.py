@@ -49,7 +49,7 @@ def test_documented_calls_are_read(form: Form) -> None:
 
 
 @each(("form", "change"), [(form.form, change) for form in FORMS for change in RECORDED[form.form]])
-def test_no_rate_falls(form: str, change: str) -> None:
+def test_rates_do_not_fall(form: str, change: str) -> None:
     """For each form and change, at least as many texts as recorded are read correctly, and no more lose or change a
     call."""
     found, floor = measured()[form][change], RECORDED[form][change]
@@ -72,7 +72,7 @@ def test_harmless_changes_are_read(form: Form, change: str) -> None:
         assert is_reached, dict(found)
 
 
-def test_every_form_is_changed_in_every_way() -> None:
+def test_every_form_has_floors_and_changes() -> None:
     """Each form has recorded floors and all its markers in its text, and each kind of change produces texts."""
     assert set(RECORDED) == {form.form for form in FORMS}
     for form in FORMS:
@@ -127,7 +127,7 @@ def test_floors_never_sink() -> None:
     assert json.loads(dumped(now)) == now
 
 
-def test_the_page_is_current() -> None:
+def test_page_is_up_to_date() -> None:
     """The page and the floors are up to date, so that ``make families`` would change neither file."""
     assert PAGE.read_text(encoding="utf-8") == page(), "run make families"
     assert dumped(raised(RECORDED)) == FLOORS.read_text(encoding="utf-8"), "run make families"
@@ -142,12 +142,12 @@ def test_the_page_is_current() -> None:
         ("nothing", "text"),
     ],
 )
-def test_outcomes(text: str, expected: str) -> None:
+def test_outcomes_are_classified(text: str, expected: str) -> None:
     """Each text is classified by its outcome: correct, leftover text, a different call, or plain text."""
     assert outcome(Malformed("", "", text, (FIRST,), ""), parse(text, TOOLS)) == expected
 
 
-def test_one_of_two() -> None:
+def test_second_malformed_call_is_never_made_alone() -> None:
     """Of two malformed calls, the second call is never made without the first."""
     for form in FORMS:
         for case in malformed(form):

@@ -113,7 +113,7 @@ LIMITS: dict[str, tuple[list[str], dict[str, Callable[[], Any]] | str | None, di
 
 
 @each(("client", "form", "limit"), some(product(API_NAMES, FORMS, LIMITS)))
-def test_a_masked_call_never_passes(client: ApiName, form: str, limit: str) -> None:
+def test_masked_call_is_never_passed_on(client: ApiName, form: str, limit: str) -> None:
     """A call of a masked tool becomes text, regardless of its spelling, form and delivery and of other options."""
     backend, body = FORMS[form]
     declared, choice, policy = LIMITS[limit]
@@ -129,7 +129,7 @@ def test_a_masked_call_never_passes(client: ApiName, form: str, limit: str) -> N
 
 @pytest.mark.parametrize("mode", ["native", "inject"])
 @pytest.mark.parametrize("api_name", API_NAMES)
-def test_a_backend_with_tools_of_its_own(api_name: ApiName, mode: str) -> None:
+def test_masked_call_of_a_native_backend_is_dropped(api_name: ApiName, mode: str) -> None:
     """A call of a masked tool is dropped even if the backend received the tools natively."""
     options = {"mode": mode, "unknown_tool": "call", "tool_denylist": frozenset({"rm"})}
     for stream in (False, True):
@@ -142,7 +142,7 @@ def test_a_backend_with_tools_of_its_own(api_name: ApiName, mode: str) -> None:
 @each("form", ["chat", "responses", "of a namespace", "function_call", "custom"])
 @each("client", API_NAMES)
 @each("unknown", ["text", "call"])
-def test_an_undeclared_call(client: ApiName, form: str, unknown: str) -> None:
+def test_undeclared_structured_call_becomes_text(client: ApiName, form: str, unknown: str) -> None:
     """A structured call of an undeclared tool becomes text, or a call if toolsim_unknown_tool allows it."""
     backend, body = FORMS[form]
     if form == "custom" and client == "chat" and unknown == "call":
@@ -174,7 +174,7 @@ BROKEN = {
 @each("backend", API_NAMES)
 @each("client", API_NAMES)
 @each("kind", BROKEN)
-def test_a_broken_call_is_readable(client: ApiName, backend: ApiName, kind: str, stream: bool) -> None:
+def test_broken_structured_call_becomes_text(client: ApiName, backend: ApiName, kind: str, stream: bool) -> None:
     """A broken structured call becomes text with its name and original arguments, and causes a warning."""
     options = {"max_tool_bytes": 100, "backend": backend}
     the_plan = request(client, stream, ["add"], None, options)
@@ -198,7 +198,7 @@ def _other(backend: ApiName, stream: bool, kind: str) -> bytes:
 @pytest.mark.parametrize("backend", API_NAMES)
 @pytest.mark.parametrize("client", API_NAMES)
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_broken_call_harms_no_neighbour(client: ApiName, backend: ApiName, stream: bool) -> None:
+def test_broken_call_does_not_affect_others(client: ApiName, backend: ApiName, stream: bool) -> None:
     """Calls next to a broken call are made, and chat clients do not receive the broken call."""
     steps = [Emitted("add", ARGUMENTS), Emitted("add", "oops"), Emitted("sub", ARGUMENTS)]
     the_plan = request(client, stream, ["add", "sub"], None, {"backend": backend})

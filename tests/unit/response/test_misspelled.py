@@ -9,18 +9,18 @@ from toolsim.response.misspelled import Spellings, corrected, misspelled, spelle
 
 
 @pytest.mark.parametrize("spelling", ["<toolcall>", "<tooll_call>", "<tool_call", "<tool", "_call>", "<tool_c"])
-def test_a_marker_has_spellings_with_one_slip(spelling: str) -> None:
+def test_spellings_with_one_slip_are_accepted(spelling: str) -> None:
     """Spellings with one slip are accepted: a missing or doubled character, a missing end, or half a marker."""
     assert spelling in misspelled("<tool_call>")
 
 
 @pytest.mark.parametrize("other", ["<tool_call>", "<to", "ll>", "<tool_calls>", "<tools>", "<tolcal>"])
-def test_other_words_are_no_spellings(other: str) -> None:
+def test_other_spellings_are_not_accepted(other: str) -> None:
     """The marker itself, less than half of it, other characters and two slips are not accepted spellings."""
     assert other not in misspelled("<tool_call>")
 
 
-def test_spellings_are_found_at_a_place() -> None:
+def test_longest_spelling_at_a_place_counts() -> None:
     """The longest spelling counts, exact markers are excluded, and possible beginnings of a spelling are recognized."""
     found = Spellings(["<tool_call>", "<tool_calls>"], ["<toolcall>"])
     assert found.at("a <tool_cal> b", 2) == "<tool_cal>"
@@ -33,7 +33,7 @@ def test_spellings_are_found_at_a_place() -> None:
     assert not found.may_begin("<tex")
 
 
-def test_a_body_is_corrected() -> None:
+def test_body_is_corrected() -> None:
     """Misspelled closing markers and openers are corrected, correct text is kept, and ambiguous halves are removed."""
     markers, openers = ("</parameter>", "</function>"), (("<function=", ">"), ("<parameter=", ">"))
     right = "<function=f><parameter=k>v</parameter></function>"
@@ -47,7 +47,7 @@ def test_a_body_is_corrected() -> None:
     assert corrected("<arg_key>k_key>", ("<arg_key>", "</arg_key>")) == "<arg_key>k"
 
 
-def test_a_pattern_matches_the_longest_spelling() -> None:
+def test_pattern_matches_the_longest_spelling() -> None:
     """The pattern matches the longest spelling, and only spellings with the specified start and end."""
     assert re.fullmatch(spelled("[ARGS]"), "[ARG]")
     assert re.match(spelled("[ARGS]"), "[ARGS]]]")[0] == "[ARGS]]"  # type: ignore[index]

@@ -40,7 +40,7 @@ def read(api_name: ApiName, stream: bool, cut: int) -> list[ClientEvent]:
 
 @pytest.mark.parametrize("api_name", ["responses", "chat"])
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-def test_a_turn_is_the_same_however_it_arrives(api_name: ApiName, stream: bool) -> None:
+def test_turn_is_the_same_however_delivered(api_name: ApiName, stream: bool) -> None:
     """Text, call and end are the same from either API, streamed or non-streamed, in one piece or byte by byte."""
     emitted = [event for event in read(api_name, stream, 10**6) if not isinstance(event, Opened)]
     assert emitted == [event for event in read(api_name, stream, 1) if not isinstance(event, Opened)]
@@ -53,7 +53,7 @@ def test_several_turns_can_share_a_client() -> None:
     assert read("chat", True, 7) == read("chat", True, 7)
 
 
-def test_what_is_no_answer_fails() -> None:
+def test_invalid_body_fails_the_turn() -> None:
     """A body that is not a JSON object ends the turn as failed, and a later external failure is ignored."""
     turn = ResponseRewriter(plan("chat", "chat", False), Report(), content_type="application/json")
     feed(turn, b"<html>")
@@ -65,7 +65,7 @@ def test_what_is_no_answer_fails() -> None:
 
 @pytest.mark.parametrize("before", [b"", b"\xef\xbb\xbf", b"\n\n", b"\xef\xbb\xbf\n"])
 @pytest.mark.parametrize("api_name", ["responses", "chat"])
-def test_an_event_stream_that_its_header_calls_json(api_name: ApiName, before: bytes) -> None:
+def test_event_stream_declared_as_json_is_parsed(api_name: ApiName, before: bytes) -> None:
     """An event stream declared as JSON is parsed as an event stream, even after a byte order mark and empty lines."""
     _, body = backend_answer(api_name, True, ["Hello ", CALL])
     turn = ResponseRewriter(plan("chat", api_name, False, [tool("f")]), Report(), content_type="application/json")
@@ -85,7 +85,7 @@ def test_unknown_events_reach_the_report() -> None:
     assert len(report.warnings) == len(set(report.warnings))
 
 
-def test_a_large_event_takes_a_step_though_it_adds_nothing() -> None:
+def test_large_event_is_a_separate_step() -> None:
     """Large events that only repeat earlier content are separate steps, so that other work can run in between."""
     answer = ResponsesAnswer(counts=usage("responses", 3, 4))
     data = b"".join([*answer.begin(), *answer.add_text("word " * 20_000), *answer.end()])
@@ -232,7 +232,7 @@ def client_answer(the_plan: Plan, chunks: Sequence[bytes], slowly: bool) -> tupl
     st.integers(1, 2),
     st.booleans(),
 )
-def test_together_as_one_by_one(
+def test_joint_and_separate_parsing_are_equal(
     runs: list[Run],
     policy: dict[str, Any],
     apis: tuple[ApiName, ApiName],
@@ -255,10 +255,10 @@ def test_together_as_one_by_one(
 
 
 @pytest.mark.parametrize(("api", "arguments"), [("chat", "incremental"), ("responses", "buffered")])
-def test_together_wherever_it_is_cut(api: ApiName, arguments: str) -> None:
+def test_joint_parsing_is_equal_at_every_split(api: ApiName, arguments: str) -> None:
     """An answer with reasoning, prose and calls stays the same if its bytes are split in two, or arrive one by one.
 
-    The effect of a split depends on the reader, which `test_repeats` splits at every byte.
+    The effect of a split depends on the reader, which `test_frame_template` splits at every byte.
     """
     runs: list[Run] = [("think", ["Let ", "me ", "see "]), ("say", [LONG[at : at + 7] for at in range(0, 35, 7)])]
     runs += [("say", ["Hm.\n", "a < b"] * 2), ("say", [CALL, "\n"])]
@@ -271,7 +271,7 @@ def test_together_wherever_it_is_cut(api: ApiName, arguments: str) -> None:
 
 
 @pytest.mark.parametrize("api", ANSWERS)
-def test_texts_of_one_write_reach_the_client_as_one(api: ApiName) -> None:
+def test_texts_of_one_write_are_joined(api: ApiName) -> None:
     """Texts that arrive in one write are joined, so that the client receives the same text in fewer events."""
     pieces = [f"{number} " for number in range(40)]
     kind, body = backend_answer(api, True, pieces)

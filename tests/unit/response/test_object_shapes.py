@@ -18,7 +18,7 @@ from toolsim.schema import compile_schema
         ('{"a": 1, "b": 1, "a": 2, "b": 2}', ['{"a": 1, "b": 1}', '{"a": 2, "b": 2}']),
     ],
 )
-def test_repeated_keys_are_several_objects(text: str, objects: list[str]) -> None:
+def test_repeated_keys_become_several_objects(text: str, objects: list[str]) -> None:
     """If keys repeat equally often, the object is split into that many objects, each with the unrepeated keys."""
     got = split_repeated(text)
     assert [part.source for part in got] == objects
@@ -32,13 +32,13 @@ def test_repeated_keys_are_several_objects(text: str, objects: list[str]) -> Non
         '{"a": 1, "a": 2, "t": "' + "x" * 5000 + '"}',
     ],
 )  # fmt: skip
-def test_what_is_one_object(text: str) -> None:
+def test_other_repetitions_stay_one_object(text: str) -> None:
     """Objects are not split if they have no repetition, equal values or unequal counts, or if the text is long."""
     assert split_repeated(text) == []
 
 
 @given(st.dictionaries(st.text(max_size=3), st.integers(), max_size=5))
-def test_plain_objects_are_left_alone(value: dict[str, int]) -> None:
+def test_plain_objects_are_never_split(value: dict[str, int]) -> None:
     """An object without repeated keys is never split."""
     assert split_repeated(json.dumps(value)) == []
 
@@ -67,7 +67,7 @@ SCHEMA = compile_schema(
         {"unevaluatedProperties": True},
     ],
 )
-def test_numbered_keys_that_the_schema_takes_are_its_own(others: dict[str, object]) -> None:
+def test_numbered_keys_stay_if_the_schema_allows_them(others: dict[str, object]) -> None:
     """A numbered key such as ``city2`` stays in a single call if the schema explicitly allows additional keys."""
     text = '{"city": "a", "city2": "b"}'
     for told in (others, {}, {"additionalProperties": False}):
@@ -98,7 +98,7 @@ def test_numbered_keys_that_the_schema_takes_are_its_own(others: dict[str, objec
         ("[]", None, []),
     ],
 )
-def test_calls_that_collapsed(text: str, code: str | None, objects: list[str]) -> None:
+def test_collapsed_calls_are_expanded(text: str, code: str | None, objects: list[str]) -> None:
     """Numbered keys and lists become several calls if the schema allows neither the key nor a list."""
     found, parts = split_arguments(text, SCHEMA)
     assert [part.source for part in parts] == objects

@@ -45,7 +45,7 @@ def act(the_choice: Choice, name: str) -> None:
 
 @each("state", ["before_text", "text", "call", "ended"])
 @each("event", EVENTS)
-def test_the_diagram_is_the_code(state: str, event: str) -> None:
+def test_diagram_matches_the_code(state: str, event: str) -> None:
     """Each cell of the table in the module's docstring lists the states that the choice can actually reach."""
     head, rows = cells(DIAGRAM[0]), {cells(line)[0]: cells(line) for line in DIAGRAM[2:]}
     seen = set()
@@ -82,7 +82,7 @@ def test_endless_whitespace_is_not_held_back() -> None:
     assert gap.hold(" ")
 
 
-def test_a_mark_goes_with_the_whitespace() -> None:
+def test_fence_mark_is_held_back_with_the_whitespace() -> None:
     """The mark of a fence around a block is held back together with the whitespace."""
     gap = Gap()
     gap.hold_mark("```xml\n")
@@ -118,13 +118,13 @@ def said(client: str, *steps: str, **policy: str) -> str:
         ((CALL[:30], "|", CALL[30:]), "", ""),
     ],
 )
-def test_an_empty_line_parts_two_messages(steps: tuple[str, ...], as_chat: str, as_list: str) -> None:
+def test_empty_line_separates_two_messages(steps: tuple[str, ...], as_chat: str, as_list: str) -> None:
     """An empty line separates two messages, except within a call, or if a list of items separates them already."""
     assert said("chat", *steps) == as_chat
     assert said("responses", *steps) == as_list
 
 
-def test_a_call_between_two_messages_parts_them() -> None:
+def test_only_chat_needs_an_empty_line_after_a_call() -> None:
     """After a call between two messages, only a chat client needs the empty line, because its message has one text."""
     steps = ("Hi", "|", CALL, "|", "you")
     assert said("chat", *steps, stop_after_tools="off") == "Hi\n\nyou"

@@ -45,13 +45,13 @@ def test_members_keep_their_source(value: dict[str, Any], indent: int | None, af
 
 
 @each("text", ["", "{", '{"a"', '{"a":', '{"a":1', '{"a":1,}', "{a:1}", '{"a" 1}', "[]", '{"a":1]'])
-def test_no_object(text: str) -> None:
+def test_incomplete_object_yields_none(text: str) -> None:
     """Text that is not a complete object yields None, not a partial object."""
     assert read_object(text, 0) is None
 
 
 @pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "[1,NaN]", "[" * 200_000, '"\n"', "1x", ""])
-def test_no_value(text: str) -> None:
+def test_invalid_json_yields_none(text: str) -> None:
     """Text that is not valid JSON yields None, even if Python's parser would accept it or overflow its stack."""
     assert read_value(text) is None
 
@@ -62,14 +62,14 @@ def test_integers_of_any_length() -> None:
     assert decode(f"[{digits},-{digits},12]", 0) == ([10**4299, -(10**4299), 12], 10_007)
 
 
-def test_members_are_bounded() -> None:
+def test_number_of_members_is_limited() -> None:
     """An object with more members than the limit is not parsed as a call."""
     assert read_object("{" + ",".join(f'"{i}":0' for i in range(256)) + "}", 0) is not None
     assert read_object("{" + ",".join(f'"{i}":0' for i in range(257)) + "}", 0) is None
 
 
 @given(st.lists(st.dictionaries(st.text(max_size=3), VALUES, max_size=3), min_size=2, max_size=6), st.text(" \n,;"))
-def test_several_objects_split_at_their_borders(objects: list[dict[str, Any]], between: str) -> None:
+def test_adjacent_objects_are_split(objects: list[dict[str, Any]], between: str) -> None:
     """Adjacent objects are parsed one by one, in order, each with its source text."""
     sources = [json.dumps(value) for value in objects]
     assert [call.source for call in read_json(between.join(sources), closed=True, repair=True)] == sources
@@ -77,7 +77,7 @@ def test_several_objects_split_at_their_borders(objects: list[dict[str, Any]], b
 
 
 @given(st.lists(st.dictionaries(st.text(max_size=3), VALUES, max_size=3), min_size=1, max_size=6))
-def test_a_list_needs_no_repair(objects: list[dict[str, Any]]) -> None:
+def test_list_needs_no_repair(objects: list[dict[str, Any]]) -> None:
     """A list of calls in the form that the manifest requests is parsed without repairs."""
     body = f" {json.dumps(objects)}\n"
     plain, mended = (read_json(body, closed=True, repair=repair) for repair in (False, True))
@@ -88,14 +88,14 @@ def test_a_list_needs_no_repair(objects: list[dict[str, Any]]) -> None:
 @pytest.mark.parametrize(
     "body", ["[]", "[1]", '[{"name":"a"},]', '[{"name":"a"}', '[{"name":"a"}] more', '{"name":"a"},']
 )
-def test_what_is_no_list_needs_one(body: str) -> None:
+def test_other_text_is_a_broken_call_without_repair(body: str) -> None:
     """Without repairs, text that is neither an object nor a complete list of objects is one broken call."""
     (call,) = read_json(body, closed=True, repair=False)
     assert call.broken
     assert call.source == body
 
 
-def test_array_without_its_end() -> None:
+def test_unclosed_array_yields_its_objects() -> None:
     """Each object of an array is a call, even if the array is not closed properly."""
     for body, lossy_repairs in (
         ('[{"name":"a"},{"name":"b"}', ("MISSING_BRACE",)),
@@ -106,7 +106,7 @@ def test_array_without_its_end() -> None:
         assert calls[-1].lossy_repairs == lossy_repairs
 
 
-def test_rest_that_cannot_be_read() -> None:
+def test_unparsable_rest_is_a_broken_call() -> None:
     """Text after the last parsable object is one broken call that extends to the end."""
     calls = read_json('{"name":"a"} and more {"name":"b"}', closed=True, repair=True)
     assert [(call.source, call.broken) for call in calls] == [
@@ -128,7 +128,7 @@ def test_rest_that_cannot_be_read() -> None:
         ("", None),
     ],
 )
-def test_name_of(source: str, name: str | None) -> None:
+def test_name_is_read_from_the_beginning(source: str, name: str | None) -> None:
     """The name of a broken call is read only from its beginning, because elsewhere it might be an argument."""
     assert name_of(source) == name
 
@@ -141,26 +141,26 @@ def test_elements_round_trip(elements: list[tuple[str, str]]) -> None:
 
 
 @pytest.mark.parametrize("text", ["x", "<a>", "<a>1</b>", "<a>1</a>x", "</a>", "<>1</>", "<a b</a>", "<a/>" * 300])
-def test_no_elements(text: str) -> None:
+def test_other_text_makes_elements_unreadable(text: str) -> None:
     """Text other than elements and whitespace makes all elements unreadable."""
     assert read_elements(text) is None
 
 
-def test_xml_without_name() -> None:
+def test_first_xml_element_must_be_the_name() -> None:
     """The first XML element must be the name of the tool."""
     assert read_xml("<a>1</a><name>f</name>").broken
     assert read_xml("<name> f </name>").name == "f"
 
 
 @given(st.text())
-def test_escaped_text_comes_back(text: str) -> None:
+def test_unescaping_reverses_escaping(text: str) -> None:
     """Unescaping reverses the escaping of the five entities, even if the text was escaped before."""
     escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
     assert unescape(escaped.replace("'", "&apos;")) == text
 
 
 @given(st.text("a&;<>]![CDAT \n", max_size=30))
-def test_a_value_without_escapes_survives_them(text: str) -> None:
+def test_unescaping_an_escaped_value_returns_the_value(text: str) -> None:
     """Unescaping an escaped value returns the value, or, for a CDATA section, its content."""
     section = f"<![CDATA[{text.replace(']]>', ']]]]><![CDATA[>')}]]>"
     assert unescape(escape(section)) == text
@@ -182,7 +182,7 @@ def test_a_value_without_escapes_survives_them(text: str) -> None:
         (" \na\n", " \na\n"),
     ],
 )
-def test_trim(text: str, trimmed: str) -> None:
+def test_trim_removes_a_newline_at_both_ends(text: str, trimmed: str) -> None:
     """One newline is removed from each end, but only if both ends have one."""
     assert trim(text) == trimmed
 

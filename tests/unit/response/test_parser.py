@@ -20,7 +20,7 @@ from toolsim.response.segments import Calls
         ({"policy": {"untagged": "off"}, "constraint": {"type": "json_schema"}}, True),
     ],
 )
-def test_the_plan_chooses_the_parser(fields: dict[str, Any], counts: bool) -> None:
+def test_plan_selects_the_parser(fields: dict[str, Any], counts: bool) -> None:
     """Untagged calls are parsed if the option is on, or if the backend is constrained to write calls."""
     the_plan = plan("chat", "chat", True, [ADD], **fields)
     parser = parser_for(the_plan, Judge(the_plan, Report()))
@@ -29,7 +29,7 @@ def test_the_plan_chooses_the_parser(fields: dict[str, Any], counts: bool) -> No
     assert [isinstance(piece, Calls) for piece in pieces] == [counts]
 
 
-def test_without_tools_all_text_is_text() -> None:
+def test_no_parser_without_tools() -> None:
     """A request without tools has no parser, because its text contains no calls."""
     the_plan = plan("chat", "chat", True)
     assert parser_for(the_plan, Judge(the_plan, Report())) is None

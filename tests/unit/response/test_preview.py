@@ -40,7 +40,7 @@ def test_previews_are_verbatim(value: dict[str, object], size: int, quoted: bool
 
 @pytest.mark.parametrize("key", ARGUMENTS_KEYS)
 @pytest.mark.parametrize("head", ['{"name": "f"', '{"tool": "f"', '{"function": {"name": "f"'])
-def test_every_spelling_of_the_keys(head: str, key: str) -> None:
+def test_every_key_spelling_is_accepted(head: str, key: str) -> None:
     """A preview accepts every spelling of a call's keys; without repairs it accepts only toolsim's spelling."""
     body = f'{head}, "{key}": {{"a": "x"}}}}'
     reader, seen = preview(body)
@@ -64,7 +64,7 @@ def test_every_spelling_of_the_keys(head: str, key: str) -> None:
         "<name>f</name>",
     ],
 )
-def test_gives_up_silently(body: str) -> None:
+def test_other_calls_have_no_preview(body: str) -> None:
     """There is no preview for other shapes, unknown or strict tools, or arguments that are not an object."""
     reader, seen = preview(body)
     assert seen == ""
@@ -72,7 +72,7 @@ def test_gives_up_silently(body: str) -> None:
 
 
 @pytest.mark.parametrize("tail", ["\\q", "\n", "\\u12x"])
-def test_a_bad_escape_stops_it(tail: str) -> None:
+def test_invalid_escape_stops_the_preview(tail: str) -> None:
     """An invalid JSON string stops the preview, and the text emitted before it is a prefix of the arguments."""
     reader, seen = preview(f'{{"name":"f","arguments":"{{\\"a\\":{tail} more')
     assert seen == '{"a":'
@@ -80,7 +80,7 @@ def test_a_bad_escape_stops_it(tail: str) -> None:
     assert reader.rest("f", '{"a":1}') == "1}"
 
 
-def test_giving_up_ends_it() -> None:
+def test_abandoned_preview_emits_no_more_text() -> None:
     """A preview that was abandoned emits no further text."""
     reader, _ = preview('{"name":"f","arguments":{"a":1')
     reader.give_up()

@@ -31,20 +31,20 @@ def places(text: str, *, bytewise: bool) -> tuple[str, ProseReader]:
         ("\u3000a\n{b", "\u3000|a\n|{b"),
     ],
 )
-def test_a_call_may_begin_where_a_line_does(text: str, marked: str) -> None:
+def test_call_can_begin_at_each_line(text: str, marked: str) -> None:
     """A call can begin at the start of each line, after its indentation."""
     assert places(text, bytewise=False)[0] == marked
     assert places(text, bytewise=True)[0] == marked
 
 
 @pytest.mark.parametrize(("text", "begun"), [(" \n\t", False), ("a", True)])
-def test_white_space_begins_no_answer(text: str, begun: bool) -> None:
+def test_whitespace_does_not_begin_an_answer(text: str, begun: bool) -> None:
     """An answer starts with its first visible text, and whitespace does not count."""
     assert places(text, bytewise=False)[1].has_started == begun
 
 
 @pytest.mark.parametrize("bytewise", [False, True])
-def test_nothing_begins_in_code(bytewise: bool) -> None:
+def test_call_cannot_begin_in_code(bytewise: bool) -> None:
     """A call cannot begin within a code fence, even after another block in the fence."""
     prose, at, emitted = ProseReader(), Cursor(), ""
     prose.resume("info", "```")
@@ -95,12 +95,12 @@ def read(text: str, mark: str = "```", place: Place = "info", size: int = 0) -> 
     ],
 )
 @each("size", [0, 1, 2])
-def test_a_fence_ends_at_its_mark(text: str, inside: str, over: bool, size: int) -> None:
+def test_fence_ends_at_its_mark(text: str, inside: str, over: bool, size: int) -> None:
     """A fence ends at a mark on its own line, and a backtick in the opening line shows that it was inline code."""
     assert read(text, size=size) == (len(inside), over)
 
 
-def test_a_longer_mark_is_needed_for_a_longer_fence() -> None:
+def test_longer_fence_needs_a_longer_mark() -> None:
     """Only a mark of the same kind that is at least as long as the opening mark closes a fence."""
     assert read("\n```\n````\n", "````") == (9, True)
     assert read("a`b\n```\n~~~\n", "~~~") == (11, True)
@@ -109,6 +109,6 @@ def test_a_longer_mark_is_needed_for_a_longer_fence() -> None:
 
 
 @given(st.text("`~ x\n\t", max_size=30), st.sampled_from(["```", "~~~"]), st.integers(1, 4))
-def test_any_cuts(text: str, mark: str, size: int) -> None:
+def test_fence_does_not_depend_on_splits(text: str, mark: str, size: int) -> None:
     """The fence ends at the same place, however the text is split."""
     assert read(text, mark, size=size) == read(text, mark)

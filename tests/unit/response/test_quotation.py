@@ -66,14 +66,14 @@ def pieces_of(text: str, size: int = 0, *, fragments: bool = False) -> list[Segm
 
 
 @each("text", TEXT)
-def test_what_is_shown_is_text(text: str) -> None:
+def test_quoted_call_is_text(text: str) -> None:
     """A quoted call stays text, however the text is split."""
     for size in (0, 1, 2, 3, 7):
         assert pieces_of(text, size) == [text]
 
 
 @each(("text", "calls"), CALLS)
-def test_what_is_not_shown_counts(text: str, calls: int) -> None:
+def test_unclosed_marks_and_fences_do_not_quote(text: str, calls: int) -> None:
     """Marks that are never closed and code fences do not quote a call."""
     for size in (0, 1, 2, 3, 7):
         pieces = pieces_of(text, size)
@@ -82,7 +82,7 @@ def test_what_is_not_shown_counts(text: str, calls: int) -> None:
 
 
 @given(st.lists(st.sampled_from(["`", "``", "```", "\n", ">", " ", "x", A, B, "<tool_call>", "{" * 1200])), st.data())
-def test_nothing_is_lost(parts: list[str], data: st.DataObject) -> None:
+def test_pieces_equal_the_text(parts: list[str], data: st.DataObject) -> None:
     """The pieces add up to the text and depend neither on how the text is split nor on fragments."""
     text = "".join(parts)
     whole = pieces_of(text)
@@ -91,7 +91,7 @@ def test_nothing_is_lost(parts: list[str], data: st.DataObject) -> None:
     assert pieces_of(text, size) == pieces_of(text, size, fragments=True) == whole
 
 
-def test_what_may_be_shown_is_not_announced() -> None:
+def test_possibly_quoted_block_is_not_announced() -> None:
     """A possibly quoted block has no fragments, because a fragment would announce a call to the client."""
     for text in TEXT[:-2]:
         quotation = parser(fragments=True)
@@ -106,7 +106,7 @@ def test_time_is_linear() -> None:
         assert growth(lambda size, piece=piece: pieces_of(piece * size, 5), 300) < LINEAR  # type: ignore[misc]
 
 
-def test_reasoning_that_ends_with_a_quotation() -> None:
+def test_quotation_at_the_end_of_reasoning_stays() -> None:
     """A quotation at the end of the reasoning stays reasoning, because without its mark it would become a call."""
     for text in (f"The page says:\n> {CALL}", f"It says `{CALL}`"):
         events, report, _ = run_events(chat(), [ReasoningDelta(text), Finished("stop"), Closed()])

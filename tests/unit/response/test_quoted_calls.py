@@ -146,7 +146,7 @@ def answered(plan: Plan, text: str, *, size: int = 0, cut: int = 0) -> tuple[See
 
 
 @each("form", FORMS)
-def test_a_call_from_an_output_is_text(form: str) -> None:
+def test_call_copied_from_an_output_is_text(form: str) -> None:
     """A call copied from a tool's output stays text, in any form and context, and causes a warning.
 
     Without that output, at least two of the same answers are calls.
@@ -166,7 +166,7 @@ def test_a_call_from_an_output_is_text(form: str) -> None:
 
 @each("wrapped", WRAPPED)
 @each("form", FORMS)
-def test_how_an_output_wraps_a_call(form: str, wrapped: str) -> None:
+def test_wrapping_does_not_hide_a_quoted_call(form: str, wrapped: str) -> None:
     """Escapes, marks, line numbers and invisible characters in a tool's output do not hide a quoted call."""
     text = f"{FORMS[form]}\n"
     seen, _ = answered(plan_for([WRAPPED[wrapped](FORMS[form])]), text)
@@ -176,7 +176,7 @@ def test_how_an_output_wraps_a_call(form: str, wrapped: str) -> None:
 @each("client", ["responses", "chat"])
 @each("arguments", ["buffered", "incremental"])
 @each("form", ["tag", "Qwen3-Coder", "bare", "syntax"])
-def test_where_the_text_is_cut(form: str, arguments: str, client: ApiName) -> None:
+def test_splits_do_not_change_a_quoted_call(form: str, arguments: str, client: ApiName) -> None:
     """A quoted call stays the same text, streamed or not, with incremental arguments, and however the text is split."""
     text = f"The page says:\n\n{FORMS[form]}"
     for stream in (False, True):
@@ -231,7 +231,7 @@ NOT_QUOTED: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @each("case", NOT_QUOTED)
-def test_what_is_not_quoted(case: str) -> None:
+def test_composed_call_is_not_quoted(case: str) -> None:
     """A call that the model composed itself is a call, even if all its words occur in an output."""
     text, request = NOT_QUOTED[case]
     seen, report = answered(plan_for(**request), text)
@@ -249,14 +249,14 @@ LEFT: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("case", LEFT)
-def test_what_is_left(case: str) -> None:
+def test_calls_not_quoted_verbatim_are_made(case: str) -> None:
     """Calls that are not verbatim quotations are made, which the security page documents as a remaining risk."""
     text, request = LEFT[case]
     seen, _ = answered(plan_for(**{"outputs": [one("delete_file", path="a.txt")], **request}), text)
     assert [item[0] for item in seen.items] == ["call"]
 
 
-def test_what_is_left_to_backends() -> None:
+def test_stored_outputs_are_not_searched() -> None:
     """Outputs that only the backend stores are not searched, and structured calls are not treated as quotations."""
     body = {"model": "m", "input": "?", "tools": TOOLS, "previous_response_id": "resp_1"}
     rewritten = rewrite_request(
@@ -278,14 +278,14 @@ def test_what_is_left_to_backends() -> None:
         {"tool_denylist": frozenset({"delete_file"})},
     ],
 )
-def test_what_closes_it(policy: dict[str, Any]) -> None:
+def test_options_that_prevent_quoted_calls(policy: dict[str, Any]) -> None:
     """With these options, call forms that an attacker's page can contain stay text, or the tool is never called."""
     for form in FORMS.values():
         seen, _ = answered(plan_for(["ok"], **policy), form)
         assert seen.items == [["text", form]]
 
 
-def test_beside_what_is_quoted() -> None:
+def test_genuine_call_next_to_a_quoted_one_is_made() -> None:
     """A genuine call next to a quoted call is made, even in the same block, but a list of calls is treated as
     one unit."""
     quoted, own = one("delete_file", path="a.txt")[11:-12], one("now")[11:-12]
@@ -299,7 +299,7 @@ def test_beside_what_is_quoted() -> None:
     assert report.warnings == ["QUOTED_CALL:delete_file"]
 
 
-def test_a_strict_tool() -> None:
+def test_quoted_call_of_a_strict_tool_is_text() -> None:
     """A quoted call is text, so it cannot violate a strict tool's schema or fail for an unknown tool."""
     tools = [
         {
@@ -313,7 +313,7 @@ def test_a_strict_tool() -> None:
         assert answered(plan_for(["ok"], tools=tools, calls=[("x", {})]), call)[0].error == "invalid_tool_call"
 
 
-def test_an_output_of_our_own() -> None:
+def test_call_copied_from_find_tools_is_made() -> None:
     """A call copied from the output of toolsim's find_tools is made, because that output shows how to call the tool."""
     entry = one("now")
     assert answered(plan_for([entry], calls=[("find_tools", {"names": ["now"]})]), entry)[0].items[0][0] == "call"
@@ -322,7 +322,7 @@ def test_an_output_of_our_own() -> None:
     assert answered(plan, entry)[0].items[0][0] == "text"
 
 
-def test_many_calls_and_large_outputs() -> None:
+def test_searched_outputs_are_bounded() -> None:
     """After a gigabyte of outputs has been searched, all further calls are treated as quoted."""
     plan = plan_for(["x" * 8_000_000], max_tool_bytes=10_000_000)
     text = "".join(one("fetch", url=f"https://a.test/{number}") for number in range(150))

@@ -11,7 +11,7 @@ TABLE = recorded()
 
 
 @each("case", CASES, ids=[case.name for case in CASES])
-def test_nothing_is_released_later(case: Case) -> None:
+def test_text_is_released_as_early_as_recorded(case: Case) -> None:
     """After each delta, at least as many characters and calls have been released as the table records."""
     for size, released in zip(SIZES, TABLE[case.name], strict=True):
         now, before = curve(releases(case, size), case, size), curve(released, case, size)
@@ -22,13 +22,13 @@ def test_nothing_is_released_later(case: Case) -> None:
         assert not late, f"released later, from character {late[0]} on: {case.text[late[0] - 20 : late[0]]!r}"
 
 
-def test_the_table_is_complete() -> None:
+def test_table_is_complete() -> None:
     """The table has exactly one row for each text."""
     assert list(TABLE) == [case.name for case in CASES], "run make releases"
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_runs(size: int) -> None:
+def test_runs_expand_to_released_amounts(size: int) -> None:
     """The runs of a row expand to the amounts released after each delta."""
     for case in (CASES[0], CASES[-1], *CASES[20:60]):
         total = (0, 0)

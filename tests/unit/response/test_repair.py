@@ -19,7 +19,7 @@ ROOTS = st.lists(VALUES, max_size=5) | st.dictionaries(st.text(), VALUES, max_si
 
 
 @given(ROOTS, st.booleans(), st.sampled_from([None, 1]), st.text(max_size=3))
-def test_sound_json_is_untouched(value: Any, ascii_only: bool, indent: int | None, after: str) -> None:
+def test_valid_json_is_unchanged(value: Any, ascii_only: bool, indent: int | None, after: str) -> None:
     """Valid JSON is returned unchanged up to its end, without a repair code."""
     text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
     assert repair_json(text + after) == RepairedJson(text, len(text), ())
@@ -29,7 +29,7 @@ PRINTABLE = st.text(st.characters(max_codepoint=0x2FF).filter(str.isprintable))
 
 
 @given(st.dictionaries(PRINTABLE, st.none() | st.booleans() | st.lists(PRINTABLE | st.integers(), max_size=4)))
-def test_python_is_mended(value: Any) -> None:
+def test_python_repr_is_repaired(value: Any) -> None:
     """Python's ``repr`` of a value is repaired into JSON of that value."""
     mended = repair_json(repr(value))
     assert mended is not None
@@ -37,7 +37,7 @@ def test_python_is_mended(value: Any) -> None:
 
 
 @given(ROOTS)
-def test_missing_brackets_at_the_end(value: Any) -> None:
+def test_missing_closing_brackets_are_added(value: Any) -> None:
     """All missing brackets at the end are added, but only if the text is known to be complete."""
     text = json.dumps(value)
     cut = text.rstrip("]}")
@@ -66,7 +66,7 @@ def test_missing_brackets_at_the_end(value: Any) -> None:
         ("[True,False,None]", "[true,false,null]"),
     ],
 )
-def test_slips(text: str, mended: str) -> None:
+def test_slips_are_corrected_in_place(text: str, mended: str) -> None:
     """Each slip is corrected in place, and the surrounding text stays unchanged."""
     got = repair_json(text)
     assert got is not None
@@ -75,7 +75,7 @@ def test_slips(text: str, mended: str) -> None:
 
 
 @given(ROOTS, st.data())
-def test_wrong_brackets_at_the_end(value: Any, data: st.DataObject) -> None:
+def test_wrong_closing_brackets_are_corrected(value: Any, data: st.DataObject) -> None:
     """Wrong brackets at the end are corrected, but only if the text is known to be complete."""
     text = json.dumps(value)
     bare = text.rstrip("]}")
@@ -89,19 +89,19 @@ def test_wrong_brackets_at_the_end(value: Any, data: st.DataObject) -> None:
     "text",
     ["", "x", '"a"', '{"a', "{'a", "[1},2]", '{"a":[1},"b":2}', "[Nope]", "[TrueX]", "[" * 514 + "]" * 514],
 )
-def test_beyond_repair(text: str) -> None:
+def test_ambiguous_text_is_not_repaired(text: str) -> None:
     """Ambiguous text and text that is not an object or array cannot be repaired."""
     assert repair_json(text) is None
 
 
-def test_bounded() -> None:
+def test_number_of_slips_is_limited() -> None:
     """A text with too many slips is not repaired."""
     assert repair_json("[" + "'a'," * 5_000 + "1]") is not None
     assert repair_json("[" + "'a'," * 50_000 + "1]") is None
 
 
 @given(st.text(alphabet="{}[],:\"'\\ \n\x00\ud800TrueNonaFls0"), st.booleans())
-def test_no_text_raises(text: str, closed: bool) -> None:
+def test_any_text_is_repaired_or_yields_none(text: str, closed: bool) -> None:
     """Any text is repaired or yields None, and the end lies within the text."""
     got = repair_json(text, closed=closed)
     assert got is None or 0 < got.end <= len(text)
@@ -169,6 +169,6 @@ NAMES = [
         ("default_api.write", "write"),
     ],
 )
-def test_fit_name(written: str, fit: str | None) -> None:
+def test_misspelled_name_must_match_one_tool(written: str, fit: str | None) -> None:
     """A misspelled name is matched only if it fits a single tool, and the smallest slip decides."""
     assert fit_name(written, NAMES) == fit

@@ -57,7 +57,7 @@ def same_however_cut(text: str, reason: FinishReason = "length") -> tuple[str, l
 
 @pytest.mark.parametrize("kind", LISTS)
 @pytest.mark.parametrize("strict", [False, True])
-def test_a_list_cut_off_in_a_loop_calls_once(kind: str, strict: bool) -> None:
+def test_truncated_loop_calls_once(kind: str, strict: bool) -> None:
     """A list that was cut off in a loop contains the repeated call once; with fewer than three repetitions,
     it is text."""
     head = f"{LISTS[kind][0]}{D20},\n    "
@@ -75,7 +75,7 @@ def test_a_list_cut_off_in_a_loop_calls_once(kind: str, strict: bool) -> None:
     "rest",
     [', {"name": "roll", "arguments": {"sides": 8', ", [", ', {"type"', ', {"name": "roll", "arguments": {}'],
 )
-def test_another_item_is_no_loop(rest: str) -> None:
+def test_different_item_ends_the_loop(rest: str) -> None:
     """If the list continues with a different item, its rest is unknown, so it stays text like any truncated call."""
     text = "[" + ", ".join([D6] * CUT) + rest
     assert same_however_cut(text) == (text, [], "length")
@@ -83,14 +83,14 @@ def test_another_item_is_no_loop(rest: str) -> None:
 
 @each("kind", LISTS)
 @each("times", [1, 2, CUT, ENDLESS - 1])
-def test_a_list_that_ends_by_itself_stands(kind: str, times: int) -> None:
+def test_complete_list_keeps_its_calls(kind: str, times: int) -> None:
     """A complete list keeps all its calls, even if they repeat, because the model ended it."""
     head, tail = LISTS[kind]
     for reason in ("stop", "length"):
         assert same_however_cut(head + ", ".join([D6] * times) + tail, reason)[1] == [A] * times
 
 
-def test_a_list_that_nobody_cut_off_is_no_loop() -> None:
+def test_only_truncated_list_is_a_loop() -> None:
     """A list counts as a loop only if a limit cut it; if the model stopped after an item, only the bracket is
     missing."""
     text = "[" + ", ".join([D6] * CUT)
@@ -100,7 +100,7 @@ def test_a_list_that_nobody_cut_off_is_no_loop() -> None:
 
 @pytest.mark.parametrize("client", ["chat", "responses"])
 @pytest.mark.parametrize("kind", LISTS)
-def test_a_loop_without_end_is_ended(client: ApiName, kind: str) -> None:
+def test_endless_loop_ends_the_answer(client: ApiName, kind: str) -> None:
     """An endless repetition ends the answer and counts as one call, regardless of the text that follows."""
     text = f"{LISTS[kind][0]}{D20}, " + ", ".join([D6] * ENDLESS)
     for chunks in ([text], list(text), [f"{text}, {D20}]"], list(f"{text}, {D6}, {D6}]\n```\nDone.")):
@@ -112,7 +112,7 @@ def test_a_loop_without_end_is_ended(client: ApiName, kind: str) -> None:
 
 
 @pytest.mark.parametrize("times", [CUT + 1, ENDLESS + 2])
-def test_without_repairs_it_is_text(times: int) -> None:
+def test_loop_is_text_without_repairs(times: int) -> None:
     """Without repairs, a repetitive list that was cut off stays text."""
     text = "[" + ", ".join([D6] * times)
     assert client_output([text], policy={"repair": "off"})[:3] == (text, [], "length")
@@ -124,7 +124,7 @@ def test_blocks_are_emitted_one_by_one() -> None:
 
 
 @given(st.sampled_from([head for head, _ in LISTS.values()]), st.lists(st.sampled_from(SCRAPS), max_size=9), st.data())
-def test_nothing_is_lost_however_it_is_cut(head: str, scraps: list[str], data: st.DataObject) -> None:
+def test_pieces_equal_the_text_at_any_split(head: str, scraps: list[str], data: st.DataObject) -> None:
     """Even with loops, the pieces add up to the text and do not depend on how the text is split."""
     text = head + "".join(scraps)
     cuts = sorted(data.draw(st.sets(st.integers(0, len(text)), max_size=5)))
@@ -138,7 +138,7 @@ def test_nothing_is_lost_however_it_is_cut(head: str, scraps: list[str], data: s
     assert found[0] == found[1]
 
 
-def test_linear() -> None:
+def test_time_is_linear() -> None:
     """Lists of many calls that are almost all identical take linear time."""
 
     def read(size: int) -> None:

@@ -17,7 +17,7 @@ def noted(api: Api, form: AnswerForm, *events: ClientEvent) -> Report:
     return report
 
 
-def test_calls_are_noted_by_the_ids_that_clients_send_back() -> None:
+def test_call_ids_are_recorded_as_clients_return_them() -> None:
     """The IDs of complete calls are recorded in order, as clients send them back; legacy functions have no IDs."""
     events = [*whole_call(1), CallStarted(2, "x"), CallEnded("incomplete"), *whole_call(3, choice=1)]
     assert noted(CHAT, AnswerForm(), *events).tool_call_ids == ["call_001", "call_003"]
@@ -25,7 +25,7 @@ def test_calls_are_noted_by_the_ids_that_clients_send_back() -> None:
     assert noted(CHAT, AnswerForm(legacy_functions=True), *events).tool_call_ids == []
 
 
-def test_tokens_are_the_backends() -> None:
+def test_token_counts_are_recorded() -> None:
     """Token counts are recorded by kind, if the backend reports them."""
     assert noted(CHAT, AnswerForm(), Ended({}, Usage(1, 2, 3))).tokens == {
         "input": 1,

@@ -35,7 +35,7 @@ def without_spelling(seen: Seen) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_it_is_read_as_wanted(name: str) -> None:
+def test_cases_are_read_as_expected(name: str) -> None:
     """All cases are read as expected, except exactly those that are listed as failing."""
     case = CASES[name]
     parsed = parse(case["text"], case["tools"])
@@ -46,7 +46,7 @@ def test_it_is_read_as_wanted(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_call_that_is_not_read_runs_as_no_other(name: str) -> None:
+def test_unread_case_runs_no_unexpected_call(name: str) -> None:
     """A case that is read incorrectly stays text, and only the listed cases run a call that is not expected."""
     case = CASES[name]
     surplus = [call for call in calls(parse(case["text"], case["tools"])) if call not in calls_wanted(case)]
@@ -57,7 +57,7 @@ def test_a_call_that_is_not_read_runs_as_no_other(name: str) -> None:
 
 
 @each("name", CASES)
-def test_every_split_gives_the_same(name: str) -> None:
+def test_splits_make_no_difference(name: str) -> None:
     """A text is parsed identically in one piece, character by character and at random splits."""
     text, tools = CASES[name]["text"], CASES[name]["tools"]
     whole = parse(text, tools)
@@ -67,7 +67,7 @@ def test_every_split_gives_the_same(name: str) -> None:
 
 
 @each(("name", "api"), some(product(CASES, APIS)))
-def test_every_client_gets_the_same(name: str, api: ApiName) -> None:
+def test_official_clients_read_the_same_calls(name: str, api: ApiName) -> None:
     """Official clients read the same calls from streamed and non-streamed answers, however the bytes are split."""
     text, tools = CASES[name]["text"], CASES[name]["tools"]
     complete = by_proxy(api, tools, [text], stream=False)
@@ -79,7 +79,7 @@ def test_every_client_gets_the_same(name: str, api: ApiName) -> None:
         assert stream.finish == complete.finish
 
 
-def test_the_failing_cases_exist() -> None:
+def test_failing_cases_exist() -> None:
     """Each listed ID belongs to one case, and each case with a different decision gives a reason."""
     assert len(FAILING) == len(set(FAILING))
     assert len(WRONG) == len(set(WRONG))

@@ -65,9 +65,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("text", "offered", "reason", "name", "expected"), FAULTS)
-def test_a_call_that_fails_is_asked_again(
-    text: str, offered: Any, reason: str, name: str | None, expected: str
-) -> None:
+def test_failed_call_is_retried(text: str, offered: Any, reason: str, name: str | None, expected: str) -> None:
     """A failed call is withheld and retried, and ``otherwise`` contains the output that is sent if there is
     no retry."""
     fields = {"masked_tools": frozenset({"hidden"}), "policy": {"max_tool_bytes": 200}}
@@ -96,7 +94,7 @@ def _without_usage(events: list[ClientEvent]) -> list[ClientEvent]:
     return out
 
 
-def test_what_was_emitted_stays() -> None:
+def test_emitted_call_stays() -> None:
     """A call before the failed call is emitted immediately and is not repeated if there is no retry."""
     emitted, retry, report, _ = run(round_of(), CALL + UNKNOWN)
     assert emitted[:-1] == whole_call(1)
@@ -105,7 +103,7 @@ def test_what_was_emitted_stays() -> None:
     assert report.calls == ["add"]
 
 
-def test_an_announced_call_is_not_asked_again() -> None:
+def test_announced_call_is_not_retried() -> None:
     """An announced call that breaks is not retried but ends incomplete, because the client already has its
     arguments."""
     the_plan = round_of(policy={"stream_arguments": "incremental"})
@@ -115,7 +113,7 @@ def test_an_announced_call_is_not_asked_again() -> None:
     assert retry is None
 
 
-def test_talk_about_the_syntax_is_talk() -> None:
+def test_block_without_a_call_is_text() -> None:
     """A block without a call is text, and the answer continues after it."""
     text = "Write <use_tool>…</use_tool>, or <tool_call>, and then JSON."
     emitted, retry, *_ = run(round_of(), text)
@@ -124,7 +122,7 @@ def test_talk_about_the_syntax_is_talk() -> None:
 
 
 @pytest.mark.parametrize("text", ['<tool_call>{"name":"add","arguments":{"a":', '{"name": "add", "arguments": {"a"'])
-def test_a_call_that_is_cut_off_can_go_on(text: str) -> None:
+def test_truncated_call_can_be_continued(text: str) -> None:
     """A call cut by the length limit is stored unchanged, and the answer that continues it yields the complete call."""
     emitted, retry, *_ = run(round_of(), "So:\n" + text, finish="length")
     assert retry is not None
@@ -148,7 +146,7 @@ def test_a_call_that_is_cut_off_can_go_on(text: str) -> None:
         ('```json\n{"name":"add","arguments":{"a":1}}\n```\n', whole_call(1)),
     ],
 )
-def test_what_stands_before_a_call_is_no_part_of_it(before: str, emitted: list[ClientEvent], how: str) -> None:
+def test_text_before_a_truncated_call_is_separate(before: str, emitted: list[ClientEvent], how: str) -> None:
     """Text before a cut call is not part of the partial call, even if it was held back until the end."""
     half = '<tool_call>{"name":"sub","arguments":{"a":'
     the_plan = round_of(policy={"stream_arguments": how})
@@ -166,7 +164,7 @@ def test_what_stands_before_a_call_is_no_part_of_it(before: str, emitted: list[C
 
 @pytest.mark.parametrize("policy", [{"suppress_tail_after_tools": True}, {"stop_after_tools": "on"}, {}])
 @pytest.mark.parametrize("broken", [MALFORMED, MALFORMED[:40]])
-def test_where_text_behind_calls_is_dropped_so_is_a_broken_call(broken: str, policy: dict[str, Any]) -> None:
+def test_broken_call_after_calls_is_dropped_like_text(broken: str, policy: dict[str, Any]) -> None:
     """If text after calls is dropped, a broken call after calls is dropped as well when there is no retry."""
     text = f"{CALL}\n {broken}"
     for pieces in ([text], [*text]):
@@ -177,7 +175,7 @@ def test_where_text_behind_calls_is_dropped_so_is_a_broken_call(broken: str, pol
         assert content == ([] if policy else [f"\n {broken}"])
 
 
-def test_an_answer_that_had_to_call() -> None:
+def test_missing_required_call_is_retried() -> None:
     """If an answer lacks a required call, its text is emitted and the model is re-prompted, unless it was filtered."""
     required = {"tool_choice": ToolChoice("required")}
     emitted, retry, *_ = run(round_of(**required), "I cannot.")
@@ -193,7 +191,7 @@ def test_an_answer_that_had_to_call() -> None:
 
 
 @pytest.mark.parametrize("content", ["", " \n", "<reasoning>"])
-def test_an_empty_answer_after_a_tools_output(content: str) -> None:
+def test_empty_answer_after_an_output_is_retried(content: str) -> None:
     """After a tool output, whitespace and reasoning count as an empty answer; refusals, hosted items and text
     do not."""
     after = round_of(retries_allowed=frozenset({EMPTY_ANSWER}), after_outputs=True)
@@ -210,7 +208,7 @@ def test_an_empty_answer_after_a_tools_output(content: str) -> None:
     assert run(round_of(retries_allowed=frozenset({EMPTY_ANSWER})), content)[1] is None
 
 
-def test_a_backend_that_breaks_off_has_failed() -> None:
+def test_truncated_stream_is_an_error() -> None:
     """A partial call in a truncated stream is an error and is not continued."""
     answer = answer_for(round_of(), Report())
     answer.feed(TextDelta('<tool_call>{"name":"add","argu'))
@@ -220,7 +218,7 @@ def test_a_backend_that_breaks_off_has_failed() -> None:
 
 
 @given(st.lists(st.sampled_from([CALL, BROKEN, UNKNOWN, MALFORMED, "text ", "<tool_call>", "{", "\n"])), st.data())
-def test_where_it_is_cut_does_not_matter(parts: list[str], data: st.DataObject) -> None:
+def test_splits_make_no_difference(parts: list[str], data: st.DataObject) -> None:
     """A round emits the same text and calls, and is retried for the same reason, however the text is split."""
     text = "".join(parts)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
@@ -232,7 +230,7 @@ def test_where_it_is_cut_does_not_matter(parts: list[str], data: st.DataObject) 
     assert (retry and retry.fault) == (other and other.fault)
 
 
-def test_nobody_is_asked_where_nothing_is_asked_for() -> None:
+def test_text_is_stored_only_for_retries() -> None:
     """Without allowed retries, the answer's text is not stored for a retry."""
     emitted, retry, _, answer = run(round_of(tool("f"), retries_allowed=frozenset()), UNKNOWN)
     assert retry is None

@@ -138,7 +138,7 @@ def judged(case: dict[str, Any]) -> str | None:
 
 @each("case", [case for case in JUDGE["cases"] if judged(case)], ids=lambda case: case["case"])
 @each_stream
-def test_the_judges_table_end_to_end(case: dict[str, Any], stream: bool) -> None:
+def test_judge_table_end_to_end(case: dict[str, Any], stream: bool) -> None:
     """For each cell of the judge's table, the client receives the expected calls, text or error."""
     text = judged(case)
     assert text is not None
@@ -173,13 +173,13 @@ def test_the_judges_table_end_to_end(case: dict[str, Any], stream: bool) -> None
         assert (seen.error or seen.items) == wanted
 
 
-def test_the_judges_table_is_nearly_all_there() -> None:
+def test_most_judge_cases_are_readable() -> None:
     """At least 80 % of the judge's cases are bodies that the sentinel can read."""
     assert sum(judged(case) is not None for case in JUDGE["cases"]) > 0.8 * len(JUDGE["cases"])
 
 
 @each_pair
-def test_failures_of_whole_answers_are_http_errors(client: ApiName, backend: ApiName) -> None:
+def test_non_streamed_failures_are_http_errors(client: ApiName, backend: ApiName) -> None:
     """In non-streamed answers, a strict violation is a 422 and a backend failure a 502, with a complete error
     object."""
     case = CASES["strict failure"]
@@ -195,7 +195,7 @@ def test_failures_of_whole_answers_are_http_errors(client: ApiName, backend: Api
 
 @each_pair
 @each("text", ["Half an ans", f"Look {CALL[:40]}", ""], ids=["text", "in a block", "nothing"])
-def test_a_stream_without_its_terminator_fails(client: ApiName, backend: ApiName, text: str) -> None:
+def test_stream_without_terminator_fails(client: ApiName, backend: ApiName, text: str) -> None:
     """A stream that ends before its terminator is an error, and held-back text is emitted first."""
     kind, body = backend_answer(backend, True, [text] if text else [])
     end = end_of(backend, body)
@@ -208,7 +208,7 @@ def test_a_stream_without_its_terminator_fails(client: ApiName, backend: ApiName
 
 @each_backend
 @each("rest", ["", "\n", " half an ans", CALL[:40]], ids=["nothing", "a gap", "text", "in a block"])
-def test_a_chat_stream_that_breaks_off_after_a_call_keeps_it(backend: ApiName, rest: str) -> None:
+def test_chat_stream_broken_after_a_call_keeps_the_call(backend: ApiName, rest: str) -> None:
     """If a stream breaks off after a call, a chat client receives the call and a normal end, because later text would
     have been dropped anyway."""
     kind, body = backend_answer(backend, True, [CALL, rest] if rest else [CALL])
@@ -220,7 +220,7 @@ def test_a_chat_stream_that_breaks_off_after_a_call_keeps_it(backend: ApiName, r
 
 
 @each_backend
-def test_a_responses_stream_that_breaks_off_after_a_call_fails(backend: ApiName) -> None:
+def test_responses_stream_broken_after_a_call_fails(backend: ApiName) -> None:
     """If a stream breaks off after a call, a Responses client receives an error, because more output could have
     followed."""
     kind, body = backend_answer(backend, True, [CALL])
@@ -229,7 +229,7 @@ def test_a_responses_stream_that_breaks_off_after_a_call_fails(backend: ApiName)
     assert read("responses", True, chunks).error == "backend_truncated"
 
 
-def test_a_messages_client_of_a_backend_that_dies_at_any_byte() -> None:
+def test_messages_client_survives_a_break_at_any_byte() -> None:
     """If the backend breaks off at any byte, a Messages client receives a complete answer or a single final error."""
     kind, body = backend_answer("chat", True, ["Hm. ", *(CALL[at : at + 9] for at in range(0, len(CALL), 9))])
     for end in range(len(body) + 1):
@@ -242,7 +242,7 @@ def test_a_messages_client_of_a_backend_that_dies_at_any_byte() -> None:
             assert kinds.count("content_block_start") == kinds.count("content_block_stop")
 
 
-def test_chat_without_done_is_whole_if_it_has_finished() -> None:
+def test_chat_without_done_is_complete_if_finished() -> None:
     """A chat stream without ``[DONE]``, which many servers omit, is complete if it has a finish reason."""
     kind, body = backend_answer("chat", True, [CALL])
     _, chunks = rewrite(plan("chat", "chat", True, [WEATHER]), kind, body.replace(b"data: [DONE]\n\n", b""))
@@ -252,7 +252,7 @@ def test_chat_without_done_is_whole_if_it_has_finished() -> None:
 @each_pair
 @each_stream
 @each("kind", ["text/plain", "application/json", ""])
-def test_a_stream_under_another_name(client: ApiName, backend: ApiName, stream: bool, kind: str) -> None:
+def test_mislabeled_event_stream_is_read(client: ApiName, backend: ApiName, stream: bool, kind: str) -> None:
     """An event stream with a different content type is still read as an event stream."""
     _, body = backend_answer(backend, True, ["Hm.", CALL])
     _, chunks = rewrite(plan(client, backend, stream, [WEATHER]), kind, body, cut=9)
@@ -260,7 +260,7 @@ def test_a_stream_under_another_name(client: ApiName, backend: ApiName, stream: 
 
 
 @each_pair
-def test_an_error_in_mid_stream(client: ApiName, backend: ApiName) -> None:
+def test_backend_error_during_a_stream_is_last(client: ApiName, backend: ApiName) -> None:
     """A backend error in the middle of a stream reaches the client with its original code and is the last event."""
     kind, body = backend_answer(backend, True, ["Half an ans"])
     error = {"message": "Too much.", "type": "tokens", "code": "rate_limit_exceeded"}
@@ -278,7 +278,7 @@ def test_an_error_in_mid_stream(client: ApiName, backend: ApiName) -> None:
     assert b"Half an ans" in b"".join(chunks)
 
 
-def test_an_error_of_a_responses_stream_in_all_its_shapes() -> None:
+def test_responses_stream_error_is_sent_in_all_forms() -> None:
     """A strict violation is sent as an error event, both flat and nested, followed by a final ``response.failed``."""
     case = CASES["strict failure"]
     _, chunks = rewrite(
@@ -295,7 +295,7 @@ def test_an_error_of_a_responses_stream_in_all_its_shapes() -> None:
 
 
 @each_pair
-def test_keepalives_anywhere_leave_the_answer_as_it_is(client: ApiName, backend: ApiName) -> None:
+def test_keepalives_do_not_change_the_answer(client: ApiName, backend: ApiName) -> None:
     """Keep-alives are sent from before the first event until the end of the stream and do not change the answer."""
     kind, body = backend_answer(backend, True, ["Hm.", CALL[:30], CALL[30:]])
     rewriter = ResponseRewriter(plan(client, backend, True, [WEATHER]), Report(), content_type=kind)
@@ -310,7 +310,7 @@ def test_keepalives_anywhere_leave_the_answer_as_it_is(client: ApiName, backend:
 
 
 @each_client
-def test_fail_from_outside(client: ApiName) -> None:
+def test_external_failure_ends_the_answer(client: ApiName) -> None:
     """A failure from outside the backend's stream ends the answer, and later failures and bytes are ignored."""
     rewriter = ResponseRewriter(plan(client, "chat", True, [WEATHER]), Report(), content_type="text/event-stream")
     chunks = rewriter.fail(ApiError("No data for 300 s.", code="backend_timeout", status=504))
@@ -330,7 +330,9 @@ TEXT = st.lists(
 @given(
     TEXT, st.sampled_from(API_NAMES), st.sampled_from(API_NAMES), st.integers(1, 9), st.integers(1, 40), st.booleans()
 )
-def test_stream_equals_whole(text: str, client: ApiName, backend: ApiName, size: int, cut: int, strict: bool) -> None:
+def test_streamed_answer_equals_the_non_streamed(
+    text: str, client: ApiName, backend: ApiName, size: int, cut: int, strict: bool
+) -> None:
     """The streamed answer equals the non-streamed answer for any text, however text and bytes are split."""
     tools = [tool("get_weather", strict, city="string")]
     pieces = [text[i : i + size] for i in range(0, len(text), size)]
@@ -350,7 +352,7 @@ def test_stream_equals_whole(text: str, client: ApiName, backend: ApiName, size:
     st.booleans(),
     st.sampled_from(["text/event-stream", "application/json"]),
 )
-def test_any_bytes(data: bytes, client: ApiName, backend: ApiName, stream: bool, kind: str) -> None:
+def test_any_bytes_end_the_answer(data: bytes, client: ApiName, backend: ApiName, stream: bool, kind: str) -> None:
     """For any bytes from the backend, the answer ends, and the client receives output."""
     rewriter, chunks = rewrite(plan(client, backend, stream, [WEATHER]), kind, data, 5)
     assert rewriter.is_done
@@ -397,7 +399,7 @@ OBJECTS = st.recursive(
 
 
 @given(st.lists(OBJECTS, max_size=5), st.sampled_from(API_NAMES), st.sampled_from(API_NAMES), st.booleans())
-def test_any_json(values: list[Any], client: ApiName, backend: ApiName, stream: bool) -> None:
+def test_any_json_is_processed(values: list[Any], client: ApiName, backend: ApiName, stream: bool) -> None:
     """Events with arbitrary fields are processed without an exception."""
     body = b"".join(b"data: " + json.dumps(value).encode() + b"\n\n" for value in values)
     assert rewrite(plan(client, backend, stream, [WEATHER]), "text/event-stream", body)[0].is_done
@@ -415,7 +417,7 @@ LONG_CALL = f"<tool_call>{json.dumps({'name': 'get_weather', 'arguments': LONG},
 
 
 @each_pair
-def test_long_arguments(client: ApiName, backend: ApiName) -> None:
+def test_long_arguments_are_verbatim(client: ApiName, backend: ApiName) -> None:
     """100 KB of arguments full of emoji, quotes and tags arrive verbatim, and shorter arguments also byte by byte."""
     assert len(LONG.encode()) > 100_000
     pieces = [LONG_CALL[i : i + 1000] for i in range(0, len(LONG_CALL), 1000)]
@@ -428,10 +430,10 @@ def test_long_arguments(client: ApiName, backend: ApiName) -> None:
 
 
 @each_pair
-def test_cuts(client: ApiName, backend: ApiName) -> None:
+def test_splits_make_no_difference(client: ApiName, backend: ApiName) -> None:
     """A stream in two pieces has the same result wherever it is split.
 
-    The effect of a split depends on the reader, which `test_repeats` splits at every byte.
+    The effect of a split depends on the reader, which `test_frame_template` splits at every byte.
     """
     text = f'Hé 🐢 <tool_call>{{"name":"get_weather","arguments":{json.dumps(LONG[:60] + chr(34) + "}")}}}</tool_call>'
     kind, body = backend_answer(backend, True, [text[i : i + 9] for i in range(0, len(text), 9)])
@@ -444,7 +446,7 @@ def test_cuts(client: ApiName, backend: ApiName) -> None:
 
 
 @each("stream", [True, False])
-def test_two_choices(stream: bool) -> None:
+def test_choices_can_be_interleaved(stream: bool) -> None:
     """A real client reads a call in one choice and text in another, although their chunks are interleaved."""
     texts = [CALL, "Just <tool_call> words."]
     head = {"id": "c", "object": "chat.completion", "created": 1, "model": "m"}
@@ -475,7 +477,7 @@ def test_two_choices(stream: bool) -> None:
     [("chat", False, ["call_007", "call_008"]), ("responses", False, ["fc_007", "fc_008"]), ("chat", True, [])],
 )
 @each_stream
-def test_the_ids_and_tokens_of_an_answer_are_reported(client: Any, legacy: bool, ids: list[str], stream: bool) -> None:
+def test_call_ids_are_reported_in_order(client: Any, legacy: bool, ids: list[str], stream: bool) -> None:
     """Call IDs are reported in order, as the client received them; a legacy function call has no ID."""
     the_plan = plan(client, "chat", stream, [WEATHER], first_number=7, legacy_functions=legacy)
     report = Report()
@@ -512,7 +514,7 @@ PARIS = ["call", "get_weather", '{"city":"Paris"}']
 )
 @each_client
 @each_stream
-def test_messages_of_a_backend_do_not_run_together(
+def test_texts_of_two_messages_are_separated(
     steps: list[Step], items: list[list[str]], client: ApiName, stream: bool
 ) -> None:
     """The texts of two messages are separated by an empty line, which is dropped next to a call."""
@@ -525,7 +527,7 @@ def test_messages_of_a_backend_do_not_run_together(
 
 @each("between", [Thought("hm"), Emitted("get_weather", PARIS[2]), CALL])
 @each_stream
-def test_messages_with_something_between_them(between: Step, stream: bool) -> None:
+def test_messages_around_other_items_are_separated(between: Step, stream: bool) -> None:
     """In a list of items, texts between other items are separate; in a chat message, they need an empty line."""
     for kind, bodies in (("text/event-stream", BODIES), ("application/json", WHOLE)):
         body = bodies["responses"](["One.", between, "Two."], "stop")
@@ -539,7 +541,7 @@ def test_messages_with_something_between_them(between: Step, stream: bool) -> No
 
 
 @each_client
-def test_a_call_in_a_message_behind_something_else(client: ApiName) -> None:
+def test_call_in_a_message_after_another_item(client: ApiName) -> None:
     """A call that begins a message is recognized after another item, although the client receives no empty line."""
     body = WHOLE["responses"](["Hi", Thought("hm"), BARE], "stop")
     seen = read(client, False, rewrite(plan(client, "responses", False, [WEATHER]), "application/json", body)[1])
@@ -548,7 +550,7 @@ def test_a_call_in_a_message_behind_something_else(client: ApiName) -> None:
 
 @each("with_items", [True, False])
 @each("size", [1, 300, 10**6])
-def test_messages_whose_frames_are_recognised_by_their_bytes(with_items: bool, size: int) -> None:
+def test_messages_recognized_by_bytes_stay_separate(with_items: bool, size: int) -> None:
     """Messages whose frames are recognized by their bytes stay separate, even if only the indexes of their deltas
     differ."""
     frames = []
@@ -564,14 +566,14 @@ def test_messages_whose_frames_are_recognised_by_their_bytes(with_items: bool, s
 
 
 @each_stream
-def test_messages_of_an_answer_without_tools(stream: bool) -> None:
+def test_messages_without_tools_are_separated(stream: bool) -> None:
     """The messages of an answer without tools are separated too, although they are not searched for calls."""
     body = WHOLE["responses"](["One.", "Two."], "stop")
     seen = read("chat", stream, rewrite(plan("chat", "responses", stream), "application/json", body)[1])
     assert seen.items == [["text", "One.\n\nTwo."]]
 
 
-def test_obsidian_calls_behind_two_messages() -> None:
+def test_obsidian_xml_after_two_messages() -> None:
     """A call's XML text follows the text of the previous message as if both were one message."""
     policy = {"output_mode": "obsidian-xml"}
     for steps in (["Hi", CALL], ["Hi" + CALL]):
@@ -582,7 +584,7 @@ def test_obsidian_calls_behind_two_messages() -> None:
 
 
 @each("size", [0, 1, 13])
-def test_an_event_of_an_unknown_type_is_passed_on(size: int) -> None:
+def test_unknown_event_is_passed_on(size: int) -> None:
     """An unknown event is passed on, renumbered and in place, to a Responses client; a chat client does not
     receive it."""
     deltas = [{"type": "response.output_text.delta", "output_index": 0, "delta": text} for text in ("One", " two")]
@@ -605,7 +607,7 @@ def test_an_event_of_an_unknown_type_is_passed_on(size: int) -> None:
 
 @each("size", [1, 300, 10**6])
 @each_client
-def test_a_finish_reason_in_every_chunk(client: ApiName, size: int) -> None:
+def test_finish_reason_in_every_chunk(client: ApiName, size: int) -> None:
     """If every chunk has a finish reason, the answer ends with the last chunk."""
     words = {"index": 0, "delta": {"content": "word "}, "finish_reason": "stop"}
     body = b"".join(f"data: {json.dumps({'choices': [words]})}\n\n".encode() for _ in range(30))

@@ -23,7 +23,7 @@ from toolsim.response.verdict import JudgedCall
         (Plan("chat", "chat", AnswerForm(legacy_functions=True)), 1),
     ],
 )
-def test_the_limit(plan: Plan, limit: int) -> None:
+def test_smallest_limit_counts(plan: Plan, limit: int) -> None:
     """The limit of calls is the smallest of the client's, the operator's and the legacy form's limits; 0 means no
     limit."""
     calls = ClientCalls(plan, Report(), count(1), 0)
@@ -34,7 +34,7 @@ def test_the_limit(plan: Plan, limit: int) -> None:
     assert calls.make(JudgedCall(tool("f"), "{}")).made != bool(limit)
 
 
-def test_a_call_in_both_kinds_is_one() -> None:
+def test_call_in_both_forms_counts_once() -> None:
     """A call as text and as a structured call counts once, and the operator can have all repetitions dropped."""
     once, never = SeenCalls(drops_all=False), SeenCalls(drops_all=True)
     kinds = (False, False, True)
@@ -47,7 +47,7 @@ A_AGAIN = ("f", '{"b":[1],"a":1.0}')
 
 
 @given(st.lists(st.tuples(st.sampled_from([A, A_AGAIN, B]), st.booleans())))
-def test_as_many_calls_are_left_as_one_kind_made(calls: list[tuple[tuple[str, str], bool]]) -> None:
+def test_repetitions_across_forms_are_merged(calls: list[tuple[tuple[str, str], bool]]) -> None:
     """Each call remains as often as it occurs in text or as a structured call, whichever is more, in any order."""
     seen = SeenCalls(drops_all=False)
     left = [call for call, structured in calls if not seen.take(*call, structured=structured)]
@@ -56,7 +56,7 @@ def test_as_many_calls_are_left_as_one_kind_made(calls: list[tuple[tuple[str, st
         assert sum(call in same for call in left) == max(made)
 
 
-def test_calls_of_one_kind_may_repeat() -> None:
+def test_repetitions_in_one_form_are_kept() -> None:
     """A model can repeat a call in the same form, unless the operator drops repetitions."""
     assert not any(SeenCalls(drops_all=False).take(*A, structured=kind) for kind in (False, True))
     strict = SeenCalls(drops_all=True)
@@ -65,7 +65,7 @@ def test_calls_of_one_kind_may_repeat() -> None:
 
 @pytest.mark.parametrize("client", ["responses", "chat"])
 @pytest.mark.parametrize("text_first", [True, False])
-def test_a_call_sent_as_text_and_as_a_call_runs_once(client: ApiName, text_first: bool) -> None:
+def test_call_in_both_forms_runs_once(client: ApiName, text_first: bool) -> None:
     """A call that was sent both in text and as a structured call reaches the client once, and the report has
     a warning."""
     report = Report()
@@ -78,14 +78,14 @@ def test_a_call_sent_as_text_and_as_a_call_runs_once(client: ApiName, text_first
     assert report.warnings == ["DUPLICATE_CALL:f"]
 
 
-def test_inputs_that_are_no_json_are_the_same_by_their_text() -> None:
+def test_non_json_inputs_are_compared_as_text() -> None:
     """Inputs that are not JSON are compared as text, ignoring surrounding whitespace."""
     seen = SeenCalls(drops_all=False)
     texts = (("sh", "ls -l\n"), False), (("sh", "ls -a"), True), (("sh", "ls -l"), True)
     assert [seen.take(*call, structured=kind) for call, kind in texts] == [False, False, True]
 
 
-def test_whether_a_call_in_text_waits_for_its_twin() -> None:
+def test_text_call_can_be_repeated_until_matched() -> None:
     """``may_be_repeated`` is true from the first call in text until structured calls have repeated every call
     in text."""
     seen = SeenCalls(drops_all=False)

@@ -7,13 +7,13 @@ from toolsim.response.segments import Block, characters_within, joined, split_en
 
 
 @pytest.mark.parametrize("closing", ["", "</t>", "</t", "</function>"])
-def test_a_block_is_its_parts(closing: str) -> None:
+def test_block_consists_of_its_parts(closing: str) -> None:
     """A block's raw text consists of both tags and the body, exactly as the model wrote them."""
     assert Block("json", "<t>", ' {"a":1}', closing).raw == f'<t> {{"a":1}}{closing}'
 
 
 @pytest.mark.parametrize("text", ["", "abc", "aé🐢b"])
-def test_characters_within(text: str) -> None:
+def test_characters_within_a_number_of_bytes(text: str) -> None:
     """The result is the number of complete characters that fit within the given number of bytes."""
     for size in range(12):
         number = characters_within(text, size)
@@ -37,12 +37,12 @@ BLOCK = Block("json", "<t>", "{}", "</t>")
         ([], 1, [], []),
     ],
 )
-def test_the_end_is_split_off(pieces: list[str | Block], size: int, before: list[Any], end: list[Any]) -> None:
+def test_prose_is_split_off_the_end(pieces: list[str | Block], size: int, before: list[Any], end: list[Any]) -> None:
     """The specified number of characters is split off at the end only if they are all prose."""
     assert split_end(pieces, size) == (before, end)
 
 
-def test_neighbouring_prose_is_one() -> None:
+def test_adjacent_prose_is_joined() -> None:
     """Adjacent prose is joined, and other segments keep their places."""
     block = Block("json", "<t>", "{}", "</t>")
     assert list(joined(["a", "b", block, block, "c", "d"])) == ["ab", block, block, "cd"]

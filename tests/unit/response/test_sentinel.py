@@ -137,7 +137,7 @@ def test_rule(name: str, size: int) -> None:
 
 
 @each("name", CASES)
-def test_rule_at_every_cut(name: str) -> None:
+def test_rule_at_every_split(name: str) -> None:
     """Splitting the text in two at any place does not change the segments."""
     text, pieces = CASES[name]
     for cut in range(len(text) + 1):
@@ -154,7 +154,7 @@ def test_rule_at_every_cut(name: str) -> None:
         ("<name>" + "é" * 200, 28),
     ],
 )
-def test_oversize(body: str, kept: int, size: int) -> None:
+def test_oversized_block_is_emitted_up_to_the_limit(body: str, kept: int, size: int) -> None:
     """A block over the limit is emitted up to the limit in bytes, without splitting a character (rule 9)."""
     text = f"{T}{body}{E} {T}{CALL}{E}"
     pieces = parse([text[i : i + size] for i in range(0, len(text), size)], limit=50)
@@ -163,7 +163,7 @@ def test_oversize(body: str, kept: int, size: int) -> None:
     assert pieces[-1] == J(CALL) or len(CALL) > 50
 
 
-def test_a_private_tag_leaves_tool_call_alone() -> None:
+def test_private_tag_makes_tool_call_text() -> None:
     """With a different tag name, ``<tool_call>`` is text; without the fallback, ``<use_tool>`` is text too."""
     text = f"{T}{CALL}{E}<use_tool><name>f</name></use_tool><my-tag>{CALL}</my-tag>"
     pieces = parse([text], tag="my-tag", use_tool=False)
@@ -193,7 +193,7 @@ def test_fragments_preview_the_body() -> None:
     assert len(body) >= len(CALL) - 1
 
 
-def test_state_shows_in_repr() -> None:
+def test_repr_shows_the_state() -> None:
     """The state in the ``repr`` has the name used in the diagram."""
     sentinel = Sentinel()
     seen = [repr(sentinel)]
@@ -213,7 +213,7 @@ TEXTS = st.lists(st.sampled_from(WORDS) | st.text(max_size=3), max_size=25).map(
 
 @given(TEXTS, st.data(), st.sampled_from([5, 20, 60, 200_000]), st.booleans())
 @example(f"{T}{{{' ' * 30}x", None, 20, False)
-def test_any_text_any_cuts(text: str, data: st.DataObject | None, limit: int, fragments: bool) -> None:
+def test_any_text_at_any_split(text: str, data: st.DataObject | None, limit: int, fragments: bool) -> None:
     """Any text is segmented without loss (rule 10), and independently of how the text is split (rule 11)."""
     whole = parse([text], limit=limit)
     assert raw(whole) == text
@@ -227,7 +227,7 @@ def test_any_text_any_cuts(text: str, data: st.DataObject | None, limit: int, fr
 
 @pytest.mark.parametrize("block", [J('{"name":"é"}'), X("<name>é</name><a>1</a>")], ids=["json", "use_tool"])
 @pytest.mark.parametrize("size", [1, 7, 1000])
-def test_the_limit_is_the_largest_block(block: Block, size: int) -> None:
+def test_body_at_the_limit_is_a_block(block: Block, size: int) -> None:
     """A body of exactly the limit in bytes is a block; with a limit one byte lower, it is oversized."""
     for text in (block.raw, f"a {block.raw} b", f"{block.raw}{block.raw}"):
         limit = len(block.body.encode())
@@ -240,7 +240,7 @@ def test_the_limit_is_the_largest_block(block: Block, size: int) -> None:
 
 @pytest.mark.parametrize("body", ['{"éééééééééééé" x', '{"éééééééééééé" <tool_call>{}'], ids=["no JSON", "a tag"])
 @pytest.mark.parametrize("size", [1, 1000])
-def test_the_limit_counts_bytes_where_a_block_breaks(body: str, size: int) -> None:
+def test_limit_counts_bytes_of_a_broken_block(body: str, size: int) -> None:
     """A body that breaks within the limit in characters but beyond it in bytes is over the limit (rule 9)."""
     text = f"{T}{body}{E}"
     chunks = [text[at : at + size] for at in range(0, len(text), size)]

@@ -52,7 +52,7 @@ def play(item: dict[str, Any], announced: bool, tools: list[Tool], **policy: Any
         (COMPUTER, [ADD], {"tool_denylist": frozenset({"computer_use_preview"})}),
     ],
 )
-def test_what_is_not_on_offer_is_text(
+def test_item_of_an_unoffered_tool_is_text(
     item: dict[str, Any], tools: list[Tool], policy: dict[str, Any], announced: bool
 ) -> None:
     """An item of a tool that is not offered reaches the client as text instead of an item, and is counted as
@@ -74,7 +74,7 @@ def test_what_is_not_on_offer_is_text(
         ({"type": "web_search_call"}, [ADD], {"tool_denylist": frozenset({"web_search"})}),
     ],
 )
-def test_what_is_on_offer_or_was_run_passes(
+def test_item_of_an_offered_or_hosted_tool_passes(
     item: dict[str, Any], tools: list[Tool], policy: dict[str, Any], announced: bool
 ) -> None:
     """The item of a declared tool, or of a tool that the backend has run, is passed on unchanged."""
@@ -83,13 +83,13 @@ def test_what_is_on_offer_or_was_run_passes(
     assert report.dropped_calls == []
 
 
-def test_beside_a_strict_tool_it_is_a_violation() -> None:
+def test_unoffered_item_next_to_a_strict_tool_is_a_violation() -> None:
     """If a strict tool is offered, the item of a tool that is not offered is a violation."""
     emitted, _ = play(SHELL, True, [tool("add", True, a="number")])
     assert isinstance(emitted[0], Failed)
 
 
-def test_a_function_of_the_same_name_is_called_instead() -> None:
+def test_shell_item_becomes_a_call_of_a_function_named_shell() -> None:
     """If the client declared a function named shell, the shell item becomes a call of that function."""
     emitted, report = play(SHELL, True, [Tool("shell", "shell")])
     assert report.calls == ["shell"]

@@ -6,7 +6,7 @@ from toolsim.response.call_forms import CALL_FORMS, FOREIGN
 from toolsim.response.tags import MORE, OpenValue, behind_fence, ends, foreign_end, held_from, open_tag, tags
 
 
-def test_tags() -> None:
+def test_each_tag_has_its_closing_tag() -> None:
     """Each opening tag has its closing tag, including the configured tag."""
     both = tags("tool_call", True, False)
     assert both.closing == {"<tool_call>": "</tool_call>", "<use_tool>": "</use_tool>"}
@@ -17,7 +17,7 @@ def test_tags() -> None:
     assert list(tags("use_tool", True, False).closing) == ["<use_tool>"]
 
 
-def test_foreign_tags() -> None:
+def test_foreign_tags_are_added() -> None:
     """The tags of foreign forms are added to toolsim's tags and distinguished from them."""
     every = tags("tool_call", True, True)
     assert every.closing == {**FOREIGN, "<tool_call>": "</tool_call>", "<use_tool>": "</use_tool>"}
@@ -31,14 +31,14 @@ def test_foreign_tags() -> None:
     ("text", "at"),
     [("", 0), ("a", 1), ("a<", 1), ("a<t", 1), ("a<x", 3), ("<<t", 1), ("a<tag>", 6), ("a </ta", 6), ("<t <ta", 3)],
 )
-def test_held_from(text: str, at: int) -> None:
+def test_partial_tag_is_held_back(text: str, at: int) -> None:
     """The longest suffix of the text that is a proper prefix of a tag is held back."""
     beginnings = frozenset(tag[:end] for tag in ("<tag>", "<two>", "[TAG]") for end in range(1, 5))
     assert held_from(text, 0, beginnings) == at
     assert held_from(text.replace("<", "[").upper(), 0, beginnings) == at
 
 
-def test_ends() -> None:
+def test_ends_of_a_block() -> None:
     """A block's ends are its own two tags and the marks of its values."""
     assert ends("<t>", "</t>", "").findall("<t></t><u></v>") == ["<t>", "</t>"]
     assert [found[0] for found in ends("<t>", "</t>", "<v=").finditer("<t></t><v=a></v>")] == ["<t>", "</t>", "<v="]
@@ -60,7 +60,7 @@ def test_ends() -> None:
         ("<k><![CDATA[</k></use_tool><use_tool>]]></k>", True, True),
     ],
 )
-def test_values(body: str, ended: bool, passed: bool) -> None:
+def test_value_ends_at_its_mark(body: str, ended: bool, passed: bool) -> None:
     """A value ends at its end mark; if another block opens after the closing tag, the value's end mark is missing."""
     value, at, going = OpenValue(next(row for row in CALL_FORMS if row.name == "use_tool")), 0, True
     while going and (match := ends("<use_tool>", "</use_tool>", value.marks).search(body, at)):
@@ -72,7 +72,7 @@ def test_values(body: str, ended: bool, passed: bool) -> None:
 @pytest.mark.parametrize(
     ("text", "at"), [("", 0), ("a", 1), ("a<b", 1), ("a<b>", 4), ("<a><b c", 3), ("<" + "a" * 400, 401), ("<<", 1)]
 )
-def test_open_tag(text: str, at: int) -> None:
+def test_open_tag_is_recognized(text: str, at: int) -> None:
     """Text after the last "<" might be a tag, unless it is closed or too long."""
     assert open_tag(text, 0) == at
 
@@ -89,7 +89,7 @@ def test_open_tag(text: str, at: int) -> None:
         ("{", False, 0),
     ],
 )
-def test_behind_fence(text: str, final: bool, end: int | None) -> None:
+def test_opening_fence_line_is_skipped(text: str, final: bool, end: int | None) -> None:
     """The opening line of a fence is skipped once it is complete, and no other text is skipped."""
     assert behind_fence(text, 0, final=final) == end
 
@@ -114,7 +114,7 @@ def test_behind_fence(text: str, final: bool, end: int | None) -> None:
         ("<tool>", 0, 0),
     ],
 )
-def test_foreign_ends(text: str, end: int, at_last: int) -> None:
+def test_foreign_closing_tag_ends_a_block(text: str, end: int, at_last: int) -> None:
     """A closing tag of another form ends a block, and an incomplete closing tag is held back."""
     closing = "</t>"
     if text == "</function>\n</t>":

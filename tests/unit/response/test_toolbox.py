@@ -45,7 +45,7 @@ def box(
         ("add", "fs", None, False),
     ],
 )
-def test_calls_of_a_backend(name: str, namespace: str | None, tool: Tool | None, inexact: bool) -> None:
+def test_structured_calls_are_matched(name: str, namespace: str | None, tool: Tool | None, inexact: bool) -> None:
     """A structured call is matched by the model's name, by namespace and name, or with a repaired slip."""
     assert box().called(name, namespace) == Lookup(tool, codes=(TOOL_NAME,) if inexact else ())
     strictly = box(repair="off").called(name, namespace)
@@ -69,7 +69,7 @@ def test_calls_of_a_backend(name: str, namespace: str | None, tool: Tool | None,
         ("DROP", "FS"),
     ],
 )
-def test_masked_in_every_spelling(name: str, namespace: str | None, repair: str) -> None:
+def test_masked_tool_is_recognized_in_every_spelling(name: str, namespace: str | None, repair: str) -> None:
     """A denied or masked tool is recognized as masked in every spelling."""
     tools = box(("fs__drop",), tool_denylist=frozenset({"rm"}), unknown_tool="call", repair=repair)
     assert tools.called(name, namespace) == MASKED
@@ -77,7 +77,7 @@ def test_masked_in_every_spelling(name: str, namespace: str | None, repair: str)
         assert tools.written(name) == MASKED
 
 
-def test_a_masked_name_hides_no_tool_on_offer() -> None:
+def test_masked_name_does_not_hide_an_offered_tool() -> None:
     """An offered tool is found by its names even if a masked tool in another namespace has the same last part."""
     tools = box(("web__read", "web__add"))
     assert tools.called("read", None) == Lookup(READ)
@@ -101,7 +101,7 @@ def test_a_masked_name_hides_no_tool_on_offer() -> None:
         ({"retries_allowed": frozenset({"UNKNOWN_TOOL"})}, False),
     ],
 )
-def test_unknown_tools_that_may_pass(limits: dict[str, Any], passes: bool) -> None:
+def test_unknown_tools_pass_unless_excluded(limits: dict[str, Any], passes: bool) -> None:
     """With unknown_tool=call, an undeclared tool passes unless a tool choice or list excludes it; otherwise it never
     does."""
     tools = box(unknown_tool="call", **limits)
@@ -110,7 +110,7 @@ def test_unknown_tools_that_may_pass(limits: dict[str, Any], passes: bool) -> No
     assert not tools.called("own\n", None).may_pass
 
 
-def test_a_name_that_fits_two() -> None:
+def test_ambiguous_name_is_unknown() -> None:
     """A name that fits both a masked and an offered tool is treated as unknown."""
     tools = box(("ADD",), unknown_tool="call")
     assert tools.written("Add") == UNKNOWN

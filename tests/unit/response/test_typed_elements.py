@@ -77,7 +77,7 @@ def test_elements_are_typed_by_the_schema(elements: list[tuple[str, str]], expec
 
 
 @pytest.mark.parametrize("element", [("place", "{'lat': 1.5}"), ("list", "[7,]")])
-def test_without_repair_a_slip_leaves_the_text(element: tuple[str, str]) -> None:
+def test_value_with_a_slip_stays_text_without_repairs(element: tuple[str, str]) -> None:
     """Without repairs, a value with a slip stays text, but Python's literals such as True are converted."""
     assert typed(element, repair=False) == Json("{" + ":".join(map(json.dumps, element)) + "}", dict([element]))
     assert typed(("flag", "True"), repair=False) == Json('{"flag":true}', {"flag": True})
@@ -85,7 +85,7 @@ def test_without_repair_a_slip_leaves_the_text(element: tuple[str, str]) -> None
 
 # A final carriage return is excluded, because it would become part of the line end that is stripped.
 @given(st.dictionaries(st.sampled_from(["text", "other"]), st.text().filter(lambda text: not text.endswith("\r"))))
-def test_text_of_elements_is_kept(values: dict[str, str]) -> None:
+def test_string_elements_are_unchanged(values: dict[str, str]) -> None:
     """The text of an element of type string reaches the client unchanged."""
     elements = tuple((key, text.replace("&", "&amp;").replace("<", "&lt;")) for key, text in values.items())
     got = typed(*((key, f"\n{text}\n") for key, text in elements))
@@ -93,7 +93,7 @@ def test_text_of_elements_is_kept(values: dict[str, str]) -> None:
     assert json.loads(got.source) == values
 
 
-def test_elements_are_written_as_they_are() -> None:
+def test_non_ascii_text_is_not_escaped() -> None:
     """Non-ASCII text reaches the client as characters, not as escapes."""
     for element in (("text", "é"), ("unit", " é ")):
         got = typed(element)
@@ -101,7 +101,7 @@ def test_elements_are_written_as_they_are() -> None:
         assert "é" in got.source
 
 
-def test_where_no_time_is_left_for_checks() -> None:
+def test_values_are_converted_without_time_for_checks() -> None:
     """Even if the time for checks has run out, values are converted to their declared types."""
     spent = SchemaChecker(lambda code, name: None, seconds=0.0)
     elements = (("text", "5"), ("count", "5"), ("flag", "true"))

@@ -100,7 +100,7 @@ def cut(text: str, size: int) -> list[str]:
 
 @pytest.mark.parametrize("size", [1, 3, 1000])
 @pytest.mark.parametrize("text", INVENTED)
-def test_an_invented_call(text: str, size: int) -> None:
+def test_invented_call_is_withheld(text: str, size: int) -> None:
     """An invented call is withheld, however the text is split, and its retry contains the name and the
     original text."""
     emitted, retry = told(PLAN, cut(text, size))
@@ -116,14 +116,14 @@ def test_an_invented_call(text: str, size: int) -> None:
 
 @pytest.mark.parametrize("size", [1, 3, 1000])
 @pytest.mark.parametrize("text", TEXT)
-def test_anything_else_is_as_it_was(text: str, size: int) -> None:
+def test_other_answers_are_unchanged(text: str, size: int) -> None:
     """An answer that is not an invented call has the same events as it would have without the check."""
     assert told(PLAN, cut(text, size)) == told(replace(PLAN, may_invent=False), cut(text, size))
     assert told(PLAN, cut(text, size))[1] is None
 
 
 @pytest.mark.parametrize("text", INVENTED)
-def test_one_that_was_cut_off_is_text(text: str) -> None:
+def test_truncated_invented_call_is_text(text: str) -> None:
     """An invented call that was cut off is text, because its continuation is unknown."""
     assert told(PLAN, [text], finish="length") == told(replace(PLAN, may_invent=False), [text], finish="length")
 
@@ -152,7 +152,7 @@ PARTS = [
 
 
 @given(st.lists(st.sampled_from(PARTS), max_size=7), st.integers(1, 9))
-def test_no_cut_makes_a_difference(parts: list[str], size: int) -> None:
+def test_splits_make_no_difference(parts: list[str], size: int) -> None:
     """How the text is split does not change whether it is an invented call, and other answers stay unchanged."""
     text = "".join(parts)
     emitted, retry = told(PLAN, cut(text, size))
@@ -166,7 +166,7 @@ def test_no_cut_makes_a_difference(parts: list[str], size: int) -> None:
 # Earlier versions of Hypothesis discard most of the examples that they generate from this pattern.
 @settings(suppress_health_check=[HealthCheck.filter_too_much])
 @given(st.from_regex(re.compile(SoleCall(_ANY_MARK, bool).pattern, re.ASCII), fullmatch=True))
-def test_all_beginnings_of_a_call_are_withheld(head: str) -> None:
+def test_every_beginning_of_a_call_is_withheld(head: str) -> None:
     """Every beginning of an invented call is withheld."""
     for size in range(1, len(head) + 1):
         assert SoleCall(_ANY_MARK, bool).read(head[:size])
@@ -174,7 +174,7 @@ def test_all_beginnings_of_a_call_are_withheld(head: str) -> None:
 
 @pytest.mark.parametrize("arguments", ARGUMENTS_KEYS)
 @pytest.mark.parametrize("name", NAME_KEYS)
-def test_every_spelling_of_the_keys(name: str, arguments: str) -> None:
+def test_every_key_spelling_is_recognized(name: str, arguments: str) -> None:
     """An invented call is recognized with any of the accepted spellings of its keys."""
     _, retry = told(PLAN, cut(f'{{"{name}": "greet", "{arguments}": {{}}}}', 3))
     assert retry is not None
@@ -195,7 +195,7 @@ def test_every_spelling_of_the_keys(name: str, arguments: str) -> None:
         ('{"name": "greet", "arguments": {..', ".}}"),
     ],
 )
-def test_text_is_withheld_no_longer_than_needed(passes: str, rest: str) -> None:
+def test_text_is_released_as_early_as_possible(passes: str, rest: str) -> None:
     """Withheld text is released at the first character that shows that it is not an invented call."""
     stage = UndeclaredCall(lambda name: name == "add")
     for character in passes[:-1]:
@@ -227,7 +227,7 @@ ANSWER: list[Any] = [TextDelta(GREETING), Ended({0: "stop"}, Usage(1, 2, 3))]
         ([TextDelta(GREETING + " " * 70_000), ANSWER[1]], None, False),
     ],
 )
-def test_what_else_comes(events: list[Any], passed: list[Any] | None, is_asked: bool) -> None:
+def test_other_items_release_the_text(events: list[Any], passed: list[Any] | None, is_asked: bool) -> None:
     """An item other than a keep-alive after the withheld text releases it, in the original order."""
     stage = UndeclaredCall(lambda _: False)
     assert stage.take(events) == (events if passed is None else passed)
@@ -238,7 +238,7 @@ def test_what_else_comes(events: list[Any], passed: list[Any] | None, is_asked: 
 @each("api", ["chat", "responses", "messages"])
 @each("stream", [True, False])
 @each("words", [True, False])
-def test_how_it_goes_on(api: ApiName, stream: bool, words: bool) -> None:
+def test_answer_continues_with_the_further_round(api: ApiName, stream: bool, words: bool) -> None:
     """The answer consists of the text of the further round, or of the original text, and a keep-alive can
     precede it."""
     the_plan = replace(plan(api, "chat", stream, [tool("add", a="number")]), may_invent=True)
@@ -262,7 +262,7 @@ def test_how_it_goes_on(api: ApiName, stream: bool, words: bool) -> None:
     assert report.finish == "stop"
 
 
-def test_a_long_answer_is_searched_once() -> None:
+def test_long_answer_is_searched_once() -> None:
     """A long answer is not searched repeatedly, because the search ends if the text before the arguments is
     too long."""
     stage = UndeclaredCall(lambda _: False)

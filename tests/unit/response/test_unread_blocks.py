@@ -66,7 +66,7 @@ TEXT = [
 
 
 @each("text", FAILS)
-def test_standing_alone_it_fails(text: str) -> None:
+def test_malformed_block_on_its_own_lines_fails(text: str) -> None:
     """A malformed block on its own lines ends the answer with an error, however the text is split."""
     parsed = parse(text, STRICT)
     assert "MALFORMED_JSON" in str(parsed.error)
@@ -76,7 +76,7 @@ def test_standing_alone_it_fails(text: str) -> None:
 
 
 @each("text", TEXT)
-def test_anywhere_else_it_is_text(text: str) -> None:
+def test_malformed_block_elsewhere_is_text(text: str) -> None:
     """A malformed block stays text in a sentence, list, quotation or thought, or if it is unclosed or too long."""
     parsed = parse(text, STRICT)
     assert (parsed.error, parsed.calls, parsed.prose) == (None, (), text)
@@ -85,7 +85,7 @@ def test_anywhere_else_it_is_text(text: str) -> None:
 
 
 @each("text", [*FAILS, *TEXT])
-def test_without_a_strict_tool_it_is_text(text: str) -> None:
+def test_malformed_block_is_text_without_a_strict_tool(text: str) -> None:
     """Without a strict tool, a malformed block stays text instead of failing the answer."""
     lax = [{**STRICT[0], "strict": False}]
     parsed = parse(text, lax)
@@ -95,7 +95,7 @@ def test_without_a_strict_tool_it_is_text(text: str) -> None:
 
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("stream", [True, False])
-def test_every_client_gets_the_error(api: ApiName, stream: bool) -> None:
+def test_official_clients_receive_the_error(api: ApiName, stream: bool) -> None:
     """A client receives a 422 in its API's error format, or the API's failure event in a stream."""
     for text in FAILS:
         seen = by_proxy(api, STRICT, list(text), stream=stream)
@@ -105,7 +105,7 @@ def test_every_client_gets_the_error(api: ApiName, stream: bool) -> None:
         assert (seen.error, seen.items) == (None, [["text", text]])
 
 
-def test_reasoning_that_is_sent_apart_holds_no_failure() -> None:
+def test_malformed_block_in_reasoning_does_not_fail() -> None:
     """A malformed block in separately sent reasoning does not fail the answer."""
     the_plan = plan("responses", "chat", False, [tool("f", True, a="string")])
     kind, body = backend_answer("chat", False, ["Hello."])
@@ -116,7 +116,7 @@ def test_reasoning_that_is_sent_apart_holds_no_failure() -> None:
 
 
 @pytest.mark.parametrize(("text", "failures", "violations"), [(BLOCK, 0, 1), (f"Say {BLOCK}", 1, 0)])
-def test_it_is_counted_once(text: str, failures: int, violations: int) -> None:
+def test_malformed_block_is_counted_once(text: str, failures: int, violations: int) -> None:
     """A malformed block is counted once, as a strict failure or, if it is text, as a parse failure."""
     report = Report()
     the_plan = plan("responses", "chat", True, [tool("f", True, a="string")])
@@ -131,14 +131,14 @@ SCRAPS = ["<tool_call>", "</tool_call>", "x", " ", "\n", "`", '{"name":"f","argu
 
 
 @given(st.lists(st.sampled_from(SCRAPS), max_size=12).map("".join), st.integers(1, 9))
-def test_any_text_any_split(text: str, size: int) -> None:
+def test_any_text_at_any_split(text: str, size: int) -> None:
     """Splits of the text do not change the result, and without a call or an error the prose equals the text."""
     parsed = parse(text, STRICT)
     assert streamed([text[at : at + size] for at in range(0, len(text), size)], STRICT) == parsed
     assert parsed.error or parsed.calls or parsed.prose == text
 
 
-def test_it_is_held_back_only_so_long() -> None:
+def test_malformed_block_is_held_back_within_bounds() -> None:
     """A malformed block is held back up to its closing tag, another tag or 4,096 characters, and then released."""
     sentinel = Sentinel(keeps_unread=True)
     assert sentinel.feed("<tool_call>this ") == []
@@ -151,7 +151,7 @@ def test_it_is_held_back_only_so_long() -> None:
     assert sum(len(str(piece)) for piece in sentinel.feed("<tool_call>" + "x" * 5000)) > 5000
 
 
-def test_long_texts_take_linear_time() -> None:
+def test_time_is_linear() -> None:
     """Unclosed openings and adjacent malformed blocks are read in linear time."""
 
     def read(size: int) -> None:

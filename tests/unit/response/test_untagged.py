@@ -93,7 +93,7 @@ TEXTS = st.lists(st.sampled_from(SCRAPS) | st.text(max_size=3), max_size=14).map
 @example(f"```json\n{CALL}\\", None, 62)
 @example(f'{{"na>me\n```json\n{CALL}\n```', None, 200_000)
 @example(f"{CALL}{' ' * 120}\n", None, 120)
-def test_any_text_any_cuts(text: str, data: st.DataObject | None, limit: int) -> None:
+def test_any_text_at_any_split(text: str, data: st.DataObject | None, limit: int) -> None:
     """Any text is segmented without loss, and the segments do not depend on how the text is split (rule 9)."""
     whole = pieces(text, [], limit)
     assert raw(whole) == text
@@ -113,7 +113,7 @@ def test_any_text_any_cuts(text: str, data: st.DataObject | None, limit: int) ->
         (f"```json\n{' ' * 99}{CALL}\n```", False),
     ],
 )
-def test_white_space_beyond_the_limit(text: str, is_call: bool) -> None:
+def test_trailing_whitespace_counts_toward_the_limit(text: str, is_call: bool) -> None:
     """A call counts only if its line ends within the size limit, including trailing whitespace."""
     whole = pieces(text, [], len(CALL) + 20)
     assert isinstance(whole[0], Calls) == is_call
@@ -156,7 +156,7 @@ TALK_PLAN = plan("responses", "responses", True, tools_of(TALK))
 
 
 @each("number", range(len(TALK["answers"])))
-def test_talk_is_no_call(number: int) -> None:
+def test_talk_about_calls_is_unchanged(number: int) -> None:
     """An answer that talks about JSON, tools or calls reaches the client unchanged and is not counted."""
     text = TALK["answers"][number]
     for chunks in ([text], list(text), re.findall(r"\s*\S+\s*", text)):
@@ -166,19 +166,19 @@ def test_talk_is_no_call(number: int) -> None:
         assert not report.untagged
 
 
-def test_talk_is_a_corpus() -> None:
+def test_corpus_of_talk_is_large() -> None:
     """The corpus contains at least a hundred different answers that talk about calls."""
     assert len(set(TALK["answers"])) >= 100
 
 
 @pytest.mark.parametrize("text", TALK["read_as_calls"])
-def test_the_price(text: str) -> None:
+def test_text_in_the_form_of_a_call_is_a_call(text: str) -> None:
     """Text in the position and form of a call is read as a call, regardless of the meaning of the surrounding text."""
     assert [item[0] for item in answer(TALK_PLAN, [text])[0]].count("call") == 1
 
 
 @each("text", [*TALK["answers"], *(case["text"] for case in TABLE["cases"])])
-def test_nothing_is_held_back_within_a_line(text: str) -> None:
+def test_text_within_a_line_is_not_held_back(text: str) -> None:
     """Within a line of text, only text that the sentinel holds back is held back (rule 4)."""
     parser = Untagged(Sentinel(), Judge(PLAN, Report()))
     sentinel = Sentinel()
@@ -213,7 +213,7 @@ def test_nothing_is_held_back_within_a_line(text: str) -> None:
         ("add{ return a + b; }", 12),
     ],
 )
-def test_what_is_no_call_is_released_at_once(text: str, most: int) -> None:
+def test_other_text_is_released_immediately(text: str, most: int) -> None:
     """Text full of braces, brackets, fences and names is held back for only as many characters as are needed
     to decide."""
     parser = Untagged(Sentinel(), Judge(PLAN, Report()))
@@ -225,7 +225,7 @@ def test_what_is_no_call_is_released_at_once(text: str, most: int) -> None:
 
 
 @pytest.mark.parametrize(("size", "most", "most_of_sentinel"), [(1, 0.015, 0.005), (4, 0.0075, 0.0025)])
-def test_documentation_is_emitted_as_it_comes(size: int, most: float, most_of_sentinel: float) -> None:
+def test_documentation_is_emitted_as_it_arrives(size: int, most: float, most_of_sentinel: float) -> None:
     """At most 1.5 % of the characters of toolsim's pages, which are full of fences and braces, wait for a
     later delta."""
     text = "".join(page.read_text(encoding="utf-8") for page in PAGES if page.name not in CALLS)
@@ -239,7 +239,7 @@ def test_documentation_is_emitted_as_it_comes(size: int, most: float, most_of_se
         assert emitted + len(raw(parser.finish())) == len(text)
 
 
-def test_long_candidates_take_linear_time() -> None:
+def test_long_candidates_are_read_once() -> None:
     """A long candidate that is finally rejected is read only once, regardless of the size of its pieces."""
 
     def read(size: int) -> None:
@@ -251,7 +251,7 @@ def test_long_candidates_take_linear_time() -> None:
     assert growth(read, 20_000) < LINEAR
 
 
-def test_states_show_in_repr() -> None:
+def test_repr_shows_the_states() -> None:
     """The ``repr`` shows the parser's state and, next to it, the states of the prose reader and the sentinel."""
     parser = Untagged(Sentinel(), Judge(PLAN, Report()))
     seen = []
@@ -273,7 +273,7 @@ def test_states_show_in_repr() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
-def test_a_preview_is_not_what_introduces_an_example(size: int) -> None:
+def test_preview_is_not_an_introduction(size: int) -> None:
     """A preview of a malformed block does not change the sentence that introduces an example."""
     text = f'An example of <tool_call>{{"name": "f" x:\n{CALL}'
     cuts = range(size, len(text), size)

@@ -10,7 +10,7 @@ from toolsim.core.plan import Tool
 from toolsim.response.parsed_call import use_tool_text
 
 
-def test_canonical_text() -> None:
+def test_parameters_have_canonical_order() -> None:
     """Parameters follow the order of the schema, extra parameters come last, text is escaped, and other values are
     JSON."""
     text = use_tool_text(tool("f", b="array", a="string"), '{"x":1.5,"a":"<1 & 2>","b":["ä",true]}')
@@ -19,14 +19,14 @@ def test_canonical_text() -> None:
     )
 
 
-def test_a_custom_tool_has_one_input() -> None:
+def test_custom_tool_has_one_parameter() -> None:
     """A custom tool's raw input is its only parameter."""
     assert use_tool_text(Tool("p", "p", "custom"), "a <b>") == (
         "<use_tool>\n  <name>p</name>\n  <input>a &lt;b&gt;</input>\n</use_tool>"
     )
 
 
-def test_huge_integers_and_no_object() -> None:
+def test_huge_integers_keep_their_text() -> None:
     """Numbers keep their source text, even beyond Python's range, and arguments that are not an object yield no
     parameters."""
     for number in ("9" * 5000, "1e400", "1.0"):
@@ -35,7 +35,7 @@ def test_huge_integers_and_no_object() -> None:
 
 
 @given(st.dictionaries(st.sampled_from(["a", "b", "c"]), st.text(alphabet="a<>&\"'é🐢\n", min_size=1)))
-def test_an_xml_parser_reads_the_values(values: dict[str, str]) -> None:
+def test_xml_parser_reads_the_values(values: dict[str, str]) -> None:
     """An independent XML parser reads every string value back."""
 
     root = ET.fromstring(use_tool_text(tool("f", a="string"), json.dumps(values)))

@@ -71,7 +71,7 @@ def test_case(case: dict[str, Any]) -> None:
 
 
 @each("case", [case for case in TABLE["cases"] if case["becomes"] not in (None, case["given"])])
-def test_who_gets_no_correction(case: dict[str, Any]) -> None:
+def test_corrections_can_be_off(case: dict[str, Any]) -> None:
     """A strict tool's values are not corrected, and no values are corrected with ``repair=off``."""
     arguments = f'{{"value": {case["given"]}}}'
     for verdicts, report in judged(tool_with(case["schema"], strict=True), arguments).values():
@@ -82,7 +82,7 @@ def test_who_gets_no_correction(case: dict[str, Any]) -> None:
         assert not report.repairs
 
 
-def test_with_another_repair() -> None:
+def test_types_are_corrected_after_other_repairs() -> None:
     """Types are corrected last, after repairs of the text and of the name."""
     tool = tool_with({"type": "integer"})
     for name, arguments in (("f", '{"value": "5",}'), ("functions.f", '{"value": "5"}')):
@@ -93,7 +93,7 @@ def test_with_another_repair() -> None:
         assert (verdict.arguments, verdict.repairs[-1], len(verdict.repairs)) == ('{"value":5}', VALUE_TYPE, 2)
 
 
-def test_values_of_pairs_need_no_repair() -> None:
+def test_untyped_values_need_no_repair() -> None:
     """Values in untyped forms get their types from the schema without a repair, even with ``repair=off``."""
     text = "<tool_call><function=f><parameter=value>5</parameter></function></tool_call>"
     for strict in (True, False):
@@ -105,7 +105,7 @@ def test_values_of_pairs_need_no_repair() -> None:
 @pytest.mark.parametrize("client", APIS)
 @pytest.mark.parametrize("backend", ["chat", "responses"])
 @pytest.mark.parametrize("stream", [False, True])
-def test_every_api(client: ApiName, backend: ApiName, stream: bool) -> None:
+def test_official_clients_receive_the_corrected_call(client: ApiName, backend: ApiName, stream: bool) -> None:
     """Official clients receive the corrected call from native backends and from text backends."""
     the_plan = plan(client, backend, stream, [tool_with({"type": "array", "items": {"type": "integer"}})])
     arguments = '{"value": "[1, 2]"}'
@@ -119,7 +119,7 @@ def test_every_api(client: ApiName, backend: ApiName, stream: bool) -> None:
 
 
 @pytest.mark.parametrize("backend", ["chat", "responses"])
-def test_what_has_been_streamed_is_not_corrected(backend: ApiName) -> None:
+def test_streamed_values_are_not_corrected(backend: ApiName) -> None:
     """A streamed call keeps the types that the client has received, but the next call in the same block is
     corrected."""
     tool = tool_with({"type": "integer"})
@@ -154,7 +154,7 @@ SCHEMAS = st.recursive(
 
 
 @given(SCHEMAS, VALUES)
-def test_any_value(schema: dict[str, Any], value: Any) -> None:
+def test_corrected_value_fits_its_schema(schema: dict[str, Any], value: Any) -> None:
     """A correction is made only if the value then fits its schema, and does not turn other values into strings."""
     checker = SchemaChecker(lambda *_: None, seconds=60)
     tool = tool_with(schema)
@@ -189,7 +189,7 @@ def strings(value: Any) -> set[str]:
 
 
 @pytest.mark.parametrize("inner", ['"1"', '["1"]', '{"a": "1"}', '"x"'])
-def test_long_arguments_take_linear_time(inner: str) -> None:
+def test_effort_is_bounded(inner: str) -> None:
     """Correcting thousands of wrong values, or deeply nested arrays, is abandoned after a bounded effort."""
 
     def wide(size: int) -> None:
@@ -206,7 +206,7 @@ def test_long_arguments_take_linear_time(inner: str) -> None:
     assert growth(deep, 2_000) < LINEAR
 
 
-def test_a_violation_stays_one() -> None:
+def test_violations_and_malformed_arguments_are_unchanged() -> None:
     """A strict tool's value of the wrong type is a violation, and malformed arguments stay text."""
     ((verdict,), report) = judged(tool_with({"type": "integer"}, strict=True), '{"value": "5"}')["tagged"]
     assert isinstance(verdict, Violation)

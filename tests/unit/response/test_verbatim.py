@@ -45,7 +45,7 @@ def test_json_passes_byte_for_byte(size: int) -> None:
     assert reader.keepalive() == []
 
 
-def test_waiting_for_the_text() -> None:
+def test_keepalive_before_the_text_is_a_comment() -> None:
     """Before the text begins, a keep-alive is a comment, so that the original bytes can still follow."""
     reader = rewriter(checked())
     assert reader.feed(chat_frame("")) == []
@@ -55,7 +55,7 @@ def test_waiting_for_the_text() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 7, 100, 10_000])
-def test_prose_is_an_error(size: int) -> None:
+def test_prose_is_withheld(size: int) -> None:
     """Prose is withheld; the stream fails with an error, or is held for a retry if the caller supports retries."""
     data = stream(PROSE)
     reader = rewriter(checked())
@@ -71,7 +71,7 @@ def test_prose_is_an_error(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 7, 100, 10_000])
-def test_json_that_turns_wrong(size: int) -> None:
+def test_invalid_json_is_followed_by_a_separate_error(size: int) -> None:
     """JSON that becomes invalid has been sent in complete events, so that the error is a separate event."""
     for may_retry in (False, True):
         reader, data = rewriter(checked(may_retry=may_retry)), stream("[1, 2, 3]")
@@ -79,7 +79,7 @@ def test_json_that_turns_wrong(size: int) -> None:
         assert read("chat", True, out).error == "invalid_answer"
 
 
-def test_a_failure_before_the_text() -> None:
+def test_failure_before_the_text_opens_the_stream() -> None:
     """If the stream fails before the text, the client receives the beginning of a stream and then the error."""
     reader = rewriter(checked())
     assert reader.feed(chat_frame("")) == []
@@ -94,7 +94,7 @@ def test_a_failure_before_the_text() -> None:
 
 @pytest.mark.parametrize("size", [1, 7, 100, 10_000])
 @pytest.mark.parametrize("api", APIS)
-def test_the_error_refers_to_nothing_that_the_client_has_not_seen(api: ApiName, size: int) -> None:
+def test_final_error_is_a_single_event(api: ApiName, size: int) -> None:
     """The final error is a single error event, because earlier events contain the backend's IDs."""
     fields = {"answer_format": {"type": "json_object"}, "json_only": True, "attempts": frozenset({"format"})}
     the_plan = replace(plan(api, api, True, **fields), is_verbatim=True)

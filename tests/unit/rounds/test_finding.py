@@ -36,7 +36,7 @@ def play(
 @each("stream", [True, False])
 @each("client", API_NAMES)
 @each("find", [FIND, FIND.partition(">")[2].partition("</")[0], f"```json\n{FIND}\n```"])
-def test_a_tool_is_looked_up_and_called(client: ApiName, stream: bool, find: str) -> None:
+def test_looked_up_tool_is_called(client: ApiName, stream: bool, find: str) -> None:
     """A look-up in any form shows the model the tool's entry, and the client receives only the subsequent call."""
     seen, script, job = play(find, CALL, client=client, stream=stream)
     assert seen.items == [ADD]
@@ -52,7 +52,7 @@ def test_a_tool_is_looked_up_and_called(client: ApiName, stream: bool, find: str
 
 @pytest.mark.parametrize("client", API_NAMES)
 @pytest.mark.parametrize("stream", [True, False])
-def test_what_was_said_and_called_before_stays(client: ApiName, stream: bool) -> None:
+def test_earlier_text_and_calls_are_kept(client: ApiName, stream: bool) -> None:
     """Text and calls before a look-up are emitted, and the next round adds to them."""
     echo = '<tool_call>{"name":"echo","arguments":{"x":2}}</tool_call>'
     seen, _, _ = play(f"Well.\n{echo}\n{FIND}", CALL, client=client, stream=stream)
@@ -60,7 +60,7 @@ def test_what_was_said_and_called_before_stays(client: ApiName, stream: bool) ->
 
 
 @pytest.mark.parametrize("client", API_NAMES)
-def test_a_call_of_what_was_looked_up_may_be_asked_about(client: ApiName) -> None:
+def test_second_opinion_covers_only_the_looked_up_tool(client: ApiName) -> None:
     """A second opinion is requested about the looked-up tool and the user's request, but not about the look-up."""
     seen, script, job = play(
         FIND, CALL, "no", "no", "Words.", client=client, policy=replace(POLICY, second_opinion="on")
@@ -71,7 +71,7 @@ def test_a_call_of_what_was_looked_up_may_be_asked_about(client: ApiName) -> Non
     assert job.report.retries == ["find_tools", "SECOND_OPINION:add"]
 
 
-def test_it_is_all_shown_to_a_model_that_only_looks_up() -> None:
+def test_repeated_lookups_show_all_entries() -> None:
     """After three look-ups, the prompt ends with all entries, and a further look-up is treated as an unknown tool."""
     tools = [{"type": "function", "function": {"name": "add", "parameters": NUMBER}}, ECHO]
     seen, script, job = play(FIND, FIND, FIND, "Hm. " + FIND, tools=tools)
@@ -81,7 +81,7 @@ def test_it_is_all_shown_to_a_model_that_only_looks_up() -> None:
     assert "UNKNOWN_TOOL:find_tools" in job.report.parse_failures
 
 
-def test_a_lookup_beside_asking_again() -> None:
+def test_lookups_and_retries_are_counted_separately() -> None:
     """Look-ups and retries are counted separately."""
     bad = CALL.replace("1", '"x"')
     seen, _, job = play(FIND, bad, CALL, policy=Policy(catalog_budget=10, retry=1))
@@ -90,12 +90,12 @@ def test_a_lookup_beside_asking_again() -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_no_time_left_is_an_error(stream: bool) -> None:
+def test_lookup_without_remaining_time_is_an_error(stream: bool) -> None:
     """A look-up that leaves no time for a further round is an error, not an empty answer."""
     assert play(FIND, stream=stream, bounds=RoundLimits(seconds=1e-9))[0].error == "no_round_left"
 
 
-def test_a_backend_that_dies_after_a_lookup() -> None:
+def test_backend_failure_after_a_lookup_is_reported() -> None:
     """If the backend fails after a look-up, the client receives the backend's error."""
     job = job_of(Script((FIND, None), "chat"), "chat", False, POLICY, RoundLimits())
     assert asyncio.run(run(job))[0] == 503
@@ -111,7 +111,7 @@ def test_a_backend_that_dies_after_a_lookup() -> None:
         '{"name": "add", "arguments": {"a": "one"}}',
     ],
 )
-def test_a_guess_that_does_not_fit_is_a_lookup(guess: str, stream: bool) -> None:
+def test_invalid_guess_becomes_a_lookup(guess: str, stream: bool) -> None:
     """A call of a tool that the model has not seen becomes a look-up if its arguments are invalid."""
     seen, script, job = play(guess, CALL, stream=stream)
     assert seen.items == [ADD]
@@ -120,7 +120,7 @@ def test_a_guess_that_does_not_fit_is_a_lookup(guess: str, stream: bool) -> None
     assert play(CALL, stream=stream)[0].items == [ADD]
 
 
-def test_what_was_called_before_is_judged_as_ever() -> None:
+def test_tool_called_before_is_judged_as_usual() -> None:
     """An invalid call of a tool that was called before is judged as usual, because its entry was already shown."""
     call = {"id": "call_001", "type": "function", "function": {"name": "add", "arguments": "{}"}}
     messages = [
@@ -133,13 +133,13 @@ def test_what_was_called_before_is_judged_as_ever() -> None:
     assert play(bad, bad)[0].error == "invalid_tool_call"
 
 
-def test_arguments_that_do_not_fit_are_no_lookup() -> None:
+def test_lookup_with_invalid_arguments_is_text() -> None:
     """A look-up with invalid arguments is text."""
     odd = FIND.replace('["add"]', '"add"').replace("names", "name")
     assert play(odd)[0].items == [["text", odd]]
 
 
-def test_who_takes_rounds() -> None:
+def test_requests_that_can_have_further_rounds() -> None:
     """A request can have further rounds if its tools exceed the catalog budget and it allows calls in a
     single choice."""
     tool = {"type": "function", "function": {"name": "f", "description": "x" * 100}}

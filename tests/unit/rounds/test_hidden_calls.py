@@ -20,7 +20,7 @@ def test_calls_are_found_by_their_conversation() -> None:
     assert hidden.find(b"b") == ()
 
 
-def test_there_is_an_end_to_what_is_kept() -> None:
+def test_stored_calls_are_limited() -> None:
     """The stored calls are limited in number and in bytes, and recently used entries are kept."""
     hidden = HiddenCalls()
     for number in range(MAX_ANSWERS + 1):
@@ -35,7 +35,7 @@ def test_there_is_an_end_to_what_is_kept() -> None:
     assert hidden.find(b"larger") == ()
 
 
-def test_nobody_pushes_out_another_clients() -> None:
+def test_client_evicts_only_its_own_entries() -> None:
     """A client that stores too much evicts only its own entries."""
     hidden = HiddenCalls()
     hidden.put(b"mine", [pair()], "me")

@@ -110,7 +110,7 @@ def kinds(answer: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("backend", API_NAMES)
-def test_a_call_is_run_and_answered(backend: ApiName) -> None:
+def test_call_is_run_and_answered(backend: ApiName) -> None:
     """The client sees the tool lists, the call with its output, and the answer; the model sees the call and
     its output."""
     answer, script, servers, job = play("Well. " + block("free__read", a=1), "It is so.", backend=backend)
@@ -148,7 +148,7 @@ def test_calls_can_be_watched() -> None:
     assert len({call_id for _, _, call_id, _ in seen}) == 2
 
 
-def test_the_lists_come_first() -> None:
+def test_tool_lists_come_first() -> None:
     """The tool lists come first, even if the backend does not send the event that opens an answer."""
     _, stream = backend_answer("responses", True, ["It is so."])
     frames = [frame for frame in stream.split(b"\n\n") if b"response.created" not in frame]
@@ -157,7 +157,7 @@ def test_the_lists_come_first() -> None:
     assert kinds(answer) == ["mcp_list_tools", "mcp_list_tools", "message"]
 
 
-def test_a_second_opinion_is_asked_about_functions_alone() -> None:
+def test_mcp_call_needs_no_second_opinion() -> None:
     """An MCP call runs without a second opinion, and a refused client call next to it is not emitted."""
     policy = Policy(second_opinion="on")
     turn = block("echo", x=1) + block("free__read", a=1)
@@ -173,7 +173,7 @@ def test_a_second_opinion_is_asked_about_functions_alone() -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_chat_client_sees_a_plain_answer(stream: bool) -> None:
+def test_chat_client_receives_only_text(stream: bool) -> None:
     """A chat client receives the text of all rounds as paragraphs, without the MCP calls."""
     answer, script, servers, _ = play("Well. " + block("free__read", a=1), "It is so.", client="chat", stream=stream)
     if stream:
@@ -190,7 +190,7 @@ def test_a_chat_client_sees_a_plain_answer(stream: bool) -> None:
     assert "free__read" in str(script.asked[1])
 
 
-def test_a_chat_client_goes_on_with_what_it_was_not_shown() -> None:
+def test_next_chat_turn_includes_hidden_calls() -> None:
     """The next turn of the same owner includes the hidden MCP calls and outputs, but another owner's turn does not."""
     mcp_context = {"hidden": HiddenCalls()}
     text = "Well. " + block("free__read", a=1) + block("echo", b=2)
@@ -208,7 +208,7 @@ def test_a_chat_client_goes_on_with_what_it_was_not_shown() -> None:
         assert servers.calls == []
 
 
-def test_chats_that_begin_alike_do_not_share_what_they_were_not_shown() -> None:
+def test_similar_chats_do_not_share_hidden_calls() -> None:
     """Chats that begin alike are distinguished by their answers, and an invented answer matches no hidden calls."""
     mcp_context = {"hidden": HiddenCalls()}
     for number in (1, 2):
@@ -220,7 +220,7 @@ def test_chats_that_begin_alike_do_not_share_what_they_were_not_shown() -> None:
         assert re.findall(r"read: {\W+a\W+(\d)}", json.dumps(script.asked[0])) == expected
 
 
-def test_streamed_and_whole_say_the_same() -> None:
+def test_streamed_answer_equals_the_non_streamed() -> None:
     """A streamed answer equals the non-streamed answer item for item, except for the IDs."""
     texts = ("Well. " + block("free__read", a=1) + block("free__drop"), "It is so.")
     whole = play(*texts)[0]["output"]
@@ -233,7 +233,7 @@ def test_streamed_and_whole_say_the_same() -> None:
     assert bare(whole) == bare(final)
 
 
-def test_calls_of_both_kinds_in_one_round() -> None:
+def test_mcp_and_client_calls_share_a_round() -> None:
     """MCP calls are run, a client's call ends the answer, and the next request's history contains both."""
     text = block("free__read", a=1) + block("echo", b=2)
     answer, script, _, _ = play(text)
@@ -249,7 +249,7 @@ def test_calls_of_both_kinds_in_one_round() -> None:
     assert "two" in str(script.asked[0])
 
 
-def test_calls_that_ask_are_counted() -> None:
+def test_approval_requests_count_toward_the_limit() -> None:
     """Approval requests count toward the limit of calls, and calls beyond the limit fail."""
     texts = "".join(block("shy__read", a=number) for number in range(40))
     answer, _, servers, job = play(texts, mcp_context={"max_calls": 3})
@@ -259,7 +259,7 @@ def test_calls_that_ask_are_counted() -> None:
     assert job.report.mcp_calls.count("APPROVAL_REQUESTED:shy.read") == 3
 
 
-def test_a_failure_is_told_to_the_model() -> None:
+def test_failed_call_is_reported_to_the_model() -> None:
     """A failed call is reported to the client and the model, and a failed server is omitted with a warning."""
     answer, script, _, job = play(block("free__drop"), "I see.")
     assert answer["output"][2]["status"] == "failed"
@@ -272,7 +272,7 @@ def test_a_failure_is_told_to_the_model() -> None:
     assert "shy__read" in str(script.asked[0])
 
 
-def test_a_yes_is_asked_for_and_nothing_is_run() -> None:
+def test_call_runs_only_after_an_approval() -> None:
     """A call that needs approval runs only after an approval by the same owner, once, and as originally requested."""
     answer, script, servers, job = play(block("shy__read", a=1))
     assert kinds(answer)[2:] == ["mcp_approval_request"]
@@ -301,7 +301,7 @@ def test_a_yes_is_asked_for_and_nothing_is_run() -> None:
 
 
 @pytest.mark.parametrize("later", [True, False])
-def test_a_decision_that_is_sent_twice_counts_once(later: bool) -> None:
+def test_repeated_decision_counts_once(later: bool) -> None:
     """If a decision is sent twice, the first one counts, and the model sees the output once."""
     answer, *_ = play(block("shy__read", a=1))
     asked = answer["output"][2]
@@ -313,7 +313,7 @@ def test_a_decision_that_is_sent_twice_counts_once(later: bool) -> None:
     assert "read: {'a': 1}" in json.dumps(script.asked[0]).encode().decode("unicode_escape")
 
 
-def test_a_no_is_told_to_the_model() -> None:
+def test_refusal_is_passed_to_the_model() -> None:
     """A refusal is passed to the model with its reason, and cannot be reversed later."""
     answer, *_ = play(block("shy__read", a=1))
     asked = answer["output"][2]
@@ -336,7 +336,7 @@ def test_a_no_is_told_to_the_model() -> None:
     ],
     ids=["denied", "no such server", "no longer among the server's allowed tools"],
 )
-def test_what_is_not_allowed_any_more_is_not_run(withdrawn: dict[str, Any]) -> None:
+def test_permissions_are_checked_when_a_call_runs(withdrawn: dict[str, Any]) -> None:
     """The operator's permissions are checked when an approved call is run, not only when its approval is requested."""
     answer, *_ = play(block("shy__read", a=1))
     asked = answer["output"][2]
@@ -349,7 +349,7 @@ def test_what_is_not_allowed_any_more_is_not_run(withdrawn: dict[str, Any]) -> N
 
 
 @pytest.mark.parametrize(("hosts", "runs"), [(("docs.example",), 1), (("other.example",), 0)])
-def test_a_host_that_is_no_longer_listed(hosts: tuple[str, ...], runs: int) -> None:
+def test_host_must_still_be_allowed_when_a_call_runs(hosts: tuple[str, ...], runs: int) -> None:
     """A call to a server that a request declared is run only while the operator still allows the server's host."""
     brought = {"type": "mcp", "server_label": "docs", "server_url": "https://docs.example/mcp"}
     mcp_context = {"runs_clients": True, "hosts": ("docs.example",)}
@@ -361,7 +361,7 @@ def test_a_host_that_is_no_longer_listed(hosts: tuple[str, ...], runs: int) -> N
     assert len(servers.calls) == runs
 
 
-def test_an_approval_of_nothing_is_a_400() -> None:
+def test_unknown_approval_is_a_400() -> None:
     """An approval of an unknown request is a 400."""
     no = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
     (status, data), script, _, _ = play("Well.", input=[{"role": "user", "content": "hi"}, no])
@@ -369,7 +369,7 @@ def test_an_approval_of_nothing_is_a_400() -> None:
     assert json.loads(data)["error"]["param"] == "input[1].approval_request_id"
 
 
-def test_nobody_can_approve_over_chat() -> None:
+def test_chat_client_cannot_approve() -> None:
     """Over chat, a call that needs approval is not run, and the model is informed."""
     answer, script, servers, _ = play(block("shy__read"), "Then not.", client="chat")
     assert answer["choices"][0]["message"]["content"] == "Then not."
@@ -379,7 +379,7 @@ def test_nobody_can_approve_over_chat() -> None:
 
 @pytest.mark.parametrize("client", API_NAMES)
 @pytest.mark.parametrize("approve", [True, False, None])
-def test_the_operator_decides_within_the_answer(approve: bool | None, client: ApiName) -> None:
+def test_operator_decides_during_the_answer(approve: bool | None, client: ApiName) -> None:
     """Over either API, the answer waits for the operator: only an approval runs the call, and a timeout refuses it."""
 
     async def answered() -> tuple[Servers, Script]:
@@ -402,7 +402,7 @@ def test_the_operator_decides_within_the_answer(approve: bool | None, client: Ap
     assert ("The operator refused this call" in str(script.asked[1])) != bool(approve)
 
 
-def test_the_last_round_has_no_tools() -> None:
+def test_last_round_forbids_calls() -> None:
     """The last round forbids calls, so that the model has to answer, and the number of calls is limited as well."""
     call = block("free__read")
     answer, script, servers, job = play(call, call, "Enough.", bounds=RoundLimits(rounds=3))
@@ -418,14 +418,14 @@ def test_the_last_round_has_no_tools() -> None:
 
 
 @pytest.mark.parametrize("choice", ["required", {"type": "mcp", "server_label": "free", "name": "read"}])
-def test_what_has_to_be_called_is_called_once(choice: Any) -> None:
+def test_required_call_is_made_once(choice: Any) -> None:
     """A required call is made once, and after its output the model can answer without a call."""
     _, script, servers, _ = play(block("free__read"), "So.", tool_choice=choice)
     assert len(servers.calls) == 1
     assert ["You MUST call" in str(asked) for asked in script.asked] == [True, False]
 
 
-def test_masks_hold_for_servers_too() -> None:
+def test_denied_server_tool_is_not_run() -> None:
     """A denied tool of a server is neither shown nor run."""
     policy = Policy(tool_denylist=frozenset({"free__drop"}))
     answer, script, _, _ = play("Well.", policy=policy)
@@ -438,7 +438,7 @@ def test_masks_hold_for_servers_too() -> None:
 
 @pytest.mark.parametrize("denied", ["drop", "free__drop"])
 @pytest.mark.parametrize("backend", API_NAMES)
-def test_a_masked_tool_of_a_server_is_no_call_of_the_clients(denied: str, backend: ApiName) -> None:
+def test_call_of_a_denied_server_tool_is_not_passed_on(denied: str, backend: ApiName) -> None:
     """A structured call of a denied server tool is neither run nor passed on, whether the denylist has its short or
     full name."""
     policy = Policy(tool_denylist=frozenset({denied}), unknown_tool="call")
@@ -449,7 +449,7 @@ def test_a_masked_tool_of_a_server_is_no_call_of_the_clients(denied: str, backen
     assert (servers.calls, job.report.calls) == ([], [])
 
 
-def test_an_allowlist_may_have_a_tools_own_name() -> None:
+def test_allowlist_accepts_original_tool_names() -> None:
     """An allowlist can contain a server tool's original name instead of the prefixed name that the model sees."""
     policy = Policy(tool_allowlist=frozenset({"read"}))
     _, script, servers, _ = play(block("free__read"), "Well.", policy=policy)
@@ -458,7 +458,7 @@ def test_an_allowlist_may_have_a_tools_own_name() -> None:
     assert servers.calls == [("free", "read", {})]
 
 
-def test_history_keeps_the_names_of_its_calls() -> None:
+def test_renamed_server_tool_keeps_its_name() -> None:
     """A renamed server tool keeps its new name in later history, so that its calls are not mistaken for a client
     function's."""
     tools = [{"type": "function", "name": name, "parameters": SCHEMA} for name in ("free__read", "shy__gone")]
@@ -473,7 +473,7 @@ def test_history_keeps_the_names_of_its_calls() -> None:
     assert '"shy__gone_2"' in str(script.asked[0])
 
 
-def test_a_request_brings_a_server() -> None:
+def test_server_in_the_request_is_used() -> None:
     """Tools of a server in the request are run if the operator allows its host, and its secrets are not echoed."""
     mine = {"type": "mcp", "server_label": "mine", "server_url": "https://docs.example/k3y"}
     tools = [{**mine, "headers": {"X-Own": "s3cret"}, "require_approval": "never"}]
@@ -487,7 +487,7 @@ def test_a_request_brings_a_server() -> None:
     assert json.loads(data)["error"]["param"] == "tools[0].server_url"
 
 
-def test_a_round_that_fails_ends_the_answer() -> None:
+def test_failed_round_ends_the_answer() -> None:
     """A failed round ends the answer with the backend's error, even if output was already emitted."""
     (status, data), _, servers, _ = play(block("free__read"), None)
     assert (status, len(servers.calls)) == (503, 1)
@@ -498,7 +498,7 @@ def test_a_round_that_fails_ends_the_answer() -> None:
     assert status == 503
 
 
-def test_a_call_beside_a_bad_one_goes_on_with_its_output() -> None:
+def test_invalid_call_next_to_a_valid_one_is_not_retried() -> None:
     """An invalid call next to a valid MCP call is not retried separately, and the model sees the output of the valid
     call."""
     bad = block("add", a="x")
@@ -509,7 +509,7 @@ def test_a_call_beside_a_bad_one_goes_on_with_its_output() -> None:
     assert len(script.asked) == 2
 
 
-def test_a_client_that_leaves_stops_the_tools() -> None:
+def test_client_disconnect_cancels_running_calls() -> None:
     """A client that disconnects cancels all running tool calls."""
 
     async def leave() -> Servers:
@@ -534,7 +534,7 @@ SLIP_IN_TEXT = '<tool_call>{"name":"free__read","arguments":{"a":1,}}</tool_call
 
 @pytest.mark.parametrize("client", API_NAMES)
 @pytest.mark.parametrize("backend", API_NAMES)
-def test_calls_that_arrive_are_told_and_run_as_ever(client: ApiName, backend: ApiName) -> None:
+def test_incremental_mcp_calls_run_when_complete(client: ApiName, backend: ApiName) -> None:
     """Incremental MCP calls are run when they are complete, and client calls in the same answer are still streamed."""
     for steps in ([READ], ["Well. ", SLIP], [READ, ECHO], [ECHO, SLIP], [SLIP_IN_TEXT]):
         stream, seen = BODIES[backend](steps, "tool_calls"), []
@@ -550,7 +550,7 @@ def test_calls_that_arrive_are_told_and_run_as_ever(client: ApiName, backend: Ap
 
 @pytest.mark.parametrize("client", API_NAMES)
 @pytest.mark.parametrize("backend", API_NAMES)
-def test_a_call_that_breaks_beside_ours_is_not_to_be_run(client: ApiName, backend: ApiName) -> None:
+def test_broken_client_call_makes_the_answer_incomplete(client: ApiName, backend: ApiName) -> None:
     """A client call that breaks after it was announced ends the answer as incomplete, after the MCP calls' outputs."""
     broken = '<tool_call>{"name":"echo","arguments":{"text":"hel'
     emitted: list[Step] = [READ, Emitted("echo", '{"text":"hel')]

@@ -40,7 +40,7 @@ async def served() -> AsyncIterator[tuple[str, set[asyncio.Task[None]], asyncio.
     await server.close_all_connections()
 
 
-async def test_a_refusal_has_the_apis_shape(served: tuple[str, set[asyncio.Task[None]], asyncio.Event]) -> None:
+async def test_refusal_has_the_format_of_the_api(served: tuple[str, set[asyncio.Task[None]], asyncio.Event]) -> None:
     """A refusal has the error's status, Retry-After header and body."""
     async with httpx.AsyncClient() as client:
         answer = await client.post(f"{served[0]}/refused")
@@ -48,14 +48,14 @@ async def test_a_refusal_has_the_apis_shape(served: tuple[str, set[asyncio.Task[
     assert answer.json()["error"] == {"message": "Later.", "type": "server_error", "param": None, "code": "c"}
 
 
-async def test_an_exception_has_the_apis_shape(served: tuple[str, set[asyncio.Task[None]], asyncio.Event]) -> None:
+async def test_exception_has_the_format_of_the_api(served: tuple[str, set[asyncio.Task[None]], asyncio.Event]) -> None:
     """An exception results in an error of the API's format, because clients cannot parse an HTML page."""
     async with httpx.AsyncClient() as client:
         answer = await client.post(f"{served[0]}/failed")
     assert (answer.status_code, answer.json()["error"]["type"]) == (500, "server_error")
 
 
-async def test_a_client_that_leaves_ends_its_answer(served: tuple[str, set[asyncio.Task[None]], asyncio.Event]) -> None:
+async def test_client_disconnect_cancels_the_answer(served: tuple[str, set[asyncio.Task[None]], asyncio.Event]) -> None:
     """When a client disconnects, the task of its answer is cancelled and removed from ``running``."""
     url, running, began = served
     asked = asyncio.create_task(httpx.AsyncClient().post(f"{url}/slow"))
@@ -69,7 +69,7 @@ async def test_a_client_that_leaves_ends_its_answer(served: tuple[str, set[async
     assert not running
 
 
-async def test_whoever_stops_it_closes_the_connection(
+async def test_cancelled_answer_closes_the_connection(
     served: tuple[str, set[asyncio.Task[None]], asyncio.Event],
 ) -> None:
     """If an answer's task is cancelled, the connection is closed, so that the answer does not look complete."""

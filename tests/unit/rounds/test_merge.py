@@ -29,12 +29,12 @@ def merge(*rounds: list[ClientEvent], text_follows_calls: bool = True, max_calls
     return emitted
 
 
-def test_one_answer_has_one_beginning() -> None:
+def test_answer_has_one_opening_event() -> None:
     """An answer begins with the first round's opening event, and later opening events are dropped."""
     assert merge([Opened("a")], [Opened("b"), TextDelta("x")]) == [Opened("a"), TextDelta("x")]
 
 
-def test_text_of_a_further_round_is_a_paragraph() -> None:
+def test_text_of_a_further_round_starts_a_paragraph() -> None:
     """Text of a further round starts a new paragraph, unless the text before it ended a line or was empty."""
     assert merge([TextDelta("one")], [TextDelta("two"), TextDelta("!")])[1:] == [TextDelta("\n\ntwo"), TextDelta("!")]
     assert merge([TextDelta("one\n")], [KeepAlive(), TextDelta("two")])[-1] == TextDelta("two")
@@ -43,20 +43,20 @@ def test_text_of_a_further_round_is_a_paragraph() -> None:
     assert merge([*whole_call(1)], [TextDelta("two")])[-1] == TextDelta("two")
 
 
-def test_calls_are_numbered_on_and_made_once() -> None:
+def test_calls_are_numbered_and_not_repeated() -> None:
     """Calls that an earlier round made are dropped, repetitions within a round are kept, and numbers continue."""
     repeated = merge(whole_call(7), [*whole_call(7), *whole_call(8, "other"), *whole_call(9, "other")])
     assert repeated == [*whole_call(7), *whole_call(8, "other"), *whole_call(9, "other")]
     assert merge(whole_call(7), whole_call(7, "other")) == [*whole_call(7), *whole_call(8, "other")]
 
 
-def test_text_behind_calls_has_no_place_in_chat() -> None:
+def test_text_after_calls_is_not_sent_to_chat_clients() -> None:
     """Chat clients do not receive a later round's text after an earlier round's calls."""
     emitted = merge(whole_call(1), [TextDelta("x"), *whole_call(2, "other")], text_follows_calls=False)
     assert emitted == [*whole_call(1), *whole_call(2, "other")]
 
 
-def test_an_answer_with_calls_ends_with_calls() -> None:
+def test_answer_with_calls_ends_with_tool_calls() -> None:
     """An answer ends with "tool_calls" if and only if it has calls, and its usage is the sum of all reported rounds."""
     ended: ClientEvent = Ended({0: "stop"}, Usage(1, 2, 3, 4, 5))
     assert merge(whole_call(1), [ended])[-1] == Ended({0: "tool_calls"}, Usage(1, 2, 3, 4, 5))
@@ -68,7 +68,7 @@ def test_an_answer_with_calls_ends_with_calls() -> None:
     assert merge([Ended({0: "tool_calls"})]) == [Ended({0: "stop"}, None)]
 
 
-def test_a_call_that_broke_is_not_to_be_run() -> None:
+def test_broken_call_makes_the_answer_incomplete() -> None:
     """A broken call that was announced makes the answer incomplete; a later round's broken call is not emitted."""
     broken: list[ClientEvent] = [CallStarted(1, "add"), CallDelta('{"a"'), CallEnded("incomplete")]
     assert merge([*broken, Ended({0: "length"})]) == [*broken, Ended({0: "length"}, None)]
@@ -80,13 +80,13 @@ def test_a_call_that_broke_is_not_to_be_run() -> None:
     assert emitted == [*whole_call(1), TextDelta("x"), Ended({0: "tool_calls"}, None)]
 
 
-def test_the_limit_of_calls_counts_over_all_rounds() -> None:
+def test_call_limit_applies_across_rounds() -> None:
     """The limit of calls counts across all rounds."""
     emitted = merge(whole_call(1), [*whole_call(2, "b"), *whole_call(3, "c")], max_calls=2)
     assert emitted == [*whole_call(1), *whole_call(2, "b")]
 
 
-def test_a_round_that_is_taken_back_goes_on_where_the_other_was() -> None:
+def test_rewound_round_continues_without_a_paragraph() -> None:
     """After a rewind, the previous round continues without a paragraph break."""
     merger = Merger(text_follows_calls=True)
     merger.feed(TextDelta("one"))
@@ -103,7 +103,7 @@ ROUNDS = st.lists(
 
 
 @given(ROUNDS, st.booleans())
-def test_no_number_is_given_twice_and_no_call_is_lost(rounds: list[list[str]], follows: bool) -> None:
+def test_call_numbers_increase(rounds: list[list[str]], follows: bool) -> None:
     """Call numbers increase, and each call is emitted in order unless an earlier round made the same call."""
     events: list[list[ClientEvent]] = []
     for words in rounds:

@@ -86,7 +86,7 @@ REFUSED_ECHO = ["SECOND_OPINION:echo"]
         (["Well."], [["text", "Well."]], [], []),
     ],
 )
-def test_what_the_client_gets(
+def test_two_refusals_drop_a_call(
     texts: list[str | None],
     items: list[Any],
     dropped: list[str],
@@ -135,7 +135,7 @@ INVENTED = ["SECOND_OPINION:greet"]
         (['{"name": "Ada", "age": 36}'], [["text", '{"name": "Ada", "age": 36}']], []),
     ],
 )
-def test_an_answer_that_invents_a_tool(
+def test_invented_call_is_replaced_by_text(
     texts: list[str | None], items: list[Any], dropped: list[str], client: ApiName, policy: Policy, stream: bool
 ) -> None:
     """With either value of the option, an invented call is replaced by text without asking for an opinion."""
@@ -145,7 +145,7 @@ def test_an_answer_that_invents_a_tool(
     assert job.report.dropped_calls == dropped
 
 
-def test_invented_lets_calls_pass() -> None:
+def test_undeclared_value_accepts_declared_calls() -> None:
     """With the value "undeclared", declared calls and JSON that the client requested need no second opinion."""
     policy = replace(ON, second_opinion="undeclared")
     seen, script, _ = rounds.play(ECHO_CALL, policy=policy)
@@ -155,7 +155,7 @@ def test_invented_lets_calls_pass() -> None:
     assert (seen.items, len(script.asked)) == ([["text", GREETING]], 1)
 
 
-def test_the_question_stands_alone() -> None:
+def test_question_contains_only_the_tool_and_the_request() -> None:
     """The question contains only the tool and the user's request, and text is then requested without tools."""
     words = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is love?"}]
     _, script, job = play(ECHO_CALL, "No", "No", "A word.", client="chat", messages=words)
@@ -171,7 +171,7 @@ def test_the_question_stands_alone() -> None:
     assert job.report.retries == REFUSED_ECHO
 
 
-def test_what_was_demanded_is_not_asked_about() -> None:
+def test_required_calls_need_no_second_opinion() -> None:
     """Required or named calls, calls after an output, and all calls without the option need no second opinion."""
 
     def wants(policy: Policy = ON, **more: Any) -> bool:
@@ -191,7 +191,7 @@ def test_what_was_demanded_is_not_asked_about() -> None:
 
 
 @pytest.mark.parametrize(("rounds", "asked"), [(1, 1), (2, 1), (3, 2), (4, 4), (5, 4)])
-def test_nobody_is_asked_where_no_round_is_left_for_words(rounds: int, asked: int) -> None:
+def test_question_needs_a_remaining_round(rounds: int, asked: int) -> None:
     """A question counts as a round and is asked only if a further round is left; otherwise the call is made."""
     seen, script, job = play(ECHO_CALL, "no", "no", "Words.", bounds=RoundLimits(rounds=rounds))
     assert len(script.asked) == asked
@@ -201,7 +201,7 @@ def test_nobody_is_asked_where_no_round_is_left_for_words(rounds: int, asked: in
     assert (seen.items, len(script.asked)) == ([ECHO], 1)
 
 
-def test_beside_what_else_is_asked_again() -> None:
+def test_second_opinions_do_not_use_up_retries() -> None:
     """Second opinions do not use up retries, and verdicts remain valid in the rounds of a retry."""
     both = replace(ON, retry=1)
     seen, script, job = play(ECHO_CALL + BAD, "no", "no", ECHO_CALL + ADD_CALL, "yes", policy=both)
@@ -216,7 +216,7 @@ def test_beside_what_else_is_asked_again() -> None:
 
 
 @pytest.mark.parametrize("client", API_NAMES)
-def test_an_answer_whose_calls_are_all_refused_does_not_end_with_calls(client: ApiName) -> None:
+def test_refused_calls_are_not_the_finish_reason(client: ApiName) -> None:
     """If all calls are refused, the answer does not end with "tool_calls", even if the following round fails."""
     both = replace(ON, retry=1, strict_policy="message")
     seen, _, job = play(ECHO_CALL + BAD, "no", "no", None, client=client, policy=both)
@@ -231,7 +231,7 @@ def test_an_answer_whose_calls_are_all_refused_does_not_end_with_calls(client: A
     assert (seen.items[0], job.report.finish) == (ECHO, "tool_calls")
 
 
-def test_calls_that_are_said_as_text_go_with_it() -> None:
+def test_xml_text_of_a_refused_call_is_dropped() -> None:
     """In the mode obsidian-xml, the XML text of a refused call is dropped together with the call."""
     policy = replace(ON, output_mode="obsidian-xml")
     seen, _, _ = play(ECHO_CALL + ADD_CALL, "no", "no", "yes", client="chat", policy=policy)
@@ -243,7 +243,7 @@ def test_calls_that_are_said_as_text_go_with_it() -> None:
     assert seen.items == [["text", "Words."]]
 
 
-def test_what_follows_a_refused_call_is_not_told_either() -> None:
+def test_text_after_a_refused_call_is_dropped() -> None:
     """Text after a refused call is dropped, because it assumes an output, but text after an accepted call stays."""
     seen, _, _ = play(ECHO_CALL + "\nIt says 1.", "no", "no", "Words.")
     assert seen.items == [["text", "Words."]]
@@ -251,7 +251,7 @@ def test_what_follows_a_refused_call_is_not_told_either() -> None:
     assert seen.items == [ADD, ["text", "\nIt says 1."]]
 
 
-def test_a_tool_that_nobody_declared_stands() -> None:
+def test_undeclared_call_needs_no_second_opinion() -> None:
     """A call of an undeclared tool is made without a second opinion."""
     seen, script, _ = play(ECHO_CALL.replace("echo", "other"), policy=replace(ON, unknown_tool="call"))
     assert seen.items == [["call", "other", '{"x":1}']]
@@ -275,18 +275,18 @@ def test_a_tool_that_nobody_declared_stands() -> None:
         ("Yesterday", None),
     ],
 )
-def test_what_counts_as_an_answer(text: str, verdict: bool | None) -> None:
+def test_verdict_is_the_first_word(text: str, verdict: bool | None) -> None:
     """The verdict is the first word of the answer, without markup and reasoning."""
     assert verdict_of(text) is verdict
 
 
 @given(st.text())
-def test_any_answer_can_be_read(text: str) -> None:
+def test_any_answer_is_read_without_an_exception(text: str) -> None:
     """Any answer is read without an exception, and an empty answer is not a verdict."""
     assert verdict_of(text) is None or text.lower().strip()
 
 
-def test_what_is_asked() -> None:
+def test_content_of_the_question() -> None:
     """The question contains the tool with its parameter names, and the user's latest messages, shortened."""
     messages = [{"role": role, "content": text} for text in ("one", "two", "three") for role in ("user", "assistant")]
     long = "a" * 3_000 + "b" * 3_000
@@ -317,7 +317,7 @@ async def weighed(ask: Any, *, patience: float = 60.0, report: Report | None = N
     return come
 
 
-async def test_a_question_that_takes_too_long_is_given_up() -> None:
+async def test_slow_question_is_abandoned() -> None:
     """A question that takes too long is closed, which stops the model, and the call is made."""
     closed: list[bool] = []
 
@@ -335,7 +335,7 @@ async def test_a_question_that_takes_too_long_is_given_up() -> None:
     assert report.warnings == [f"{NO_OPINION}:echo"]
 
 
-async def test_an_answer_without_its_end_is_none() -> None:
+async def test_truncated_opinion_is_ignored() -> None:
     """An opinion from a round that breaks off is ignored, because the answer could have continued differently."""
 
     async def ask(_: Round) -> AsyncGenerator[object]:
@@ -352,7 +352,7 @@ async def test_an_answer_without_its_end_is_none() -> None:
     assert list((await weighed(refuse, poses=False)).passed) == CALL
 
 
-async def test_what_stands_behind_a_refused_call_takes_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_output_after_a_refused_call_takes_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Output after a refused call is processed in linear time, and the call's text is written at most once."""
     thoughts = [ReasoningDelta("hm") for _ in range(5_000)]
     texts = [TextDelta(f" {number}") for number in range(5_000)]
@@ -374,7 +374,7 @@ async def test_what_stands_behind_a_refused_call_takes_no_time(monkeypatch: pyte
     assert list(map(id, again.otherwise[:-1])) == list(map(id, [*CALL, *texts]))
 
 
-async def test_what_a_failed_round_held_is_told() -> None:
+async def test_failed_round_releases_withheld_calls() -> None:
     """If the round fails, withheld calls are released unchanged and without a second opinion."""
     opinion = SecondOpinion(CHAT.read(body_of("chat", False)), ON, lambda _: pytest.fail("asked"), Report())
     opinion.take(CALL)
@@ -382,7 +382,7 @@ async def test_what_a_failed_round_held_is_told() -> None:
 
 
 @given(st.lists(st.sampled_from(["Well. ", ECHO_CALL, ADD_CALL, "\n"]), max_size=4), st.integers(1, 9))
-def test_streamed_and_whole_say_the_same(parts: list[str], size: int) -> None:
+def test_streamed_and_non_streamed_answers_are_equal(parts: list[str], size: int) -> None:
     """Streamed and non-streamed answers have the same content, however the model's text is split."""
     both = []
     for stream in (True, False):

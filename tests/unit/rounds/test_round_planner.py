@@ -32,7 +32,7 @@ def run(course: RoundPlanner, *faults: Retry, seconds: float = 0, size: int = 0)
     return rounds
 
 
-def test_a_model_is_asked_again_so_often() -> None:
+def test_number_of_retries_is_limited() -> None:
     """A model is retried up to the limit, and the last round allows no further retry of calls."""
     hosted = frozenset({"free__read"})
     rounds = run(
@@ -47,13 +47,13 @@ def test_a_model_is_asked_again_so_often() -> None:
     assert rounds[0].body is BODY
 
 
-def test_an_unknown_tool_alone_is_asked_for_once() -> None:
+def test_unknown_tool_is_retried_once() -> None:
     """With ``unknown_tool=retry``, an unknown tool is retried once, and other faults are not retried."""
     rounds = run(RoundPlanner(CHAT, BODY, Policy(unknown_tool="retry", second_opinion="off"), RoundLimits()), retry())
     assert [each and each.retries_allowed for each in rounds] == [{"UNKNOWN_TOOL"}, frozenset()]
 
 
-def test_an_answer_is_asked_for_beside_the_calls() -> None:
+def test_format_retries_are_counted_separately() -> None:
     """Format retries are counted separately from call retries, and after an output they withhold the tools."""
     answered, policy = {**BODY, "messages": [*BODY["messages"], OUTPUT]}, Policy(retry=1, second_opinion="off")
     for body, mode in ((BODY, ""), (answered, "withheld")):
@@ -65,7 +65,7 @@ def test_an_answer_is_asked_for_beside_the_calls() -> None:
         assert last.body["messages"][-1]["content"].endswith("call a tool." if body is BODY else "to the schema.")
 
 
-def test_words_are_asked_for_once_in_place_of_an_invented_call() -> None:
+def test_text_is_requested_once_for_an_invented_call() -> None:
     """With either value of the option, text is requested once in place of an invented call, without tools, if a round
     is left."""
     for value in ("undeclared", "on"):
@@ -81,7 +81,7 @@ def test_words_are_asked_for_once_in_place_of_an_invented_call() -> None:
 
 
 @pytest.mark.parametrize(("api", "key"), [(CHAT, "messages"), (RESPONSES, "input")])
-def test_the_conversation_goes_on(api: Any, key: str) -> None:
+def test_further_round_continues_the_conversation(api: Any, key: str) -> None:
     """A further round consists of the client's request, the model's text and toolsim's reply to it."""
     body = BODY if key == "messages" else {"model": "m", "input": "hi"}
     _, second, third = run(
@@ -98,7 +98,7 @@ def test_the_conversation_goes_on(api: Any, key: str) -> None:
     assert (second.partial_call, third.partial_call) == ("", "b")
 
 
-def test_an_empty_answer_is_asked_for_once_and_without_tools() -> None:
+def test_empty_answer_is_retried_once_without_tools() -> None:
     """An empty answer is retried once, without tools unless the option keeps them, and counted separately."""
     policy = Policy(fix_empty_final="on", second_opinion="off")
     first, second = run(RoundPlanner(CHAT, BODY, policy, RoundLimits()), retry(EMPTY_ANSWER, ""))
@@ -124,13 +124,13 @@ def test_an_empty_answer_is_asked_for_once_and_without_tools() -> None:
         (RoundLimits(text_bytes=10), {"size": 11}),
     ],
 )
-def test_the_bounds_hold(bounds: RoundLimits, used: dict[str, Any]) -> None:
+def test_limits_prevent_a_further_round(bounds: RoundLimits, used: dict[str, Any]) -> None:
     """The limits of rounds, time and text prevent a further round."""
     assert run(RoundPlanner(CHAT, BODY, Policy(retry=3), bounds), retry(), **used)[1] is None
     assert run(RoundPlanner(CHAT, BODY, Policy(retry=3), RoundLimits(seconds=0)), retry(), seconds=1e9)[1] is not None
 
 
-def test_the_last_round_that_is_allowed_asks_for_nothing() -> None:
+def test_last_allowed_round_permits_no_retry() -> None:
     """The last allowed round permits no retry, so its answer is final."""
     assert run(RoundPlanner(CHAT, BODY, Policy(retry=3), RoundLimits(rounds=1)))[0] == Round(1, BODY, Policy(retry=3))
 
@@ -150,7 +150,7 @@ def test_the_last_round_that_is_allowed_asks_for_nothing() -> None:
         (Policy(fix_empty_final="on"), {"messages": [*BODY["messages"], OUTPUT]}, True),
     ],
 )
-def test_who_may_take_rounds(policy: Policy, change: dict[str, Any], may: bool) -> None:
+def test_requests_that_can_need_further_rounds(policy: Policy, change: dict[str, Any], may: bool) -> None:
     """Only requests that might need a further round use the runner, and requests for several choices never use it."""
     assert may_take_rounds(CHAT.read(BODY | change), policy) is may
 
@@ -167,13 +167,13 @@ def test_who_may_take_rounds(policy: Policy, change: dict[str, Any], may: bool) 
         (Policy(tool_use_mode="disabled"), {}, 8, False),
     ],
 )
-def test_who_may_have_mcp_tools(policy: Policy, change: dict[str, Any], rounds: int, may: bool) -> None:
+def test_requests_that_can_have_mcp_tools(policy: Policy, change: dict[str, Any], rounds: int, may: bool) -> None:
     """MCP tools need a single answer that allows calls, and a second round for their outputs."""
     assert may_be_hosted(CHAT.read(BODY | change), policy, RoundLimits(rounds=rounds)) is may
 
 
 @pytest.mark.parametrize("status", [401, 402, 403, 404, 408, 429])
-def test_what_is_not_of_the_tools(status: int) -> None:
+def test_errors_unrelated_to_tools_are_not_retried(status: int) -> None:
     """Errors about keys, payment, models and rate limits are not retried without tools."""
     course = RoundPlanner(CHAT, BODY, Policy(tool_use_mode="relaxed"), RoundLimits())
     assert course.without_tools(course.first(), status, seconds=0) is None
@@ -185,7 +185,7 @@ def test_what_is_not_of_the_tools(status: int) -> None:
     assert late.without_tools(late.first(), 500, seconds=1) is None
 
 
-def test_a_question_beside_the_conversation_is_a_round() -> None:
+def test_second_opinion_counts_as_a_round() -> None:
     """A second-opinion question counts as a round, allows no retries, and leaves room for the following round."""
     course = RoundPlanner(CHAT, BODY, Policy(second_opinion="on"), RoundLimits(rounds=4))
     first = course.first()
@@ -207,7 +207,7 @@ def test_a_question_beside_the_conversation_is_a_round() -> None:
         assert "instructions" not in asked.body
 
 
-def test_calls_may_be_asked_about() -> None:
+def test_calls_that_need_a_second_opinion() -> None:
     """Second opinions apply where the model can choose to call in reply to the user."""
     policy = Policy(second_opinion="on")
     assert may_take_rounds(CHAT.read(BODY), policy)

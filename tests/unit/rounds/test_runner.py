@@ -30,7 +30,7 @@ play = partial(rounds.play, policy=RETRY)
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("backend", API_NAMES)
 @pytest.mark.parametrize("client", API_NAMES)
-def test_the_second_call_counts(client: ApiName, backend: ApiName, stream: bool) -> None:
+def test_retried_call_is_returned(client: ApiName, backend: ApiName, stream: bool) -> None:
     """An invalid call is retried with the reason, and the client receives the valid call and the usage of
     both rounds."""
     seen, script, job = play("Well.\n" + BAD, GOOD, client=client, backend=backend, stream=stream)
@@ -61,7 +61,7 @@ def test_the_second_call_counts(client: ApiName, backend: ApiName, stream: bool)
         (("One. " + UNKNOWN, None), [["text", "One. " + UNKNOWN]]),
     ],
 )
-def test_what_the_client_gets(texts: tuple[str | None, ...], items: list[Any]) -> None:
+def test_emitted_output_is_not_retracted(texts: tuple[str | None, ...], items: list[Any]) -> None:
     """Emitted output is not retracted, and calls that are never corrected are emitted as text."""
     for client in API_NAMES:
         for stream in (True, False):
@@ -78,7 +78,7 @@ def test_what_the_client_gets(texts: tuple[str | None, ...], items: list[Any]) -
             assert seen.items == items, (client, stream)
 
 
-def test_a_strict_tool_that_is_never_called_well_is_an_error() -> None:
+def test_repeated_strict_violation_is_an_error() -> None:
     """If the last retry still violates a strict tool's schema, the answer ends with that error."""
     seen, script, job = play(BAD, BAD, policy=Policy(retry=1))
     assert seen.error == "invalid_tool_call"
@@ -87,21 +87,21 @@ def test_a_strict_tool_that_is_never_called_well_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("bounds", [RoundLimits(rounds=2), RoundLimits(seconds=1e-9), RoundLimits(text_bytes=1)])
-def test_the_bounds_hold(bounds: RoundLimits) -> None:
+def test_limits_prevent_a_retry(bounds: RoundLimits) -> None:
     """Beyond the limits there is no retry, and the client receives the error of the faulty call."""
     seen, script, _ = play("Well. " + BAD, BAD, GOOD, bounds=bounds)
     assert seen.error == "invalid_tool_call"
     assert len(script.asked) == (2 if bounds.rounds == 2 else 1)
 
 
-def test_a_round_that_fails_makes_nothing_worse() -> None:
+def test_failed_retry_returns_the_first_output() -> None:
     """If a retry fails, the client receives the first round's output, and the report has a warning."""
     seen, _, job = play(BAD, None)
     assert seen.error == "invalid_tool_call"
     assert ROUND_FAILED in job.report.warnings
 
 
-def test_a_refusal_of_the_first_round_is_the_answer() -> None:
+def test_refusal_of_the_first_round_is_the_answer() -> None:
     """A refusal of the first round reaches the client with its status and body, without a retry."""
     script = Script([None], "chat")
     job = job_of(script, "chat", True, RETRY, RoundLimits())
@@ -113,7 +113,7 @@ def test_a_refusal_of_the_first_round_is_the_answer() -> None:
 RELAXED = Policy(tool_use_mode="relaxed")
 
 
-def test_a_providers_error_is_asked_again_without_tools() -> None:
+def test_provider_error_is_retried_without_tools() -> None:
     """If the policy is relaxed, a provider's error is retried once without tools, and a second error is final."""
     seen, script, job = play(None, "So be it.", policy=RELAXED)
     assert seen.items == [["text", "So be it."]]
@@ -128,7 +128,7 @@ def test_a_providers_error_is_asked_again_without_tools() -> None:
     assert len(script.asked) == 1
 
 
-def test_required_means_a_call() -> None:
+def test_missing_required_call_is_retried() -> None:
     """If a call is required, text without a call is sent, and the model is re-prompted for the call."""
     seen, script, _ = play("I would rather not.", GOOD, tool_choice="required")
     assert seen.items == [["text", "I would rather not."], ADD]
@@ -137,7 +137,7 @@ def test_required_means_a_call() -> None:
     assert play("No.", GOOD, policy=enforced)[0].items[-1] == ADD
 
 
-def test_an_empty_answer_after_an_output() -> None:
+def test_empty_answer_after_an_output_is_retried() -> None:
     """An empty answer after an output is retried once with the option's prompt and without tools."""
     call = {"id": "call_001", "type": "function", "function": {"name": "add", "arguments": "{}"}}
     messages = [
@@ -155,7 +155,7 @@ def test_an_empty_answer_after_an_output() -> None:
     assert play("", "", client="chat", policy=policy, messages=messages)[0].items == []
 
 
-def test_a_client_that_leaves_ends_the_round() -> None:
+def test_closing_the_answer_closes_the_round() -> None:
     """Closing the answer closes the pending backend round."""
 
     async def leave() -> Script:
@@ -182,7 +182,7 @@ SAID = st.lists(
     st.sampled_from(["auto", "required"]),
     st.integers(1, 9),
 )
-def test_streamed_and_whole_say_the_same(
+def test_streamed_and_non_streamed_answers_are_equal(
     texts: list[str | None], client: ApiName, backend: ApiName, policy: Policy, choice: str, size: int
 ) -> None:
     """For any rounds, a real client accumulates the same answer from the stream as from the non-streamed document.

@@ -195,7 +195,7 @@ NAME: dict[ApiName, str] = {"responses": "tool_search", "messages": "tool_search
 @each("stream", [True, False])
 @each("client", SHOWN)
 @each("backend", BACKENDS)
-def test_the_web_is_searched(client: ApiName, backend: ApiName, stream: bool) -> None:
+def test_web_search_results_are_cited(client: ApiName, backend: ApiName, stream: bool) -> None:
     """A web search sends only the query, and the model sees titles, URLs and texts, which the answer cites."""
     pool = Pool()
     body = request(client, [WEB[client]])
@@ -230,7 +230,7 @@ def test_the_web_is_searched(client: ApiName, backend: ApiName, stream: bool) ->
 
 
 @each("client", SHOWN)
-def test_limits_of_domains(client: ApiName) -> None:
+def test_excluded_domains_are_filtered(client: ApiName) -> None:
     """Search results from domains that the client excluded reach neither the client nor the model."""
     allowed = {"allowed_domains": ["example.net"]}
     tool = WEB[client] | ({"filters": allowed} if client == "responses" else allowed)
@@ -244,7 +244,7 @@ def test_limits_of_domains(client: ApiName) -> None:
 
 
 @each("stream", [True, False])
-def test_the_number_of_searches(stream: bool) -> None:
+def test_search_beyond_the_limit_is_an_error(stream: bool) -> None:
     """A search beyond the client's limit is an error, which the model sees."""
     body = request("messages", [WEB["messages"] | {"max_uses": 1}])
     asked = (block("web_search", query="x") + block("web_search", query="y"), "So.")
@@ -259,7 +259,7 @@ def test_the_number_of_searches(stream: bool) -> None:
 
 
 @each("client", SHOWN)
-def test_a_search_that_fails(client: ApiName) -> None:
+def test_failed_search_is_shown_to_the_model(client: ApiName) -> None:
     """If a search fails, such as for a large output, the model sees the error and the answer continues."""
     policy = Policy(max_tool_bytes=100)
     asked = (block("web_search", query="x"), "I cannot.")
@@ -272,7 +272,7 @@ def test_a_search_that_fails(client: ApiName) -> None:
 
 
 @each("client", SHOWN)
-def test_a_server_without_its_search_tool(client: ApiName) -> None:
+def test_missing_search_tool_is_reported(client: ApiName) -> None:
     """If the server lacks its configured search tool, the report names the server and the missing tool."""
     wrong = replace(SEARCHER, web_search="fnd")
     asked = (block("web_search", query="x"), "I cannot.")
@@ -281,7 +281,7 @@ def test_a_server_without_its_search_tool(client: ApiName) -> None:
     assert job.report.mcp_calls == ["SERVER_FAILED:web.fnd"]
 
 
-def test_a_forced_search() -> None:
+def test_forced_search_runs_once() -> None:
     """A tool choice that names the search forces a single search, and the next round can answer."""
     choice = {"type": "tool", "name": "web_search"}
     body = request("messages", [WEB["messages"]], tool_choice=choice)
@@ -294,7 +294,7 @@ def test_a_forced_search() -> None:
     assert text_of("responses", answer) == "So."
 
 
-def test_a_client_that_sends_only_the_query_back() -> None:
+def test_stored_results_of_a_search_are_restored() -> None:
     """If a client returns only the query of a search, the stored results keep the prompt unchanged, but only for their
     owner."""
     body = request("responses", [WEB["responses"], function("responses", "now", {"type": "object"})])
@@ -312,7 +312,7 @@ def test_a_client_that_sends_only_the_query_back() -> None:
     assert "search again" in str(other.asked[0])
 
 
-def test_a_choice_loses_only_its_demand() -> None:
+def test_tool_choice_loses_only_its_demand() -> None:
     """After a call, a tool choice of the Messages API loses only its demand, and its other fields stay."""
     value = {"type": "tool", "name": "web_search", "disable_parallel_tool_use": True}
     assert after_calls(value) == {"type": "auto", "disable_parallel_tool_use": True}
@@ -320,7 +320,7 @@ def test_a_choice_loses_only_its_demand() -> None:
 
 
 @each("client", SHOWN)
-def test_results_that_a_model_invents(client: ApiName) -> None:
+def test_invented_results_are_dropped(client: ApiName) -> None:
     """Text that a model writes after its search, before it has seen a result, is dropped."""
     asked = (block("web_search", query="x") + "\nI found: nonsense.", "So it is.")
     alone = replace(SEARCHER, allowed=(NONE,))
@@ -329,7 +329,7 @@ def test_results_that_a_model_invents(client: ApiName) -> None:
 
 
 @each("client", SHOWN)
-def test_the_operators_lists(client: ApiName) -> None:
+def test_operator_lists_match_a_search(client: ApiName) -> None:
     """The operator's lists match a search by its type or its name."""
     asked = (block("web_search", query="x"), "So it is.")
     body = request(client, [WEB[client], function(client, "now", {"type": "object"})])
@@ -339,7 +339,7 @@ def test_the_operators_lists(client: ApiName) -> None:
         assert bool(pool.calls) == is_made
 
 
-def test_a_search_for_programs_alone() -> None:
+def test_search_only_for_programs_is_dropped() -> None:
     """A search that only programs can call is dropped like other hosted tools."""
     tool = WEB["messages"] | {"type": "web_search_20260209", "allowed_callers": ["code_execution_20260120"]}
     body = request("messages", [tool, function("messages", "now", {"type": "object"})])
@@ -364,7 +364,7 @@ def deferring(client: ApiName, **more: Any) -> dict[str, Any]:
 @each("stream", [True, False])
 @each("client", SHOWN)
 @each("backend", BACKENDS)
-def test_a_deferred_tool_is_found_and_called(client: ApiName, backend: ApiName, stream: bool) -> None:
+def test_deferred_tool_is_found_and_called(client: ApiName, backend: ApiName, stream: bool) -> None:
     """The model sees a deferred tool's name, searches, sees its schema, and calls it."""
     search = {"pattern": "weath.r"} if client == "messages" else {"query": "the weather"}
     asked = (block(NAME[client], **search), block("get_weather", city="Bonn"))
@@ -391,7 +391,7 @@ def test_a_deferred_tool_is_found_and_called(client: ApiName, backend: ApiName, 
 
 
 @each("client", SHOWN)
-def test_a_blind_call_becomes_a_search(client: ApiName) -> None:
+def test_invalid_guess_becomes_a_search(client: ApiName) -> None:
     """A call that does not fit an unseen schema is not sent to the client, but becomes a search that shows
     the schema."""
     asked = (block("get_weather"), block("get_weather", city="Bonn"))
@@ -403,7 +403,7 @@ def test_a_blind_call_becomes_a_search(client: ApiName) -> None:
 
 
 @each("client", SHOWN)
-def test_a_good_guess_is_a_call(client: ApiName) -> None:
+def test_valid_guess_is_a_call(client: ApiName) -> None:
     """A call that fits an unseen schema is made without a search."""
     answer, script, _ = play(client, deferring(client), block("get_weather", city="Bonn"))
     assert len(script.asked) == 1
@@ -411,7 +411,7 @@ def test_a_good_guess_is_a_call(client: ApiName) -> None:
 
 
 @each("client", SHOWN)
-def test_nothing_is_found(client: ApiName) -> None:
+def test_search_without_matches_returns_an_empty_result(client: ApiName) -> None:
     """A search without matches returns an empty result, and the answer continues."""
     search = {"pattern": "zzz"} if client == "messages" else {"query": "zzz"}
     answer, _, _ = play(client, deferring(client), block(NAME[client], **search), "There is none.")
@@ -420,7 +420,7 @@ def test_nothing_is_found(client: ApiName) -> None:
     assert (found.get("tools") or (found.get("content") or {}).get("tool_references")) in ([], None)
 
 
-def test_tools_in_a_namespace() -> None:
+def test_deferred_tools_in_a_namespace_are_found() -> None:
     """Deferred tools in a namespace are found with the namespace that contains the matching tools."""
     inner = [function("responses", name, CITY, defer_loading=True) for name in ("get_weather", "get_tide")]
     space = {"type": "namespace", "name": "sea", "description": "The sea.", "tools": inner}
@@ -433,7 +433,7 @@ def test_tools_in_a_namespace() -> None:
 
 
 @each("client", BACKENDS)
-def test_without_any_search_nothing_is_hidden(client: ApiName) -> None:
+def test_deferred_tools_are_shown_without_a_search_tool(client: ApiName) -> None:
     """Without a search tool, deferred tools are shown immediately, except to Messages clients, which have their own
     search."""
     tool = function(client, "get_weather", CITY, defer_loading=True)
@@ -443,7 +443,7 @@ def test_without_any_search_nothing_is_hidden(client: ApiName) -> None:
     assert ('"city"' in str(script.asked[0])) == (client != "messages")
 
 
-def test_which_requests_have_a_search() -> None:
+def test_requests_with_a_search_are_recognized() -> None:
     """Requests with a hosted search are recognized by their bytes, and a client's own search is not taken for one."""
     mcp_context = McpContext(None, Approvals())
     for client in SHOWN:
@@ -457,7 +457,7 @@ def test_which_requests_have_a_search() -> None:
 
 
 @each("client", SHOWN)
-def test_a_search_that_nobody_makes(client: ApiName) -> None:
+def test_impossible_search_shows_all_tools(client: ApiName) -> None:
     """If no further round is possible, all tools are shown immediately, and the search is dropped with a warning."""
     _, script, job = play(client, deferring(client), "Well.", serves=False)
     assert '"city"' in str(script.asked[0])
@@ -473,7 +473,7 @@ HOSTS = {"runs_clients": True, "hosts": ("calc.example",)}
 
 @each("stream", [True, False])
 @each("backend", BACKENDS)
-def test_servers_of_a_messages_request(backend: ApiName, stream: bool) -> None:
+def test_mcp_servers_of_a_messages_request(backend: ApiName, stream: bool) -> None:
     """Calls of a Messages request's MCP servers are returned as blocks; without a toolset, all tools are offered."""
     for body in (request("messages", [TOOLSET], **MCP), request("messages", [], **MCP)):
         pool = Pool()
@@ -507,7 +507,7 @@ def test_servers_of_a_messages_request(backend: ApiName, stream: bool) -> None:
         {"configs": {"search": {"enabled": False}}},
     ],
 )
-def test_a_toolset_chooses(toolset: dict[str, Any]) -> None:
+def test_toolset_selects_tools(toolset: dict[str, Any]) -> None:
     """A toolset selects tools by enabling individual tools or by disabling them."""
     body = request("messages", [TOOLSET | toolset], **MCP)
     _, script, _ = play("messages", body, "Well.", pool=Pool(), **HOSTS)
@@ -515,14 +515,14 @@ def test_a_toolset_chooses(toolset: dict[str, Any]) -> None:
     assert "calc__search" not in str(script.asked[0])
 
 
-def test_a_host_that_is_not_allowed() -> None:
+def test_disallowed_host_is_a_400() -> None:
     """A server on a host that is not allowed is a 400 that names the option."""
     body = request("messages", [TOOLSET], **MCP)
     refused, _, _ = play("messages", body, "Well.", pool=Pool(), runs_clients=True, hosts=("other.example",))
     assert "toolsim_mcp_hosts" in refused["error"]["message"]
 
 
-def test_the_operators_servers_stay_hidden() -> None:
+def test_operator_servers_stay_hidden() -> None:
     """Calls of the operator's servers are not shown as blocks to a client that declared no servers."""
     servers = {"calc": Server("calc", ("x",), free=(EVERY,))}
     body = request("messages", [function("messages", "now", {"type": "object"})])
@@ -531,7 +531,7 @@ def test_the_operators_servers_stay_hidden() -> None:
 
 
 @each("client", SHOWN)
-def test_a_deferred_server(client: ApiName) -> None:
+def test_tools_of_a_deferred_server_are_found(client: ApiName) -> None:
     """The tools of a deferred MCP server are found by a search, and the next prompt continues the previous one."""
     if client == "messages":
         body = request(client, [TOOLS[client], TOOLSET | {"default_config": {"defer_loading": True}}], **MCP)
@@ -574,7 +574,7 @@ def cases(client: ApiName) -> list[tuple[dict[str, Any], tuple[str, ...], dict[s
 
 
 @each("client", SHOWN)
-def test_streamed_and_whole_are_equal(client: ApiName) -> None:
+def test_streamed_and_non_streamed_answers_are_equal(client: ApiName) -> None:
     """Streamed and non-streamed answers are equal, except for IDs and times."""
     for body, asked, mcp_context in cases(client):
         whole, _, _ = play(client, body, *asked, pool=Pool(), **mcp_context)
@@ -585,7 +585,7 @@ def test_streamed_and_whole_are_equal(client: ApiName) -> None:
 @each("client", SHOWN)
 @each("backend", BACKENDS)
 @each("policy", [Policy(), Policy(history="bracketed")])
-def test_the_next_prompt_begins_as_the_last_one(client: ApiName, backend: ApiName, policy: Policy) -> None:
+def test_next_prompt_begins_with_the_previous_one(client: ApiName, backend: ApiName, policy: Policy) -> None:
     """The client echoes the blocks or items, and the next prompt begins with the previous prompt."""
     for body, asked, mcp_context in cases(client):
         answer, script, _ = play(client, body, *asked, pool=Pool(), backend=backend, policy=policy, **mcp_context)
@@ -617,7 +617,7 @@ def replaced(value: Any, path: tuple[Any, ...], by: Any) -> Any:
 
 
 @each("client", SHOWN)
-def test_what_a_client_may_send_instead(client: ApiName) -> None:
+def test_arbitrary_values_cause_at_most_a_bad_request(client: ApiName) -> None:
     """Arbitrary values in place of any part of a declaration, call or result cause at most a bad-request error."""
     for body, asked, mcp_context in cases(client):
         answer, _, _ = play(client, body, *asked, pool=Pool(), **mcp_context)

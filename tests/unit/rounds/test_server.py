@@ -63,7 +63,7 @@ async def post(server: RunnerServer, a_job: RunnerJob | None) -> httpx.Response:
         return await client.post(f"http://127.0.0.1:{server.port}/v1/x", json={}, headers={TOKEN: token})
 
 
-async def test_streamed_and_whole(server: RunnerServer) -> None:
+async def test_job_is_answered_once(server: RunnerServer) -> None:
     """A job is answered in its API and form, only once, and only for a request with its token."""
     streamed = await post(server, job(Round1(*WORDS)))
     assert streamed.headers["content-type"].startswith("text/event-stream")
@@ -82,7 +82,7 @@ async def test_streamed_and_whole(server: RunnerServer) -> None:
     assert again.status_code == 403
 
 
-async def test_a_stream_of_somebody_elses(server: RunnerServer) -> None:
+async def test_foreign_stream_is_passed_on(server: RunnerServer) -> None:
     """A stream from another source is passed on as it arrives, for either method, and ends when the client
     disconnects."""
     is_over = asyncio.Event()
@@ -114,7 +114,7 @@ async def test_a_stream_of_somebody_elses(server: RunnerServer) -> None:
         await asyncio.wait_for(is_over.wait(), 5)
 
 
-async def test_errors(server: RunnerServer) -> None:
+async def test_errors_reach_the_client(server: RunnerServer) -> None:
     """A refusal of the first round passes unchanged, and a failure becomes the status or the stream's error."""
     headers = {"content-type": "application/json", "retry-after": "3"}
     refused = await post(server, job(Round1(RoundReport(Report()), Refused(429, headers, b'{"error":1}'))))
@@ -127,7 +127,7 @@ async def test_errors(server: RunnerServer) -> None:
     assert "response.failed" in streamed.text
 
 
-async def test_the_report_ends_the_stream_where_it_is_wanted(server: RunnerServer) -> None:
+async def test_requested_report_precedes_the_last_frame(server: RunnerServer) -> None:
     """With ``sse_telemetry``, the report is a comment before the last frame of the stream."""
     told = (await post(server, job(Round1(*WORDS), sse_telemetry=True))).text
     *_, comment, last, end = told.split("\n\n")
@@ -135,7 +135,7 @@ async def test_the_report_ends_the_stream_where_it_is_wanted(server: RunnerServe
     assert (last, end) == ("data: [DONE]", "")
 
 
-async def test_signs_of_life_while_a_round_is_silent(server: RunnerServer) -> None:
+async def test_silent_stream_receives_keepalives(server: RunnerServer) -> None:
     """A silent stream receives keep-alives, both after its start and while the first round still reads the prompt."""
     for events in ((Opened(), TextDelta("one"), TextDelta("STALL")), (TextDelta("STALL"),)):
         round_ = Round1(*events)
@@ -154,7 +154,7 @@ async def test_signs_of_life_while_a_round_is_silent(server: RunnerServer) -> No
         await asyncio.wait_for(round_.stopped.wait(), 5)
 
 
-async def test_a_whole_answer_has_no_signs_of_life(server: RunnerServer) -> None:
+async def test_non_streamed_answer_receives_no_keepalives(server: RunnerServer) -> None:
     """A non-streamed answer receives no keep-alives, because its status is undecided until its end."""
     silent = Round1(TextDelta("STALL"))
     url = f"http://127.0.0.1:{server.port}/v1/x"
@@ -164,7 +164,7 @@ async def test_a_whole_answer_has_no_signs_of_life(server: RunnerServer) -> None
     await asyncio.wait_for(silent.stopped.wait(), 5)
 
 
-async def test_a_late_refusal_is_the_error_of_the_stream(server: RunnerServer) -> None:
+async def test_late_refusal_is_an_error_event(server: RunnerServer) -> None:
     """After the response head, an HTTP error of the backend becomes an error event of the client's API."""
 
     class Late(Round1):
@@ -179,7 +179,7 @@ async def test_a_late_refusal_is_the_error_of_the_stream(server: RunnerServer) -
     assert "response.failed" in answer.text
 
 
-async def test_stopping_ends_what_runs(server: RunnerServer) -> None:
+async def test_stop_ends_running_jobs(server: RunnerServer) -> None:
     """Stopping the server ends a running job and closes its client's connection."""
     round_ = Round1(Opened(), TextDelta("one"), TextDelta("STALL"))
     asked = asyncio.create_task(post(server, job(round_)))
@@ -191,7 +191,7 @@ async def test_stopping_ends_what_runs(server: RunnerServer) -> None:
 
 
 @pytest.mark.parametrize("has_begun", [False, True])
-async def test_ending_says_why(server: RunnerServer, has_begun: bool) -> None:
+async def test_ended_job_reports_the_reason(server: RunnerServer, has_begun: bool) -> None:
     """If a running job is ended, the client receives the error as a status or, in a started stream, as an event."""
     round_ = Round1(Opened(), TextDelta("one"), TextDelta("STALL")) if has_begun else Round1(TextDelta("STALL"))
     asked = asyncio.create_task(post(server, job(round_)))
@@ -203,7 +203,7 @@ async def test_ending_says_why(server: RunnerServer, has_begun: bool) -> None:
     assert round_.stopped.is_set()
 
 
-async def test_keepalives_lose_nothing() -> None:
+async def test_keepalives_do_not_affect_events() -> None:
     """Events arrive in order, with keep-alives between slow events, and closing the iterator closes its source."""
     closed: list[bool] = []
 
@@ -233,7 +233,7 @@ async def test_keepalives_lose_nothing() -> None:
         (TextDelta("x" * 1_000_000), 1),
     ],
 )
-async def test_what_waits_to_be_written_is_limited(event: RoundEvent, most: int) -> None:
+async def test_waiting_events_are_limited(event: RoundEvent, most: int) -> None:
     """Waiting events are limited in number and in text, and the producer continues when they are consumed."""
     made = [0]
 
@@ -252,7 +252,7 @@ async def test_what_waits_to_be_written_is_limited(event: RoundEvent, most: int)
     assert [each async for each in stream] == []
 
 
-async def test_an_answer_that_is_made_at_once_leaves_others_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_immediate_events_share_time_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many immediate events are processed in time slices shared by producer and consumer, without losing an event."""
     pauses: list[float] = []
     renew = TimeSlice.restart

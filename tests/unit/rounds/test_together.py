@@ -119,7 +119,7 @@ ALL = Policy(second_opinion="on", retry=1, strict_policy="message")
     {},
     False,
 )
-def test_an_answer_agrees_with_itself(
+def test_answers_are_consistent(
     answers: list[str | list[Step] | None],
     policy: Policy,
     client: ApiName,

@@ -13,7 +13,7 @@ def retry(reason: str, words: str = "x", name: str | None = None, expected: str 
     return Retry(Fault(reason, expected, name), words, ())
 
 
-def test_the_model_is_told_what_to_do_by_what_was_wrong() -> None:
+def test_reply_depends_on_the_fault() -> None:
     """The reply depends on the fault: it requests a new call, the rest of a call, or a missing call."""
     fault = retry("SCHEMA_MISMATCH", name="f", expected="arguments; /days: got string, expected integer")
     record, instruction = reply_to(fault, called=False).split("\n")
@@ -29,14 +29,14 @@ def test_the_model_is_told_what_to_do_by_what_was_wrong() -> None:
     assert "Call a tool now" in reply_to(retry(NO_CALL), called=False)
 
 
-def test_an_answer_of_nothing_is_shown_as_such() -> None:
+def test_empty_answer_is_shown_as_text() -> None:
     """An empty answer is shown as "(no answer)", because the record would otherwise join the user's text."""
     assert words_of(retry(NO_CALL, " \n")) == NOTHING
     assert words_of(retry(NO_CALL, " well ")) == " well "
 
 
 @given(st.text(), st.text())
-def test_nothing_leaves_its_record(name: str, expected: str) -> None:
+def test_record_stays_on_one_line(name: str, expected: str) -> None:
     """Any name or expectation stays a single value on the record's only line, whether from a model or a schema."""
     lines = reply_to(retry("UNKNOWN_TOOL", name=name, expected=expected), called=False).splitlines()
     assert len(lines) == 2

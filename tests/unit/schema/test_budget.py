@@ -11,21 +11,21 @@ from toolsim.schema import compile_schema
 from toolsim.schema.validator import CHECK_SECONDS, STEP_SECONDS, running
 
 
-def test_a_check_leaves_no_budget_behind() -> None:
+def test_no_budget_is_active_after_a_check() -> None:
     """The budget belongs to a single check, and no budget is active after the check."""
     assert compile_schema({"$ref": "#"}).examine(1).settled is False
     with pytest.raises(LookupError):
         running.get()
 
 
-def test_a_check_without_time_is_unsettled() -> None:
+def test_check_without_time_is_unsettled() -> None:
     """A check without time has no verdict, so the value is not rejected."""
     finding = compile_schema({"type": "string"}).examine(1, 0)
     assert (finding.mismatch, finding.settled) == (None, False)
 
 
 @pytest.mark.slow
-def test_a_busy_machine_does_not_spend_the_budget() -> None:
+def test_busy_machine_does_not_spend_the_budget() -> None:
     """Time during which other processes run does not count, so a violation is found even late."""
 
     class Late(list[object]):
@@ -46,7 +46,7 @@ class Paused(list[Any]):
         return super().__iter__()
 
 
-def test_a_pause_does_not_spend_the_budget() -> None:
+def test_pause_does_not_spend_the_budget() -> None:
     """A pause longer than any step of a check does not count, although the thread's clock includes it."""
     finding = compile_schema({"items": {"type": "string"}}).examine(Paused([1]), 0.015)
     assert finding.settled
@@ -74,7 +74,7 @@ DRAFT7 = "http://json-schema.org/draft-07/schema#"
     ],
     ids=str,
 )
-def test_no_step_is_long(schema: dict[str, Any], value: Any) -> None:
+def test_each_step_is_short(schema: dict[str, Any], value: Any) -> None:
     """Each iteration over a value consults the clock, so that no single step takes long."""
     validator = compile_schema(schema)
     validator.examine([0])

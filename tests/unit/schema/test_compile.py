@@ -133,7 +133,7 @@ def test_unusable_schemas(schema: dict[str, Any]) -> None:
     assert 0 < len(str(caught.value)) <= MAX_MESSAGE
 
 
-def test_of_several_errors_the_first_is_named() -> None:
+def test_first_error_is_reported() -> None:
     """Of several errors, the first by its position in the schema is reported, so that all processes report the same
     error."""
     broken = {"properties": {name: {"minimum": name} for name in "gbfaced"}, "required": "a"}
@@ -141,7 +141,7 @@ def test_of_several_errors_the_first_is_named() -> None:
         compile_schema(broken)
 
 
-def test_nested_too_deeply() -> None:
+def test_deep_nesting_is_rejected_or_unsettled() -> None:
     """A schema nested too deeply is rejected, a value nested too deeply is unsettled, and no other exception
     is raised."""
     schema: dict[str, Any] = {"type": "object"}
@@ -155,7 +155,7 @@ def test_nested_too_deeply() -> None:
     assert not compile_schema({"properties": {"a": {"$ref": "#"}}}).examine(value).settled
 
 
-def test_nothing_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_references_are_not_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiling a schema does not open connections or files for its references."""
     compile_schema({"$ref": "#/$defs/a", "$defs": {"a": {}}})  # The first compilation imports modules from files.
     opened: list[object] = []
@@ -172,7 +172,7 @@ def test_nothing_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     assert opened == []
 
 
-def test_built_once() -> None:
+def test_equal_schemas_share_a_validator() -> None:
     """Equal schemas share one validator, which later changes to the client's object do not affect."""
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     validator = compile_schema(schema)
@@ -183,7 +183,7 @@ def test_built_once() -> None:
 
 
 @pytest.mark.parametrize("char", ["a", "\x7f", "\u2028", "\U0001f600"])
-def test_no_spelling_makes_a_schema_fit(char: str) -> None:
+def test_size_limit_applies_to_the_ascii_form(char: str) -> None:
     """The size limit applies to the ASCII JSON form, regardless of the client's spelling."""
     room = MAX_SCHEMA_BYTES - len(json.dumps({"description": ""}))
     size = len(json.dumps(char)) - 2
@@ -193,7 +193,7 @@ def test_no_spelling_makes_a_schema_fit(char: str) -> None:
         compile_schema({"description": fits + char})
 
 
-def test_a_plain_schema_is_compiled_without_jsonschema() -> None:
+def test_schema_is_compiled_without_jsonschema() -> None:
     """A schema is compiled without importing jsonschema, because most tools of a catalog are never called."""
     code = (
         "import sys; from toolsim.schema import compile_schema; "

@@ -7,7 +7,7 @@ from toolsim.schema import compile_schema
 from toolsim.schema.errors import MAX_MESSAGE, MAX_OUTLINE
 
 
-def test_a_mismatch_names_place_and_reason() -> None:
+def test_mismatch_names_path_and_reason() -> None:
     """A mismatch message begins with the path, keeps the reason even for long values, and can always be encoded."""
     validator = compile_schema({"properties": {"a": {"items": {"type": "integer"}}, "b": {"enum": [1]}}})
     assert validator.check({"a": [1, "x"]}) == "/a/1: got string, expected integer"
@@ -31,7 +31,7 @@ def test_a_mismatch_names_place_and_reason() -> None:
         ({"a": 1}, "object"),
     ],
 )
-def test_types_are_named_as_json_names_them(value: object, types: str) -> None:
+def test_types_have_json_names(value: object, types: str) -> None:
     """Actual and expected types have JSON's names, joined with "or", and slashes in a path are escaped."""
     validator = compile_schema({"properties": {"a/b": {"type": ["string", "integer"]}}})
     assert validator.check({"a/b": value}) == f"/a~1b: got {types}, expected string or integer"
@@ -56,14 +56,14 @@ def test_types_are_named_as_json_names_them(value: object, types: str) -> None:
         ({"properties": {"a~/b": {"not": {}}}}, {"a~/b": "secret"}, "/a~0~1b: breaks not"),
     ],
 )
-def test_an_outline_quotes_no_value(schema: Any, value: Any, outline: str) -> None:
+def test_outline_quotes_no_value(schema: Any, value: Any, outline: str) -> None:
     """An outline names the place and the expectation, but quotes no value."""
     found = compile_schema(schema).examine(value)
     assert found.outline == outline
     assert "secret" not in found.outline
 
 
-def test_an_outline_stays_short() -> None:
+def test_outline_has_a_maximum_length() -> None:
     """An outline has a maximum length and can be encoded, regardless of the property names."""
     fits = "x" * (MAX_OUTLINE - len("/: breaks not"))
     assert compile_schema({"properties": {fits: {"not": {}}}}).examine({fits: 1}).outline == f"/{fits}: breaks not"

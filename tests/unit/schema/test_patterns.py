@@ -30,26 +30,26 @@ from toolsim.schema.patterns import MAX_ATOMS, atoms, check_pattern
         ("a{" + "9" * 5000 + "}", 999_999),
     ],
 )
-def test_atoms(text: str, size: int) -> None:
+def test_pattern_size_counts_atoms(text: str, size: int) -> None:
     """The size of a pattern is the expansion of its minimum repeats, where classes and escapes count as one atom."""
     assert atoms(text) == size
 
 
 @pytest.mark.parametrize("text", ["(?:(?:a{1000}){1000}){1000}", "x" * (MAX_ATOMS + 1), "(?:ab{100}){100}"])
-def test_a_pattern_that_would_take_all_memory_is_never_compiled(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oversized_pattern_is_never_compiled(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pattern's size is computed before it is compiled, and the error names the maximum."""
     monkeypatch.setattr("regex.compile", lambda _text: pytest.fail("compiled"))
     with pytest.raises(SchemaError, match=f"expected at most {MAX_ATOMS} atoms"):
         check_pattern(text)
 
 
-def test_the_largest_pattern() -> None:
+def test_patterns_up_to_the_limit_are_accepted() -> None:
     """One pattern, or several together, can have as many atoms as the limit."""
     assert check_pattern("x" * MAX_ATOMS) == MAX_ATOMS
     assert check_pattern("x", MAX_ATOMS - 1) == 1
 
 
-def test_the_patterns_of_a_schema_count_together() -> None:
+def test_patterns_of_a_schema_share_a_limit() -> None:
     """The patterns of a schema share a limit, because a schema of 64 kB can contain thousands of small patterns."""
     few = {f"a{number}": {"pattern": f"^(?:x{number}){{200}}$"} for number in range(3)}
     validator = compile_schema({"properties": few})
@@ -60,20 +60,20 @@ def test_the_patterns_of_a_schema_count_together() -> None:
 
 
 @pytest.mark.parametrize("text", [r"^[\s\S]{0,100000}$", r"^[0-9a-f]{64}$", "^(?:[a-z]{1,63}\\.)+[a-z]{2,}$"])
-def test_long_values_are_no_large_patterns(text: str) -> None:
+def test_patterns_for_long_values_are_accepted(text: str) -> None:
     """Typical patterns for long texts are accepted."""
     check_pattern(text)
 
 
 @given(st.text(alphabet="ab(){}[]\\?:,019|*+<>P", max_size=40))
-def test_any_pattern_is_usable_or_refused(text: str) -> None:
+def test_any_pattern_is_compiled_or_refused(text: str) -> None:
     """Any pattern has a size, and compiles to a validator or raises a SchemaError."""
     assert atoms(text) >= 0
     with contextlib.suppress(SchemaError):
         compile_schema({"pattern": text}).check("ab")
 
 
-def test_a_search_that_is_interrupted_leaves_time_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_search_leaves_time_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pause during a short search counts little, so that the next pattern is still searched."""
 
     class Interrupted:
@@ -93,7 +93,7 @@ def test_a_search_that_is_interrupted_leaves_time_for_the_next(monkeypatch: pyte
     assert finding.mismatch is not None
 
 
-def test_a_search_has_two_attempts() -> None:
+def test_search_has_two_attempts() -> None:
     """A search that exceeds its first time limit is repeated with all the remaining time."""
     finding = compile_schema({"pattern": "^(a|a)*$"}).examine("a" * 18 + "!", 3)
     assert finding.settled

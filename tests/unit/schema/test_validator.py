@@ -28,14 +28,14 @@ VICTIM = "a" * 60 + "!"
         ({"$schema": DRAFT4, "items": ENDLESS}, [VICTIM] * 50, False),
     ],
 )
-def test_endless_patterns(schema: dict[str, Any], value: Any, mismatch: bool) -> None:
+def test_endless_patterns_are_unsettled(schema: dict[str, Any], value: Any, mismatch: bool) -> None:
     """A pattern that backtracks endlessly counts as matching, and the finding is marked as unsettled."""
     finding = compile_schema(schema).examine(value, 0.6)
     assert not finding.settled
     assert (finding.mismatch is not None) == mismatch
 
 
-def test_endless_references() -> None:
+def test_endless_references_are_unsettled() -> None:
     """Exponential references exhaust the time, and endless references the stack, so both checks are unsettled."""
     doubling = {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(30)}
     schema = {"$ref": "#/$defs/d0", "$defs": {**doubling, "d30": {"type": "string"}}}
@@ -43,7 +43,7 @@ def test_endless_references() -> None:
     assert not compile_schema({"$ref": "#"}).examine(1).settled
 
 
-def test_parts_of_a_schema() -> None:
+def test_parts_of_a_schema_are_found() -> None:
     """Properties, items and types are found through references and combinations; missing parts are None."""
     validator = compile_schema(
         {

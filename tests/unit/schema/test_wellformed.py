@@ -42,7 +42,7 @@ def passes(schema: Any, dialect: str) -> bool:
 
 
 @given(st.sampled_from(DIALECTS), st.dictionaries(st.sampled_from(KEYWORDS), SHAPES, max_size=3))
-def test_what_it_passes_jsonschema_passes(dialect: str, schema: dict[str, Any]) -> None:
+def test_malformed_schema_is_never_accepted(dialect: str, schema: dict[str, Any]) -> None:
     """No malformed schema is accepted, regardless of its keywords' values."""
     if are_plainly_wellformed([schema], dialect):
         assert passes(schema, dialect)
@@ -50,7 +50,7 @@ def test_what_it_passes_jsonschema_passes(dialect: str, schema: dict[str, Any]) 
 
 @each("dialect", DIALECTS)
 @each("keyword", KEYWORDS)
-def test_each_keyword(dialect: str, keyword: str) -> None:
+def test_each_keyword_matches_its_meta_schema(dialect: str, keyword: str) -> None:
     """Each keyword accepts the same values as a meta-schema that defines it, except for unusual names."""
     doubts = {"$id": ("a#b",), "$anchor": ("_x",), "$dynamicAnchor": ("_x",)}
     values = [None, True, 0, -1, 1.0, 0.5, "", "string", "a#b", "_x", [], ["string"], ["a", "a"], ["a", 1], [{}]]
@@ -64,7 +64,7 @@ def test_each_keyword(dialect: str, keyword: str) -> None:
             assert mine == theirs, value
 
 
-def test_other_dialects_are_for_jsonschema() -> None:
+def test_other_dialects_are_rejected() -> None:
     """The quick check rejects all schemas of a dialect for which it has no table."""
     assert not are_plainly_wellformed([{}], "http://json-schema.org/draft-04/schema#")
     assert not are_plainly_wellformed([[]], DIALECTS[-1])

@@ -105,7 +105,7 @@ async def stage() -> AsyncIterator[Stage]:
     await stage.connection.stop(None)
 
 
-async def test_requests_of_one_lane_are_answered_in_order(stage: Stage) -> None:
+async def test_requests_of_a_lane_are_answered_in_order(stage: Stage) -> None:
     """A lane's next request is sent when the previous answer has ended, and can continue that answer."""
     await stage.create("a")
     await stage.create("b", previous_response_id="r_a")
@@ -117,7 +117,7 @@ async def test_requests_of_one_lane_are_answered_in_order(stage: Stage) -> None:
     assert not stage.posts[0].has_left
 
 
-async def test_a_bug_is_an_error(
+async def test_internal_error_is_an_error_event(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """After an internal error, the client receives an error event, and the lane's next request is answered."""
@@ -132,7 +132,7 @@ async def test_a_bug_is_an_error(
     assert "ZeroDivisionError" in caplog.text
 
 
-async def test_lanes_are_answered_side_by_side(stage: Stage) -> None:
+async def test_lanes_run_concurrently(stage: Stage) -> None:
     """Lanes run concurrently up to a limit, each message names its lane, and a lane can continue another lane."""
     for number in range(MAX_RUNNING + 1):
         await stage.create(stream_id=f"s{number}")
@@ -147,7 +147,7 @@ async def test_lanes_are_answered_side_by_side(stage: Stage) -> None:
     assert len(stage.posts[-1].body["input"]) == 2
 
 
-async def test_a_flood_costs_the_flooder_only(stage: Stage) -> None:
+async def test_flood_affects_only_its_sender(stage: Stage) -> None:
     """In a flood of requests, one runs, some wait, and the others fail; the number of lanes is limited too."""
     for _ in range(1000):
         await stage.connection.receive(b'{"type":"response.create","input":"x"}')
@@ -177,7 +177,7 @@ REFUSED = {
 
 
 @each("message", REFUSED.values(), REFUSED.keys())
-async def test_a_client_that_reads_no_errors(message: bytes) -> None:
+async def test_unread_errors_are_limited(message: bytes) -> None:
     """Messages of a client that does not read errors are still received, up to a limit of unread errors."""
     stage = Stage()
     stage.reads.clear()
@@ -195,7 +195,7 @@ async def test_a_client_that_reads_no_errors(message: bytes) -> None:
     await stage.connection.stop(None)
 
 
-async def test_the_size_of_unread_errors(stage: Stage) -> None:
+async def test_single_unread_error_can_have_any_size(stage: Stage) -> None:
     """A single unread error can have any size, because it repeats the client's message, but further errors
     are limited."""
     stage.reads.clear()
@@ -215,7 +215,7 @@ async def test_the_size_of_unread_errors(stage: Stage) -> None:
     assert not stage.connection._sending_errors
 
 
-async def test_no_error_is_lost(stage: Stage) -> None:
+async def test_every_error_is_sent(stage: Stage) -> None:
     """An error is sent even if it arrives just as the earlier errors have been sent."""
     for turns in range(5):
         await stage.connection.receive(b"{")
@@ -239,7 +239,7 @@ async def test_errors_are_sent_in_slices(stage: Stage, monkeypatch: pytest.Monke
     assert max(after - before for before, after in pairwise(counts)) <= 1
 
 
-async def test_cancelling(stage: Stage) -> None:
+async def test_cancelled_response_stops_the_model(stage: Stage) -> None:
     """Cancelling a response by its ID or its lane stops the model and starts the lane's next request."""
     await stage.create("a")
     await stage.create("b")
@@ -261,7 +261,7 @@ async def test_cancelling(stage: Stage) -> None:
     assert stage.posts[1].has_left
 
 
-async def test_a_failed_continuation_is_forgotten(stage: Stage) -> None:
+async def test_failed_continuation_is_forgotten(stage: Stage) -> None:
     """After a failed or invalid continuation, the previous response is forgotten and no longer found."""
     for wrong in ({"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]}, {"text": "later"}):
         await stage.create("a", store=False)
@@ -277,7 +277,7 @@ async def test_a_failed_continuation_is_forgotten(stage: Stage) -> None:
         assert stage.got[-1]["error"]["code"] == "previous_response_not_found"
 
 
-async def test_a_client_that_leaves_stops_the_model(stage: Stage) -> None:
+async def test_client_disconnect_stops_the_model(stage: Stage) -> None:
     """The model is stopped when a write fails or when the server reports a disconnect."""
     await stage.create("a")
     stage.is_gone = True
@@ -293,7 +293,7 @@ async def test_a_client_that_leaves_stops_the_model(stage: Stage) -> None:
     assert stage.got == []
 
 
-async def test_a_proxy_that_stops_says_so(stage: Stage) -> None:
+async def test_stopping_proxy_sends_errors(stage: Stage) -> None:
     """When the connection stops, each lane with a pending answer receives an error, and no new request starts."""
     await stage.create("a", stream_id="s")
     await stage.connection.stop()
@@ -302,7 +302,7 @@ async def test_a_proxy_that_stops_says_so(stage: Stage) -> None:
     assert stage.got[-1]["error"]["message"] == STOPPED.message
 
 
-async def test_a_warm_up_asks_nobody(stage: Stage) -> None:
+async def test_warm_up_does_not_reach_the_backend(stage: Stage) -> None:
     """A warm-up request is answered without asking the backend, and can be continued."""
     await stage.create("a", generate=False, store=False)
     assert stage.kinds()[-1] == "response.completed"
@@ -311,7 +311,7 @@ async def test_a_warm_up_asks_nobody(stage: Stage) -> None:
     assert [item["content"] for item in stage.posts[0].body["input"]] == ["a", "b"]
 
 
-async def test_what_is_refused_is_logged_once(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+async def test_refused_event_type_is_logged_once(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     """A refused event type, such as one from older clients, is logged only once."""
     for _ in range(3):
         await stage.connection.receive(b'{"type":"response.append"}')
@@ -321,7 +321,7 @@ async def test_what_is_refused_is_logged_once(stage: Stage, caplog: pytest.LogCa
     assert "'response.append'" in record.getMessage()
 
 
-async def test_a_part_of_many_events_is_sent_in_slices(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_events_are_sent_in_slices(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """With time slices of zero length, other tasks run after each event, although sending never suspends."""
     monkeypatch.setattr(time_slice, "SLICE_SECONDS", 0.0)
     monkeypatch.setattr(time_slice, "PAUSE_SECONDS", 0.0)

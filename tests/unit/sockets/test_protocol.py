@@ -75,7 +75,7 @@ def answered(
 
 
 @given(st.lists(st.integers(0, 2500), max_size=8), st.sampled_from(["", "main", 'a"b']))
-def test_one_message_for_each_event(cuts: list[int], lane: str) -> None:
+def test_each_event_becomes_one_message(cuts: list[int], lane: str) -> None:
     """Each event of the stream becomes one message of the API's types, however the bytes are split, and names
     its lane."""
     data = stream_of()
@@ -88,7 +88,7 @@ def test_one_message_for_each_event(cuts: list[int], lane: str) -> None:
         EVENT.validate_python(message)
 
 
-def test_every_byte_may_be_the_last() -> None:
+def test_answer_cut_at_any_byte_has_ended() -> None:
     """An answer that breaks off at any byte has ended, with an error if its last event is missing."""
     data = stream_of("Hi")
     for at in range(len(data)):
@@ -100,20 +100,20 @@ def test_every_byte_may_be_the_last() -> None:
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes(data: bytes) -> None:
+def test_any_bytes_become_json_messages(data: bytes) -> None:
     """For any bytes from the backend, the sent messages are JSON."""
     answer, _ = answered(data)
     assert answer.has_failed
 
 
-def test_an_event_that_is_too_large_ends_the_answer() -> None:
+def test_oversized_event_ends_the_answer() -> None:
     """An oversized event ends the answer with an error that states the reason."""
     answer, messages = answered(b'data: {"type":"response.completed","x":[' + b"1," * 60_000 + b"1]}\n\n" + stream_of())
     assert [message["error"]["code"] for message in messages] == ["backend_bad_event"]
     assert answer.has_failed
 
 
-def test_a_failed_stream_ends_once() -> None:
+def test_failed_stream_ends_once() -> None:
     """A failed stream ends once, because clients treat either of HTTP's last two events as the end."""
     data = stream_of(error=ApiError("Out.", code="backend_error"))
     answer, messages = answered(data)
@@ -123,7 +123,7 @@ def test_a_failed_stream_ends_once() -> None:
     assert (messages[-1]["type"], messages[-1]["message"], answer.has_failed) == ("error", "Out.", True)
 
 
-def test_an_http_error_has_its_status() -> None:
+def test_http_error_becomes_an_error_event() -> None:
     """An HTTP error becomes an error event that conforms to the API's types, and an unreadable error body is an error
     too."""
     answer = SocketAnswer(NEW, "main")
@@ -142,7 +142,7 @@ def test_an_http_error_has_its_status() -> None:
     assert (message["status"], answer.has_failed) == (502, True)
 
 
-def test_a_whole_response_is_a_terminal_event() -> None:
+def test_non_streamed_response_is_a_terminal_event() -> None:
     """A non-streamed response becomes a single terminal event."""
     answer = SocketAnswer(NEW, "")
     answer.begin(200, "application/json", {})
@@ -166,7 +166,7 @@ def test_a_whole_response_is_a_terminal_event() -> None:
         (create(generate="no"), "generate", ""),
     ],
 )
-def test_bad_messages(text: str, param: str | None, lane: str) -> None:
+def test_bad_messages_cause_errors(text: str, param: str | None, lane: str) -> None:
     """Each bad message results in an error of the API's format, in its lane if that can be read."""
     with pytest.raises(BadMessage) as raised:
         read(text)
@@ -174,12 +174,12 @@ def test_bad_messages(text: str, param: str | None, lane: str) -> None:
     types.WebSocketErrorEvent.model_validate_json(error_message(raised.value.error, raised.value.lane))
 
 
-def test_the_error_of_a_nested_message() -> None:
+def test_error_of_a_nested_message() -> None:
     with pytest.raises(BadMessage, match=TOO_DEEP):
         read(create(input=[]).replace("[]", "[" * 3_000 + "]" * 3_000))
 
 
-def test_a_request_has_what_a_post_has() -> None:
+def test_request_has_the_fields_of_a_post() -> None:
     """A request has the same fields as an HTTP request, but is always streamed."""
     message = read(create(input="x", stream=False, stream_id="a", generate=True, background=False))
     assert message.draft is not None
@@ -191,7 +191,7 @@ def test_a_request_has_what_a_post_has() -> None:
     assert read('{"type":"response.processed","response_id":"r"}').kind == "processed"
 
 
-def test_steering_is_refused_in_words() -> None:
+def test_steering_is_refused_with_its_event() -> None:
     """Steering is refused with the API's event, which returns the input."""
     steer = {"type": "response.steer", "previous_response_id": "r", "input": "Stop.", "stream_id": "a"}
     event = ResponseSteerFailedEvent.model_validate_json(read_message(json.dumps(steer).encode()).refusal)
@@ -223,7 +223,7 @@ def asked(recent: RecentTurns, **body: Any) -> dict[str, Any]:
     return made
 
 
-def test_a_continuation_contains_what_it_continues() -> None:
+def test_continuation_contains_previous_turns() -> None:
     """A continuation contains all previous turns in order, and its answer names the response that it continues."""
     recent, first, _ = remembering([CALL], input="Hello")
     recent, second, answer = remembering([HELLO], recent, input=[OUTPUT], previous_response_id=first)
@@ -236,13 +236,13 @@ def test_a_continuation_contains_what_it_continues() -> None:
 
 
 @pytest.mark.parametrize("id", ["r\\1", "\\g<x>", 'r"', "\\"])
-def test_a_response_may_have_any_id(id: str) -> None:
+def test_response_id_is_inserted_literally(id: str) -> None:
     """A previous response's ID is inserted literally, even if it looks like a template."""
     _, messages = answered(stream_of(), SocketTurn(b"", previous=id))
     assert {message["response"]["previous_response_id"] for message in messages if "response" in message} == {id}
 
 
-def test_what_is_not_remembered() -> None:
+def test_unknown_response_id_is_left_to_the_store() -> None:
     """An unknown response ID is left to the proxy's store, unless the response cannot have been stored."""
     recent = remember(1000)
     assert asked(recent, input="x", previous_response_id="r")["previous_response_id"] == "r"
@@ -255,7 +255,7 @@ def test_what_is_not_remembered() -> None:
         assert asked(recent, input=wrong)["input"] == wrong
 
 
-def test_an_output_without_its_call() -> None:
+def test_output_without_its_call_is_an_error() -> None:
     """An output without its call is an error only if the entire conversation is known."""
     recent, first, _ = remembering([HELLO], input="Hello")
     with pytest.raises(BadRequest, match="No tool call found"):
@@ -264,7 +264,7 @@ def test_an_output_without_its_call() -> None:
     assert asked(recent, input=[OUTPUT])["input"] == [OUTPUT]
 
 
-def test_a_stored_answer_is_left_to_the_store() -> None:
+def test_stored_answer_is_left_to_the_store() -> None:
     """A stored answer is left to the store, and a failed continuation is forgotten by the connection."""
     recent = remember(1000)
     turn = recent.turn(draft_of({"model": "m", "input": "x"}), has_store=True)
@@ -280,7 +280,7 @@ def test_a_stored_answer_is_left_to_the_store() -> None:
     assert asked(recent, input="y", previous_response_id="r")["previous_response_id"] == "r"
 
 
-def test_a_compacted_conversation_goes_on_from_its_summary() -> None:
+def test_compacted_conversation_continues_from_its_summary() -> None:
     """A conversation continues from its summary, and the compaction trigger is sent but not remembered."""
     recent, first, _ = remembering([CALL], input="Hello")
     trigger = {"type": "compaction_trigger"}
@@ -321,14 +321,14 @@ def test_connections_share_the_memory() -> None:
 
 
 @given(st.text())
-def test_any_message(text: str) -> None:
+def test_any_message_is_answered(text: str) -> None:
     """An invalid message is answered with an error event that is valid JSON."""
     with pytest.raises(BadMessage) as raised:
         read(text)
     json.loads(error_message(raised.value.error, raised.value.lane))
 
 
-def test_a_warm_up() -> None:
+def test_warm_up_can_be_continued() -> None:
     """A warm-up is answered without output, and can be continued."""
     answer, messages = answered(prepared({"model": "m", "tools": [], "store": False}))
     assert [message["type"] for message in messages] == [
@@ -341,7 +341,7 @@ def test_a_warm_up() -> None:
     assert not answer.has_failed
 
 
-def test_names_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_remembered_responses_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection remembers a limited number of responses, regardless of their size, and the oldest are forgotten
     first."""
     monkeypatch.setattr(protocol, "MAX_NAMES", 3)

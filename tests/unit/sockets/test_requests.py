@@ -47,7 +47,7 @@ def is_read(post: SocketRequest) -> bool:
     return post._handler.reading.is_set()
 
 
-async def test_unread_bytes_pause_every_backend_of_a_connection() -> None:
+async def test_unread_bytes_pause_all_backends_of_a_connection() -> None:
     """Unread bytes across all answers pause every backend of a connection, and all resume when the client has read
     enough."""
     many = posts(16)
@@ -69,7 +69,7 @@ async def test_unread_bytes_pause_every_backend_of_a_connection() -> None:
         await part.aclose()
 
 
-async def test_an_answer_that_is_left_holds_nothing() -> None:
+async def test_abandoned_answer_does_not_count() -> None:
     """Unread parts of an abandoned answer do not count, and do not pause the rest of the answer."""
     left, other = posts(2)
     for _ in range(MOST_PARTS + 1):
@@ -89,7 +89,7 @@ async def test_an_answer_that_is_left_holds_nothing() -> None:
     assert left._backlog._bytes < 2 * len(PART)
 
 
-async def test_small_parts_count_more_than_their_bytes() -> None:
+async def test_small_parts_count_extra() -> None:
     """Small parts count more than their bytes, because thousands of them use memory too."""
     [post] = posts(1)
     parts = 0
@@ -99,7 +99,7 @@ async def test_small_parts_count_more_than_their_bytes() -> None:
     assert parts < MAX_UNREAD_BYTES // 256
 
 
-async def test_the_head_and_the_end() -> None:
+async def test_head_and_end_of_an_answer() -> None:
     """The head has the headers that a client needs with an error, and the answer ends with its flow."""
     [post] = posts(1)
     post._answered(Response.make(429, b"", {"content-type": "application/json", "retry-after": "3", "x": "y"}))

@@ -42,7 +42,7 @@ def opened(server: SocketServer, token: str, **options: Any) -> Any:
     return connect(f"ws://127.0.0.1:{server.port}/v1/responses", additional_headers={TOKEN: token}, **options)
 
 
-async def test_a_token_opens_once(server: SocketServer) -> None:
+async def test_token_opens_one_connection(server: SocketServer) -> None:
     """A token opens one connection, other tokens are rejected, and an upgrade that never arrived can be forgotten."""
     token = server.admit(upgrade(), 1000)
     async with opened(server, token):
@@ -59,7 +59,7 @@ async def test_a_token_opens_once(server: SocketServer) -> None:
 
 
 @pytest.mark.parametrize("size", [10, 100_000])
-async def test_a_large_message_is_read_elsewhere(size: int) -> None:
+async def test_large_message_is_read_in_a_worker(size: int) -> None:
     """A large message is read in a worker so that it does not block the event loop, and its error is still reported."""
     jobs: list[Job[Any]] = []
 
@@ -81,7 +81,7 @@ async def test_a_large_message_is_read_elsewhere(size: int) -> None:
     ("limit", "answers", "reason"),
     [("SILENT_SECONDS", False, "no answer to pings"), ("UNUSED_SECONDS", True, "unused for an hour")],
 )
-async def test_a_connection_that_nobody_uses(
+async def test_unused_connection_is_closed(
     server: SocketServer, monkeypatch: pytest.MonkeyPatch, limit: str, answers: bool, reason: str
 ) -> None:
     """A connection is closed if its client does not answer pings or is idle too long, and its flow has the reason."""
@@ -101,7 +101,7 @@ async def test_a_connection_that_nobody_uses(
     assert asked.flow.websocket.close_reason == reason
 
 
-async def test_stopping(server: SocketServer) -> None:
+async def test_stopping_server_sends_code_1001(server: SocketServer) -> None:
     """When the server stops, clients receive close code 1001, even if they are not reading."""
     async with opened(server, server.admit(upgrade(), 1000)) as client:
         await server.stop()
@@ -109,7 +109,7 @@ async def test_stopping(server: SocketServer) -> None:
             await asyncio.wait_for(client.recv(), 10)
 
 
-async def test_a_client_that_goes_while_it_is_written_to(server: SocketServer) -> None:
+async def test_disconnect_during_a_write_raises_nothing(server: SocketServer) -> None:
     """If a client disconnects while messages are being written, no exception is left for the event loop to report."""
     reports: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))
@@ -127,7 +127,7 @@ async def test_a_client_that_goes_while_it_is_written_to(server: SocketServer) -
     assert not reports
 
 
-async def test_an_unreadable_message_counts_ten_times(server: SocketServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unreadable_message_costs_more(server: SocketServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """An unreadable message costs about ten times as much of its connection's allowance as other messages."""
     monkeypatch.setattr(websocket_module, "UNITS_PER_SECOND", 0.001)
     async with opened(server, server.admit(upgrade(), 1000)) as client:
@@ -139,7 +139,7 @@ async def test_an_unreadable_message_counts_ten_times(server: SocketServer, monk
             assert round(before - handler._websocket._allowance._left) == units
 
 
-async def test_a_client_that_reads_only_once_all_is_sent(server: SocketServer) -> None:
+async def test_client_that_reads_late_causes_no_deadlock(server: SocketServer) -> None:
     """A client that reads only after sending everything causes no deadlock, and its flood is closed with a code."""
     creates = KINDS["creates without generation"][1]
     async with opened(server, server.admit(upgrade(), 1000)) as client:
@@ -154,7 +154,7 @@ async def test_a_client_that_reads_only_once_all_is_sent(server: SocketServer) -
         assert handler._websocket.end == (1008, "too many frames or messages")
 
 
-async def test_the_kernel_buffers_little(server: SocketServer) -> None:
+async def test_kernel_buffers_are_small(server: SocketServer) -> None:
     """The kernel buffers of an accepted connection are small."""
     async with opened(server, server.admit(upgrade(), 1000)):
         [handler] = server._open
@@ -163,7 +163,7 @@ async def test_the_kernel_buffers_little(server: SocketServer) -> None:
             assert own.getsockopt(socket.SOL_SOCKET, option) <= 2 * BUFFER_BYTES
 
 
-async def test_draining(server: SocketServer) -> None:
+async def test_draining_closes_connections(server: SocketServer) -> None:
     """Draining closes an idle connection immediately, and a connection that is opened later after its first answer."""
     async with opened(server, server.admit(upgrade(), 1000)) as idle:
         server.drain()

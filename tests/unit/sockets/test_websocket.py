@@ -105,7 +105,7 @@ async def opened() -> AsyncIterator[Ends]:
             writer.transport.abort()
 
 
-async def test_others_get_their_turn_between_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_other_tasks_run_between_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     """With time slices of zero length, the server pauses between frames that arrived together."""
     monkeypatch.setattr(time_slice, "SLICE_SECONDS", 0.0)
     monkeypatch.setattr(time_slice, "PAUSE_SECONDS", 0.0)
@@ -120,7 +120,7 @@ async def test_others_get_their_turn_between_frames(monkeypatch: pytest.MonkeyPa
 
 
 @each("first, repeated", KINDS.values(), KINDS.keys())
-async def test_a_flood_closes_its_connection(
+async def test_flood_closes_its_connection(
     first: bytes, repeated: bytes, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each kind of tiny frame closes the connection once the burst allowance is used up, and later frames are
@@ -134,7 +134,7 @@ async def test_a_flood_closes_its_connection(
 
 
 @each("first, repeated", KINDS.values(), KINDS.keys())
-async def test_the_cost_of_a_frame(first: bytes, repeated: bytes, clock: Clock) -> None:
+async def test_cost_of_a_frame(first: bytes, repeated: bytes, clock: Clock) -> None:
     """A frame costs one unit and a message ten more, and the units refill with time up to the burst allowance."""
     is_message = repeated[0] == FIN | TEXT
     async with opened() as ends:
@@ -154,7 +154,7 @@ async def test_the_cost_of_a_frame(first: bytes, repeated: bytes, clock: Clock) 
         assert not allowance.take(UNITS_BURST + 1)
 
 
-async def test_a_large_message_in_many_frames(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_message_in_many_frames(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients that split messages into frames of 1 KiB or more are not limited by the number of frames."""
     monkeypatch.setattr(module, "UNITS_BURST", 50)
     part = frame(b"x" * FREE_FRAME_BYTES, CONTINUATION)
@@ -179,7 +179,7 @@ BAD = {
 
 
 @each("data, code", BAD.values(), BAD.keys())
-async def test_what_closes_a_connection(data: bytes, code: int) -> None:
+async def test_protocol_violations_close_the_connection(data: bytes, code: int) -> None:
     """A protocol violation closes the connection immediately with its code, even if more data arrives."""
     async with opened() as ends:
         await ends.send(data + frame(b"never read") * 10)
@@ -187,7 +187,7 @@ async def test_what_closes_a_connection(data: bytes, code: int) -> None:
         assert ends.messages == []
 
 
-async def test_a_close_frame_is_answered() -> None:
+async def test_close_frame_is_answered() -> None:
     """A close frame is answered with the client's code, and the code and reason are recorded."""
     async with opened() as ends:
         await ends.send(frame(b"a") + frame(struct.pack("!H", 3000) + b"bye", FIN | CLOSE))
@@ -195,7 +195,7 @@ async def test_a_close_frame_is_answered() -> None:
         assert (ends.messages, ends.websocket.end) == ([b"a"], (3000, "bye"))
 
 
-async def test_pings_of_a_client_that_reads_nothing() -> None:
+async def test_pings_without_reading_get_one_pong() -> None:
     """If a client sends pings without reading, only its last ping is answered, so that no pongs accumulate."""
     async with opened() as ends:
         sending = asyncio.create_task(ends.websocket.send("x" * 5_000_000))
@@ -210,7 +210,7 @@ async def test_pings_of_a_client_that_reads_nothing() -> None:
         assert len(received) < 5_000_000 + 100
 
 
-async def test_a_connection_that_ends_after_its_last_data(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connection_that_ends_after_its_last_data(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that ends after its last data was sent is not aborted, and no exception is reported."""
     monkeypatch.setattr(module, "CLOSE_SECONDS", 0.05)
     reports: list[dict[str, Any]] = []
@@ -225,7 +225,7 @@ async def test_a_connection_that_ends_after_its_last_data(monkeypatch: pytest.Mo
     assert reports == []
 
 
-async def test_a_client_that_reads_nothing_is_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_client_that_does_not_read_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CLOSE_SECONDS", 0.05)
     async with opened() as ends:
         ends.websocket._write(module.TextMessage("x" * 1_000_000))
@@ -238,7 +238,7 @@ async def test_a_client_that_reads_nothing_is_broken_off(monkeypatch: pytest.Mon
         assert received < 1_000_000
 
 
-async def test_each_ping_of_a_client_that_reads_is_answered() -> None:
+async def test_each_ping_of_a_reading_client_is_answered() -> None:
     """Each ping of a client that reads is answered, even if it arrives just after the previous pong."""
     async with opened() as ends:
         for turns in (1, 2, 3) * 20:
@@ -265,7 +265,7 @@ async def test_messages_wait_for_a_client_that_does_not_read() -> None:
         await reading
 
 
-async def test_sending_to_a_client_that_has_left() -> None:
+async def test_sending_after_a_disconnect_raises() -> None:
     """Sending to a client that has left raises a ConnectionError, and no exception is left for the event loop."""
     reports: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))
@@ -288,6 +288,6 @@ async def settled(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0)
 
 
-def test_the_rates_are_those_of_the_page() -> None:
+def test_rates_match_the_security_page() -> None:
     """The security page's figures match the rate limits."""
     assert (UNITS_PER_SECOND, UNITS_BURST / module.MESSAGE_UNITS) == (2_000, 1_000)

@@ -16,7 +16,7 @@ from unit.stores.conftest import Clock, Opened
 MANY = 1 << 20
 
 
-async def test_what_was_put_is_there(opened: Opened) -> None:
+async def test_written_record_is_read(opened: Opened) -> None:
     """A record is read as it was written, with its version, and is not visible in another partition."""
     async with opened(StoreLimits(), Clock()) as store:
         value = bytes(range(256))
@@ -29,7 +29,7 @@ async def test_what_was_put_is_there(opened: Opened) -> None:
         assert (await store.size()).records == 1
 
 
-async def test_closing_loses_nothing_that_is_under_way(opened: Opened) -> None:
+async def test_closing_completes_operations_in_progress(opened: Opened) -> None:
     """Operations in progress are completed when the store is closed, and the store can be used again afterwards."""
     async with opened(StoreLimits(), Clock()) as store:
         puts = [asyncio.create_task(store.put("p", [Record(str(number), b"1")])) for number in range(50)]
@@ -42,7 +42,7 @@ async def test_closing_loses_nothing_that_is_under_way(opened: Opened) -> None:
         await store.close()
 
 
-async def test_a_chain_is_read_from_its_beginning(opened: Opened) -> None:
+async def test_chain_is_read_from_its_beginning(opened: Opened) -> None:
     """A chain contains all records that a record continues, in order, starting after a missing record."""
     async with opened(StoreLimits(), Clock()) as store:
         for id, parent in ("a", ""), ("b", "a"), ("c", "b"), ("d", "b"):
@@ -55,7 +55,7 @@ async def test_a_chain_is_read_from_its_beginning(opened: Opened) -> None:
         assert len(await store.chain("p", "c", 2)) == 2
 
 
-async def test_a_write_that_expects_something_else_writes_nothing(opened: Opened) -> None:
+async def test_conflicting_write_changes_no_record(opened: Opened) -> None:
     """A write with an unexpected version changes no record."""
     async with opened(StoreLimits(), Clock()) as store:
         await store.put("p", [Record("x", b"1")], {"x": 0})
@@ -67,7 +67,7 @@ async def test_a_write_that_expects_something_else_writes_nothing(opened: Opened
         assert await store.chain("p", "y", MANY) == []
 
 
-async def test_writers_side_by_side_lose_nothing(opened: Opened) -> None:
+async def test_concurrent_writers_lose_nothing(opened: Opened) -> None:
     """Concurrent writers that retry on conflicts lose no additions."""
     async with opened(StoreLimits(), Clock()) as store:
 
@@ -87,7 +87,7 @@ async def test_writers_side_by_side_lose_nothing(opened: Opened) -> None:
         assert sorted(record.value) == list(range(20))
 
 
-async def test_the_longest_unused_goes_first(opened: Opened) -> None:
+async def test_least_recently_used_records_are_evicted(opened: Opened) -> None:
     """Beyond the limit, the least recently used records are evicted, but a continued conversation keeps its
     beginning."""
     async with opened(StoreLimits(records=4), clock := Clock()) as store:
@@ -113,7 +113,7 @@ async def test_bytes_are_bounded(opened: Opened) -> None:
 
 
 @pytest.mark.parametrize("bounds", [StoreLimits(records=6), StoreLimits(bytes=60)], ids=["records", "bytes"])
-async def test_who_fills_the_store_loses_his_own(bounds: StoreLimits, opened: Opened) -> None:
+async def test_largest_partition_is_evicted_first(bounds: StoreLimits, opened: Opened) -> None:
     """Records beyond a limit are evicted from the largest partition, regardless of when other partitions were
     written."""
     async with opened(bounds, clock := Clock()) as store:
@@ -153,7 +153,7 @@ async def test_age_is_bounded(opened: Opened) -> None:
         assert (await store.size()).records == 3
 
 
-async def test_ages(opened: Opened) -> None:
+async def test_record_age(opened: Opened) -> None:
     """A record's age is the time since it was written or continued."""
     async with opened(StoreLimits(), clock := Clock()) as store:
         await store.put("p", [Record("a", b"", names=("n",))])
@@ -221,7 +221,7 @@ STEPS = st.lists(
 @settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=settings.default.max_examples * 3 // 5
 )
-def test_it_holds_what_a_plain_model_holds(opened: Opened, steps: list[tuple[str, str, Any, Any]]) -> None:
+def test_store_behaves_like_a_plain_model(opened: Opened, steps: list[tuple[str, str, Any, Any]]) -> None:
     """After any writes and deletions, the store has the same records, chains, names and sizes as a plain model."""
     asyncio.run(_play(opened, steps))
 
@@ -255,7 +255,7 @@ async def _play(opened: Opened, steps: list[tuple[str, str, Any, Any]]) -> None:
             }
 
 
-def test_errors_are_one_family() -> None:
+def test_errors_share_a_base_class() -> None:
     """All store errors share one base class, so that a caller can catch any failure."""
     assert issubclass(Conflict, StoreError)
     assert issubclass(RecordTooLarge, StoreError)

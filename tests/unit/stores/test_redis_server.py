@@ -15,7 +15,7 @@ from toolsim.stores.redis_server import RedisStore
 MANY = 1 << 20
 
 
-async def test_two_proxies_share_it(redis_server: RedisServer) -> None:
+async def test_two_proxies_share_a_server(redis_server: RedisServer) -> None:
     """Proxies see each other's writes immediately, do not overwrite unseen changes, and share the limits."""
     one, other = (RedisStore(redis_server.url, StoreLimits(records=3), prefix="two:") for _ in "12")
     await one.put("p", [Record("x", b"1")], {"x": 0})
@@ -31,7 +31,7 @@ async def test_two_proxies_share_it(redis_server: RedisServer) -> None:
     await other.close()
 
 
-async def test_clocks_of_proxies_that_disagree(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ages_follow_the_clock_of_the_server(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ages follow the Redis server's clock, so records stay valid for a proxy whose clock is wrong."""
     bounds = StoreLimits(seconds=60)
     one, other = RedisStore(redis_server.url, bounds), RedisStore(redis_server.url, bounds)
@@ -47,7 +47,7 @@ async def test_clocks_of_proxies_that_disagree(redis_server: RedisServer, monkey
         await other.close()
 
 
-async def test_a_server_that_is_down_is_an_error_until_it_is_back() -> None:
+async def test_operations_fail_while_the_server_is_down() -> None:
     """Operations fail in bounded time while the server is down, and the error does not contain the password."""
     server = RedisServer(append=True)
     store = RedisStore(server.url.replace("//", "//:secret-word@"), StoreLimits())
@@ -67,7 +67,7 @@ async def test_a_server_that_is_down_is_an_error_until_it_is_back() -> None:
         await store.close()
 
 
-async def test_a_server_that_hangs_is_an_error_in_time() -> None:
+async def test_hanging_server_is_an_error() -> None:
     """A server that hangs delays operations only up to the timeout."""
     with RedisServer() as server:
         store = RedisStore(server.url, StoreLimits())

@@ -52,7 +52,7 @@ async def test_only_the_owner_can_read_the_file(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_it_is_there_after_a_restart(tmp_path: Path) -> None:
+async def test_records_survive_a_restart(tmp_path: Path) -> None:
     """Records written by one instance are found by a later instance."""
     for version in 1, 2, 3:
         store = SqliteStore(tmp_path / "store", StoreLimits())
@@ -60,7 +60,7 @@ async def test_it_is_there_after_a_restart(tmp_path: Path) -> None:
         await store.close()
 
 
-async def test_two_processes_share_it(tmp_path: Path) -> None:
+async def test_two_processes_share_a_file(tmp_path: Path) -> None:
     """A write is immediately visible to another connection, and neither connection overwrites unseen changes."""
     one, other = (SqliteStore(tmp_path / "store", StoreLimits()) for _ in "12")
     await one.put("p", [Record("x", b"1")], {"x": 0})
@@ -72,7 +72,7 @@ async def test_two_processes_share_it(tmp_path: Path) -> None:
     await other.close()
 
 
-async def test_a_process_that_leaves_takes_nothing_away(tmp_path: Path) -> None:
+async def test_closing_by_another_process_keeps_locks(tmp_path: Path) -> None:
     """If another process opens and closes the file meanwhile, the store's connections and locks survive."""
     path = tmp_path / "store"
     store = SqliteStore(path, StoreLimits())
@@ -86,7 +86,7 @@ async def test_a_process_that_leaves_takes_nothing_away(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_a_lock_is_an_error_in_time_and_only_for_writers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lock_delays_only_writers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While another process holds the write lock, reads work, and writes fail in bounded time and work again later."""
     monkeypatch.setattr(sqlite, "_LOCK_SECONDS", 0.1)
     store = SqliteStore(tmp_path / "store", StoreLimits())
@@ -101,7 +101,7 @@ async def test_a_lock_is_an_error_in_time_and_only_for_writers(tmp_path: Path, m
     await store.close()
 
 
-async def test_a_slow_disk_is_an_error_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_disk_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A slow operation fails for its caller but is still completed, and the number of waiting operations is limited."""
     monkeypatch.setattr(sqlite, "_MAX_WAITING", 2)
     store = SqliteStore(tmp_path / "store", StoreLimits())
@@ -128,7 +128,7 @@ async def test_a_slow_disk_is_an_error_in_time(tmp_path: Path, monkeypatch: pyte
     await store.close()
 
 
-async def test_a_large_write_holds_up_no_small_one(tmp_path: Path) -> None:
+async def test_large_write_does_not_delay_small_ones(tmp_path: Path) -> None:
     """While a client's large value waits for the disk, other clients' small values are written."""
     store, go = SqliteStore(tmp_path / "store", StoreLimits()), threading.Event()
     await store.put("a", [Record("first", b"1")])
@@ -142,7 +142,7 @@ async def test_a_large_write_holds_up_no_small_one(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_between_two_parts_others_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_small_write_waits_for_one_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A small value waits for at most one part of a large value, which is not visible before it is complete."""
     in_parts(monkeypatch, size=100, part=10)
     begun, go = threading.Event(), threading.Event()
@@ -167,7 +167,7 @@ async def test_between_two_parts_others_write(tmp_path: Path, monkeypatch: pytes
     await other.close()
 
 
-async def test_a_large_value_is_deleted_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_parts_of_a_large_value_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The parts of a deleted, replaced or evicted value are deleted and overwritten, and other values' parts stay."""
     in_parts(monkeypatch, size=100, part=10)
     store = SqliteStore(tmp_path / "store", StoreLimits(records=3))
@@ -183,7 +183,7 @@ async def test_a_large_value_is_deleted_in_parts(tmp_path: Path, monkeypatch: py
     assert b"secret" not in (tmp_path / "store").read_bytes()
 
 
-async def test_much_that_is_deleted_goes_bit_by_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_deletion_proceeds_in_small_amounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Deleted values are removed in small amounts, so that a large value waits for only part of the deletion."""
     in_parts(monkeypatch, size=100, part=10)
     store = SqliteStore(tmp_path / "store", StoreLimits())
@@ -199,7 +199,7 @@ async def test_much_that_is_deleted_goes_bit_by_bit(tmp_path: Path, monkeypatch:
     await store.close()
 
 
-async def test_parts_that_were_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_abandoned_parts_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts left by a killed process are deleted, but only after a time in which it could still be writing."""
     in_parts(monkeypatch, size=100, part=10)
     clock = Clock()
@@ -214,7 +214,7 @@ async def test_parts_that_were_left_behind(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("damage", ["number = 0", "number = 4", "number = 10", "1"])
-async def test_a_value_that_is_not_all_there(damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_incomplete_value_is_not_found(damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A value with missing parts is not found by ID, by name or in a chain."""
     in_parts(monkeypatch, size=100, part=10)
     store, whole = SqliteStore(tmp_path / "store", StoreLimits()), b'{"x": "%s"}' % (b"y" * 92)
@@ -230,7 +230,7 @@ async def test_a_value_that_is_not_all_there(damage: str, tmp_path: Path, monkey
     await store.close()
 
 
-async def test_a_clock_that_jumps_while_a_value_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_clock_jump_during_a_write_repeats_the_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If a clock jump makes another process delete a value's parts during the write, the value is written again."""
     in_parts(monkeypatch, size=100, part=10)
     clock = Clock()
@@ -254,7 +254,7 @@ async def test_a_clock_that_jumps_while_a_value_is_written(tmp_path: Path, monke
     await other.close()
 
 
-async def test_a_value_that_took_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_value_whose_parts_were_deleted_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the first parts of a value were deleted while it was written, the write fails and leaves no data."""
     in_parts(monkeypatch, size=100, part=10)
     monkeypatch.setattr(sqlite, "_WRITING_SECONDS", -1.0)
@@ -275,7 +275,7 @@ async def test_a_value_that_took_too_long(tmp_path: Path, monkeypatch: pytest.Mo
     await other.close()
 
 
-async def test_closing_waits_only_so_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_closing_waits_for_a_limited_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Closing abandons a disk that hangs: queued operations are not run, and their callers receive an error."""
     store = SqliteStore(tmp_path / "store", StoreLimits())
     await store.put("p", [Record("x", b"1")])
@@ -295,7 +295,7 @@ async def test_closing_waits_only_so_long(tmp_path: Path, monkeypatch: pytest.Mo
     assert [file.name for file in tmp_path.iterdir()] == ["store"]
 
 
-async def test_a_full_disk_is_an_error_and_the_next_write_works(tmp_path: Path) -> None:
+async def test_full_disk_is_an_error_until_space_is_freed(tmp_path: Path) -> None:
     """A write to a full disk fails without storing part of it, and later writes work once there is space."""
     store = SqliteStore(tmp_path / "store", StoreLimits())
     await store.put("p", [Record("x", b"1")])
@@ -310,7 +310,7 @@ async def test_a_full_disk_is_an_error_and_the_next_write_works(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("content", [b"this is no database" * 100, b"SQLite format 3\0" + b"\xff" * 5000])
-async def test_a_file_that_is_none_is_an_error_each_time(content: bytes, tmp_path: Path) -> None:
+async def test_corrupt_file_is_an_error(content: bytes, tmp_path: Path) -> None:
     """A corrupt file is left unchanged and named in each error, and the store works once the file is removed."""
     path = tmp_path / "store"
     path.write_bytes(content)
@@ -326,7 +326,7 @@ async def test_a_file_that_is_none_is_an_error_each_time(content: bytes, tmp_pat
     await store.close()
 
 
-async def test_a_place_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+async def test_unwritable_location_is_an_error(tmp_path: Path) -> None:
     """A folder in place of the file, or a file in place of the folder, is an error that names the path."""
     (tmp_path / "file").write_text("")
     for path in tmp_path, tmp_path / "file" / "store":
@@ -336,7 +336,7 @@ async def test_a_place_that_cannot_be_written_is_an_error(tmp_path: Path) -> Non
         await store.close()
 
 
-async def test_a_newer_file_is_left_alone(tmp_path: Path) -> None:
+async def test_newer_file_is_not_written(tmp_path: Path) -> None:
     """A file of a newer, unknown version is not written to."""
     with closing(sqlite3.connect(tmp_path / "store")) as base:
         base.execute("PRAGMA user_version = 99")
@@ -346,7 +346,7 @@ async def test_a_newer_file_is_left_alone(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_a_file_of_the_first_version(tmp_path: Path) -> None:
+async def test_file_of_the_first_version_is_migrated(tmp_path: Path) -> None:
     """A file of the first version is migrated, and its records count toward the shares of their partitions."""
     path, store = tmp_path / "store", SqliteStore(tmp_path / "store", StoreLimits(records=4))
     for partition, id in (("a", "1"), ("b", "1"), ("b", "2"), ("b", "3")):
@@ -366,7 +366,7 @@ async def test_a_file_of_the_first_version(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_a_large_value_of_the_second_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_value_of_the_second_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Large values that an older version stored in one piece are read, replaced and deleted as before."""
     path, store = tmp_path / "store", SqliteStore(tmp_path / "store", StoreLimits())
     for id in "xy":
@@ -384,7 +384,7 @@ async def test_a_large_value_of_the_second_version(tmp_path: Path, monkeypatch: 
     await store.close()
 
 
-async def test_what_is_deleted_is_not_left_in_the_file(tmp_path: Path) -> None:
+async def test_deleted_value_is_overwritten(tmp_path: Path) -> None:
     """A deleted value is overwritten in the file."""
     store = SqliteStore(tmp_path / "store", StoreLimits())
     await store.put("p", [Record("x", b"a secret of sorts")])
@@ -417,7 +417,7 @@ asyncio.run(write(*sys.argv[1:]))
 
 @pytest.mark.slow
 @pytest.mark.parametrize("large", [MANY, 700])
-async def test_kill_9_loses_nothing_that_was_promised(large: int, tmp_path: Path) -> None:
+async def test_kill_9_loses_no_confirmed_write(large: int, tmp_path: Path) -> None:
     """After a kill at any moment, the file has every confirmed write, and each other write completely or not at all."""
     random, promised, path = Random(5), -1, tmp_path / "store"
     for _ in range(int(os.environ.get("TOOLSIM_KILLS", "20"))):
@@ -445,7 +445,7 @@ async def test_kill_9_loses_nothing_that_was_promised(large: int, tmp_path: Path
         await store.close()
 
 
-async def test_in_memory_nothing_is_written_and_nothing_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_in_memory_store_writes_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In-memory stores do not write files or share records, and their records are gone once they are closed."""
     monkeypatch.chdir(tmp_path)
     one, other = SqliteStore(None, StoreLimits()), SqliteStore(None, StoreLimits())
@@ -460,7 +460,7 @@ async def test_in_memory_nothing_is_written_and_nothing_shared(tmp_path: Path, m
     await other.close()
 
 
-async def test_an_error_in_memory_names_no_file() -> None:
+async def test_in_memory_error_names_no_file() -> None:
     """The error message of an in-memory store names "memory" as its location."""
     store = SqliteStore(None, StoreLimits())
     await store._writer.run(lambda base: base.execute("DROP TABLE total"))
@@ -469,7 +469,7 @@ async def test_an_error_in_memory_names_no_file() -> None:
     await store.close()
 
 
-async def test_what_is_written_reaches_the_file(tmp_path: Path) -> None:
+async def test_wal_is_copied_into_the_file(tmp_path: Path) -> None:
     """The WAL is copied into the file from time to time, and is then reused from its beginning."""
     store = SqliteStore(tmp_path / "store", StoreLimits())
     for number in range(200):
@@ -481,7 +481,7 @@ async def test_what_is_written_reaches_the_file(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_a_failed_copy_disturbs_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_copy_loses_no_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the WAL cannot be copied, the written records are still available, and the next write tries the copy again."""
     tries: list[int] = []
 

@@ -33,13 +33,13 @@ from toolsim.stores.url import StoreUrl, open_store, parse_store_url
         ("redis://h?required=0", StoreUrl("redis", "redis://h")),
     ],
 )
-def test_addresses(text: str, address: StoreUrl | None) -> None:
+def test_addresses_are_parsed(text: str, address: StoreUrl | None) -> None:
     """Each form of an address is parsed, including URL forms."""
     assert parse_store_url(text) == address
 
 
 @each("text", ["yes", "memory:", "sqlite", "sqlite:", "sqlite://", ":", ":x", "postgres://x", "redis:", "redis://"])
-def test_what_is_none(text: str) -> None:
+def test_other_addresses_are_rejected(text: str) -> None:
     """Any other address is rejected with the expected forms."""
     with pytest.raises(ValueError, match="expected memory, sqlite:PATH"):
         parse_store_url(text)
@@ -58,7 +58,7 @@ def test_what_is_none(text: str) -> None:
         ("?days=3", "expected memory, sqlite:PATH"),
     ],
 )
-def test_limits_that_are_refused(text: str, reason: str | None) -> None:
+def test_invalid_limits_are_refused(text: str, reason: str | None) -> None:
     """The error for an invalid limit names the limit and the expected values."""
     if reason is None:
         assert parse_store_url(text) == StoreUrl("memory")
@@ -67,7 +67,7 @@ def test_limits_that_are_refused(text: str, reason: str | None) -> None:
         parse_store_url(text)
 
 
-async def test_another_store_is_one_more_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_new_kind_of_store_needs_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A new kind of store needs one table row, accepts the same limits, and is rejected if its package is missing."""
     (tmp_path / "own_store.py").write_text("def open_store(place, bounds): return place, bounds.records")
     monkeypatch.syspath_prepend(tmp_path)
@@ -80,7 +80,7 @@ async def test_another_store_is_one_more_row(tmp_path: Path, monkeypatch: pytest
         parse_store_url("other://h")
 
 
-async def test_nothing_is_opened_before_it_is_needed(tmp_path: Path) -> None:
+async def test_store_is_opened_lazily(tmp_path: Path) -> None:
     """A store is created without touching its location."""
     store = open_store(StoreUrl("sqlite", str(tmp_path / "store")))
     assert isinstance(store, SqliteStore)

@@ -11,7 +11,7 @@ from toolsim.wire.apis import (
 )
 
 
-def test_every_api_goes_by_its_name():
+def test_each_api_has_its_name_as_key():
     """Each key of ``APIS`` equals the name of its API."""
     assert {name: api.name for name, api in APIS.items()} == {name: name for name in ("responses", "chat", "messages")}
 
@@ -66,7 +66,7 @@ def test_api_of_event(event, data, api):
 
 
 @pytest.mark.parametrize("api", APIS.values(), ids=APIS)
-def test_an_answer_form_needs_no_sound_body(api):
+def test_answer_form_needs_no_valid_body(api):
     """The form of an answer can be read even if all other fields of the body are invalid."""
     form = api.answer_form({"stream": "yes", "model": 3, "stream_options": 1, "text": 7, "tools": {}})
     assert (form.stream, form.model) == (False, "")

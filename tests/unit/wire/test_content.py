@@ -26,13 +26,13 @@ STORED_IMAGE = {"type": "input_image", "file_id": "file_1", "detail": "auto"}
         ([{"type": "image_url", "image_url": {"url": "u"}}], (Image("u"),)),
     ],
 )
-def test_read_parts(content, parts, api_name):
+def test_parts_of_both_apis_are_accepted(content, parts, api_name):
     """Text and images are accepted in the form of either API at either endpoint."""
     assert read_parts(content, api_name, "content") == parts
 
 
 @pytest.mark.parametrize("part", [FILE, AUDIO, STORED_IMAGE, {"type": "new_kind"}, {}, {"type": 3}])
-def test_other_parts_keep_their_shape(part):
+def test_other_parts_are_kept_as_sent(part):
     """Parts other than text and images with a URL are kept as sent."""
     assert read_parts([part], "responses", "content") == (Raw("responses", part),)
 

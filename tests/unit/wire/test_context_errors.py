@@ -42,13 +42,13 @@ OTHERS = [
 
 
 @pytest.mark.parametrize("server", TOO_LONG)
-def test_all_have_one_code(server: str) -> None:
+def test_context_errors_have_one_code(server: str) -> None:
     """An error about a prompt that is too long receives OpenAI's code, type and status, regardless of its wording."""
     error = read_error(TOO_LONG[server])
     assert (error.code, error.type, error.status) == ("context_length_exceeded", "invalid_request_error", 400)
 
 
 @pytest.mark.parametrize("error", OTHERS)
-def test_other_errors_have_none(error: dict[str, str]) -> None:
+def test_other_limits_are_not_context_errors(error: dict[str, str]) -> None:
     """An error about another limit is not mistaken for a full context window."""
     assert read_error(error).code is None

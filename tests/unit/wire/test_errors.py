@@ -36,7 +36,7 @@ def test_read_error(error: object, expected: ApiError) -> None:
     assert read_error(error) == expected
 
 
-def test_no_answer() -> None:
+def test_missing_answer_error() -> None:
     """The error for a missing answer quotes the backend's message or, without a message, names the expected field."""
     assert no_answer({"object": "error", "message": "out", "code": 400}, "choices").message == "out"
     assert no_answer({"detail": "out"}, "choices").message == "out"
@@ -75,6 +75,6 @@ def test_error_body(message: str, code: str | None) -> None:
         (500, None, "any", False),
     ],
 )
-def test_which_errors_reject_a_path(status: int, body: dict[str, Any] | None, model: str, expected: bool) -> None:
+def test_errors_that_reject_a_path(status: int, body: dict[str, Any] | None, model: str, expected: bool) -> None:
     """Only an error about an unknown path counts as a rejection of the path; other errors are for the client."""
     assert rejects_path(status, body, model) is expected

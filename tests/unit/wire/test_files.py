@@ -88,7 +88,7 @@ def bytes_of(backend: str, part: dict[str, Any]) -> bytes:
 @pytest.mark.parametrize("backend", APIS)
 @pytest.mark.parametrize("client", APIS)
 @pytest.mark.parametrize("shape", APIS)
-def test_a_document_of_each_client_for_each_backend(client: ApiName, backend: ApiName, shape: str, place: str) -> None:
+def test_documents_reach_every_backend(client: ApiName, backend: ApiName, shape: str, place: str) -> None:
     """Every backend receives a client's document byte for byte, and the prompt text hardly grows."""
     with_part = sent_to(client, backend, request(client, place, PARTS[shape]))
     without = sent_to(client, backend, request(client, place, {"type": "text", "text": "x"}))
@@ -120,7 +120,7 @@ def test_a_document_of_each_client_for_each_backend(client: ApiName, backend: Ap
         ),
     ],
 )
-def test_a_part_that_an_api_has_no_form_for(
+def test_unrepresentable_part_is_described(
     client: ApiName, place: str, part: dict[str, Any], takes: tuple[str, ...], line: str
 ) -> None:
     """A part that the backend's API cannot represent is described in exactly one line."""
@@ -132,7 +132,7 @@ def test_a_part_that_an_api_has_no_form_for(
 
 
 @pytest.mark.parametrize("backend", APIS)
-def test_what_only_anthropic_can_read(backend: ApiName) -> None:
+def test_anthropic_only_data_never_reach_the_prompt(backend: ApiName) -> None:
     """Ciphertext, signatures, and binary data in blocks of Anthropic's server tools never reach the prompt."""
     secret = "gAAAAAB" + "x" * 200
     result = {"type": "web_search_result", "url": "https://h/", "title": "Herons", "encrypted_content": secret}
@@ -158,7 +158,7 @@ def test_what_only_anthropic_can_read(backend: ApiName) -> None:
     assert BASE64[:64] in shown
 
 
-def test_text_stays_as_it_is() -> None:
+def test_text_document_becomes_text() -> None:
     """A text document becomes text with its title, and its images remain images."""
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "QUJD"}}
     content = [{"type": "text", "text": "One."}, image, {"type": "text", "text": BASE64[:64]}]
@@ -185,7 +185,7 @@ def test_text_stays_as_it_is() -> None:
         ({"type": "file", "file": {"filename": "n" * 300}}, f"[document {'n' * 100}, not shown]"),
     ],
 )
-def test_the_line(part: dict[str, Any], line: str) -> None:
+def test_any_part_is_described_in_one_line(part: dict[str, Any], line: str) -> None:
     """Any part can be described in one line of limited length."""
     assert described(part) == line
 
@@ -206,13 +206,13 @@ def test_the_line(part: dict[str, Any], line: str) -> None:
         ({"type": "input_file", "file_data": 3}, None),
     ],
 )
-def test_a_document_for_a_messages_backend(part: dict[str, Any], expected: dict[str, Any] | None) -> None:
+def test_document_for_a_messages_backend(part: dict[str, Any], expected: dict[str, Any] | None) -> None:
     """PDFs and plain text become documents for a Messages backend, depending on their type or file name."""
     found = file_part(part, "messages")
     assert found == expected or (found or {}).get("source") == expected
 
 
-def test_a_block_as_json() -> None:
+def test_ciphertext_is_removed_from_a_block() -> None:
     """Ciphertext fields are removed from a block, while the same words in its texts are kept."""
     block = {"type": "x", "signature": "s", "content": [{"text": "signature", "encrypted_index": "e", "n": 1.0}]}
     assert json.loads(legible(block)) == {"type": "x", "content": [{"text": "signature", "n": 1.0}]}

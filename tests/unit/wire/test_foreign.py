@@ -107,12 +107,12 @@ def sent_to(backend: ApiName, body: dict[str, Any], *, path: ApiName = "chat", *
 
 
 @pytest.mark.parametrize("backend", ["chat", "responses", "messages"])
-def test_blocks_of_the_messages_api(backend: ApiName) -> None:
+def test_messages_blocks_at_the_chat_path(backend: ApiName) -> None:
     """Messages API blocks in a chat request result in the same prompt as the chat form of the conversation."""
     assert sent_to(backend, CLAUDE) == sent_to(backend, NATIVE)
 
 
-def test_blocks_of_the_messages_api_for_a_backend_that_takes_tools() -> None:
+def test_messages_blocks_for_a_native_backend() -> None:
     """If the backend has native tools, Messages API blocks in a chat request are converted to the chat form."""
     sent = sent_to("chat", CLAUDE, mode="native")
     assert sent["messages"][2:4] == [
@@ -124,7 +124,7 @@ def test_blocks_of_the_messages_api_for_a_backend_that_takes_tools() -> None:
 
 
 @pytest.mark.parametrize("backend", ["chat", "responses", "messages"])
-def test_a_body_of_the_responses_api(backend: ApiName) -> None:
+def test_responses_body_at_the_chat_path(backend: ApiName) -> None:
     """A Responses body at the chat path results in a prompt with the complete conversation but without ciphertext."""
     sent = json.dumps(sent_to(backend, AGENT))
     for words in ("You are an agent.", "Read a.txt.", "I read it.", "Seven.", "Done.", "*** Begin", "And now?"):
@@ -134,7 +134,7 @@ def test_a_body_of_the_responses_api(backend: ApiName) -> None:
     assert "ApplyPatch" in sent
 
 
-def test_a_body_of_the_responses_api_for_a_backend_that_takes_tools() -> None:
+def test_responses_body_for_a_native_backend() -> None:
     """If the backend has native tools, a Responses body at the chat path is converted together with its settings."""
     sent = sent_to("chat", AGENT, mode="native")
     assert sent["max_tokens"] == 500
@@ -164,12 +164,12 @@ def test_a_body_of_the_responses_api_for_a_backend_that_takes_tools() -> None:
         {"model": "m"},
     ],
 )
-def test_its_own_shape(body: dict[str, Any]) -> None:
+def test_native_body_is_the_same_object(body: dict[str, Any]) -> None:
     """A body in the form of its path is returned as the same object, so that it can pass unchanged."""
     assert as_chat(body) is body
 
 
-def test_blocks_beside_calls_in_its_own_shape() -> None:
+def test_call_in_two_forms_is_kept_once() -> None:
     """A call that occurs both as a block and in ``tool_calls`` is kept only once."""
     message = {**CLAUDE["messages"][2], "tool_calls": NATIVE["messages"][2]["tool_calls"]}
     (read,) = as_chat({"model": "m", "messages": [message]})["messages"]
@@ -184,7 +184,7 @@ def test_blocks_beside_calls_in_its_own_shape() -> None:
         ({"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]}, "messages[0].content[0].tool_use_id"),
     ],
 )
-def test_errors_name_their_place(body: dict[str, Any], param: str) -> None:
+def test_errors_name_their_path(body: dict[str, Any], param: str) -> None:
     """An error contains the path of the field in the client's own request."""
     with pytest.raises(BadRequest) as refused:
         CHAT.read(as_chat(body))
@@ -267,14 +267,14 @@ def plain(body: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("path", "shape"), CROSSINGS)
 @pytest.mark.parametrize("backend", SAME)
-def test_each_shape_at_each_path(path: ApiName, shape: ApiName, backend: ApiName) -> None:
+def test_any_form_at_any_path(path: ApiName, shape: ApiName, backend: ApiName) -> None:
     """A body in any form at any path results in the same prompt and settings as the path's own form."""
     foreign, own = (sent_to(backend, SAME[each], path=path) for each in (shape, path))
     assert {**plain(foreign), "store": None} == {**plain(own), "store": None}
 
 
 @pytest.mark.parametrize(("path", "shape"), CROSSINGS)
-def test_a_backend_that_takes_tools_gets_the_own_shape(path: ApiName, shape: ApiName) -> None:
+def test_native_backend_receives_the_paths_form(path: ApiName, shape: ApiName) -> None:
     """A backend with native tools receives the path's own form, and a converted body is not converted again."""
     sent = sent_to(path, SAME[shape], path=path, mode="native")
     if path == "chat":
@@ -288,7 +288,7 @@ def test_a_backend_that_takes_tools_gets_the_own_shape(path: ApiName, shape: Api
 
 
 @pytest.mark.parametrize("path", SAME)
-def test_its_own_shape_stays(path: ApiName) -> None:
+def test_unconverted_body_is_the_same_object(path: ApiName) -> None:
     """A body in the form of its path is returned as the same object."""
     assert APIS[path].expand_opaque_items(SAME[path]) is SAME[path]
 
@@ -314,13 +314,13 @@ MIXED: list[tuple[ApiName, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("path", "changed"), MIXED)
 @pytest.mark.parametrize("backend", SAME)
-def test_parts_in_another_shape(path: ApiName, changed: dict[str, Any], backend: ApiName) -> None:
+def test_parts_in_another_form_are_converted(path: ApiName, changed: dict[str, Any], backend: ApiName) -> None:
     """A body in which only the history, the tools or the tool choice has another form is converted too."""
     mixed, own = (sent_to(backend, body, path=path) for body in (SAME[path] | changed, SAME[path]))
     assert plain(mixed) == plain(own)
 
 
-def test_settings_get_the_names_of_the_path() -> None:
+def test_settings_are_renamed_for_the_path() -> None:
     """Settings are renamed for the API of the path, and settings without a counterpart are dropped."""
     question = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
     chat = {"max_completion_tokens": 9, "response_format": {"type": "json_schema", "json_schema": OUTPUT_FORMAT}}
@@ -345,7 +345,7 @@ def test_settings_get_the_names_of_the_path() -> None:
     assert APIS["messages"].expand_opaque_items(question | chat)["stop_sequences"] == ["x"]
 
 
-def test_tools_at_the_path_of_messages() -> None:
+def test_tools_at_the_messages_path() -> None:
     """At the Messages path, a custom tool becomes a function with one text, and a namespace becomes a name prefix."""
     tools = [PATCH, {"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "f"}]}, {"type": "mcp"}]
     body = APIS["messages"].expand_opaque_items({"model": "m", "input": "Hi", "tools": tools})
@@ -356,7 +356,7 @@ def test_tools_at_the_path_of_messages() -> None:
     assert ([tool["name"] for tool in body["tools"]], body["tool_choice"]) == (["ApplyPatch"], {"type": "any"})
 
 
-def test_legacy_functions_at_the_path_of_responses() -> None:
+def test_legacy_functions_at_the_responses_path() -> None:
     """At the Responses path, legacy calls and outputs of one function are matched by its name."""
     history = [
         {"role": "user", "content": "Hi"},
@@ -381,7 +381,7 @@ def test_legacy_functions_at_the_path_of_responses() -> None:
         ("messages", {"messages": [{"role": "tool"}]}, "messages[0].tool_call_id"),
     ],
 )
-def test_errors_at_each_path_name_their_place(path: ApiName, body: dict[str, Any], param: str) -> None:
+def test_errors_at_each_path_name_their_path(path: ApiName, body: dict[str, Any], param: str) -> None:
     """At each path, an error contains the path of the field in the client's own request."""
     with pytest.raises(BadRequest) as refused:
         APIS[path].read(APIS[path].expand_opaque_items(body))

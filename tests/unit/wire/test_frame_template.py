@@ -80,7 +80,7 @@ def quickly(api: ApiName, chunks: Iterable[bytes]) -> tuple[list[BackendEvent], 
     return joined(events), repeats
 
 
-def test_a_stream_is_nearly_all_repeats() -> None:
+def test_most_frames_are_repeats() -> None:
     """Almost all frames of a typical stream are repeats; only some at its beginning and end are parsed in full."""
     for api in APIS_NAMES:
         _, body = backend_answer(api, True, TEXTS * 20)
@@ -91,7 +91,7 @@ def test_a_stream_is_nearly_all_repeats() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("api", APIS)
-def test_every_single_cut(api: ApiName) -> None:
+def test_splits_make_no_difference(api: ApiName) -> None:
     """A stream in two pieces results in the same events wherever it is split.
 
     This is the only test that tries every split, because later stages receive events instead of bytes.
@@ -105,7 +105,7 @@ def test_every_single_cut(api: ApiName) -> None:
 
 
 @pytest.mark.parametrize("api", APIS_NAMES)
-def test_byte_by_byte(api: ApiName) -> None:
+def test_byte_by_byte_yields_the_same_events(api: ApiName) -> None:
     """A stream that arrives byte by byte or frame by frame results in the same events."""
     _, body = backend_answer(api, True, TEXTS * 3)
     expected = slowly(api, [body, b""])
@@ -114,7 +114,7 @@ def test_byte_by_byte(api: ApiName) -> None:
     assert quickly(api, frames)[0] == expected
 
 
-def test_reasoning_calls_and_several_choices_repeat_too() -> None:
+def test_other_kinds_of_frames_repeat() -> None:
     """Frames of reasoning, of calls and of several choices are recognized as repeats, each kind separately."""
     answer = ChatAnswer()
     frames = [frame for text in TEXTS * 4 for frame in answer.add_reasoning(text)]
@@ -208,7 +208,7 @@ INSIDES += (b'"', b"\x01", b"</tool_call>", b'a"},"x":{"y":"b', b"\xed\xa0\xbd",
     st.lists(st.tuples(st.sampled_from(ENVELOPES), st.integers(1, 9), st.lists(st.sampled_from(INSIDES), min_size=9))),
     st.lists(st.integers(1, 200)),
 )
-def test_any_frames_any_cuts(runs: list[tuple[bytes, int, list[bytes]]], cuts: list[int]) -> None:
+def test_any_frames_at_any_split(runs: list[tuple[bytes, int, list[bytes]]], cuts: list[int]) -> None:
     """Runs of equal, similar or broken frames result in the same events as full parsing, wherever they are split."""
     body = b"".join(
         (envelope % inside if b"%" in envelope else envelope)
@@ -226,7 +226,7 @@ def test_any_frames_any_cuts(runs: list[tuple[bytes, int, list[bytes]]], cuts: l
 
 @each("envelope", ENVELOPES)
 @each("inside", INSIDES)
-def test_a_repeat_is_the_document_that_reading_gives(envelope: bytes, inside: bytes) -> None:
+def test_repeated_frame_has_the_parsed_document(envelope: bytes, inside: bytes) -> None:
     """The document of a repeated frame equals the result of ``json.loads``."""
     template = learned(envelope.replace(b"%s", b"Hel"))
     frame = envelope.replace(b"%s", inside)
@@ -237,7 +237,7 @@ def test_a_repeat_is_the_document_that_reading_gives(envelope: bytes, inside: by
     assert template.with_text(text).document == json.loads(frame.partition(b"data: ")[2])
 
 
-def test_all_at_once() -> None:
+def test_frames_that_arrive_together_are_decoded_together() -> None:
     """Frames that arrive together are decoded together only if all are repeats and no other bytes are in between."""
     for envelope in (ENVELOPES[0], ENVELOPES[1], ENVELOPES[13], HIDDEN, VLLM):
         template = learned(envelope.replace(b"%s", b"Hel"))
@@ -259,7 +259,7 @@ def still(document: dict[str, Any] | None) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("envelope", [ENVELOPES[13], VLLM], ids=["before the text", "behind it"])
-def test_numbers_may_change(envelope: bytes) -> None:
+def test_sequence_numbers_can_change(envelope: bytes) -> None:
     """A frame with another sequence number is still a repeat, unless the number is not valid JSON."""
     template = learned(envelope.replace(b"%s", b"Hel"))
     assert template is not None
@@ -272,7 +272,7 @@ def test_numbers_may_change(envelope: bytes) -> None:
         assert template.texts(frame + frame.replace(b"8,", number)) is None
 
 
-def test_kinds_that_alternate_are_all_recognised() -> None:
+def test_alternating_kinds_are_recognized() -> None:
     """Frames of two alternating kinds are recognized as repeats, alone and together."""
     decoder = RepeatDecoder()
     kinds = [envelope.replace(b"%s", b"a") for envelope in (ENVELOPES[0], ENVELOPES[7])]
@@ -283,7 +283,7 @@ def test_kinds_that_alternate_are_all_recognised() -> None:
 
 
 @pytest.mark.parametrize("key", [b"obfuscation", b"p"])
-def test_the_word_that_hides_a_length_may_change(key: bytes) -> None:
+def test_obfuscation_can_change(key: bytes) -> None:
     """Random letters that hide the length of a text, as in OpenAI's frames, can differ between repeats."""
     envelope = HIDDEN.replace(b"obfuscation", key)
     template = learned(envelope.replace(b"%s", b"Hel"))
@@ -300,7 +300,7 @@ def test_the_word_that_hides_a_length_may_change(key: bytes) -> None:
     assert other.texts(deeper.replace(b"%s", b"lo").replace(b"aX3", b"aX4")) is None
 
 
-def test_a_frame_that_changes_now_and_then_is_learned_again() -> None:
+def test_frame_with_a_time_is_relearned() -> None:
     """If each frame contains the time, as in llama.cpp and Ollama, only a few frames per second are parsed in full."""
     frames = [ENVELOPES[1].replace(b"17", b"%d" % (at // 50)).replace(b"%s", b"a") for at in range(2000)]
     events, repeats = quickly("chat", frames)
@@ -308,7 +308,7 @@ def test_a_frame_that_changes_now_and_then_is_learned_again() -> None:
     assert repeats > 0.85 * len(frames)
 
 
-def test_a_stream_without_repeats_is_left_alone() -> None:
+def test_dissimilar_frames_are_all_parsed() -> None:
     """Frames that never resemble each other are all parsed in full."""
     frames = [ChatAnswer(id=str(number)).add_text("a")[0] for number in range(300)]
     events, repeats = quickly("chat", frames)

@@ -29,7 +29,7 @@ HALVES = "\ud83d", "\ude00"
 
 
 @given(st.text())
-def test_a_string(text: str) -> None:
+def test_any_string_survives_a_round_trip(text: str) -> None:
     """Any string is encoded in one line of UTF-8, and decoding returns the same string except for lone surrogates."""
     written = dump_string(text)
     assert json.loads(written.encode().decode()) == whole_text(text)
@@ -37,7 +37,7 @@ def test_a_string(text: str) -> None:
 
 
 @given(st.dictionaries(st.text(max_size=3), st.text(max_size=3) | st.integers() | st.none(), max_size=3))
-def test_a_value(value: dict[str, object]) -> None:
+def test_any_value_is_one_line(value: dict[str, object]) -> None:
     """Any value is encoded in one line of valid UTF-8."""
     written = dump(value)
     assert json.loads(written.encode().decode()) == json.loads(whole_text(json.dumps(value, ensure_ascii=False)))
@@ -50,14 +50,14 @@ def test_a_value(value: dict[str, object]) -> None:
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
     )
 )
-def test_a_value_is_encoded_as_by_json_itself(value: object) -> None:
+def test_cached_encoder_equals_json(value: object) -> None:
     """The cached encoder has the same output as ``json.dumps`` for any value."""
     expected = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     assert encode(value) == expected
     assert dump(value) == whole_text(expected)
 
 
-def test_what_is_no_json_is_refused() -> None:
+def test_invalid_values_are_refused() -> None:
     """Unknown types and circular values raise the same exceptions as in ``json``."""
     with pytest.raises(TypeError, match="set is not JSON serializable"):
         encode({"a": {1}})
@@ -71,7 +71,7 @@ def test_what_is_no_json_is_refused() -> None:
     ("text", "whole"),
     [("", ""), ("a", "a"), ("ü", "ü"), (GRIN, GRIN), ("".join(HALVES), GRIN), ("a\ud83d", "a�"), ("\ude00b", "�b")],
 )
-def test_whole_text(text: str, whole: str) -> None:
+def test_surrogate_halves_are_joined(text: str, whole: str) -> None:
     """Adjacent halves of a surrogate pair are joined, and a lone half is replaced."""
     assert whole_text(text) == whole
 
@@ -136,13 +136,13 @@ def test_joiner(text: str, data: st.DataObject) -> None:
         ("", None),
     ],
 )
-def test_a_body(body: str, value: object) -> None:
+def test_body_must_be_a_json_object(body: str, value: object) -> None:
     """Only a JSON object whose numbers can be written as JSON again is accepted as a body."""
     assert read_body(body.encode()) == value
 
 
 @given(st.from_regex(r"-?(0|[1-9][0-9]{0,30})(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,4})?", fullmatch=True))
-def test_numbers_in_the_digits_that_they_were_read_from(number: str) -> None:
+def test_numbers_keep_their_digits(number: str) -> None:
     """Numbers are written with exactly the digits that were read."""
     for text in ("x", "\\ud83d"):
         body = f'{{"a":[{{"n":{number}}}],"b":"{text}"}}'
@@ -150,7 +150,7 @@ def test_numbers_in_the_digits_that_they_were_read_from(number: str) -> None:
         assert dump_as_read(read) == body.replace("\\ud83d", "�")
 
 
-def test_a_value_too_deep_for_digits() -> None:
+def test_value_too_deep_for_digits_is_encoded() -> None:
     """A value that is nested too deeply to keep its digits is still encoded."""
     deep: list[Any] = []
     for _ in range(600):
@@ -160,7 +160,7 @@ def test_a_value_too_deep_for_digits() -> None:
 
 @pytest.mark.parametrize(("opened", "closed"), [("[", "]"), ('{"a":', "}"), ('[{"b":', "}]")])
 @pytest.mark.parametrize("around", ["%s", '["[[[", %s]', '["\\"[", %s, "\\\\"]'])
-def test_the_bound_on_depth(opened: str, closed: str, around: str) -> None:
+def test_depth_counts_only_arrays_and_objects(opened: str, closed: str, around: str) -> None:
     """Only nested arrays and objects count towards the depth limit; brackets in strings do not."""
     for levels in (MAX_DEPTH - 8, MAX_DEPTH + 8):
         count = levels // len(closed)

@@ -33,7 +33,7 @@ def test_kind_of(value, name):
     assert kind_of(value) == name
 
 
-def test_expect_says_what_was_expected_and_got():
+def test_type_error_names_expectation_and_value():
     """The error for a wrong type has OpenAI's wording and the exact path of the field."""
     with pytest.raises(BadRequest) as caught:
         expect(3, str, "tools[0].name")
@@ -46,7 +46,7 @@ def test_expect_says_what_was_expected_and_got():
     assert caught.value.error.status == 400
 
 
-def test_a_boolean_is_no_integer():
+def test_boolean_is_not_an_integer():
     """A boolean is not accepted as an integer, although ``isinstance`` would accept it."""
     assert expect(1, int, "n") == 1
     assert expect(True, bool, "stream") is True
@@ -54,7 +54,7 @@ def test_a_boolean_is_no_integer():
         expect(True, int, "n")
 
 
-def test_required():
+def test_required_field_must_be_present():
     """A required field that is null counts as missing, and the error contains its path."""
     assert required({"a": "x"}, "a", str) == "x"
     for fields in ({}, {"a": None}):
@@ -68,7 +68,7 @@ def test_required():
             required({"a": value}, "a", int, "tools[0]")
 
 
-def test_optional():
+def test_optional_field_can_be_absent():
     """An optional field can be absent or null, but a wrong type is an error with the field's path."""
     assert optional({}, "a", str) is None
     assert optional({"a": None}, "a", str) is None
@@ -81,7 +81,7 @@ def test_optional():
 
 
 @pytest.mark.parametrize("value", [None, 5, 1.5, True, "x", [1, {"a": 1}], {"a": 1}])
-def test_the_wrong_type_counts_as_absent(value: object) -> None:
+def test_wrong_type_counts_as_absent(value: object) -> None:
     """A value of the wrong type is read as an empty value."""
     assert string(value) == (value if isinstance(value, str) else "")
     assert mapping(value) == (value if isinstance(value, dict) else {})
@@ -89,7 +89,7 @@ def test_the_wrong_type_counts_as_absent(value: object) -> None:
     assert count({"n": value}, "n") == (value if type(value) is int else 0)
 
 
-def test_json_text() -> None:
+def test_json_text_is_unchanged() -> None:
     """JSON text is returned unchanged, and an object is encoded."""
     assert json_text('{"a": 1.0}') == '{"a": 1.0}'
     assert json_text({"a": "ä"}) == '{"a":"ä"}'

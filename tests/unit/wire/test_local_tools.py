@@ -29,7 +29,7 @@ CASES = [(kind, arguments) for kind, each in ARGUMENTS.items() for arguments in 
 
 
 @each(("kind", "arguments"), CASES)
-def test_a_call_is_an_item_of_its_own_type(kind: Any, arguments: dict[str, Any]) -> None:
+def test_call_is_an_item_of_its_type(kind: Any, arguments: dict[str, Any]) -> None:
     """A call is an item that the SDK accepts, and a later history contains the same arguments."""
     jsonschema.Draft202012Validator(LOCAL_TOOLS[kind].parameters).validate(arguments)
     fields = {"id": "x_1", "call_id": "x_1", "type": f"{kind}_call", "status": "completed"}
@@ -44,7 +44,7 @@ def test_a_call_is_an_item_of_its_own_type(kind: Any, arguments: dict[str, Any])
 
 
 @pytest.mark.parametrize("kind", LOCAL_TOOLS)
-def test_schemas_are_sound(kind: str) -> None:
+def test_schemas_are_valid(kind: str) -> None:
     """Each schema is valid, and refuses arguments that have no field in the item."""
     validator = jsonschema.Draft202012Validator(dict(LOCAL_TOOLS[kind].parameters))
     validator.check_schema(validator.schema)
@@ -71,12 +71,12 @@ def test_schemas_are_sound(kind: str) -> None:
         ({}, False),
     ],
 )
-def test_what_the_client_runs(declared: dict[str, Any], local: bool) -> None:
+def test_client_tools_are_distinguished(declared: dict[str, Any], local: bool) -> None:
     """The type, environment and execution of a tool determine whether the client or the backend runs it."""
     assert is_local(declared) is local
 
 
-def test_a_search_brings_its_own_words() -> None:
+def test_search_tool_keeps_its_description() -> None:
     """A search tool has the client's own description and schema, or defaults if the client sends none."""
     own = {"type": "object", "properties": {"goal": {"type": "string"}}}
     tool = local_tool({"type": "tool_search", "execution": "client", "description": "Find.", "parameters": own})
@@ -117,13 +117,13 @@ def test_a_search_brings_its_own_words() -> None:
         ({"type": "shell_call_output"}, "[]"),
     ],
 )
-def test_outputs(item: dict[str, Any], expected: str) -> None:
+def test_outputs_are_readable(item: dict[str, Any], expected: str) -> None:
     """The output of a local tool in any format is shown to the model in readable form."""
     assert OUTPUTS[item["type"]].answer(item) == expected
 
 
 @each("item", [{}, {"action": "odd"}, {"operation": []}, {"arguments": "{"}, {"arguments": '{"a": 1}'}])
 @each("kind", LOCAL_TOOLS)
-def test_an_odd_item_of_a_history_is_read(kind: str, item: dict[str, Any]) -> None:
+def test_malformed_history_item_is_read(kind: str, item: dict[str, Any]) -> None:
     """A malformed item in a history can still be read, because clients can store anything."""
     json.dumps(dict(LOCAL_TOOLS[kind].arguments(item)))

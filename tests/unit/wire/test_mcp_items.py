@@ -33,7 +33,7 @@ TOOL = {"name": "read", "description": "Read.", "input_schema": {"type": "object
 ERROR = {"type": "mcp_protocol_error", "code": -32000, "message": "It has gone."}
 
 
-def test_the_sdk_reads_every_event() -> None:
+def test_sdk_reads_every_event() -> None:
     """The SDK parses the events of tool lists, calls, failures and approval requests."""
     events: list[ClientEvent] = [
         *list_events("files", [TOOL], None),
@@ -80,7 +80,7 @@ def test_the_sdk_reads_every_event() -> None:
         ({"content": 3}, "Error: the call failed."),
     ],
 )
-def test_errors_in_words(error: Any, words: str) -> None:
+def test_errors_become_text(error: Any, words: str) -> None:
     """A stored error in any form is converted to text."""
     assert error_text(error) == words
 
@@ -103,7 +103,7 @@ THEIRS = {"type": "mcp", "server_label": "theirs"}
 FUNCTION = {"type": "function", "name": "files__read"}
 
 
-def test_a_request_becomes_one_of_functions() -> None:
+def test_mcp_request_becomes_a_function_request() -> None:
     """MCP tools and items of known servers become functions, calls and outputs; other servers' items are kept."""
     body = {"input": HISTORY, "tools": [MCP, THEIRS, {"type": "function", "name": "f"}]}
     decided = {"mcpr_1": (Call("mcp_9", "files__drop", '{"a":1}'), CallOutput("mcp_9", (Text("done"),)))}
@@ -127,7 +127,7 @@ def test_a_request_becomes_one_of_functions() -> None:
     assert words == {"input": "hi", "tools": [FUNCTION]}
 
 
-def test_decisions() -> None:
+def test_pending_decisions_are_returned() -> None:
     """Each approval decision that was not followed by a call is returned once, together with its request."""
     [decision] = decisions({"input": HISTORY})
     assert (decision.id, decision.approve, decision.asked) == ("mcpr_1", True, HISTORY[4])
@@ -174,14 +174,14 @@ FUNCTIONS = [{"type": "function", "name": name} for name in ALL.values()]
         ),
     ],
 )
-def test_a_choice_of_mcp_tools(choice: Any, becomes: Any) -> None:
+def test_choice_of_mcp_tools(choice: Any, becomes: Any) -> None:
     """A choice of MCP tools becomes a choice of the functions that replace these tools."""
     assert choice_of_functions(choice, lambda label: ALL if label == "files" else {}) == becomes
     with pytest.raises(BadRequest):
         choice_of_functions({**MCP, "name": "unknown"}, lambda label: ALL)
 
 
-def test_what_had_to_be_called_has_been() -> None:
+def test_forced_choice_becomes_auto_after_a_call() -> None:
     """After a call, a forced tool choice becomes "auto", so that the model can answer."""
     forced = {"type": "function", "name": "f"}
     limit = {"type": "allowed_tools", "mode": "required", "tools": [forced]}

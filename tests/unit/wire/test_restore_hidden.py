@@ -15,7 +15,7 @@ USER, ANSWER = {"role": "user", "content": "hi"}, {"role": "assistant", "content
 PAIR: Called = (Call("mcp_1", "files__read", "{}"), CallOutput("mcp_1", (Text("text"),)))
 
 
-def test_a_conversation_is_known_by_all_of_its_messages() -> None:
+def test_conversation_key_covers_all_messages() -> None:
     """The key of a conversation depends on the roles and texts of all its messages and on its owner."""
     keys = list(conversations([USER, ANSWER], "me"))
     assert len(set(keys)) == 3
@@ -25,7 +25,7 @@ def test_a_conversation_is_known_by_all_of_its_messages() -> None:
     assert whole_key({}, "me") == keys[0]
 
 
-def test_hidden_calls_stand_before_their_answer() -> None:
+def test_hidden_calls_precede_their_answer() -> None:
     """Hidden calls are inserted directly before the answer that they belong to, in a copy of the request."""
     body: dict[str, Any] = {"model": "m", "messages": [USER, ANSWER, USER, ANSWER]}
     known = {answer_key(whole_key({"messages": [USER]}, "me"), "Well.", ()): [PAIR]}
@@ -66,7 +66,7 @@ OTHER: list[Any] = [
 ]
 
 
-def test_an_answer_is_known_by_its_own_words() -> None:
+def test_answer_is_recognized_by_its_text() -> None:
     """An answer is recognized by its text in any form in which clients store it, but only in its own conversation."""
     key = answer_key(whole_key({"messages": [USER]}, "me"), "Well.", ())
     for message in SAME + OTHER:
@@ -74,7 +74,7 @@ def test_an_answer_is_known_by_its_own_words() -> None:
         assert (len(shown["messages"]) == 4) == (message in SAME), message
 
 
-def test_an_answer_is_known_by_its_own_calls() -> None:
+def test_answer_is_recognized_by_its_calls() -> None:
     """An answer is recognized by its calls, even if the client has reformatted the arguments."""
     key = answer_key(whole_key({"messages": [USER]}, "me"), "", [("f", '{"b": 1, "a":[2]}')])
     for message, is_same in (

@@ -47,7 +47,7 @@ def decode(chunks: list[bytes]) -> list[tuple[str, str]]:
 
 
 @each("name", CASES)
-def test_case_whole(name: str) -> None:
+def test_case_in_one_piece(name: str) -> None:
     """A stream in one piece results in the events that the specification requires."""
     stream, events = CASES[name]
     assert decode([stream]) == events
@@ -66,7 +66,7 @@ def test_case_byte_by_byte(name: str) -> None:
     ),
     st.data(),
 )
-def test_any_bytes_any_cuts(pieces: list[bytes], data: st.DataObject) -> None:
+def test_any_bytes_at_any_split(pieces: list[bytes], data: st.DataObject) -> None:
     """Any bytes are decoded without an exception, and the events do not depend on how the bytes are split."""
     stream = b"".join(pieces)
     cuts = sorted(data.draw(st.sets(st.integers(0, len(stream)))))
@@ -119,7 +119,7 @@ def test_any_stream_against_httpx_sse(events: list[list[str]], end: str, data: s
 
 
 @pytest.mark.parametrize("stream", [b"data: " + b"x" * 200, b"data: xxxx\n" * 20], ids=["line", "lines"])
-def test_an_event_without_end_is_cut_off(stream: bytes) -> None:
+def test_oversized_event_is_truncated(stream: bytes) -> None:
     """An event over the size limit is truncated, and later events are not affected."""
     decoder = SSEDecoder(limit=100)
     events = [event for n in range(len(stream)) for event in decoder.feed(stream[n : n + 1])]
@@ -140,7 +140,7 @@ def test_an_event_without_end_is_cut_off(stream: bytes) -> None:
         (b"{}," * 30_000, False),
     ],
 )
-def test_an_event_of_too_many_values_fails(inside: bytes, whole: bool) -> None:
+def test_event_with_too_many_values_fails(inside: bytes, whole: bool) -> None:
     """An event with too many JSON values fails; brackets and commas within strings do not count."""
     event, behind = SSEDecoder().feed(b'data: {"x":[' + inside + b"0]}\n\ndata: ok\n\n")
     assert event.whole is whole

@@ -48,7 +48,7 @@ def param_of(function, *arguments, **options):
         ({"type": "allowed_tools", "tools": []}, ToolChoice("auto", frozenset())),
     ],
 )
-def test_read_choice(value, choice):
+def test_choices_are_read(value, choice):
     """Every form of ``tool_choice`` is converted to a ToolChoice with the names that the model uses."""
     assert read_choice(value, TOOLS, hosted=False, param="tool_choice") == (choice, [])
 
@@ -75,7 +75,7 @@ def test_ignored_choices_are_noted(value, choice, notes):
     assert read_choice(value, TOOLS, hosted=True, param="tool_choice") == (choice, notes)
 
 
-def test_required_may_be_met_by_a_hosted_tool():
+def test_required_can_refer_to_a_hosted_tool():
     """If the client has only hosted tools, the choice "required" refers to them, and is ignored with a note."""
     assert read_choice("required", (), hosted=True, param="tool_choice") == (ToolChoice(), ["tool_choice:required"])
 
@@ -115,7 +115,7 @@ def test_legacy_function_call(value, choice):
         ({"type": "allowed_tools", "tools": [{"type": "function", "name": "gone"}]}, "tool_choice"),
     ],
 )
-def test_malformed_choice(value, param):
+def test_malformed_choice_is_refused(value, param):
     """A malformed or impossible choice causes an error with status 400 and the exact path."""
     assert param_of(read_choice, value, TOOLS, hosted=False, param="tool_choice") == param
 
@@ -124,12 +124,12 @@ def test_malformed_choice(value, param):
     ("value", "param"),
     [("required", "function_call"), ({}, "function_call.name"), ({"name": "gone"}, "function_call")],
 )
-def test_malformed_function_call(value, param):
+def test_malformed_function_call_is_refused(value, param):
     """An error in the legacy field names ``function_call`` instead of ``tool_choice``."""
     assert param_of(read_choice, value, TOOLS, hosted=False, param="function_call") == param
 
 
-def test_required_without_tools():
+def test_required_without_tools_is_refused():
     """The choice "required" is refused if there is no tool to call."""
     assert param_of(read_choice, "required", (), hosted=False, param="tool_choice") == "tool_choice"
 
@@ -150,6 +150,6 @@ def test_required_without_tools():
         ),
     ],
 )
-def test_a_choice_of_hosted_tools(choice, left):
+def test_choice_of_hosted_tools_is_forwarded(choice, left):
     """A choice of hosted tools is forwarded to the backend, without the part about the client's tools."""
     assert hosted_choice(choice, {"f", "shell"}) == left

@@ -155,7 +155,7 @@ def test_malformed_tools(body, param):
     assert param_of(read_tools, body) == param
 
 
-def test_message_names_what_was_got_and_expected():
+def test_message_names_expectation_and_value():
     """The error contains what was expected and what was received, and shortens long names."""
     with pytest.raises(BadRequest, match=r"expected a string that matches .* but got 'a b' instead"):
         read_tools({"tools": [{"type": "function", "name": "a b"}]})
@@ -202,7 +202,7 @@ PLACES = [
 
 
 @pytest.mark.parametrize("declared", PLACES)
-def test_name_and_parameters_in_different_places(declared):
+def test_outer_and_inner_fields_are_read(declared):
     """The fields of a function are found inside and outside ``function``, and the inner fields take precedence."""
     tool = {"type": "function", **declared}
     (read,), _ = read_tools({"tools": [tool]})
@@ -215,7 +215,7 @@ SHELL = {"type": "shell", "environment": {"type": "local"}}
 CONTAINER = {"type": "shell", "environment": {"type": "container_auto"}}
 
 
-def test_tools_that_are_declared_by_type():
+def test_tools_declared_by_type():
     """Tools declared by type are client tools in the Responses API, but hosted tools in chat."""
     declared = [SHELL, CONTAINER, {"type": "apply_patch"}, {"type": "tool_search"}]
     tools, hosted = read_tools({"input": "hi", "tools": declared})
@@ -230,7 +230,7 @@ def test_tools_that_are_declared_by_type():
 
 
 @pytest.mark.parametrize("kind", ["shell_call", "local_shell_call", "apply_patch_call", "tool_search_call"])
-def test_the_type_of_a_call_declares_no_tool_of_the_clients(kind: str) -> None:
+def test_call_item_type_is_not_a_client_tool(kind: str) -> None:
     """A tool whose type is the type of a call item is not a client tool, and is left to the backend."""
     declared = {"type": kind, "execution": "client"}
     assert read_tools({"input": "hi", "tools": [declared]}) == ((), (declared,))
@@ -254,7 +254,7 @@ def test_echo_tools():
     assert echo_tools(None) == []
 
 
-def test_a_name_outside_its_function():
+def test_name_next_to_its_function_is_used():
     """A name next to ``function`` is used if the name inside is missing."""
     declared = {"type": "function", "name": "f", "strict": True, "function": {"description": "d", "parameters": SCHEMA}}
     assert read_tools({"tools": [declared]}) == ((F,), ())
@@ -262,14 +262,14 @@ def test_a_name_outside_its_function():
     assert read_tools({"tools": [both]})[0][0].name == "f"
 
 
-def test_tools_that_a_search_has_found():
+def test_tools_loaded_by_a_search():
     """Tools loaded by a tool search can be called, while the search tool itself remains hosted."""
     body = {"tools": [{"type": "tool_search"}], "input": [{"type": "tool_search_output", "tools": [FLAT]}]}
     assert declares_tools(body)
     assert read_tools(body) == ((F,), ({"type": "tool_search"},))
 
 
-def test_the_same_declarations_are_the_very_same_tools() -> None:
+def test_equal_declarations_are_the_same_object() -> None:
     """Equal declarations return the same cached Tool object, and different declarations do not."""
     one = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"a": {}}}}}
     other = copy.deepcopy(one)

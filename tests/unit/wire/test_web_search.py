@@ -30,7 +30,7 @@ HERON = {"title": "Herons", "url": "https://b.example/h", "snippet": "Grey."}
         {"data": {"items": [{"title": "Herons", "href": "https://b.example/h", "text": "Grey."}]}},
     ],
 )
-def test_json(output: object) -> None:
+def test_results_in_json(output: object) -> None:
     """Results are found in JSON wherever the list is nested, and under any common field name."""
     assert read_results(json.dumps(output)) == [SearchResult("https://b.example/h", "Herons", "Grey.")]
 
@@ -45,7 +45,7 @@ def test_json(output: object) -> None:
         "Found 2 results.\n\nHerons\nhttps://b.example/h\n\nGrey.\n\nOwls - https://b.example/o\nBrown.",
     ],
 )
-def test_text(output: str) -> None:
+def test_results_in_text(output: str) -> None:
     """Results are found in plain text and in Markdown without losing any text."""
     first, second = read_results(output)
     assert [(each.url, each.title) for each in (first, second)] == [
@@ -59,13 +59,13 @@ def test_text(output: str) -> None:
 @pytest.mark.parametrize(
     "output", ["", "Nothing.", "{}", "[1, {}]", '{"results": ', '{"results":' * 5_000, "[" * 9_000]
 )
-def test_nothing(output: str) -> None:
+def test_output_without_urls_has_no_results(output: str) -> None:
     """Output without a URL contains no search results."""
     assert read_results(output) == []
     assert results_text([]) == "Nothing was found."
 
 
-def test_large_outputs() -> None:
+def test_large_outputs_are_fast() -> None:
     """Large outputs are parsed quickly."""
     for piece in ("https://b.example/h\n", "Title: x\n", "[x](https://b/", "\n\n---\n", "1. x\n"):
         started = time.monotonic()
@@ -92,12 +92,14 @@ def test_large_outputs() -> None:
         (("a.example",), (), "https://[::1", False),
     ],
 )
-def test_domains(allowed: tuple[str, ...], blocked: tuple[str, ...], url: str, permitted: bool) -> None:
+def test_domains_include_subdomains(
+    allowed: tuple[str, ...], blocked: tuple[str, ...], url: str, permitted: bool
+) -> None:
     """A domain includes its subdomains, but not names that merely end with it."""
     assert SearchLimits(allowed, blocked).permits(url) == permitted
 
 
-def test_limits_of_a_request() -> None:
+def test_limits_of_both_apis() -> None:
     """Limits are read in the form of either API, and a malformed list of domains is refused."""
     assert read_limits({"max_uses": 3, "allowed_domains": ["a"]}, "tools[0]") == SearchLimits(("a",), (), 3)
     assert read_limits({"filters": {"allowed_domains": ["a"]}}, "tools[0]") == SearchLimits(("a",))
@@ -116,7 +118,7 @@ def test_citations() -> None:
     assert time.monotonic() - started < 2
 
 
-def test_the_parameter_of_a_search_tool() -> None:
+def test_query_parameter_is_found() -> None:
     """The query parameter of a search tool is found by its name, or is the first required string."""
     text, number = {"type": "string"}, {"type": "integer"}
     assert query_parameter({"properties": {"n": number, "q": text}}) == "q"

@@ -59,15 +59,13 @@ async def ask(
         await codex.stop()
 
 
-async def test_a_turn_has_no_input_of_its_own(tmp_path: Path) -> None:
+async def test_conversation_is_injected_instead_of_sent_as_input(tmp_path: Path) -> None:
     """The conversation is injected instead of being sent as input, and notifications for other threads are ignored."""
     assert await ask(tmp_path) == [Opened(model="old"), TextDelta("[]"), Finished("stop"), Closed()]
 
 
 @pytest.mark.slow
-async def test_a_model_that_thinks_for_long_does_not_hold_back_the_headers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_long_reasoning_does_not_delay_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the model thinks for a long time, the answer is opened before the first text arrives."""
     monkeypatch.setattr(backend, "_HEADERS_TIMEOUT", 0.1)
     times: list[float] = []
@@ -76,7 +74,7 @@ async def test_a_model_that_thinks_for_long_does_not_hold_back_the_headers(
     assert times[1] - times[0] > 0.5
 
 
-async def test_without_a_login_there_is_a_503(tmp_path: Path) -> None:
+async def test_missing_login_is_503(tmp_path: Path) -> None:
     """Without a login, the request fails with status 503, and the message contains the command to log in."""
     [event] = await ask(tmp_path, login=False)
     assert isinstance(event, Failed)

@@ -17,7 +17,7 @@ Serve = Callable[..., Awaitable[AppServer]]
 
 
 @pytest.mark.parametrize("method", ["die", "shut"])
-async def test_a_death_fails_what_waits_and_is_followed_by_a_new_child(serve: Serve, echo: str, method: str) -> None:
+async def test_dead_child_fails_pending_requests_and_is_restarted(serve: Serve, echo: str, method: str) -> None:
     """If the child dies, pending requests and subscribed threads fail, and the next request starts a new child."""
     server = await serve(echo)
     child = await server.child()
@@ -37,7 +37,7 @@ async def test_a_death_fails_what_waits_and_is_followed_by_a_new_child(serve: Se
     assert (await again.request("hello", {}))["method"] == "hello"
 
 
-async def test_a_killed_wrapper_is_a_death(serve: Serve, echo: str) -> None:
+async def test_killed_wrapper_counts_as_dead_child(serve: Serve, echo: str) -> None:
     """If the wrapper is killed, it counts as dead, and its surviving child, which holds the pipes, is killed too."""
     # Like npm's wrapper, the parent only waits for the child that holds the pipes.
     program = f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {echo!r}]))"
@@ -57,9 +57,7 @@ async def test_a_killed_wrapper_is_a_death(serve: Serve, echo: str) -> None:
     assert not Path(f"/proc/{inner}").exists()
 
 
-async def test_stopping_ends_a_child_that_will_not_end(
-    serve: Serve, echo: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_stop_kills_child_that_ignores_sigterm(serve: Serve, echo: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A child that ignores SIGTERM and the end of its input is killed."""
     monkeypatch.setattr(child_module, "_STOP_TIMEOUT", 0.2)
     ignores = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -77,7 +75,7 @@ async def test_stopping_ends_a_child_that_will_not_end(
     assert caught.value.error.status == 503
 
 
-async def test_what_a_killed_child_logged_earlier_is_not_its_exit_reason(serve: Serve, echo: str) -> None:
+async def test_earlier_log_lines_are_not_the_exit_reason(serve: Serve, echo: str) -> None:
     """Earlier log lines are not reported as the reason for the end, because Codex logs harmless warnings at startup."""
     complains = "import sys; print('Could not find bubblewrap', file=sys.stderr, flush=True)\n"
     server = await serve(complains + echo)

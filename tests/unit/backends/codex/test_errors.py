@@ -29,7 +29,7 @@ def test_turn_errors(info: object, status: int, code: str | None) -> None:
     assert (error.retry_after is not None) == (status >= 500)
 
 
-def test_a_quoted_400_keeps_its_own_words() -> None:
+def test_quoted_400_keeps_its_message() -> None:
     """An error of the model's server that Codex quotes keeps its message, code and parameter."""
     body = {"error": {"message": "no such effort", "code": "unsupported_value", "param": "reasoning.effort"}}
     error = turn_error({"message": json.dumps(body), "codexErrorInfo": "other"})
@@ -41,7 +41,7 @@ def test_a_quoted_400_keeps_its_own_words() -> None:
     )
 
 
-def test_a_quoted_400_of_chatgpt_keeps_its_words_too() -> None:
+def test_quoted_chatgpt_400_is_not_retryable() -> None:
     """An error in ChatGPT's own format has status 400 and no Retry-After, because a retry would fail again."""
     error = turn_error({"message": json.dumps({"detail": "That model is not supported."}), "codexErrorInfo": "other"})
     assert (error.message, error.status, error.retry_after) == ("That model is not supported.", 400, None)

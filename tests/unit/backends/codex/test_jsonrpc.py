@@ -23,7 +23,7 @@ def a_child() -> Child:
     return child
 
 
-async def test_each_kind_of_line_reaches_whom_it_is_for() -> None:
+async def test_lines_reach_their_recipients() -> None:
     """Results, errors and notifications reach their recipients even if they arrive byte by byte."""
     child = a_child()
     queue = child.subscribe("t")
@@ -51,7 +51,7 @@ async def test_each_kind_of_line_reaches_whom_it_is_for() -> None:
 
 
 @given(st.lists(st.binary(max_size=40)))
-def test_the_cut_of_the_bytes_does_not_matter(chunks: list[bytes]) -> None:
+def test_splitting_bytes_anywhere_yields_the_same_lines(chunks: list[bytes]) -> None:
     """Any bytes form the same lines, wherever they are split."""
     peer = Peer()
     assert [line for chunk in chunks for line in peer.feed(chunk)] == Peer().feed(b"".join(chunks))
@@ -61,7 +61,7 @@ LEAVES = st.none() | st.booleans() | st.integers() | st.text()
 
 
 @given(st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
-def test_no_json_raises(value: object) -> None:
+def test_unexpected_json_does_not_raise(value: object) -> None:
     """JSON with unexpected values, or nested too deeply, does not raise an exception."""
     child = a_child()
     for message in (value, {"id": value, "result": value}, {"method": value}, {"id": 1, "error": value}):
@@ -69,13 +69,13 @@ def test_no_json_raises(value: object) -> None:
     child.pipe_data_received(1, b"[" * 100_000 + b"\n")
 
 
-def test_a_lone_surrogate_is_replaced() -> None:
+def test_lone_surrogate_is_replaced() -> None:
     """A lone surrogate in a message is replaced, because Codex's JSON parser would reject the message."""
     _, line = Peer().request("a", {"text": "x\ud83d y\U0001f600"})
     assert json.loads(line.decode())["params"] == {"text": "x\ufffd y\U0001f600"}
 
 
-def test_a_line_without_end_uses_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oversized_line_is_not_buffered(monkeypatch: pytest.MonkeyPatch) -> None:
     """A line over the size limit is dropped without being buffered, and the next line is read."""
     monkeypatch.setattr(jsonrpc, "MAX_LINE_BYTES", 1000)
     peer = Peer()

@@ -18,7 +18,7 @@ def text_item(role: str, text: str) -> dict[str, Any]:
     return {"type": "message", "role": role, "content": [{"type": kind, "text": text}]}
 
 
-def test_a_request_becomes_items_with_roles() -> None:
+def test_request_becomes_items_with_roles() -> None:
     """Instructions come first, ``system`` becomes ``developer``, and unsupported items are left out."""
     request = read(
         {
@@ -52,7 +52,7 @@ def test_a_request_becomes_items_with_roles() -> None:
     assert request.config == {"model_verbosity": "high"}
 
 
-def test_a_json_object_is_asked_for_in_words() -> None:
+def test_json_object_request_becomes_a_message() -> None:
     """The request for a JSON object becomes a message, because Codex has no parameter for it."""
     request = read({"input": "x", "text": {"format": {"type": "json_object"}}})
     assert "JSON object" in request.items[0]["content"][0]["text"]
@@ -67,14 +67,14 @@ def test_a_json_object_is_asked_for_in_words() -> None:
         ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "https://x"}]}]}, "input"),
     ],
 )
-def test_what_codex_cannot_be_asked_is_a_400(body: dict[str, Any], param: str) -> None:
+def test_unsupported_input_is_a_400(body: dict[str, Any], param: str) -> None:
     """Unsupported input causes an error that names ``input`` without an index, since toolsim rewrites the items."""
     with pytest.raises(BadRequest) as caught:
         read(body)
     assert caught.value.error.param == param
 
 
-def test_a_file_is_named() -> None:
+def test_file_is_replaced_by_its_name() -> None:
     """A file is replaced by one line that names it, because Codex accepts only text and images."""
     part = {"type": "input_file", "filename": "a.pdf", "file_data": "data:application/pdf;base64,QUJD"}
     request = read({"input": [{"role": "user", "content": [part]}]})

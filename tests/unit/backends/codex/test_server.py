@@ -20,7 +20,7 @@ Serve = Callable[..., Awaitable[AppServer]]
 
 
 @pytest.mark.slow
-async def test_starts_that_fail_are_tried_again_ever_more_slowly(
+async def test_failed_starts_are_retried_at_growing_intervals(
     serve: Serve, echo: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Failed starts are retried at growing intervals, and the reason is logged only once."""
@@ -53,7 +53,7 @@ async def test_starts_that_fail_are_tried_again_ever_more_slowly(
     assert len([record for record in caplog.records if record.levelname == "ERROR"]) == 1
 
 
-async def test_a_start_that_fails_at_once_is_logged_at_once(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+async def test_immediate_start_failure_is_logged_immediately(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
     """A start that fails immediately is logged immediately, even with the eager tasks that mitmproxy uses."""
     asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
     server = await serve(command=("/no/such/codex", "app-server"))
@@ -72,7 +72,7 @@ def hanging(tmp_path: Path, echo: str) -> tuple[str, Path]:
     return str(command), noted
 
 
-async def test_a_catalog_that_never_comes_is_done_without(
+async def test_server_starts_without_a_catalog_that_hangs(
     serve: Serve, hanging: tuple[str, Path], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """If the catalog command hangs, the server starts without a catalog, and no process is left behind."""
@@ -98,7 +98,7 @@ async def test_stopping_does_not_wait_for_the_catalog(serve: Serve, hanging: tup
     assert time.monotonic() - began < 2
 
 
-async def test_starts_that_fail_do_not_mention_the_catalog(
+async def test_failed_starts_do_not_mention_the_catalog(
     serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """If all starts fail, the log contains one line with the reason and does not mention the catalog."""
@@ -110,7 +110,7 @@ async def test_starts_that_fail_do_not_mention_the_catalog(
     assert len(caplog.records) == 1
 
 
-async def test_a_child_that_never_answers_is_a_failed_start(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_child_that_never_answers_is_a_failed_start(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """A child that never answers is terminated after the timeout, and requests fail."""
     monkeypatch.setattr(server_module, "_START_TIMEOUT", 0.3)
     monkeypatch.setattr(child_module, "_STOP_TIMEOUT", 0.2)
@@ -133,9 +133,7 @@ for line in sys.stdin:
 
 
 @pytest.mark.parametrize(("version", "missing"), [("0.132.9", ""), ("0.20.1", ""), ("0.169.0", "account/read")])
-async def test_a_version_that_cannot_serve_is_refused_with_the_advice_to_update(
-    serve: Serve, version: str, missing: str
-) -> None:
+async def test_unusable_version_is_refused_with_advice_to_update(serve: Serve, version: str, missing: str) -> None:
     """A version that is too old, or lacks a required method, is refused with the advice to update Codex."""
     server = await serve(OF_VERSION.replace("VERSION", version).replace("MISSING", missing))
     with pytest.raises(CodexUnavailable) as caught:
@@ -145,13 +143,13 @@ async def test_a_version_that_cannot_serve_is_refused_with_the_advice_to_update(
 
 
 @pytest.mark.parametrize("version", ["0.133.0", "0.169.0", "1.0.0-alpha.1", "0.0.0", "dev"])
-async def test_every_other_version_may_try(serve: Serve, version: str) -> None:
+async def test_other_versions_are_accepted(serve: Serve, version: str) -> None:
     """All other versions are accepted, including private builds without a usable version number."""
     server = await serve(OF_VERSION.replace("VERSION", version))
     assert (await server.child()).version in (version, "")
 
 
-async def test_the_folder_ends_with_the_child(serve: Serve, echo: str) -> None:
+async def test_temporary_folder_is_removed_with_the_child(serve: Serve, echo: str) -> None:
     """The temporary folder of the child is removed when the child ends."""
     server = await serve(echo)
     folder = (await server.child()).workdir.parent

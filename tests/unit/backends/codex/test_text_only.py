@@ -6,7 +6,7 @@ import pytest
 from toolsim.backends.codex.text_only import settings, text_catalog
 
 
-def test_a_catalog_loses_its_tools_and_keeps_its_models() -> None:
+def test_catalog_loses_tools_and_keeps_models() -> None:
     """Models keep their names, efforts and modalities, but lose their tools and the limit of the context window."""
     model = {
         "slug": "m",
@@ -34,12 +34,12 @@ def test_a_catalog_loses_its_tools_and_keeps_its_models() -> None:
 
 
 @pytest.mark.parametrize("printed", [b"", b"usage: codex", b"[]", b'{"models":{}}', b'{"models":[]}', b"[" * 100_000])
-def test_anything_else_is_none(printed: bytes) -> None:
+def test_other_output_returns_none(printed: bytes) -> None:
     """Output that is not a catalog, such as a usage message, returns None."""
     assert text_catalog(printed) is None
 
 
-def test_the_users_mcp_servers_are_switched_off_by_name() -> None:
+def test_user_mcp_servers_are_disabled_by_name() -> None:
     """The user's MCP servers are disabled by nested settings, because their names can contain dots."""
     assert settings(["a.b"])["mcp_servers"] == {"a.b": {"enabled": False}}
     assert settings([])["features.shell_tool"] is False

@@ -44,7 +44,7 @@ def play(*notes: Notification) -> list[BackendEvent]:
     return [event for notification in notes for event in turn.feed(notification)]
 
 
-def test_a_turn() -> None:
+def test_turn_becomes_events() -> None:
     """Reasoning, text, usage and the end of a turn become events."""
     assert play(
         note("warning", message="phantom"),
@@ -83,12 +83,12 @@ def test_text_without_deltas_is_taken_from_the_item() -> None:
     assert play(delta("a"), whole, ended())[1:3] == [TextDelta("a"), TextDelta("bc")]
 
 
-def test_two_messages_are_kept_apart() -> None:
+def test_two_messages_are_separated() -> None:
     """Two messages of one turn are separated by a blank line."""
     assert play(delta("a"), delta("b", "j"))[1:] == [TextDelta("a"), TextDelta("\n\n"), TextDelta("b")]
 
 
-def test_a_model_that_is_asked_again_has_answered_already() -> None:
+def test_repeated_sampling_ends_the_turn() -> None:
     """If the model is sampled again after text, the turn ends; without text, it fails after two more samplings."""
     assert play(delta("a"), counted(1), started("agentMessage", "j"), delta("b", "j"))[-1] == Closed()
     assert play(delta("a"), counted(1), counted(2))[-1] == Closed()
@@ -97,14 +97,14 @@ def test_a_model_that_is_asked_again_has_answered_already() -> None:
     assert play(counted(1), delta("a"), counted(2), ended())[-1] == Closed()
 
 
-def test_a_retry_is_silent_until_something_was_said() -> None:
+def test_codex_retry_is_ignored_before_the_first_text() -> None:
     """A retry by Codex is ignored before the first text, and is a failure afterwards, because text would repeat."""
     retry = note("error", willRetry=True, error={"message": "reconnecting", "codexErrorInfo": None})
     assert play(retry, delta("a"), ended())[-1] == Closed()
     assert isinstance(play(delta("a"), retry)[-1], Failed)
 
 
-def test_codexs_own_summary_of_the_history_is_a_failure() -> None:
+def test_history_compaction_by_codex_is_a_failure() -> None:
     """If Codex compacts the history, the turn fails, because the summary would lose the tool catalog."""
     [event] = play(started("contextCompaction"))
     assert isinstance(event, Failed)
@@ -120,7 +120,7 @@ def test_codexs_own_summary_of_the_history_is_a_failure() -> None:
         (note("turn/completed"), (502, "server_error")),
     ],
 )
-def test_a_turn_that_ends_badly(last: Notification, expected: tuple[int, str]) -> None:
+def test_failed_turn_is_an_error(last: Notification, expected: tuple[int, str]) -> None:
     """A turn that is interrupted or fails results in an error with a status and a code."""
     event = play(delta("a"), last)[-1]
     assert isinstance(event, Failed)
@@ -130,7 +130,7 @@ def test_a_turn_that_ends_badly(last: Notification, expected: tuple[int, str]) -
 @each("text", [[], [delta("a")]], ids=["before the first word", "after it"])
 @each("will_retry", [None, False, True])
 @each(("reason", "finish"), [("max_output_tokens", "length"), ("content_filter", "content_filter"), ("other", None)])
-def test_a_cut_answer_is_no_failure(
+def test_truncated_answer_is_not_a_failure(
     text: list[Notification], will_retry: bool | None, reason: str, finish: str | None
 ) -> None:
     """A truncated answer keeps its text and finish reason and is not a failure: a retry would be truncated too."""
@@ -145,7 +145,7 @@ def test_a_cut_answer_is_no_failure(
         assert isinstance(events[-1], Failed)
 
 
-def test_a_parameter_of_that_name_is_an_error() -> None:
+def test_parameter_named_like_a_truncation_reason_is_an_error() -> None:
     """An error that mentions a parameter named like a truncation reason is not mistaken for a truncated answer."""
     refused = ended("failed", message='{"error":{"message":"bad max_output_tokens"}}', codexErrorInfo="other")
     [event] = play(refused)
@@ -153,7 +153,7 @@ def test_a_parameter_of_that_name_is_an_error() -> None:
     assert event.error.status == 400
 
 
-def test_a_final_error_ends_the_turn() -> None:
+def test_final_error_ends_the_turn() -> None:
     """A final error ends the turn, because some versions of Codex do not send ``turn/completed`` afterwards."""
     [event] = play(note("error", error={"message": "no", "codexErrorInfo": "badRequest"}, willRetry=False))
     assert isinstance(event, Failed)

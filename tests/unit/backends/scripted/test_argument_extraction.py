@@ -89,24 +89,24 @@ PAGE = tool("open_page", {"url": STRING})
         pytest.param(PAGE, "open https://example.com/a?b=1.", [{"url": "https://example.com/a?b=1"}], id="a URL"),
     ],
 )
-def test_each_rule(wanted: Tool, text: str, expected: list[dict[str, Any]]) -> None:
+def test_expected_calls_are_extracted(wanted: Tool, text: str, expected: list[dict[str, Any]]) -> None:
     """The expected calls are extracted from each sentence."""
     assert fill(wanted, text) == expected
 
 
-def test_a_required_slot_that_may_be_null_is_null() -> None:
+def test_required_nullable_parameter_is_null() -> None:
     """A required parameter that can be null, as in strict schemas, is null if the sentence contains no value."""
     strict = tool("f", {"city": STRING, "note": {"type": ["string", "null"]}, "unit": {"type": ["string", "null"]}})
     assert fill(strict, "in Bonn") == [{"city": "Bonn", "note": None, "unit": None}]
 
 
-def test_alternatives_are_read() -> None:
+def test_optional_pydantic_fields_are_filled() -> None:
     """Optional fields as pydantic declares them, with ``anyOf`` and null, are filled from the sentence."""
     optional = tool("f", {"n": {"anyOf": [{"type": "integer"}, {"type": "null"}]}}, [])
     assert fill(optional, "take 5") == [{"n": 5}]
 
 
-def test_what_is_missing_is_named() -> None:
+def test_unanswered_parameters_are_named() -> None:
     """``unanswered`` names a parameter only if neither the sentence nor the schema supplies a value."""
     assert unanswered(WEATHER, "Weather!") == "city"
     assert unanswered(WEATHER, "Weather in celsius!") is None
@@ -134,7 +134,7 @@ SENTENCES = st.lists(st.text(max_size=9) | st.sampled_from(["to", "n", "is", "5"
 
 
 @given(st.dictionaries(st.text(max_size=3) | st.just("n"), SCHEMAS, max_size=3), SCHEMAS, SENTENCES)
-def test_no_schema_and_no_sentence_raise(properties: dict[str, Any], required: Any, text: str) -> None:
+def test_any_schema_and_sentence_yield_an_object(properties: dict[str, Any], required: Any, text: str) -> None:
     """For any schema and any sentence, the arguments are an object, and no exception is raised."""
     schema = {"type": "object", "properties": properties, "required": required}
     calls = fill(Tool("f", "f", parameters=schema), text)

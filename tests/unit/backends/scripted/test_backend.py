@@ -17,7 +17,7 @@ def text(events: list[BackendEvent]) -> str:
     return "".join(event.text for event in events if isinstance(event, TextDelta))
 
 
-async def test_an_answer_comes_in_pieces_and_is_counted() -> None:
+async def test_answer_is_streamed_in_pieces_and_counted() -> None:
     """An answer is streamed in short pieces with token counts, and is the same each time."""
     events = await answer("Hello there")
     assert events == await answer("Hello there")
@@ -28,14 +28,14 @@ async def test_an_answer_comes_in_pieces_and_is_counted() -> None:
     assert max(len(event.text) for event in events if isinstance(event, TextDelta)) <= 7
 
 
-async def test_it_speaks_at_the_pace_that_is_asked_for() -> None:
+async def test_delay_sets_the_pace() -> None:
     """The backend waits ``delay`` seconds between two pieces."""
     began = time.monotonic()
     events = await answer("Hello", delay=0.01)
     assert time.monotonic() - began >= 0.01 * sum(isinstance(event, TextDelta) for event in events)
 
 
-async def test_slow_is_slower(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_direction_delays_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """The stage direction [slow] delays the answer without changing its text."""
     monkeypatch.setattr(backend, "_SLOW_START", 0.2)
     began = time.monotonic()
@@ -44,21 +44,21 @@ async def test_slow_is_slower(monkeypatch: pytest.MonkeyPatch) -> None:
     assert text(events) == text(await answer("Hello"))
 
 
-async def test_429_is_refused_before_a_word() -> None:
+async def test_429_direction_fails_before_any_text() -> None:
     """The stage direction [429] causes an error with Retry-After before any text."""
     [event] = await answer("Hello [429]")
     assert isinstance(event, Failed)
     assert (event.error.status, event.error.code, event.error.retry_after) == (429, "rate_limit_exceeded", 5)
 
 
-async def test_cut_has_no_end() -> None:
+async def test_cut_direction_breaks_off_the_text() -> None:
     """With the stage direction [cut], the answer breaks off in the middle of the text."""
     events = await answer("Hello [cut]")
     assert isinstance(events[-1], TextDelta)
     assert text(await answer("Hello")).startswith(text(events))
 
 
-def test_pieces_are_the_text() -> None:
+def test_pieces_add_up_to_the_text() -> None:
     """The pieces of an answer add up to its text."""
     assert "".join(pieces("x" * 100)) == "x" * 100
     assert list(pieces("")) == []

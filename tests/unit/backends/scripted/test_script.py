@@ -39,7 +39,7 @@ def calls(text: str, tag: str = "tool_call") -> list[tuple[str, Any]]:
     return [(body["name"], body["arguments"]) for body in bodies]
 
 
-def test_two_places_are_two_calls() -> None:
+def test_two_places_cause_two_calls() -> None:
     """A question about two places causes two calls in the manifest's tag, after a sentence to the user."""
     text = reply([shown(tag="private"), message("user", "What is the weather in Bonn and in Paris?")])
     assert calls(text, "private") == [("get_weather", {"city": "Bonn"}), ("get_weather", {"city": "Paris"})]
@@ -47,7 +47,7 @@ def test_two_places_are_two_calls() -> None:
 
 
 @pytest.mark.parametrize("question", ["Hello", "Who are you?", ""])
-def test_small_talk_calls_nothing(question: str) -> None:
+def test_small_talk_causes_no_call(question: str) -> None:
     """For small talk the model makes no call, explains that it is scripted, and names the tools."""
     text = reply([shown(), message("user", question)])
     assert "scripted" in text
@@ -55,21 +55,21 @@ def test_small_talk_calls_nothing(question: str) -> None:
     assert "<" not in text
 
 
-def test_a_question_that_names_nothing_is_asked_back() -> None:
+def test_missing_value_is_asked_for() -> None:
     """If a required value is missing, the model asks for it instead of inventing one, unless a call is forced."""
     question = "What is the weather like?"
     assert "what is the city?" in reply([shown(), message("user", question)])
     assert calls(reply([shown(), forced(question)])) == [("get_weather", {"city": "city"})]
 
 
-def test_a_forced_call_is_made() -> None:
+def test_forced_call_is_made_for_small_talk() -> None:
     """A forced call is made even for small talk, and calls one of the required tools."""
     for what in ("get_weather", "one of get_weather, get_time"):
         [(name, _)] = calls(reply([shown(), forced("Hello", what)]))
         assert name == "get_weather"
 
 
-def test_what_may_not_be_called_is_not() -> None:
+def test_forbidden_tools_are_not_called() -> None:
     """The model calls no tool that the current question forbids; restrictions in earlier questions no longer apply."""
     none = message("user", "Send 'hi'\n\nYou may call no tool in this answer: answer in words.")
     other = message("user", "Send 'hi'\n\nYou may call no tool but get_weather in this answer.")
@@ -77,13 +77,13 @@ def test_what_may_not_be_called_is_not() -> None:
     assert calls(reply([shown(), none, message("assistant", "No."), message("user", "Send 'hi'")]))
 
 
-def test_further_entries_are_tools_too() -> None:
+def test_tools_added_later_can_be_called() -> None:
     """Tools that a later message adds to the catalog can be called, and their text is not part of the question."""
     later = message("user", f"Weather in Bonn?\n\n{further_entries(TOOLS[1:], sentinel='tool_call')}")
     assert calls(reply([shown(tools=TOOLS[:1]), later])) == [("get_weather", {"city": "Bonn"})]
 
 
-def test_it_answers_in_words_once_the_outputs_have_come() -> None:
+def test_tool_outputs_are_answered_with_text() -> None:
     """The model answers with the tool outputs since its last message, and a new question causes a new call."""
     conversation = [
         shown(),
@@ -103,20 +103,20 @@ def test_it_answers_in_words_once_the_outputs_have_come() -> None:
     assert calls(reply(again)) == [("get_weather", {"city": "Paris"})]
 
 
-def test_a_quoted_output_cannot_become_a_call() -> None:
+def test_quoted_output_cannot_become_a_call() -> None:
     """Tags are removed from a quoted tool output, so that the output cannot become a call."""
     record = '[function_call_output call_id=a output="<tool_call>{}</tool_call>"]'
     assert "<tool_call>" not in reply([message("user", record)])
 
 
-def test_what_toolsim_added_to_a_question_is_no_part_of_it() -> None:
+def test_text_added_by_toolsim_is_ignored() -> None:
     """Text that toolsim adds to a question, such as a manifest, does not affect the choice of tools or arguments."""
     text = manifest(TOOLS, sentinel="tool_call", answer_format=None)
     question = forced(f"{text}\n\nSend 'hi'")
     assert calls(reply([question])) == [("send", {"text": "hi"})]
 
 
-def test_what_an_agent_says_of_itself_is_no_part_of_it() -> None:
+def test_xml_element_added_by_an_agent_is_ignored() -> None:
     """An XML element that an agent puts before the question is ignored if its tags stand on separate lines."""
     context = "<context>\n  <city>Rome</city>\n<inner>\n and weather in Oslo\n</inner>\n</context>"
     question = "What is the weather in Bonn\n<b>or</b> in\n<context>\nParis?"
@@ -125,7 +125,7 @@ def test_what_an_agent_says_of_itself_is_no_part_of_it() -> None:
     assert calls(reply([shown(), message("user", context)])) == []
 
 
-def test_without_a_manifest_it_answers_in_words() -> None:
+def test_without_a_manifest_no_call_is_made() -> None:
     """Without a manifest, the model makes no call and explains that it is scripted."""
     assert "scripted" in reply([message("user", "<tool_call> # CLIENT TOOL CATALOG hello")])
 
@@ -140,14 +140,14 @@ def test_without_a_manifest_it_answers_in_words() -> None:
         ("unknown", '{"name": "get_weather_of_another_client", "arguments": {"city":"Bonn"}}'),
     ],
 )
-def test_ways_to_call_badly(word: str, block: str) -> None:
+def test_directions_for_faulty_calls(word: str, block: str) -> None:
     """Each stage direction for a faulty call produces the form that the README's table describes."""
     text = reply([shown(), message("user", f"What is the weather in Bonn? [{word.upper()}]")])
     assert text == f"Let me ask get_weather.\n<tool_call>{block}</tool_call>"
 
 
 @pytest.mark.parametrize("word", DIRECTIONS)
-def test_stage_directions_are_found_in_the_question_alone(word: str) -> None:
+def test_stage_directions_count_only_in_the_question(word: str) -> None:
     """A stage direction counts only in brackets and in the last message of the user."""
     asked = message("user", f"Weather in Bonn [{word}]")
     assert direction([asked]) == word
@@ -166,6 +166,6 @@ def test_stage_directions_are_found_in_the_question_alone(word: str) -> None:
         (CHAT, {"messages": [{"role": "system", "content": "A"}, {"role": "user", "content": "B"}]}),
     ],
 )
-def test_it_reads_both_apis(api: Api, body: dict[str, object]) -> None:
+def test_both_apis_are_read_as_the_same_conversation(api: Api, body: dict[str, object]) -> None:
     """Requests of both APIs are read as the same conversation."""
     assert messages_of(api.read(body)) == [message("system", "A"), message("user", "B")]

@@ -37,19 +37,19 @@ TOOLS = (
         ("", []),
     ],
 )
-def test_the_words_choose_the_tool(question: str, expected: list[str]) -> None:
+def test_tool_is_selected_by_words(question: str, expected: list[str]) -> None:
     """A tool is selected by a word of its name or by two other words of its declaration; small talk selects none."""
     assert [chosen.name for chosen, _ in choose(question, TOOLS)] == expected
 
 
-def test_each_tool_gets_its_part_of_the_question() -> None:
+def test_question_is_divided_among_tools() -> None:
     """The question is divided among the selected tools, and a clause without a tool belongs to the previous one."""
     question = "Please: the weather in Bonn, in Paris, and search notes for rain. Now!"
     [(_, first), (_, second)] = choose(question, TOOLS)
     assert (first, second) == ("Please: the weather in Bonn, in Paris, and", " search notes for rain. Now!")
 
 
-def test_a_forced_call_takes_the_best_tool_or_the_first() -> None:
+def test_forced_call_selects_best_match_or_first_tool() -> None:
     """A forced call selects the best match or, without a match, the first tool."""
     assert [chosen.name for chosen, _ in choose("Hello", TOOLS, forced=True)] == ["get_weather"]
     assert [chosen.name for chosen, _ in choose("Which somebody?", TOOLS, forced=True)] == ["send_email"]
@@ -64,6 +64,6 @@ def test_quotations_are_masked_in_place(text: str) -> None:
     assert masked.replace("\0", "") == "a  d"
 
 
-def test_an_apostrophe_is_no_quotation() -> None:
+def test_apostrophes_do_not_enclose_a_quotation() -> None:
     """Two apostrophes in a sentence do not enclose a quotation."""
     assert mask_quotes("What's Ann's weather?") == "What's Ann's weather?"

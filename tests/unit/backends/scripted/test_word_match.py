@@ -29,11 +29,11 @@ def test_words_of_names_and_sentences(text: str, expected: list[str]) -> None:
         ("a", "a", True),
     ],
 )
-def test_words_are_alike_but_for_an_ending(one: str, other: str, alike: bool) -> None:
+def test_words_that_differ_in_endings_are_alike(one: str, other: str, alike: bool) -> None:
     """Two words that differ only in their endings are alike, in either order."""
     assert is_alike(one, other) is is_alike(other, one) is alike
 
 
-def test_stop_words_are_shared_with_nothing() -> None:
+def test_stop_words_are_never_shared() -> None:
     """Stop words are never counted as shared words, because they do not show the topic of a sentence."""
     assert shared(["get", "the", "weather"], ["get", "the", "weather"]) == {"weather"}

@@ -21,7 +21,7 @@ def filled(folder: Path) -> VerdictFile:
     return memory
 
 
-def test_another_run_goes_on(tmp_path: Path) -> None:
+def test_resumed_session_has_all_answers(tmp_path: Path) -> None:
     """A resumed session has all earlier answers and their cost; answers of a completed session are deleted."""
     memory = filled(tmp_path)
     spent = memory.spent
@@ -42,7 +42,7 @@ def test_another_run_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("changed", ["engine", "toolsim", "questions"])
-def test_answers_to_something_else_do_not_count(tmp_path: Path, changed: str) -> None:
+def test_answers_of_other_versions_are_not_reused(tmp_path: Path, changed: str) -> None:
     """Answers of another engine, toolsim version or question bank are not reused."""
     filled(tmp_path).close()
     other = VerdictFile(tmp_path, {**ABOUT, changed: "other"})
@@ -51,7 +51,7 @@ def test_answers_to_something_else_do_not_count(tmp_path: Path, changed: str) ->
     other.close()
 
 
-def test_a_line_that_was_cut_off_is_dropped(tmp_path: Path) -> None:
+def test_truncated_line_is_dropped(tmp_path: Path) -> None:
     """A line that was cut off is dropped, and the file contains only valid lines again."""
     filled(tmp_path).close()
     (file,) = tmp_path.iterdir()
@@ -63,7 +63,7 @@ def test_a_line_that_was_cut_off_is_dropped(tmp_path: Path) -> None:
     assert all(json.loads(line) for line in file.read_text().splitlines())
 
 
-def test_two_do_not_mix(tmp_path: Path) -> None:
+def test_concurrent_sessions_of_a_model_are_refused(tmp_path: Path) -> None:
     """A second session for the same model is refused while the first is open; another model has a separate file."""
     memory = filled(tmp_path)
     with pytest.raises(Busy):

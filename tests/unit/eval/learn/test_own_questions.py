@@ -23,7 +23,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_halves_by_conversation(folder: Path) -> None:
+def test_conversations_are_not_split_between_halves(folder: Path) -> None:
     """All turns of a conversation are in the same half, equal turns count once, and unusable turns do not count."""
     with context():
         for number in range(8):
@@ -41,7 +41,7 @@ def test_halves_by_conversation(folder: Path) -> None:
     assert own_questions([folder / "none"]).facts(None) == {"recorded_turns": 0, "chosen_by": 0, "confirmed_by": 0}
 
 
-def test_the_request_and_the_right_answer(folder: Path) -> None:
+def test_recorded_calls_are_the_correct_answer(folder: Path) -> None:
     """A question repeats a recorded conversation, and only the recorded calls, with correct types, are correct."""
     with context():
         recording(folder, messages=said("Weather in Paris?"))
@@ -61,7 +61,7 @@ def test_the_request_and_the_right_answer(folder: Path) -> None:
         assert not question.is_right(wrong)
 
 
-def test_text_is_right_where_text_was_recorded(folder: Path) -> None:
+def test_any_text_is_correct_where_text_was_recorded(folder: Path) -> None:
     """If text was recorded, any text is a correct answer, but a call is not, even if it is written as text."""
     with context():
         recording(folder, messages=said("Hi"), text="Hello.")
@@ -72,6 +72,6 @@ def test_text_is_right_where_text_was_recorded(folder: Path) -> None:
         assert not question.is_right(wrong)
 
 
-def test_the_fewest() -> None:
+def test_too_few_wins_are_insufficient() -> None:
     """With fewer than FEWEST wins, the evidence is insufficient even without losses."""
     assert evidence(FEWEST, 0) >= 1 / ALPHA > evidence(FEWEST - 1, 0)

@@ -28,7 +28,7 @@ def course(ended: str = "") -> TuningResult:
 
 
 @pytest.mark.parametrize("model", ["qwen2.5:0.5b", "org/Model[1]*?", 'a"b\\c', "ä\x7f"])
-def test_the_proxy_reads_it(tmp_path: Path, model: str) -> None:
+def test_profile_applies_to_its_model_only(tmp_path: Path, model: str) -> None:
     """The proxy applies a generated profile to its model only, whatever characters the model's name contains."""
     file = tmp_path / profile_file.file_name(model)
     assert profile_file.write(file, profile_file.text(model, "llama.cpp", course(), SPENT))
@@ -54,7 +54,7 @@ def test_no_two_models_share_a_file(tmp_path: Path) -> None:
         profile_file.check_place(tmp_path / "file" / "x.toml")
 
 
-def test_what_justifies_it() -> None:
+def test_profile_contains_its_evidence() -> None:
     """A profile contains the figures of each comparison, the cost of the session, and whether it was complete."""
     text = profile_file.text("m", "vllm", course(), SPENT, datetime(2026, 11, 25, tzinfo=UTC))
     learned = tomllib.loads(text)["tuned"]
@@ -90,7 +90,7 @@ def test_what_justifies_it() -> None:
     assert (alone["complete"], alone["only"]) == (False, ["form"])
 
 
-def test_a_part_does_not_replace_a_whole(tmp_path: Path) -> None:
+def test_partial_profile_does_not_replace_a_complete_one(tmp_path: Path) -> None:
     """A complete profile replaces any file, but a partial profile only a partial or broken one."""
     file = tmp_path / "profiles" / "m.toml"
     part, whole = (profile_file.text("m", "vllm", course(ended), SPENT) for ended in ("interrupted", ""))

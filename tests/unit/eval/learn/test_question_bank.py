@@ -19,7 +19,7 @@ def call(name: str, **arguments: object) -> Call:
     return Call("c", name, json.dumps(arguments))
 
 
-def test_the_right_calls_fit_their_tools() -> None:
+def test_correct_calls_fit_their_tools() -> None:
     """Each correct value is valid by its tool's schema, and no required argument is missing."""
     assert len(BY_ID) == len(ASKED)
     for question in ASKED:
@@ -30,7 +30,7 @@ def test_the_right_calls_fit_their_tools() -> None:
                 Draft202012Validator(schemas[right["name"]]).validate(arguments)
 
 
-def test_there_are_enough_of_each_kind() -> None:
+def test_each_kind_has_enough_questions() -> None:
     """Each kind has enough questions for ten wins."""
     counted = Counter(question.kind for question in ASKED)
     many = {kind for kind, count in counted.items() if count >= 12}
@@ -40,7 +40,7 @@ def test_there_are_enough_of_each_kind() -> None:
     assert len(BY_ID["long_01"].tools) > 20
 
 
-def test_none_is_in_another_suite() -> None:
+def test_bank_shares_no_question_with_another_suite() -> None:
     """No question or tool of the bank occurs in another suite."""
     others = {suite: cases(suite) for suite in FILES}
     asked = {question.messages[-1]["content"] for question in ASKED if question.kind not in ("after", "done")}
@@ -55,7 +55,7 @@ def test_none_is_in_another_suite() -> None:
     assert not {tool.name for question in ASKED for tool in question.tools} & names
 
 
-def test_none_is_bfcl_s() -> None:
+def test_bank_shares_no_text_with_bfcl() -> None:
     """No text of the bank's questions occurs in BFCL's single-turn questions."""
     pytest.importorskip("bfcl_eval", reason="needs BFCL")
     from toolsim.eval.bfcl_package import load_entries
@@ -86,11 +86,11 @@ def test_none_is_bfcl_s() -> None:
         ("two_01", Answer("", (call("lock_door", door="front", locked=True),)), False),
     ],
 )
-def test_what_is_right(id: str, answer: Answer, is_right: bool) -> None:
+def test_correct_answers_are_recognized(id: str, answer: Answer, is_right: bool) -> None:
     assert BY_ID[id].is_right(answer) is is_right
 
 
-def test_later_follows_a_turn_of_its_catalog() -> None:
+def test_later_question_continues_a_turn() -> None:
     """A "later" question consists of a question, its call and output, an answer as text, and the next question."""
     later = BY_ID["later_02"]
     assert [message["role"] for message in later.messages] == ["user", "assistant", "tool", "assistant", "user"]

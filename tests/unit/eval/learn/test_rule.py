@@ -13,7 +13,7 @@ CHALLENGERS = 8
 QUESTIONS = 95
 
 
-def test_evidence_is_the_integral_that_the_head_defines() -> None:
+def test_evidence_equals_the_documented_integral() -> None:
     """The evidence equals the integral in the module docstring, computed numerically."""
     steps = 20_000
     for wins, losses in ((0, 0), (5, 0), (0, 5), (7, 2), (12, 12)):
@@ -22,14 +22,14 @@ def test_evidence_is_the_integral_that_the_head_defines() -> None:
         assert evidence(wins, losses) == pytest.approx(added, rel=1e-4)
 
 
-def test_how_much_it_takes() -> None:
+def test_number_of_wins_needed() -> None:
     """A challenger needs 10 wins without losses, or 14 with one, as the module docstring states."""
     boundary = Comparison(CHALLENGERS).boundary
     assert evidence(9, 0) < boundary <= evidence(10, 0)
     assert evidence(13, 1) < boundary <= evidence(14, 1)
 
 
-def test_the_bet_is_fair_if_nothing_is_better() -> None:
+def test_expected_evidence_of_fair_tosses_is_one() -> None:
     """The expected evidence stays 1 after any number of fair coin tosses, as Ville's inequality requires."""
     for tosses in (1, 7, 40):
         values = [comb(tosses, wins) * evidence(wins, tosses - wins) for wins in range(tosses + 1)]
@@ -54,7 +54,7 @@ def compared(chance: Random, better: float, worse: float, questions: int = QUEST
 
 @pytest.mark.usefixtures("reckoned_once")
 @pytest.mark.parametrize("right", [0.5, 0.8, 0.95])
-def test_noise_prefers_nothing(right: float) -> None:
+def test_noise_rarely_causes_a_preference(right: float) -> None:
     """If all settings are equally good and fail by chance, fewer than ALPHA of the sessions prefer any of them."""
     chance = Random(1)
     courses = 1500
@@ -63,7 +63,7 @@ def test_noise_prefers_nothing(right: float) -> None:
 
 
 @pytest.mark.usefixtures("reckoned_once")
-def test_without_giving_up_early_it_still_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bound_holds_without_early_dropping(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bound on false preferences holds even without dropping challengers early."""
     monkeypatch.setattr("toolsim.eval.learn.rule.PATIENCE", ())
     chance = Random(2)
@@ -72,14 +72,14 @@ def test_without_giving_up_early_it_still_holds(monkeypatch: pytest.MonkeyPatch)
     assert fooled / courses < ALPHA
 
 
-def test_what_is_better_is_found() -> None:
+def test_better_challenger_is_preferred() -> None:
     """A challenger that is correct in 80 % of the questions is preferred to an incumbent that is correct in 20 %."""
     chance = Random(3)
     found = sum(compared(chance, 0.8, 0.2) == "preferred" for _ in range(300))
     assert found / 300 > 0.95
 
 
-def test_what_is_worse_is_dropped_soon() -> None:
+def test_worse_challenger_is_dropped_early() -> None:
     """A challenger that loses every pair is dropped at the first check, after 12 pairs."""
     comparison = Comparison(CHALLENGERS)
     asked = 0
@@ -89,7 +89,7 @@ def test_what_is_worse_is_dropped_soon() -> None:
     assert (asked, comparison.verdict(QUESTIONS - asked)) == (12, "dropped")
 
 
-def test_what_cannot_win_any_more_is_dropped() -> None:
+def test_challenger_without_a_chance_is_dropped() -> None:
     """A challenger is dropped when the remaining questions are too few for it to win."""
     comparison = Comparison(CHALLENGERS)
     comparison.add(True, False)

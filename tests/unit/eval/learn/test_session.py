@@ -85,7 +85,7 @@ EXPECTED: dict[str, tuple[Model, dict[str, str]]] = {
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-async def test_what_a_model_is_good_at_is_found(name: str) -> None:
+async def test_best_setting_is_found(name: str) -> None:
     """The setting that the model needs is found, and no other option is changed."""
     right, changed = EXPECTED[name]
     course = await learned(model(right))
@@ -94,21 +94,21 @@ async def test_what_a_model_is_good_at_is_found(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["hermes", "native", "needless"])
-async def test_noise_hides_nothing_large(name: str) -> None:
+async def test_best_setting_is_found_despite_noise(name: str) -> None:
     """With 20 % of the answers wrong by chance, the correct setting is found in at least 36 of 40 sessions."""
     right, changed = EXPECTED[name]
     found = [(await learned(model(right, 0.2, seed))).setting.changed() for seed in range(40)]
     assert found.count(changed) >= 36
 
 
-async def test_noise_fools_nobody() -> None:
+async def test_equal_settings_keep_the_defaults() -> None:
     """A model that is equally good with every setting keeps the defaults, except in at most ALPHA of the sessions."""
     courses = 300
     found = Counter([str((await learned(model(lambda *_: True, 0.2, seed))).setting) for seed in range(courses)])
     assert found["defaults"] >= courses * (1 - ALPHA)
 
 
-async def test_each_question_is_asked_once_under_each_setting() -> None:
+async def test_question_is_asked_once_per_setting() -> None:
     """Each question is asked only once per setting, even if several comparisons use it, and a clear case ends early."""
     seen: Counter[tuple[Setting, str]] = Counter()
 
@@ -122,7 +122,7 @@ async def test_each_question_is_asked_once_under_each_setting() -> None:
     assert len(seen) <= 9 * 12 + 60
 
 
-async def test_errors_are_no_answers() -> None:
+async def test_errors_do_not_count_as_answers() -> None:
     """A pair with an error does not count, and several errors in a row end the session with the decisions so far."""
     number = 0
 
@@ -145,7 +145,7 @@ async def test_errors_are_no_answers() -> None:
     assert course.ended == f"{MAX_ERRORS} consecutive questions got no answer"
 
 
-async def test_a_setting_that_the_backend_refuses() -> None:
+async def test_refused_setting_is_not_chosen() -> None:
     """A setting that the backend refuses is not chosen; if the backend refuses the incumbent, the session ends."""
 
     async def ask(setting: Setting, question: Question) -> bool | None:
@@ -166,7 +166,7 @@ async def test_a_setting_that_the_backend_refuses() -> None:
     assert (course.choices, course.ended) == ([], "no")
 
 
-async def test_an_end_keeps_what_was_decided() -> None:
+async def test_interrupted_session_keeps_its_decisions() -> None:
     """An interrupted session keeps its decisions; the comparison in progress remains undecided."""
     left = 60
 
@@ -183,7 +183,7 @@ async def test_an_end_keeps_what_was_decided() -> None:
     assert course.ended == "the time limit was reached"
 
 
-def test_the_defaults_are_those_of_the_options() -> None:
+def test_defaults_match_the_options() -> None:
     """The incumbent equals toolsim's option defaults, and each compared value is a valid choice of its option."""
     from toolsim.proxy.options.table import OPTIONS
 
@@ -196,7 +196,7 @@ def test_the_defaults_are_those_of_the_options() -> None:
 
 
 @pytest.mark.parametrize("holds", [True, False])
-async def test_confirmation_by_other_questions(holds: bool) -> None:
+async def test_other_half_of_the_questions_confirms(holds: bool) -> None:
     """A chosen setting is kept only if it also wins with the other half of the questions."""
     asked = [question for question in ASKED if question.kind in ("one", "two")][:40]
     other = [replace(question, id=f"other-{question.id}") for question in asked]
@@ -211,7 +211,7 @@ async def test_confirmation_by_other_questions(holds: bool) -> None:
     assert (course.setting, course.unconfirmed) == ((better, None) if holds else (Setting(), better))
 
 
-async def test_what_is_interrupted_is_not_confirmed() -> None:
+async def test_interrupted_confirmation_keeps_the_defaults() -> None:
     """If the confirmation is interrupted, the defaults are kept, and the chosen setting is reported as unconfirmed."""
     asked = [question for question in ASKED if question.kind in ("one", "two")][:40]
     other = [replace(question, id=f"other-{question.id}") for question in asked]

@@ -41,7 +41,7 @@ def call(arguments: str, name: str = "state_get") -> Call:
     return Call("call_1", name, arguments)
 
 
-async def test_a_valid_call_runs() -> None:
+async def test_valid_call_runs() -> None:
     """A valid call runs its tool, and the result contains the tool's return value."""
     ran = Ran()
     result = await dispatcher(ran).dispatch(call('{"workspace_id": "a", "value": [1]}'))
@@ -50,7 +50,7 @@ async def test_a_valid_call_runs() -> None:
 
 
 @pytest.mark.parametrize("name", ["nothing", "facts_commit", "state_patch"])
-async def test_the_mask_comes_first(name: str) -> None:
+async def test_unavailable_tools_fail_alike(name: str) -> None:
     """Unknown, hidden and masked tools fail alike and do not run; their arguments are not examined."""
     ran = Ran()
     limited = dispatcher(ran, allowed=["state_get", "facts_commit"], max_tool_args_bytes=1)
@@ -59,7 +59,7 @@ async def test_the_mask_comes_first(name: str) -> None:
     assert not ran
 
 
-async def test_oversized_arguments_never_run() -> None:
+async def test_oversized_arguments_are_refused() -> None:
     """Arguments above the size limit, in bytes of UTF-8, are refused unparsed; a call at the limit runs."""
     ran = Ran()
     text = '{"workspace_id": "ä"}'
@@ -70,21 +70,21 @@ async def test_oversized_arguments_never_run() -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '"text"', "null", "[" * 100_000, '{"a": 1} {"b": 2}'])
-async def test_what_is_no_object_never_runs(text: str) -> None:
+async def test_arguments_must_be_an_object(text: str) -> None:
     """Arguments that are not a single JSON object are refused, and the tool does not run."""
     ran = Ran()
     assert (await dispatcher(ran).dispatch(call(text))).code == "INVALID_JSON"
     assert not ran
 
 
-async def test_a_schema_mismatch_says_where() -> None:
+async def test_schema_mismatch_names_the_argument() -> None:
     """The error for a schema mismatch names the argument, so that the model can correct it."""
     result = await dispatcher(Ran()).dispatch(call('{"workspace_id": 5}'))
     assert result.code == "INVALID_ARGUMENTS"
     assert "workspace_id" in result.errors[1]
 
 
-async def test_the_context_fills_what_a_call_leaves_out() -> None:
+async def test_context_supplies_missing_arguments() -> None:
     """The context supplies missing arguments that the tool declares, and never replaces the model's own value."""
     ran = Ran()
     implicit = dispatcher(ran, context={"workspace_id": "here", "undeclared": 1})
@@ -125,7 +125,7 @@ def endless(arguments: Mapping[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("tool", [raising, raising_late, unwritable, endless])
-async def test_a_broken_tool_is_a_result(tool: Any) -> None:
+async def test_failing_tool_is_a_result(tool: Any) -> None:
     """A tool that raises an exception or returns a value that is not JSON has failed; the reason stays hidden."""
     registry = ToolRegistry()
     registry.add(Tool("broken", "", {"type": "object"}), tool)
@@ -134,7 +134,7 @@ async def test_a_broken_tool_is_a_result(tool: Any) -> None:
     assert "secret" not in str(result.errors)
 
 
-async def test_a_tool_may_be_async_and_return_a_result() -> None:
+async def test_async_tool_can_return_a_result() -> None:
     """A tool can be async and return a ToolResult, which is passed on unchanged."""
 
     async def warned(arguments: Mapping[str, Any]) -> ToolResult:
@@ -146,7 +146,7 @@ async def test_a_tool_may_be_async_and_return_a_result() -> None:
 
 
 @given(st.text(), st.text())
-def test_no_call_raises(name: str, arguments: str) -> None:
+def test_any_call_yields_a_result(name: str, arguments: str) -> None:
     """Any name and arguments that a model writes lead to a result, never to an exception."""
     result = asyncio.run(dispatcher(Ran(), max_tool_args_bytes=50).dispatch(Call("", name, arguments)))
     assert isinstance(result, ToolResult)

@@ -55,7 +55,7 @@ def results(messages: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {m["tool_call_id"]: json.loads(m["content"])["data"] for m in messages if m["role"] == "tool"}
 
 
-async def test_it_runs_until_an_answer_without_calls() -> None:
+async def test_loop_runs_until_an_answer_without_calls() -> None:
     """Calls run in order, their results are sent back, and the final text is the outcome."""
     model = Model(calls('{"n": 1}'), calls('{"n": 2}', id="call_2"), Answer("Done."))
     outcome = await run(model)
@@ -65,7 +65,7 @@ async def test_it_runs_until_an_answer_without_calls() -> None:
     assert outcome.messages[0] == USER
 
 
-async def test_a_model_that_never_stops_is_stopped() -> None:
+async def test_model_that_never_stops_is_stopped() -> None:
     """A model that keeps calling is stopped after max_turns requests."""
     model = Model(*[calls("{}", id=f"call_{number}") for number in range(9)])
     outcome = await run(model, max_turns=3)
@@ -100,14 +100,14 @@ FAILS, WORKS = calls("{}", name="fail"), calls("{}")
     ],
     ids=["one that works", "one that fails", "a later one fails", "another one works"],
 )
-async def test_the_failure_policy_of_enforced(answers: tuple[Answer, ...], fatal: str, tolerated: str) -> None:
+async def test_failure_policy_of_enforced_mode(answers: tuple[Answer, ...], fatal: str, tolerated: str) -> None:
     """Under fatal, the last result of each tool must be a success; under tolerated, one success is sufficient."""
     for policy, stop in (("fatal", fatal), ("tolerated", tolerated)):
         outcome = await run(Model(*answers, Answer(".")), tool_use_mode="enforced", tool_failure_policy=policy)
         assert (outcome.stop, len(outcome.executions)) == (stop, len(answers))
 
 
-async def test_a_tool_that_recovers_is_no_failure() -> None:
+async def test_recovered_tool_is_not_a_failure() -> None:
     """Only the last result of a tool counts, so a tool that fails and then works has not failed."""
     model = Model(calls('{"n": "x"}'), calls('{"n": 1}'), Answer("."))
     outcome = await run(model, tool_use_mode="enforced", tool_failure_policy="fatal")
@@ -116,7 +116,7 @@ async def test_a_tool_that_recovers_is_no_failure() -> None:
 
 
 @pytest.mark.parametrize("policy", ["fatal", "tolerated"])
-async def test_the_failure_policy_of_other_modes(policy: str) -> None:
+async def test_failure_policy_of_other_modes(policy: str) -> None:
     """The failure policy affects no other mode: relaxed keeps its retry without tools, and disabled runs no calls."""
     relaxed = await run(Model(FAILS, Answer(".")), tool_use_mode="relaxed", tool_failure_policy=policy)
     assert (relaxed.stop, len(relaxed.executions)) == ("answer", 1)
@@ -127,7 +127,7 @@ async def test_the_failure_policy_of_other_modes(policy: str) -> None:
     assert [len(request.tools) > 0 for request in refusing.requests] == [True, False]
 
 
-async def test_enforced_asks_for_a_call_until_there_is_one() -> None:
+async def test_enforced_mode_requires_a_call_in_the_first_request() -> None:
     """Enforced mode requires a call in the first request only; an answer without any call is a failure."""
     model = Model(calls("{}"), Answer("Done."))
     assert (await run(model, tool_use_mode="enforced")).stop == "answer"
@@ -135,7 +135,7 @@ async def test_enforced_asks_for_a_call_until_there_is_one() -> None:
     assert (await run(Model(Answer("No.")), tool_use_mode="enforced")).stop == "no_call"
 
 
-async def test_disabled_offers_no_tools_and_runs_no_calls() -> None:
+async def test_disabled_mode_offers_no_tools_and_runs_no_calls() -> None:
     """In disabled mode no tools are offered, and calls from the model are not run."""
     model = Model(calls("{}"))
     outcome = await run(model, tool_use_mode="disabled")
@@ -143,7 +143,7 @@ async def test_disabled_offers_no_tools_and_runs_no_calls() -> None:
     assert (outcome.stop, outcome.executions) == ("answer", ())
 
 
-async def test_relaxed_falls_back_to_a_question_without_tools() -> None:
+async def test_relaxed_mode_retries_without_tools() -> None:
     """Relaxed mode retries a refused request without tools as often as allowed, and then raises the error."""
     model = Model(REFUSED, Answer("In words."))
     assert (await run(model, fallback_retry_count=1)).text == "In words."
@@ -156,13 +156,13 @@ async def test_relaxed_falls_back_to_a_question_without_tools() -> None:
         await run(Model(REFUSED, Answer("Never asked.")), fallback_retry_count=1, tool_use_mode="enforced")
 
 
-async def test_no_answer_in_time_is_not_asked_again() -> None:
+async def test_timeout_is_not_retried_without_tools() -> None:
     """A request that timed out is not retried without tools, since a timeout is not related to tools."""
     with pytest.raises(ProviderError):
         await run(Model(ProviderError("late", timed_out=True), Answer("Never.")), fallback_retry_count=3)
 
 
-async def test_an_empty_final_answer_is_asked_for_again() -> None:
+async def test_empty_final_answer_is_retried() -> None:
     """After an empty final answer, the model is asked once more, without tools; the empty answer is dropped."""
     model = Model(calls("{}"), Answer(" "), Answer("Done."))
     outcome = await run(model)
@@ -173,14 +173,14 @@ async def test_an_empty_final_answer_is_asked_for_again() -> None:
     assert (await run(Model(calls("{}"), Answer(""), Answer("")), fix_empty_final=True)).text == ""
 
 
-async def test_the_second_question_may_keep_its_tools() -> None:
+async def test_retry_of_an_empty_answer_can_keep_tools() -> None:
     """If tools stay enabled when an empty answer is retried, the model can call them, and the loop continues."""
     model = Model(calls("{}"), Answer(""), calls("{}", id="call_9"), Answer("Done."))
     outcome = await run(model, fix_empty_final=True, fix_empty_final_disable_tools=False)
     assert (outcome.text, len(outcome.executions)) == ("Done.", 2)
 
 
-async def test_an_empty_answer_is_left_alone_otherwise() -> None:
+async def test_empty_answer_is_not_retried_otherwise() -> None:
     """An empty final answer is not retried if the option is off or no tool has run."""
     assert (await run(Model(calls("{}"), Answer("")), fix_empty_final=False)).text == ""
     assert (await run(Model(Answer("")))).text == ""
@@ -203,7 +203,7 @@ async def test_each_step_is_traced() -> None:
     assert len({step["fingerprint"] for step in steps if step["step"] == "answer"}) == 2
 
 
-def test_each_step_is_one_line_at_once(tmp_path: Path) -> None:
+def test_each_step_is_written_immediately(tmp_path: Path) -> None:
     """Each step is written immediately as one line, and a second trace appends to the same file."""
     path = tmp_path / "trace.jsonl"
     trace = JsonLines(path)

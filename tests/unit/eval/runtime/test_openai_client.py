@@ -134,7 +134,7 @@ EVENTS = [
         ("responses", True, streams(*EVENTS)),
     ],
 )
-async def test_an_answer_is_the_same_by_every_wire(api: Api, stream: bool, handler: Handler) -> None:
+async def test_answer_is_the_same_over_every_wire(api: Api, stream: bool, handler: Handler) -> None:
     """The text, calls, finish reason and token counts of an answer are the same with either API, streamed or not."""
     assert await send_by(handler, api, stream=stream)(REQUEST) == ANSWER
 
@@ -150,7 +150,7 @@ async def body_of(api: Api, request: Request = REQUEST) -> dict[str, Any]:
     return seen[0]
 
 
-async def test_what_is_asked_by_chat() -> None:
+async def test_chat_request() -> None:
     """A chat request contains the messages unchanged, options at the top level, and no empty tool fields."""
     declared = {"name": "echo", "description": "Say it again.", "parameters": TOOL.parameters}
     assert await body_of("chat") == {
@@ -165,7 +165,7 @@ async def test_what_is_asked_by_chat() -> None:
     assert set(await body_of("chat", Request(MESSAGES[:2]))) == {"model", "messages"}
 
 
-async def test_what_is_asked_by_responses() -> None:
+async def test_responses_request() -> None:
     """A Responses request contains calls and outputs as items, and disables strict, which is on by default."""
     body = await body_of("responses")
     assert body["input"] == [
@@ -184,7 +184,7 @@ async def failure(handler: Handler, api: Api = "chat", *, stream: bool = False) 
     return raised.value
 
 
-async def test_an_http_error_is_reported() -> None:
+async def test_http_error_is_reported() -> None:
     """An HTTP error is reported with its status, the API's error code, and the time to wait."""
     refused = {"error": {"message": "Slow down.", "type": "x", "param": None, "code": "rate_limit_exceeded"}}
     error = await failure(says(refused, 429, **{"retry-after": "2.5"}))
@@ -193,7 +193,7 @@ async def test_an_http_error_is_reported() -> None:
         assert (await failure(says(refused, 429, **{"retry-after": header}))).retry_after is None
 
 
-async def test_no_connection_and_no_answer_in_time() -> None:
+async def test_connection_failure_and_timeout_are_errors() -> None:
     """A failed connection and a timeout are both errors without a status; only the timeout is marked as such."""
 
     def down(request: httpx2.Request) -> httpx2.Response:
@@ -228,14 +228,14 @@ async def test_no_connection_and_no_answer_in_time() -> None:
         ),
     ],
 )
-async def test_a_stream_that_breaks_off_is_no_answer(api: Api, handler: Handler) -> None:
+async def test_stream_that_breaks_off_is_an_error(api: Api, handler: Handler) -> None:
     """A stream that ends without its terminator, or with an error event, is an error and not an answer."""
     await failure(handler, api, stream=True)
 
 
 @each("api", ["chat", "responses"])
 @each("content", ["<html>", "{", "[]", "{}", "null", '{"choices": [{}]}', '{"choices": 5}'])
-async def test_what_is_no_answer_of_the_api(api: Api, content: str) -> None:
+async def test_unexpected_response_is_a_provider_error(api: Api, content: str) -> None:
     """A response with HTML or with unexpected JSON is reported as the provider's error."""
     for kind in ("text/html", "application/json"):
         for stream in (False, True):
@@ -243,7 +243,7 @@ async def test_what_is_no_answer_of_the_api(api: Api, content: str) -> None:
             await failure(lambda request: httpx2.Response(200, text=content, headers=headers), api, stream=stream)  # noqa: B023
 
 
-async def test_an_answer_that_was_cut_off_is_marked() -> None:
+async def test_truncated_answer_is_marked() -> None:
     """The finish reason of a truncated answer is "length" with both APIs."""
     cut = completion(content="Hi")
     cut["choices"][0]["finish_reason"] = "length"
@@ -252,7 +252,7 @@ async def test_an_answer_that_was_cut_off_is_marked() -> None:
     assert (await send_by(says(incomplete), "responses")(REQUEST)).finish == "length"
 
 
-async def test_arguments_that_came_as_an_object() -> None:
+async def test_arguments_sent_as_an_object_are_encoded() -> None:
     """Arguments that a server sends as an object instead of a string are encoded as JSON."""
     call = {"id": "1", "type": "function", "function": {"name": "echo", "arguments": {"a": 1}}}
     answer = await send_by(says(completion(content=None, tool_calls=[call])))(REQUEST)
@@ -266,7 +266,7 @@ async def test_arguments_that_came_as_an_object() -> None:
         ("responses", {"type": "function", "name": "echo"}),
     ],
 )
-async def test_the_tool_that_must_be_called(api: Api, expected: dict[str, Any]) -> None:
+async def test_choice_of_a_single_tool(api: Api, expected: dict[str, Any]) -> None:
     """The choice of a single tool is written in the form of each API."""
     asked: list[Any] = []
 

@@ -12,7 +12,7 @@ from toolsim.eval.runtime.turn import Answer, Call, Request, Tool
 REQUEST = Request(({"role": "user", "content": "Hello"},), (Tool("a", "", {"type": "object"}),))
 
 
-async def test_transforms_run_in_order_on_both_ways() -> None:
+async def test_transforms_run_in_order_in_both_directions() -> None:
     """Each transform receives the result of the previous one, and the reported request is the request that was sent."""
     sent: list[Request] = []
 
@@ -37,7 +37,7 @@ async def test_transforms_run_in_order_on_both_ways() -> None:
     assert asked.fingerprint == fingerprint(sent[0])
 
 
-def test_a_fingerprint_covers_all_that_the_model_gets() -> None:
+def test_fingerprint_covers_the_prompt() -> None:
     """Equal prompts have equal fingerprints, and any change alters the fingerprint, except the order of keys."""
     same = Request(({"content": "Hello", "role": "user"},), REQUEST.tools)
     assert fingerprint(same) == fingerprint(REQUEST)
@@ -64,13 +64,13 @@ def test_tagged_calls_in_the_text_are_found() -> None:
 
 
 @given(st.text(alphabet='<tool_cal>/{}":name,args \n[]1'))
-def test_reading_tags_never_raises(text: str) -> None:
+def test_parsing_tags_never_raises(text: str) -> None:
     """Tagged text that is not a call remains unchanged and raises no exception."""
     answer = calls_from_content_tags(Answer(f"<tool_call>{text}</tool_call>"))
     assert answer.calls or answer.text == f"<tool_call>{text}</tool_call>"
 
 
-def test_real_calls_are_left_alone() -> None:
+def test_answers_with_real_calls_are_unchanged() -> None:
     """An answer that already contains calls is not searched for tagged calls."""
     answer = Answer('<tool_call>{"name": "b"}</tool_call>', (Call("1", "a", "{}"),))
     assert calls_from_content_tags(answer) == answer

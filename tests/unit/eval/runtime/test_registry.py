@@ -18,32 +18,32 @@ def registry() -> ToolRegistry:
 
 
 @pytest.mark.parametrize("name", ["", "State", "state.get", "state-get", "_state", "state__get", "1state", "state_"])
-def test_names_are_snake_case_without_dots(name: str) -> None:
+def test_unportable_tool_names_are_refused(name: str) -> None:
     """Adding a tool fails if a provider might refuse its name, or if the name looks like a namespace."""
     with pytest.raises(ValueError, match="snake_case"):
         ToolRegistry().add(Tool(name, "", ANY), lambda arguments: None)
 
 
-def test_a_name_is_taken_once() -> None:
+def test_duplicate_name_is_an_error() -> None:
     """Adding a second tool with the same name is an error, not a replacement."""
     with pytest.raises(ValueError, match="already"):
         registry().add(Tool("state_get", "", ANY), lambda arguments: None)
 
 
-def test_a_schema_that_cannot_be_used_is_refused() -> None:
+def test_invalid_schema_is_refused() -> None:
     """An invalid schema is refused when the tool is added, not when a model first calls it."""
     with pytest.raises(ValueError, match="state_get"):
         ToolRegistry().add(Tool("state_get", "", {"type": "no such type"}), lambda arguments: None)
 
 
-def test_what_is_not_model_facing_is_never_offered() -> None:
+def test_hidden_tools_are_never_offered() -> None:
     """A tool that is not model-facing is never offered, even if an application lists it; registration order is kept."""
     assert [tool.name for tool in registry().offered()] == ["state_get", "state_patch"]
     assert [tool.name for tool in registry().offered(["facts_commit", "state_patch"])] == ["state_patch"]
     assert registry().get("facts_commit") is not None
 
 
-def test_the_envelope_is_always_whole() -> None:
+def test_envelope_has_all_fields() -> None:
     """An envelope always has all four fields, and the error code precedes the explanation."""
     assert ToolResult(True, 1).envelope() == {"ok": True, "data": 1, "warnings": [], "errors": []}
     failed = ToolResult.failed("LOCKED", "/draft/owner")

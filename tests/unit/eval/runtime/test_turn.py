@@ -5,13 +5,13 @@ from __future__ import annotations
 from toolsim.eval.runtime.turn import Answer, Call
 
 
-def test_an_answer_in_words_is_a_plain_message() -> None:
+def test_text_answer_becomes_a_plain_message() -> None:
     """An answer without calls becomes a message with its text, even if the text is empty."""
     assert Answer("Hello").message() == {"role": "assistant", "content": "Hello"}
     assert Answer("").message() == {"role": "assistant", "content": ""}
 
 
-def test_calls_continue_a_conversation_in_the_chat_form() -> None:
+def test_message_with_calls_keeps_arguments_unchanged() -> None:
     """In a message with calls, arguments stay as the model wrote them, and content is null if there is no text."""
     message = Answer("", (Call("call_1", "state_get", '{"a": 1.0}'),)).message()
     assert message == {

@@ -20,7 +20,7 @@ def rewritten() -> HTTPFlow:
     return flow
 
 
-def test_what_came_in() -> None:
+def test_original_messages_are_read() -> None:
     """The original messages are read from a flow's backup without reverting it; without a backup the result is None."""
     flow = rewritten()
     backup.set_incoming_response(flow, Response.make(201, b"raw"))
@@ -35,7 +35,7 @@ def test_what_came_in() -> None:
     assert not bare.modified()
 
 
-def test_a_flow_begins_anew() -> None:
+def test_resent_flow_replaces_its_backup() -> None:
     """When a rewritten flow is sent again, its earlier backup is replaced, so that old data does not reappear."""
     flow = rewritten()
     flow.request.content = b"sent again"
@@ -52,7 +52,7 @@ def test_a_flow_begins_anew() -> None:
     assert not flow.modified()
 
 
-def test_a_copy() -> None:
+def test_copy_shares_no_state() -> None:
     """A copied response equals mitmproxy's own copy, and shares no mutable state with the original."""
     response = Response.make(200, b"words", {"x-a": "b"})
     response.trailers, response.stream = Headers([(b"x-t", b"u")]), True
@@ -79,21 +79,23 @@ def test_split() -> None:
 
 
 @pytest.mark.parametrize("state", [None, "x", {}, {"request": 1, "response": []}])
-def test_flow_files_of_others(state: Any) -> None:
+def test_unexpected_backup_is_ignored(state: Any) -> None:
     """A backup with an unexpected structure is ignored."""
     flow = tflow.tflow(resp=True)
     flow._backup = state
     assert backup.incoming_request(flow) is backup.incoming_response(flow) is None
 
 
-def test_mitmproxy_is_as_described(caplog: pytest.LogCaptureFixture) -> None:
+def test_installed_mitmproxy_passes_the_check(caplog: pytest.LogCaptureFixture) -> None:
     """The installed version of mitmproxy passes the check of its internals."""
     patches.check()
     assert not caplog.records
 
 
 @pytest.mark.parametrize("change", ["gone", "renamed", "of another shape", "revert does nothing"])
-def test_mitmproxy_that_changed(change: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_changed_mitmproxy_is_reported(
+    change: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """If mitmproxy's internals have changed, loading the addon logs one clear error."""
     if change == "gone":
         monkeypatch.delattr(HTTPFlow.__base__, "backup")

@@ -69,7 +69,7 @@ def test_trailers_are_dropped() -> None:
     assert list(last_event(with_trailers).headers) == [(b"x-t", b"1")]
 
 
-def test_chunks_that_come_together_are_one_piece() -> None:
+def test_chunks_of_one_read_are_one_piece() -> None:
     """All complete chunks in one network read are returned as one piece; a partial chunk is returned without delay."""
     reads = [b"1\r\na\r\n2\r\nbc\r\n", b"1\r\nd", b"\r\n1\r\ne\r\n3\r\nfg", b"h\r\n0\r\n\r\n"]
     assert events(chunks.JoiningReader(), reads) == [[b"abc"], [b"d"], [b"e", b"fg"], [b"h"], ["end", b""]]
@@ -88,7 +88,7 @@ BODIES = (
 
 
 @pytest.mark.parametrize("body", BODIES)
-def test_each_cut_reads_as_h11_reads(body: bytes) -> None:
+def test_splits_read_as_by_h11(body: bytes) -> None:
     """Wherever a body is split, each read returns the same bytes as h11's reader."""
     cuts = [[body], [body[at : at + 1] for at in range(len(body))]]
     cuts += [[body[:i], body[i:j], body[j:]] for i in range(1, len(body)) for j in range(i + 1, len(body))]
@@ -97,7 +97,7 @@ def test_each_cut_reads_as_h11_reads(body: bytes) -> None:
 
 
 @given(st.lists(st.binary(min_size=1, max_size=40)), st.lists(st.integers(1, 50)), st.binary(max_size=6))
-def test_random_bodies_read_as_h11_reads(pieces: list[bytes], steps: list[int], noise: bytes) -> None:
+def test_random_bodies_read_as_by_h11(pieces: list[bytes], steps: list[int], noise: bytes) -> None:
     """Random chunks with random splits and trailing bytes are decoded exactly as by h11's reader."""
     body = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + noise + b"0\r\n\r\n"
     reads = []
@@ -110,7 +110,7 @@ def test_random_bodies_read_as_h11_reads(pieces: list[bytes], steps: list[int], 
 @given(
     st.lists(st.binary(max_size=20)), st.integers(0, 80), st.sampled_from([b"", b"\r\n", b"0\r\n\r\n", b"1;x\r\na\r\n"])
 )
-def test_whole_chunks_hold_what_h11_reads(pieces: list[bytes], size: int, rest: bytes) -> None:
+def test_complete_chunks_are_decoded_as_by_h11(pieces: list[bytes], size: int, rest: bytes) -> None:
     """``whole_chunks`` returns the decoded bytes of data that consists of complete chunks, and None for other data."""
     whole = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + rest
     raw, reader = whole[:size], ChunkedReader()
@@ -122,7 +122,7 @@ def test_whole_chunks_hold_what_h11_reads(pieces: list[bytes], size: int, rest: 
     assert (data is not None) >= (raw == whole and all(pieces) and not rest)
 
 
-def test_unknown_mitmproxy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_mitmproxy_is_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     """If mitmproxy does not use h11's reader, mitmproxy is left unchanged."""
     monkeypatch.setattr(_http1, "ChunkedReader", None)
     patches.install(Exchanges(), Guard())

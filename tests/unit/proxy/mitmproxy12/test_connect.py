@@ -38,7 +38,7 @@ async def connect(limited: ConnectTimeout, to: Server, *, succeeds: bool, handsh
     await asyncio.sleep(0.2)
 
 
-async def test_a_connection_that_takes_too_long() -> None:
+async def test_slow_connection_is_canceled() -> None:
     """If connecting takes too long, the task is canceled with a reason; established connections are not affected."""
     limited = limit(0.05)
     with pytest.raises(asyncio.CancelledError, match="timed out"):
@@ -47,21 +47,21 @@ async def test_a_connection_that_takes_too_long() -> None:
 
 
 @pytest.mark.parametrize("over", [True, False])
-async def test_the_handshake_counts_too(over: bool) -> None:
+async def test_handshake_counts_toward_the_limit(over: bool) -> None:
     """With TLS the time limit includes the handshake."""
     task = asyncio.create_task(connect(limit(0.05), server(tls=True), succeeds=True, handshakes=over))
     await asyncio.wait([task])
     assert task.cancelled() is not over
 
 
-async def test_no_limit() -> None:
+async def test_zero_disables_the_timeout() -> None:
     """A limit of 0 disables the timeout."""
     limited = limit(0)
     await limited.server_connect(data(server()))
     assert limited._timers == {}
 
 
-async def test_it_follows_the_option() -> None:
+async def test_timeout_follows_the_option() -> None:
     """The timeout is loaded together with the addon, and follows the option."""
     addon = ToolSim()
     with taddons.context(addon) as context:

@@ -369,14 +369,14 @@ def test_both_paths_send_the_same(
 
 
 @pytest.mark.parametrize("api_name", ["chat", "responses"])
-def test_most_reads_of_prose_never_reach_the_layers(installed: Installed, api_name: ApiName) -> None:
+def test_most_reads_of_prose_bypass_the_layers(installed: Installed, api_name: ApiName) -> None:
     """In a stream that arrives frame by frame, only the beginning and the end pass through the layers."""
     reads = chunked(frames_of(api_name, TEXTS["prose"] * 4, 4))
     _, reached = sent_by(installed, api_name, Policy(), reads, long=False)
     assert reached < 35 < len(reads) / 4
 
 
-async def test_a_backend_is_watched_once_it_has_its_request(installed: Installed) -> None:
+async def test_silence_timer_starts_after_the_request(installed: Installed) -> None:
     """The timer for a silent backend starts once, after the request has been sent, without delaying it."""
     async with asked(*installed, "chat") as proxy:
         assert {who for who, _ in proxy.sent} == {"backend"}
@@ -399,7 +399,7 @@ CHUNKS_IN_CHUNKS = {
 
 
 @pytest.mark.parametrize("case", CHUNKS_IN_CHUNKS)
-def test_the_rest_of_a_chunk_is_no_chunk(installed: Installed, case: str) -> None:
+def test_rest_of_a_chunk_belongs_to_its_chunk(installed: Installed, case: str) -> None:
     """The rest of a partial chunk belongs to that chunk, even if it looks like complete chunks."""
     wire, (begun, rest) = chunked(frames_of("chat", TEXTS["prose"], 4)), CHUNKS_IN_CHUNKS[case]
     assert chunks.whole_chunks(begun + rest) is not None
@@ -409,7 +409,7 @@ def test_the_rest_of_a_chunk_is_no_chunk(installed: Installed, case: str) -> Non
     assert short == sent_by(installed, "chat", Policy(), reads, long=True)[0]
 
 
-def test_nothing_overtakes_a_pause(installed: Installed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_waits_behind_a_pause(installed: Installed, monkeypatch: pytest.MonkeyPatch) -> None:
     """While a stream yields to other tasks, new data from the backend waits behind the earlier data."""
     monkeypatch.setattr(time_slice, "SLICE_SECONDS", -1)
     frames = frames_of("chat", TEXTS["prose"], 4)
@@ -420,7 +420,7 @@ def test_nothing_overtakes_a_pause(installed: Installed, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("shortly", [True, False])
-async def test_a_bug_that_cannot_be_reported_ends_the_stream(
+async def test_unreportable_bug_closes_both_connections(
     installed: Installed, monkeypatch: pytest.MonkeyPatch, shortly: bool
 ) -> None:
     """If even the error message cannot be written, both connections are closed immediately, on either path."""
@@ -441,7 +441,7 @@ async def test_a_bug_that_cannot_be_reported_ends_the_stream(
 
 @pytest.mark.parametrize("name", ["data_received", "_is_free", "_wake"])
 @pytest.mark.parametrize("eager", [True, False])
-async def test_a_bug_in_the_fast_path_ends_the_stream(
+async def test_bug_in_the_fast_path_ends_the_stream(
     installed: Installed, monkeypatch: pytest.MonkeyPatch, name: str, eager: bool
 ) -> None:
     """An exception in the fast path ends the stream with an error, or at least without a proper end, and is counted."""
@@ -464,7 +464,7 @@ async def test_a_bug_in_the_fast_path_ends_the_stream(
         assert guarded.GuardedStream.guard.failures == failures + 1
 
 
-def test_a_client_that_reads_nothing_is_left_to_mitmproxy(installed: Installed) -> None:
+def test_slow_client_uses_the_layers(installed: Installed) -> None:
     """While the client is slow, data passes through mitmproxy's layers instead, with the same result for the client."""
     reads = chunked(frames_of("chat", TEXTS["prose"], 4))
     unread = [0, *[10] * (len(reads) // 2)]
@@ -473,7 +473,7 @@ def test_a_client_that_reads_nothing_is_left_to_mitmproxy(installed: Installed) 
     assert len(reads) / 2 < reached < len(reads) / 2 + 35
 
 
-async def test_a_backend_that_dies_is_noticed(installed: Installed) -> None:
+async def test_lost_backend_connection_is_an_error(installed: Installed) -> None:
     """If the backend's connection is lost, the client receives an error."""
     reads = chunked(frames_of("chat", TEXTS["prose"], 4))
     async with asked(*installed, "chat") as proxy:
@@ -488,7 +488,7 @@ async def test_a_backend_that_dies_is_noticed(installed: Installed) -> None:
 
 
 @pytest.mark.parametrize("between", [0, 1])
-async def test_there_is_none_around_another_layer(installed: Installed, between: int) -> None:
+async def test_other_layers_disable_the_fast_path(installed: Installed, between: int) -> None:
     """If another layer, such as TLS, is between the topmost layer and HTTP, the fast path is not used."""
     async with asked(*installed, "chat") as proxy:
         await proxy.read(HEAD)

@@ -42,7 +42,7 @@ def run(script: str) -> Any:
     return json.loads(done.stdout)
 
 
-def test_what_is_there_is_frozen_until_the_addon_goes() -> None:
+def test_objects_are_frozen_while_the_addon_is_loaded() -> None:
     """While the addon is loaded, a full collection examines only new objects."""
     frozen, watched, frozen_after = run(FROZEN_UNTIL_THE_END)
     assert frozen > 1_000
@@ -50,7 +50,7 @@ def test_what_is_there_is_frozen_until_the_addon_goes() -> None:
     assert frozen_after == 0
 
 
-def test_what_comes_later_is_frozen_by_the_first_long_collections() -> None:
+def test_later_objects_are_frozen_by_the_first_long_collections() -> None:
     """Objects that appear after startup are frozen by the first long collections, but not by later ones."""
     counts = run(FREEZES_LATER_OBJECTS)
     added = [after - before for before, after in pairwise(counts)]

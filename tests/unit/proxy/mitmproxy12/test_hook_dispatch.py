@@ -61,7 +61,7 @@ async def triggered(manager: AddonManager) -> None:
     await manager.trigger_event(HttpRequestHook(tflow()))
 
 
-async def test_addons_of_others_are_called_in_order(manager: AddonManager) -> None:
+async def test_custom_addons_are_called_in_order(manager: AddonManager) -> None:
     """Custom addons are called in the order of the chain, including nested, asynchronous and later added addons."""
     calls: list[str] = []
     manager.add(Addon("a", calls, [Addon("a1", calls)]), *default_addons(), Async(calls), Addon("b", calls))
@@ -85,7 +85,9 @@ async def test_exceptions(manager: AddonManager, caplog: pytest.LogCaptureFixtur
 
 
 @pytest.mark.parametrize("name", HOOKS)
-async def test_the_same_functions_are_called(name: str, manager: AddonManager, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_mitmproxys_functions_are_called(
+    name: str, manager: AddonManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """For each hook, exactly the functions that mitmproxy itself would call are called, in the same order."""
     manager.add(*default_addons(), Addon("x", []))
     called: list[str] = []

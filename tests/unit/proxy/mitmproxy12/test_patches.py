@@ -35,7 +35,9 @@ def test_install_and_uninstall() -> None:
     assert http.HttpStream is HttpStream
 
 
-def test_an_unsupported_mitmproxy(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_unsupported_mitmproxy_is_not_patched(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """If mitmproxy lacks a required attribute, nothing is patched, and a warning names the consequence."""
     monkeypatch.setattr(HttpStream, "state_stream_response_body", None)
     with caplog.at_level(logging.WARNING):
@@ -46,7 +48,7 @@ def test_an_unsupported_mitmproxy(monkeypatch: pytest.MonkeyPatch, caplog: pytes
     assert "cannot be ended early" in caplog.text
 
 
-def test_all_that_is_overridden_exists() -> None:
+def test_overridden_methods_exist() -> None:
     """Each method that toolsim overrides exists in mitmproxy, because a renamed method would never be called."""
     rooms = [room for room in GuardedStream.__mro__ if room.__module__.startswith("toolsim.")]
     own = {"exchange", "layer", "stop_backend", "unpause", "answer", "wake", "forget_failed_connections"}

@@ -12,7 +12,7 @@ from toolsim.proxy.mitmproxy12 import response_pump
 
 
 @pytest.mark.parametrize("is_reading", [True, False], ids=["reads", "paused by its reader"])
-async def test_a_pause_leaves_a_connection_as_it_was(monkeypatch: pytest.MonkeyPatch, is_reading: bool) -> None:
+async def test_pause_restores_the_connection(monkeypatch: pytest.MonkeyPatch, is_reading: bool) -> None:
     """During a pause, nothing is read from the connection; afterwards reading resumes, unless it was paused before."""
     ours, theirs = socket.socketpair()
     _, writer = await asyncio.open_connection(sock=ours)

@@ -52,7 +52,7 @@ def console_text(flow: HTTPFlow, mode: common.RenderMode = common.RenderMode.TAB
     "url", [OWN, "https://api.openai.com/v1/responses", "http://[::1]:8080/", "http://localhost/v1/models"]
 )
 @pytest.mark.usefixtures("_installed")
-def test_the_client_s_own_url_is_drawn_and_the_flow_stays(url: str) -> None:
+def test_flow_list_shows_the_clients_url(url: str) -> None:
     """The flow list shows the client's URL, while the flow itself keeps the URL of the backend."""
     flow = flow_of(url)
     before = flow.get_state()
@@ -65,7 +65,7 @@ def test_the_client_s_own_url_is_drawn_and_the_flow_stays(url: str) -> None:
 
 
 @pytest.mark.usefixtures("_installed")
-def test_the_console_draws_the_comment() -> None:
+def test_console_shows_the_comment() -> None:
     """The console shows a flow's comment on one line after the path, aligned between rows."""
     long, short = flow_of(comment="1 call: f · “a\nb”"), flow_of("http://a/v1/models", "no call")
     row = console_text(long)
@@ -76,7 +76,7 @@ def test_the_console_draws_the_comment() -> None:
 
 @pytest.mark.parametrize("url", ["", "http://", "http:///v1/responses", "nonsense", "http://a", 7, None])
 @pytest.mark.usefixtures("_installed")
-def test_other_flows_are_drawn_as_by_mitmproxy(url: object) -> None:
+def test_other_flows_are_displayed_unchanged(url: object) -> None:
     """Flows without valid toolsim metadata are displayed exactly as by mitmproxy."""
     flow = flow_of(url)
     assert web_url(flow) == BACKEND
@@ -87,7 +87,7 @@ def test_other_flows_are_drawn_as_by_mitmproxy(url: object) -> None:
 
 
 @pytest.mark.usefixtures("_installed")
-def test_an_edited_request_is_drawn_as_edited() -> None:
+def test_edited_url_is_shown() -> None:
     """If the user has edited the URL, the edited URL is shown, but an exchange always shows the client's URL."""
     flow = flow_of()
     flow.backup()
@@ -98,7 +98,7 @@ def test_an_edited_request_is_drawn_as_edited() -> None:
     assert web_url(flow) == OWN
 
 
-def test_it_ends_with_the_addon() -> None:
+def test_unloading_restores_mitmproxys_functions() -> None:
     """After the addon is unloaded, mitmproxy's own functions are used again."""
     original = app.flow_to_json, common.format_flow
     rows.install()
@@ -108,7 +108,7 @@ def test_it_ends_with_the_addon() -> None:
     assert (app.flow_to_json, common.format_flow) == original
 
 
-def test_other_programs_load_neither(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_programs_are_not_patched(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a program without a flow list, such as mitmdump, nothing is patched."""
     monkeypatch.delattr(app, "flow_to_json")
     monkeypatch.delitem(rows.sys.modules, "mitmproxy.tools.console.common")

@@ -14,13 +14,13 @@ PAGE = Path(__file__).parents[4] / "addon" / "docs" / "upstream.md"
 PATCHES = re.findall(r"^## \d+\. (.+?)$.*?^```diff\n(.+?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
 
 
-def test_there_is_a_patch_for_each_change() -> None:
+def test_each_change_has_a_patch() -> None:
     assert len(PATCHES) == PAGE.read_text().count("\n## ") == 7
 
 
 @pytest.mark.skipif(shutil.which("patch") is None, reason="no patch on this machine")
 @pytest.mark.parametrize(("title", "diff"), PATCHES, ids=[title for title, _ in PATCHES])
-def test_it_applies(title: str, diff: str, tmp_path: Path) -> None:
+def test_each_patch_applies(title: str, diff: str, tmp_path: Path) -> None:
     """Each patch applies without fuzz and leaves valid Python code."""
     changed = re.findall(r"^--- a/(mitmproxy/\S+)$", diff, re.MULTILINE)
     for name in changed:

@@ -17,7 +17,7 @@ from tornado.web import Application as TornadoApplication
 STATIC = Path(webaddons.__file__).parent / "static"
 
 
-def test_the_comments_are_shown_unless_others_were_chosen() -> None:
+def test_comments_are_shown_unless_columns_were_chosen() -> None:
     """In mitmweb the comment column is shown, unless the user has chosen other columns."""
     assert set(web.COLUMNS) <= set(AVAILABLE_WEB_COLUMNS)
     with taddons.context() as plain:
@@ -31,7 +31,7 @@ def test_the_comments_are_shown_unless_others_were_chosen() -> None:
         assert mitmweb.options.web_columns == ["path"]
 
 
-def test_the_column_is_widened_once_and_only_in_mitmweb() -> None:
+def test_column_is_widened_once_in_mitmweb() -> None:
     """The comment column is widened only once, and without mitmweb nothing is changed."""
     assert issubclass(Application, TornadoApplication)
     application = TornadoApplication(static_path=str(STATIC))
@@ -42,7 +42,7 @@ def test_the_column_is_widened_once_and_only_in_mitmweb() -> None:
     web.widen_comments(None)
 
 
-def test_a_mitmweb_without_the_style_sheet(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_style_sheet_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """If mitmweb lacks the expected style sheet, nothing is changed, and the log mentions it."""
     caplog.set_level("INFO")
     web.widen_comments(TornadoApplication(static_path=str(tmp_path)))
@@ -50,7 +50,7 @@ def test_a_mitmweb_without_the_style_sheet(tmp_path: Path, caplog: pytest.LogCap
 
 
 @pytest.mark.parametrize("live", [True, False])
-def test_a_hidden_flow_still_gets_its_answer(live: bool) -> None:
+def test_hiding_a_flow_does_not_abort_it(live: bool) -> None:
     """Hiding a flow from the list does not abort its exchange."""
     view: Any = View()
     with taddons.context(view):
@@ -62,7 +62,7 @@ def test_a_hidden_flow_still_gets_its_answer(live: bool) -> None:
         assert (flow.live, flow.error) == (live, None)
 
 
-def test_there_may_be_no_list() -> None:
+def test_hiding_without_a_flow_list_does_nothing() -> None:
     """In mitmdump, which has no flow list, hiding a flow does nothing."""
     with taddons.context():
         web.hide(tflow.tflow())

@@ -32,7 +32,7 @@ def user(name: str, key: str, concurrent: int = 0, per_minute: int = 0) -> User:
     return User(name, sha256(key.encode()).digest(), owner_of_name(name), concurrent, per_minute)
 
 
-def test_the_lines(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_key_file_lines_are_read(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     keys = ApiKeys.of_file(file)
     assert keys.user("key-of-alice#1") == user("alice", "key-of-alice#1", 4, 60)
     assert keys.user("key-of-bob") == user("bob", "key-of-bob")
@@ -47,7 +47,7 @@ def test_line_endings_and_a_byte_order_mark(file: Path) -> None:
     assert [each.name for each in read_users(file).values()] == ["alice", "bob", "eve@example.com"]
 
 
-def test_a_name_is_no_token() -> None:
+def test_owners_of_names_and_tokens_differ() -> None:
     assert owner_of_name("alice") not in (owner_of_token("alice"), owner_of_token(""), owner_of_token("user alice"))
 
 
@@ -73,7 +73,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("text", MISTAKES)
-def test_mistakes(file: Path, text: str) -> None:
+def test_mistakes_are_reported_without_keys(file: Path, text: str) -> None:
     """Each mistake in the key file causes a one-line error with the line number but without any key."""
     file.write_text(text)
     with pytest.raises(ValueError, match="keys") as raised:
@@ -84,7 +84,7 @@ def test_mistakes(file: Path, text: str) -> None:
     assert "\n" not in problem
 
 
-def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+def test_unreadable_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="keys: cannot be read: No such file"):
         ApiKeys.of_file(tmp_path / "keys")
     with pytest.raises(ValueError, match="cannot be read: Is a directory"):
@@ -96,13 +96,13 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.name != "posix", reason="modes are POSIX's")
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o604])
-def test_a_file_that_others_can_read(file: Path, mode: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_file_readable_by_others_causes_a_warning(file: Path, mode: int, caplog: pytest.LogCaptureFixture) -> None:
     file.chmod(mode)
     assert ApiKeys.of_file(file).user("key-of-bob")
     assert caplog.messages == [f"toolsim_api_key: {file} can be read by other users; run: chmod 600 {file}"]
 
 
-def test_a_new_version(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_changed_file_applies_to_the_next_request(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A new version of the key file applies to the next request; a broken version is reported once and ignored."""
     caplog.set_level(logging.INFO)
     keys = ApiKeys.of_file(file)
@@ -129,7 +129,7 @@ def test_a_new_version(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     ] * 3
 
 
-def test_one_key() -> None:
+def test_single_key_has_an_owner() -> None:
     """A single key belongs to a user without a name, and its owner is derived from the key."""
     keys = ApiKeys.single("sk-1")
     found = keys.user("sk-1")
@@ -139,7 +139,7 @@ def test_one_key() -> None:
     assert keys.proxyauth_user("me") == found
 
 
-def test_a_user_of_proxyauth(file: Path) -> None:
+def test_proxyauth_users_are_owners(file: Path) -> None:
     """Each user name from ``proxyauth`` becomes a separate owner, distinct from the users in the key file."""
     keys = ApiKeys.of_file(file)
     me, alice = keys.proxyauth_user("me"), keys.proxyauth_user("alice")

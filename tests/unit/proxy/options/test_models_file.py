@@ -48,7 +48,7 @@ def write(file: Path, text: str) -> None:
     os.utime(file, ns=(before + 1_000_000, before + 1_000_000))
 
 
-def test_entries(file: Path) -> None:
+def test_entries_are_read(file: Path) -> None:
     assert read_entries(file, ENVIRONMENT) == ENTRIES
     assert names_line(ENTRIES) == "haiku*, claude-haiku-4-5, gpt-5*"
     assert [entry.literal_names for entry in ENTRIES] == [("claude-haiku-4-5",), ()]
@@ -70,11 +70,11 @@ def test_entries(file: Path) -> None:
     ],
     ids=lambda case: repr(case),
 )
-def test_which_entry(model: str, number: int | None) -> None:
+def test_matching_entry_is_selected(model: str, number: int | None) -> None:
     assert entry_for(ENTRIES, model) == (None if number is None else ENTRIES[number])
 
 
-def test_the_first_entry_counts() -> None:
+def test_first_entry_takes_precedence() -> None:
     first, last = ModelEntry(("gpt-5-mini",), LOCAL), ModelEntry(("gpt-*",), SERVER)
     assert entry_for((first, last), "gpt-5-mini") is first
     assert entry_for((first, last), "gpt-5") is last
@@ -85,7 +85,7 @@ def test_the_first_entry_counts() -> None:
     [('key = ""', ""), ('key = "sk-1"', "sk-1"), ("", None), ('key = "env:LLM_KEY"', "sk-secret")],
     ids=lambda case: repr(case),
 )
-def test_keys(tmp_path: Path, written: str, key: str | None) -> None:
+def test_keys_are_read(tmp_path: Path, written: str, key: str | None) -> None:
     file = tmp_path / "models.toml"
     file.write_text(ONE + written)
     (entry,) = read_entries(file, ENVIRONMENT)
@@ -119,7 +119,7 @@ MISTAKES = {
 
 
 @each("name", MISTAKES)
-def test_mistakes(tmp_path: Path, name: str) -> None:
+def test_mistakes_are_reported_with_their_line(tmp_path: Path, name: str) -> None:
     """Each mistake in the models file is reported in one line with file and line number."""
     text, line, words = MISTAKES[name]
     file = tmp_path / "models.toml"
@@ -130,7 +130,7 @@ def test_mistakes(tmp_path: Path, name: str) -> None:
     assert "\n" not in str(problem.value)
 
 
-def test_a_key_is_in_no_message(tmp_path: Path) -> None:
+def test_keys_are_never_in_messages(tmp_path: Path) -> None:
     file = tmp_path / "models.toml"
     for text in (ONE + 'key = "sk-se cret"', ONE + 'key = ["sk-secret"]', ONE + 'key = "sk-secret"\nx = 1'):
         file.write_text(text)
@@ -139,7 +139,7 @@ def test_a_key_is_in_no_message(tmp_path: Path) -> None:
         assert "sk-se" not in str(problem.value)
 
 
-def test_what_is_not_covered(tmp_path: Path) -> None:
+def test_overlapping_patterns_are_accepted(tmp_path: Path) -> None:
     """Overlapping patterns are accepted unless the first pattern matches every name that the second matches."""
     for earlier, later in (("gpt?", "gpt*"), ("gpt-[ab]", "gpt-*"), ("gpt-5", "gpt-*"), ("*-mini", "gpt-*")):
         file = tmp_path / "models.toml"
@@ -147,14 +147,14 @@ def test_what_is_not_covered(tmp_path: Path) -> None:
         assert len(read_entries(file, {})) == 2
 
 
-def test_names_of_one_entry_may_overlap(tmp_path: Path) -> None:
+def test_names_of_one_entry_can_overlap(tmp_path: Path) -> None:
     """A literal name is listed for clients, even if a pattern of the same entry matches it."""
     file = tmp_path / "models.toml"
     file.write_text('[[models]]\nnames = ["*", "big"]\nurl = "http://x"\n')
     assert read_entries(file, {})[0].literal_names == ("big",)
 
 
-def test_a_new_version(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_changed_file_applies_to_the_next_request(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A new version of the models file applies to the next request."""
     caplog.set_level(logging.INFO)
     models = ModelsFile(file, ENVIRONMENT)
@@ -167,7 +167,7 @@ def test_a_new_version(file: Path, caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.parametrize("broken", ["[[models", "", ONE + 'key = "env:NO"'])
-def test_a_broken_version(file: Path, broken: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_broken_version_is_ignored(file: Path, broken: str, caplog: pytest.LogCaptureFixture) -> None:
     """If the new version of the file is broken, the previous version stays in use, and the log shows the line."""
     models = ModelsFile(file, ENVIRONMENT)
     write(file, broken)
@@ -180,7 +180,7 @@ def test_a_broken_version(file: Path, broken: str, caplog: pytest.LogCaptureFixt
     assert [entry.names for entry in models.current()] == [("a*",)]
 
 
-def test_a_file_that_is_gone(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_deleted_file_stays_in_use(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     """If the file is deleted, the previous version stays in use until the file exists again."""
     models = ModelsFile(file, ENVIRONMENT)
     file.unlink()
@@ -192,7 +192,7 @@ def test_a_file_that_is_gone(file: Path, caplog: pytest.LogCaptureFixture) -> No
     assert [entry.names for entry in models.current()] == [("a*",)]
 
 
-def test_a_file_that_is_replaced(file: Path, tmp_path: Path) -> None:
+def test_replaced_file_is_detected(file: Path, tmp_path: Path) -> None:
     """A replaced file is detected even if time and size are unchanged, because editors and Kubernetes replace files."""
     models = ModelsFile(file, ENVIRONMENT)
     other = tmp_path / "other.toml"
@@ -202,12 +202,12 @@ def test_a_file_that_is_replaced(file: Path, tmp_path: Path) -> None:
     assert models.current()[0].names == ("mouse*", "claude-mouse-4-5")
 
 
-def test_no_file_at_the_start(tmp_path: Path) -> None:
+def test_missing_file_stops_the_start(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="cannot be read"):
         ModelsFile(tmp_path / "missing.toml", {})
 
 
-def test_the_documented_file(tmp_path: Path) -> None:
+def test_documented_file_is_valid(tmp_path: Path) -> None:
     """The example on the documentation page is a valid file."""
     page = (Path(__file__).parents[4] / "addon" / "docs" / "backends.md").read_text()
     (example,) = re.findall(r"^```toml\n(# models\.toml\n.*?)^```", page, re.MULTILINE | re.DOTALL)

@@ -24,7 +24,7 @@ CHOICE, TEXT = Option("x", "a", "", ("a", "bee")), Option("x", "", "")
         (TEXT, ["a b"], "a b"),
     ],
 )
-def test_texts(option: Option, texts: list[str], value: object) -> None:
+def test_texts_are_parsed_as_by_mitmproxy(option: Option, texts: list[str], value: object) -> None:
     """Values from the command line are parsed in the same way as by mitmproxy."""
     assert option.from_texts(texts) == value
 
@@ -39,7 +39,7 @@ def test_texts(option: Option, texts: list[str], value: object) -> None:
         (TEXT, ["a", "b"], "got 'a' and 'b', expected one value"),
     ],
 )
-def test_texts_that_are_refused(option: Option, texts: list[str], reason: str) -> None:
+def test_invalid_texts_are_refused(option: Option, texts: list[str], reason: str) -> None:
     """The error for an invalid value quotes the value and states what was expected."""
     with pytest.raises(ValueError, match=reason):
         option.from_texts(texts)
@@ -57,14 +57,14 @@ def test_texts_that_are_refused(option: Option, texts: list[str], reason: str) -
         (TEXT, "a", 5),
     ],
 )
-def test_values_of_yaml(option: Option, good: Any, bad: Any) -> None:
+def test_yaml_values_must_have_the_type(option: Option, good: Any, bad: Any) -> None:
     """A value from YAML is accepted only if it has the option's type."""
     assert option.from_yaml(good) == (tuple(good) if isinstance(good, list) else good)
     with pytest.raises(ValueError, match="expected"):
         option.from_yaml(bad)
 
 
-def test_values_that_mitmproxy_holds() -> None:
+def test_values_from_mitmproxy_are_checked() -> None:
     """Lists are split at commas; numbers below the minimum and unknown choices are refused."""
     assert LIST.checked(["a, b", ",c"]) == ("a", "b", "c")
     assert (FLAG.checked(False), NUMBER.checked(1), CHOICE.checked("a")) == (False, 1, "a")

@@ -51,7 +51,7 @@ def changed(policy: Policy) -> set[str]:
     return {name for name in Policy.__dataclass_fields__ if getattr(policy, name) != getattr(plain, name)}
 
 
-def test_a_profile_lies_over_the_defaults(tmp_path: Path) -> None:
+def test_profile_overrides_the_defaults(tmp_path: Path) -> None:
     """A profile overrides the defaults for the models that it names, regardless of case, but for no other model."""
     policy = settings(own(tmp_path, small=HERMES)).policy
     used = policy.for_model("Qwen2.5-0.5B")
@@ -75,7 +75,7 @@ def test_a_profile_lies_over_the_defaults(tmp_path: Path) -> None:
         (b'{"model": "\\u0071wen"}', True),
     ],
 )
-def test_whether_a_body_needs_to_be_parsed_for_its_profile(body: bytes, may: bool, tmp_path: Path) -> None:
+def test_body_is_parsed_in_advance_only_if_needed(body: bytes, may: bool, tmp_path: Path) -> None:
     """A body is parsed in advance only if its model's profile could require several rounds."""
     policy = settings(own(tmp_path, small=HERMES)).policy
     assert policy.may_need_rounds(body) is may
@@ -84,7 +84,7 @@ def test_whether_a_body_needs_to_be_parsed_for_its_profile(body: bytes, may: boo
 
 
 @pytest.mark.parametrize("by_hand", ["toolsim_second_opinion=off", "toolsim_manifest=auto"])
-def test_what_is_set_by_hand_wins(tmp_path: Path, by_hand: str) -> None:
+def test_explicit_option_overrides_the_profile(tmp_path: Path, by_hand: str) -> None:
     """An explicitly set option overrides the profile, even if the option has its default value."""
     name, _, value = by_hand.removeprefix("toolsim_").partition("=")
     used = settings(own(tmp_path, small=HERMES), by_hand).policy.for_model("qwen")
@@ -92,7 +92,7 @@ def test_what_is_set_by_hand_wins(tmp_path: Path, by_hand: str) -> None:
     assert used.profile == "small"
 
 
-def test_the_most_specific_pattern_wins() -> None:
+def test_most_specific_pattern_takes_precedence() -> None:
     """The pattern with the most literal characters wins; among equal patterns, the user's pattern wins."""
     broad, near, same = (
         Profile(name, models) for name, models in (("a", ("*", "qwen*")), ("b", ("*0.5b*",)), ("c", ("qwen2.5-*",)))
@@ -104,7 +104,7 @@ def test_the_most_specific_pattern_wins() -> None:
     assert most_specific_profile((), "qwen") is None
 
 
-def test_off_and_a_folder(tmp_path: Path) -> None:
+def test_profiles_can_be_off_or_from_a_folder(tmp_path: Path) -> None:
     """If a folder is given, only its profiles are used, and ``off`` disables all profiles."""
     environment = own(tmp_path, small=HERMES)
     elsewhere = tmp_path / "mine"
@@ -136,7 +136,7 @@ SHIPPED = {
 OTHERS = ("qwen2.5-coder:1.5b-base", "qwen2.5:1.5b", "qwen2.5-1.5b-instruct", "qwen2.5-coder:7b", "smollm2", "gpt-5")
 
 
-def test_those_that_come_with_toolsim() -> None:
+def test_shipped_profiles_match_their_models() -> None:
     """Each shipped profile comes from a complete tuning run, and matches all names of its model but no other model."""
     found = read_profiles("auto", {"XDG_CONFIG_HOME": "/nowhere"})
     assert {profile.name for profile in found} == set(SHIPPED)
@@ -150,7 +150,7 @@ def test_those_that_come_with_toolsim() -> None:
     assert [most_specific_profile(found, model) for model in OTHERS] == [None] * len(OTHERS)
 
 
-def test_strict_tags_is_the_narrow_contract() -> None:
+def test_strict_tags_accepts_only_tagged_calls() -> None:
     """The strict-tags profile accepts only tagged calls, without repairs or retries; explicit options override it."""
     strict = settings({}, "toolsim_profiles=strict-tags").policy.for_model("any")
     assert (strict.untagged, strict.history, strict.manifest, strict.repair) == ("off", "bracketed", "schemas", "off")
@@ -176,7 +176,7 @@ def test_strict_tags_is_the_narrow_contract() -> None:
         ('models = ["a"]\n[tuned]\nengine = 1\n', 3, "engine: got 1, expected a string"),
     ],
 )
-def test_a_broken_profile_says_where(tmp_path: Path, text: str, line: int, says: str) -> None:
+def test_broken_profile_is_reported_with_its_line(tmp_path: Path, text: str, line: int, says: str) -> None:
     """A broken profile is reported in one line with its file and line number."""
     environment = own(tmp_path, bad=text)
     with pytest.raises(OptionsError) as caught:
@@ -187,7 +187,7 @@ def test_a_broken_profile_says_where(tmp_path: Path, text: str, line: int, says:
     assert "\n" not in message
 
 
-def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+def test_unreadable_profile_stops_the_start(tmp_path: Path) -> None:
     """A profile file that cannot be read or decoded stops the start."""
     (tmp_path / "folder.toml").mkdir()
     with pytest.raises(ValueError, match=r"folder\.toml: Is a directory"):
@@ -198,7 +198,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         read_profiles(str(tmp_path), {})
 
 
-def test_doubts() -> None:
+def test_outdated_profile_causes_a_warning() -> None:
     """A profile that was measured with another version or engine causes a warning, unless the engine is unknown."""
     fields = (("manifest", "hermes"),)
     profile = Profile("p", ("*",), fields, engine="llama.cpp", toolsim=__version__)
@@ -214,7 +214,7 @@ def test_doubts() -> None:
     assert profile_warning(old, "ollama") == "it was measured with toolsim 0.0.1 and llama.cpp, not ollama"
 
 
-def test_those_that_come_with_toolsim_are_whole(tmp_path: Path) -> None:
+def test_shipped_profiles_are_complete(tmp_path: Path) -> None:
     """Each shipped profile can be parsed, and names its models, engine and version."""
     for profile in read_profiles("auto", {"XDG_CONFIG_HOME": str(tmp_path)}):
         assert profile.engine
@@ -244,7 +244,7 @@ body = "pythn"
         (('body = "pythn"', 'boddy = "python"'), 10, "boddy: not a key of a form"),
     ],
 )
-def test_a_wrong_form_is_reported_with_its_line(
+def test_invalid_form_is_reported_with_its_line(
     tmp_path: Path, change: tuple[str, str], line: int, message: str
 ) -> None:
     """An invalid call form in a profile is reported with the file and line of the wrong entry."""
@@ -254,7 +254,7 @@ def test_a_wrong_form_is_reported_with_its_line(
     assert f"qwen.toml:{line}: {message}" in str(caught.value)
 
 
-def test_forms_are_recorded_and_read_again(tmp_path: Path) -> None:
+def test_forms_survive_recording_and_replay(tmp_path: Path) -> None:
     """A recording contains the profile's call forms, and a replay restores them."""
     environment = own(tmp_path, qwen=FORMS.replace("pythn", "python"))
     policy = with_profiles(settings(environment), environment).policy.for_model("qwen3")

@@ -68,7 +68,7 @@ GOOD: list[tuple[str, str, object]] = [
 
 
 @each(("spec", "where", "value"), GOOD)
-def test_values_are_read(spec: str, where: str, value: object) -> None:
+def test_values_are_parsed(spec: str, where: str, value: object) -> None:
     """Each value is parsed and stored in the expected field of the settings."""
     found: Any = load(f"toolsim_{spec}")
     for name in where.split("."):
@@ -108,7 +108,7 @@ BAD = [
 
 
 @each(("spec", "reason"), BAD)
-def test_bad_values_are_refused(spec: str, reason: str) -> None:
+def test_invalid_values_are_refused(spec: str, reason: str) -> None:
     """The error for an invalid value contains the name of the option and what was expected."""
     with pytest.raises(OptionsError, match=reason) as refused:
         load(f"toolsim_{spec}")
@@ -133,7 +133,7 @@ def test_bad_values_are_refused(spec: str, reason: str) -> None:
         ("capture=FOLDER/text/x/y", "expected a writable folder: FOLDER/text is a file"),
     ],
 )
-def test_files_that_cannot_be_written(spec: str, reason: str, tmp_path: Path) -> None:
+def test_unwritable_paths_are_refused(spec: str, reason: str, tmp_path: Path) -> None:
     """The paths of the store and of recordings are checked at startup, not when the first answer is written."""
     (tmp_path / "text").write_text("not a store")
     with closing(sqlite3.connect(tmp_path / "newer")) as base:
@@ -144,7 +144,7 @@ def test_files_that_cannot_be_written(spec: str, reason: str, tmp_path: Path) ->
     assert f"got {value!r}, {reason.replace('FOLDER', str(tmp_path))}" in str(refused.value)
 
 
-def test_files_that_can_be_written(tmp_path: Path) -> None:
+def test_writable_paths_are_accepted(tmp_path: Path) -> None:
     """A path that does not exist, an empty file, and a store that another process has locked are all accepted."""
     (tmp_path / "empty").write_text("")
     lock = sqlite3.connect(tmp_path / "locked", isolation_level=None)
@@ -157,20 +157,20 @@ def test_files_that_can_be_written(tmp_path: Path) -> None:
     lock.close()
 
 
-def test_choice_that_mitmproxy_did_not_check() -> None:
+def test_choice_is_validated_without_mitmproxy() -> None:
     """A choice is validated even if it bypassed mitmproxy's option manager."""
     values = {option.full_name: option.default for option in OPTIONS} | {"toolsim_repair": "brave"}
     with pytest.raises(OptionsError, match="toolsim_repair: got 'brave', expected one of safe, off"):
         parse(SimpleNamespace(**values))
 
 
-def test_without_an_option_no_mcp_server_is_asked() -> None:
+def test_mcp_servers_are_off_by_default() -> None:
     """Without options, neither the operator's nor the client's MCP servers are used."""
     assert load().mcp == Mcp()
     assert not Mcp().is_used
 
 
-def test_a_file_of_mcp_servers(tmp_path: Path) -> None:
+def test_mcp_server_file_is_read(tmp_path: Path) -> None:
     """The file of MCP servers is read when the option is set, and an error in the file stops the start."""
     file = tmp_path / "mcp.json"
     file.write_text(json.dumps({"mcpServers": {"files": {"command": "npx", "timeout": 5}}}))
@@ -184,7 +184,7 @@ def test_a_file_of_mcp_servers(tmp_path: Path) -> None:
         load(f"toolsim_mcp_config={tmp_path / 'none'}")
 
 
-def test_hosts_of_mcp_servers() -> None:
+def test_mcp_hosts_are_parsed() -> None:
     """``toolsim_mcp_hosts`` accepts host names with optional ports, or ``config`` for only the servers in the file."""
     mcp = load("toolsim_mcp_hosts=docs.example,127.0.0.1:3000").mcp
     assert (mcp.runs_clients, mcp.hosts) == (True, ("docs.example", "127.0.0.1:3000"))
@@ -195,7 +195,7 @@ def test_hosts_of_mcp_servers() -> None:
             load(f"toolsim_mcp_hosts={wrong}")
 
 
-def test_without_the_package_for_mcp_the_start_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_mcp_package_stops_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """If the mcp package is missing, MCP options stop the start with an error that shows how to install it."""
     monkeypatch.setattr(engine.importlib.util, "find_spec", lambda name: None)
     load()

@@ -39,12 +39,12 @@ USUAL = Policy(engine="auto", sentinel="auto", constrain="auto")
         ("max_tool_bytes=5", {"max_tool_bytes": 5}),
     ],
 )
-def test_one_option_for_several_fields(given: str, changed: dict[str, object]) -> None:
+def test_one_option_can_set_several_fields(given: str, changed: dict[str, object]) -> None:
     """Some options set several fields of the policy; all other fields keep their defaults."""
     assert load(None, f"toolsim_{given}")[0].policy == replace(USUAL, **changed)  # type: ignore[arg-type]
 
 
-def test_every_field_has_its_option() -> None:
+def test_every_field_has_an_option() -> None:
     """Every field of the policy has an option with the same default, unless the engine determines the value."""
     from toolsim.proxy.options.settings import policy_fields
     from toolsim.proxy.options.table import OPTIONS

@@ -27,13 +27,13 @@ def options(**given: Any) -> SimpleNamespace:
     return SimpleNamespace(**{option.full_name: given.get(option.name, option.default) for option in OPTIONS})
 
 
-def test_each_combination_is_here() -> None:
+def test_each_rule_has_an_example() -> None:
     """There is exactly one example for each rule about useless combinations."""
     assert len(NAMED) == len(USELESS) == 8
 
 
 @pytest.mark.parametrize("given", NAMED, ids=str)
-def test_useless_options(given: dict[str, Any]) -> None:
+def test_useless_combinations_are_refused(given: dict[str, Any]) -> None:
     """A useless combination causes a one-line error that names one of the options; each option alone is accepted."""
     with pytest.raises(OptionsError) as refused:
         parse(options(**given))
@@ -56,7 +56,7 @@ HOSTS = [
 
 
 @pytest.mark.parametrize(("host", "key", "allowed"), HOSTS)
-def test_codex_on_an_address(host: str, key: str, allowed: bool) -> None:
+def test_codex_on_a_public_address_requires_a_key(host: str, key: str, allowed: bool) -> None:
     """The codex backend requires a key if toolsim listens on an address that others can reach."""
     settings = Settings(builtin="codex", api_key=ApiKeys.single(key) if key else None)
     if allowed:

@@ -20,7 +20,7 @@ def load(environment: dict[str, str] | None = None, *specs: str) -> tuple[Settin
     return parse(options), warnings
 
 
-def test_there_are_few() -> None:
+def test_number_of_options_is_limited() -> None:
     """The number of options is limited, so a new option has to be part of an existing one or replace it."""
     assert len(OPTIONS) <= 52, "make it part of an option that exists, or take one away"
 

@@ -23,6 +23,6 @@ from toolsim.proxy.reporting.connect_errors import explain
         (TimeoutError(), "no answer within 5 s"),
     ],
 )
-def test_the_reason_has_its_remedy(said: object, words: str) -> None:
+def test_reason_is_explained_with_a_remedy(said: object, words: str) -> None:
     """A known connection error is explained with a remedy, and an unknown one is quoted unchanged."""
     assert words in explain(said, 5)

@@ -58,7 +58,7 @@ def log(terminal: Terminal) -> Iterator[Any]:
     made.restore()
 
 
-def test_text(log: Any, terminal: Terminal) -> None:
+def test_text_format(log: Any, terminal: Terminal) -> None:
     """In text format, a turn is one line that begins with the time, and connections are not logged."""
     made = log("text")
     logging.getLogger("mitmproxy.proxy.server").info("client connect")
@@ -76,7 +76,7 @@ def test_failures_are_warnings(log: Any, caplog: pytest.LogCaptureFixture) -> No
     assert [record.levelname for record in caplog.records] == ["INFO", "WARNING", "WARNING"]
 
 
-def test_json(log: Any, terminal: Terminal) -> None:
+def test_json_format(log: Any, terminal: Terminal) -> None:
     """In JSON format each line is one object: a turn with its fields, or a message, possibly with a traceback."""
     made = log("json")
     made.turn(TURN, 200, 0.25)
@@ -95,7 +95,7 @@ def test_json(log: Any, terminal: Terminal) -> None:
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_the_last_lines(log: Any, terminal: Terminal, form: str) -> None:
+def test_last_lines_have_the_same_format(log: Any, terminal: Terminal, form: str) -> None:
     """A line logged after mitmproxy has removed its own handler has the same format, and appears only once."""
     made = log(form)
     made.restore()
@@ -109,7 +109,7 @@ def test_the_last_lines(log: Any, terminal: Terminal, form: str) -> None:
     assert len(terminal.lines()) == 2
 
 
-def test_off(log: Any, terminal: Terminal) -> None:
+def test_off_logs_no_turns(log: Any, terminal: Terminal) -> None:
     """With ``off`` no turn is logged, and mitmproxy logs as usual."""
     log("text")
     made = log("off")
@@ -119,7 +119,7 @@ def test_off(log: Any, terminal: Terminal) -> None:
 
 
 @pytest.mark.parametrize("terminal", ["ascii", "cp1252"], indirect=True)
-def test_a_terminal_that_cannot_write_it(log: Any, terminal: Terminal) -> None:
+def test_unencodable_characters_are_escaped(log: Any, terminal: Terminal) -> None:
     """A character that the terminal cannot encode is escaped, so that logging never raises an exception."""
     made = log("text")
     made.turn(Report(client="chat", model="模型"), 200, 0)
@@ -149,7 +149,7 @@ def test_a_terminal_that_cannot_write_it(log: Any, terminal: Terminal) -> None:
         ("/page", True),
     ],
 )
-def test_which_requests_mitmdump_logs(path: str, is_logged: bool) -> None:
+def test_requests_are_logged_once(path: str, is_logged: bool) -> None:
     """mitmdump logs neither requests for which toolsim logs a line nor requests for pages that are polled."""
     flow = tflow.tflow()
     flow.request.path = path

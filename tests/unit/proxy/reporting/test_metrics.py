@@ -31,7 +31,7 @@ def failed() -> Report:
     )
 
 
-def test_series_are_there_before_their_first_event() -> None:
+def test_series_exist_before_their_first_event() -> None:
     """Each series exists from the start with the value 0, so that the first event counts as an increase."""
     text = Metrics().text(3)
     assert value(text, "exchanges_in_progress") == 3
@@ -49,7 +49,7 @@ def test_series_are_there_before_their_first_event() -> None:
     assert f'toolsim_build_info{{version="{__version__}",' in text
 
 
-def test_rounds_and_calls_of_mcp_tools_are_counted() -> None:
+def test_rounds_and_mcp_calls_are_counted() -> None:
     """Rounds and MCP calls are counted by outcome, and by tool if the operator enables that label."""
     report = Report(client="chat", backend="chat", rounds=3, mcp_calls=["OK:files.read", "LIMIT:files.read"])
     plain, labelled = Metrics(), Metrics(["tool"])
@@ -61,7 +61,7 @@ def test_rounds_and_calls_of_mcp_tools_are_counted() -> None:
     assert value(labelled.text(0), 'mcp_calls_total{client="chat",outcome="LIMIT",tool="files.read"}') == 1
 
 
-def test_an_exchange_is_counted() -> None:
+def test_exchange_is_counted() -> None:
     """An exchange is counted without the names of its tools and model, and large numbers remain exact."""
     counted = Metrics()
     counted.count(failed(), 200, 1.5, 0.3)
@@ -81,7 +81,7 @@ def test_an_exchange_is_counted() -> None:
     assert '"m"' not in text
 
 
-def test_times_fall_into_buckets() -> None:
+def test_times_are_counted_in_buckets() -> None:
     """A bucket counts times up to and including its bound; the last bucket counts all times."""
     counted = Metrics()
     for seconds in (0.1, 0.11, 1000.0):
@@ -94,7 +94,7 @@ def test_times_fall_into_buckets() -> None:
     assert value(text, series.format("sum", "")) == 1000.21
 
 
-def test_labels_that_were_asked_for() -> None:
+def test_optional_labels() -> None:
     """The operator can enable labels for models and tools; series with these labels do not exist in advance."""
     counted = Metrics(["model", "tool"])
     counted.count(failed(), 200, 1.5, 0.3)
@@ -109,7 +109,7 @@ def test_labels_that_were_asked_for() -> None:
     assert value(alone.text(0), 'tool_calls_total{client="chat"}') is None
 
 
-def test_names_of_others_are_bounded_and_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_series_are_bounded_and_labels_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
     """The number of series is limited and labels are escaped, because a backend can send arbitrary error codes."""
     monkeypatch.setattr(metrics, "MAX_SERIES", 20)
     counted = Metrics(["model"])
@@ -133,7 +133,7 @@ def test_every_series_belongs_to_a_family() -> None:
     assert {re.sub("_(bucket|sum|count)$", "", name) for name in names} <= typed == helped
 
 
-def test_a_long_value_is_cut() -> None:
+def test_long_label_is_truncated() -> None:
     """A long label value is truncated, because clients and models choose names freely."""
     made = Metrics(("tool",))
     report = Report(client="chat")

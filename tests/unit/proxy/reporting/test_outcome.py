@@ -37,7 +37,7 @@ def closed(*, planned: bool, status: int | None, comment: str = "") -> tuple[HTT
     return flow, reports.metrics.text(0)
 
 
-def test_a_turn_of_ours_is_counted_and_reported() -> None:
+def test_turn_is_reported_or_counted_as_aborted() -> None:
     """A completed turn leaves a report and a comment in its flow, while an interrupted turn is counted as aborted."""
     flow, metrics = closed(planned=True, status=200)
     assert flow.metadata[REPORT]["status"] == 200
@@ -47,7 +47,7 @@ def test_a_turn_of_ours_is_counted_and_reported() -> None:
     assert 'stream="false",outcome="aborted"} 1' in metrics
 
 
-def test_a_dropped_tool_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_dropped_tool_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """A dropped tool is logged only once per owner and kind, because clients send the same tool with each request."""
     caplog.set_level("INFO")
     reports = Reports()
@@ -72,7 +72,7 @@ def test_a_dropped_tool_is_reported_once(caplog: pytest.LogCaptureFixture) -> No
     assert 'toolsim_warnings_total{reason="TOOL_DROPPED"} 7' in reports.metrics.text(0)
 
 
-def test_the_comment_says_what_it_was_about() -> None:
+def test_comment_contains_the_users_message() -> None:
     """The comment contains the user's message and the turn's position in its conversation."""
     exchange = reported(None, Reports())
     flow = tflow.tflow()
@@ -90,7 +90,7 @@ def test_the_comment_says_what_it_was_about() -> None:
     assert "#1 turn 1 · m chat · " in flow.comment
 
 
-def test_what_passed_is_not_counted() -> None:
+def test_passed_request_is_not_counted() -> None:
     """A request without tools leaves a comment but no report, and is not counted."""
     flow, metrics = closed(planned=False, status=200)
     assert REPORT not in flow.metadata
@@ -98,12 +98,12 @@ def test_what_passed_is_not_counted() -> None:
     assert 'outcome="ok"} 1' not in metrics
 
 
-def test_a_persons_comment_stays() -> None:
+def test_persons_comment_is_kept() -> None:
     """A comment that a person wrote is not overwritten."""
     assert closed(planned=True, status=200, comment="mine")[0].comment == "mine"
 
 
-def test_a_flow_lets_go_of_its_exchange() -> None:
+def test_exchange_is_freed_when_it_ends() -> None:
     """An exchange is freed as soon as it ends, without waiting for garbage collection."""
     for plan, sse in ((Plan("chat", "chat", AnswerForm(stream=True)), True), (None, False)):
         exchange = reported(plan, Reports())
@@ -127,7 +127,7 @@ def test_a_flow_lets_go_of_its_exchange() -> None:
             gc.enable()
 
 
-def test_a_lost_call_is_shown_in_its_own_flow(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lost_call_is_shown_in_its_flow(monkeypatch: pytest.MonkeyPatch) -> None:
     """If the next request lacks the output of a call, the flow of the call shows this in comment, mark and report."""
     redrawn: list[HTTPFlow] = []
     monkeypatch.setattr(outcome, "updated", redrawn.append)

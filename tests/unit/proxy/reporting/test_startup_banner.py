@@ -42,7 +42,7 @@ def test_backend_url(settings: Settings, modes: list[str], url: str) -> None:
     assert backend_url(settings, [ProxyMode.parse(mode) for mode in modes]) == url
 
 
-def test_the_backends_of_a_file(tmp_path: Path) -> None:
+def test_models_file_is_shown_without_keys(tmp_path: Path) -> None:
     """The banner shows the names of the models in the models file, but never a key."""
     file = tmp_path / "models.toml"
     file.write_text('[[models]]\nnames = ["haiku*", "b"]\nurl = "http://x"\nkey = "sk-1"\n')
@@ -77,7 +77,7 @@ async def answered(status: int, body: bytes, key: str = "") -> Sequence[str] | s
         (500, b"{}", "", "with HTTP 500"),
     ],
 )
-async def test_models_or_what_is_wrong(status: int, body: bytes, key: str, expected: object) -> None:
+async def test_models_or_problem_are_returned(status: int, body: bytes, key: str, expected: object) -> None:
     """The result is the list of models or, if the backend's answer is unusable, a description of the problem."""
     models = await answered(status, body, key)
     assert (expected in models) if isinstance(models, str) else (models == expected)
@@ -94,7 +94,7 @@ async def test_models_or_what_is_wrong(status: int, body: bytes, key: str, expec
         ({"/api/messages": 401}, []),
     ],
 )
-async def test_a_wrong_base_path(pages: dict[str, int], expected: str | list[str]) -> None:
+async def test_wrong_base_path_is_corrected(pages: dict[str, int], expected: str | list[str]) -> None:
     """If the base path has no API, the message suggests a path on the same server that has an API."""
 
     async def behave(answer: Answer) -> None:
@@ -106,7 +106,7 @@ async def test_a_wrong_base_path(pages: dict[str, int], expected: str | list[str
     assert found == (expected.replace("URL", backend.url) if isinstance(expected, str) else expected)
 
 
-async def test_a_list_without_end_is_not_read() -> None:
+async def test_endless_model_list_is_not_read() -> None:
     """An endless list of models is not read completely, and a redirect is not followed."""
 
     async def endless(answer: Answer) -> None:
@@ -163,9 +163,7 @@ async def test_models_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert second == ("INFO", "models: m0, m1, m2, m3, m4, m5 and 3 more")
 
 
-async def test_a_slow_backend_is_not_waited_for(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_slow_backend_causes_a_warning(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the backend does not answer in time, a warning is logged."""
     monkeypatch.setattr("toolsim.proxy.reporting.startup_banner.ASK_SECONDS", 0.01)
 
@@ -183,14 +181,14 @@ async def test_a_slow_backend_is_not_waited_for(
         ("redis://me:secret@host:6379/1", "in redis://host:6379/1, for 30 days"),
     ],
 )
-def test_what_is_stored_is_disclosed(url: str, line: str) -> None:
+def test_store_is_disclosed_without_its_password(url: str, line: str) -> None:
     """The line about stored conversations shows where and for how long they are stored, but never a password."""
     store = parse_store_url(url)
     assert store is not None
     assert stored_line(store) == f"stored conversations  {line}; to store none: --set toolsim_store="
 
 
-async def test_programs_ask_for_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_json_banner_does_not_contact_the_backend(caplog: pytest.LogCaptureFixture) -> None:
     """In JSON format the banner is one line, and the backend is not contacted; with ``off`` nothing is logged."""
 
     async def models() -> None:

@@ -36,7 +36,7 @@ def test_fields() -> None:
     assert (empty["tool_call_count"], empty["status"]) == (0, None)
 
 
-def test_fields_stay_few() -> None:
+def test_long_lists_are_truncated() -> None:
     """Long lists of names are truncated, and all fields can be encoded as JSON."""
     calls: Any = json.loads(json.dumps(fields(Report(calls=["a"] * 1000), 200, 0)))["calls"]
     assert len(calls) == MAX_NAMES + 1
@@ -83,24 +83,24 @@ def test_marker() -> None:
     assert {marker(Report(), 500), marker(Report(), None)} <= set(emoji.emoji)
 
 
-def test_comment_of_a_refusal() -> None:
+def test_comment_of_a_refusal_contains_the_status() -> None:
     """The comment on a refused answer contains its status, unless toolsim has a more specific reason."""
     assert comment(Report(), 429, "Hi", "#1 turn 1") == "HTTP 429 · #1 turn 1 · “Hi”"
     assert comment(Report(error="bad"), 400) == "error: bad"
 
 
-def test_fields_leave_the_places_of_blocks_out() -> None:
+def test_fields_omit_block_positions() -> None:
     """The log contains counts and names, but not the positions of blocks, which only the content view needs."""
     assert "blocks" not in fields(Report(blocks=[{"choice": 0}]), 200, 0)
 
 
-def test_calls_of_mcp_tools_are_named() -> None:
+def test_mcp_calls_are_named() -> None:
     """The comment names MCP calls, and shows the outcome of a failed MCP call."""
     report = Report(client="chat", rounds=2, mcp_calls=["OK:files.read", "REFUSED:files.drop"])
     assert "MCP: files.read, REFUSED:files.drop" in comment(report, 200)
 
 
-def test_replaced_outputs_are_in_a_header() -> None:
+def test_replaced_outputs_are_counted_in_a_header() -> None:
     """A header reports the number of tool outputs that were replaced because of their size, even for streams."""
     assert first_headers(Report(outputs_replaced=2))["x-toolsim-outputs-replaced"] == "2"
     assert "x-toolsim-outputs-replaced" not in first_headers(Report())

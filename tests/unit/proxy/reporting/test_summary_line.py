@@ -88,12 +88,12 @@ def test_line(fields: dict[str, Any], status: int | None, line: str) -> None:
     assert log_line(Report(**CHAT | fields), status, 1.23, problem=problem) == line
 
 
-def test_a_request_that_passed_has_no_tools() -> None:
+def test_passed_request_is_shown_without_tools() -> None:
     """For a request that was passed on unchanged, the line states that it had no tools."""
     assert "· no tools ·" in log_line(Report(**CHAT), 200, 0, is_ours=False)
 
 
-def test_names_cannot_write_to_the_terminal() -> None:
+def test_control_characters_in_names_are_replaced() -> None:
     """Control characters in names from models and clients are replaced, and the line's length is limited."""
     wild = "\x1b[31m\nred\u2028\ud800\u202e" + "x" * 1000
     report = Report(client="chat", model=wild, calls=[wild] * 1000, warnings=[f"C:{wild}"] * 9, repairs=[f"R:{wild}"])
@@ -106,6 +106,6 @@ def test_names_cannot_write_to_the_terminal() -> None:
 @pytest.mark.parametrize(
     ("text", "shown"), [("a b", "a b"), (" a\n\tb ", "a b"), ("12345", "12345"), ("123456", "1234…"), ("a\x07", "a�")]
 )
-def test_printable(text: str, shown: str) -> None:
+def test_printable_text(text: str, shown: str) -> None:
     """Whitespace becomes one space, long text ends with an ellipsis, and invisible characters are replaced."""
     assert printable(text, 5) == shown

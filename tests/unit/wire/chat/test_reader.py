@@ -52,7 +52,7 @@ def test_text_and_finish() -> None:
     assert emitted == [TextDelta("Hi"), Counted(Usage(3, 4, 7, 1)), Finished("length"), Closed()]
 
 
-def test_opened_once() -> None:
+def test_answer_is_opened_once() -> None:
     """The first chunk opens the answer with its metadata, and later chunks do not open it again."""
     reader = ChatReader()
     first = json.dumps({"created": 5, "model": "m", "system_fingerprint": "fp", "choices": []})
@@ -60,14 +60,14 @@ def test_opened_once() -> None:
     assert reader.event(ServerSentEvent("", first)) == []
 
 
-def test_the_end_without_done() -> None:
+def test_stream_without_done_needs_a_finish_reason() -> None:
     """If a stream ends without [DONE], the answer is closed only if every choice has finished."""
     assert stream(chunk("stop"))[-1] == Closed()
     assert stream(chunk("stop"), chunk(content="x", index=1))[-1] == TextDelta("x", 1)
     assert stream() == []
 
 
-def test_a_second_finish_is_ignored() -> None:
+def test_second_finish_is_ignored() -> None:
     """A repeated finish reason is ignored, because some servers send it again with the usage."""
     assert stream(chunk("stop"), chunk("stop"), "[DONE]") == [Finished("stop"), Closed()]
 
@@ -92,7 +92,7 @@ def test_reasoning_refusal_and_parts() -> None:
 
 
 @pytest.mark.parametrize("thinking", ["a", [{"type": "text", "text": "a"}], [{"text": ""}, 5, {"text": "a"}]])
-def test_parts_that_are_reasoning(thinking: object) -> None:
+def test_thinking_parts_become_reasoning(thinking: object) -> None:
     """Thinking parts in the content, as sent by Mistral's models, become reasoning."""
     parts = [{"type": "thinking", "thinking": thinking}, {"type": "text", "text": "b"}]
     assert stream(chunk(content=parts)) == [ReasoningDelta("a", "text"), TextDelta("b")]
@@ -100,7 +100,7 @@ def test_parts_that_are_reasoning(thinking: object) -> None:
         assert stream(chunk(content=[{"type": "thinking", "thinking": nothing}])) == []
 
 
-def test_whole() -> None:
+def test_non_streamed_completion() -> None:
     """A non-streamed completion becomes the same events as a stream, and each choice finishes even without a reason."""
     body = {
         "choices": [
@@ -121,7 +121,7 @@ def test_whole() -> None:
 
 
 @each("body", [{"error": {"message": "out", "code": 429}}, {"error": "out"}])
-def test_failures(body: dict[str, Any]) -> None:
+def test_errors_end_the_answer(body: dict[str, Any]) -> None:
     """An error ends the answer, streamed or not, and a numeric error code becomes text."""
     for emitted in (stream(chunk(content="a"), body, chunk(content="b"), "[DONE]")[1:], ChatReader().whole(body)):
         (failed,) = emitted
@@ -131,7 +131,7 @@ def test_failures(body: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("body", [{"object": "error", "message": "out", "code": 500}, {"detail": "out"}])
-def test_a_bare_error_in_a_stream(body: dict[str, Any]) -> None:
+def test_bare_error_in_a_stream(body: dict[str, Any]) -> None:
     """An error object in place of a chunk, as sent by older versions of vLLM, is a failure, even if [DONE] follows."""
     text, failed = stream(chunk(content="a"), body, "[DONE]")
     assert text == TextDelta("a")
@@ -139,7 +139,7 @@ def test_a_bare_error_in_a_stream(body: dict[str, Any]) -> None:
     assert failed.error.message == "out"
 
 
-def test_garbage() -> None:
+def test_invalid_chunk_fails_the_answer() -> None:
     """A chunk that is not JSON fails the answer, unless it was truncated by the stream's end."""
     assert isinstance(stream("{oops")[0], Failed)
     assert ChatReader().event(ServerSentEvent("", "{oops", whole=False)) == []
@@ -162,7 +162,7 @@ def test_calls_that_share_an_index(place: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("place", [{"index": 0}, {"index": 0, "id": ""}, {}], ids=["index 0", "empty id", "neither"])
 @pytest.mark.parametrize("names", [("f", "g"), ("f", "f")], ids=["another name", "the same name"])
-def test_calls_that_share_an_index_and_have_no_ids(names: tuple[str, str], place: dict[str, Any]) -> None:
+def test_calls_that_share_an_index_without_ids(names: tuple[str, str], place: dict[str, Any]) -> None:
     """Calls with equal indexes and without ids are kept apart, even if they call the same tool."""
     one, two = (call(name, f'{{"a":{number}}}', **place) for number, name in enumerate(names, 1))
     calls = [StructuredCall(name, f'{{"a":{number}}}') for number, name in enumerate(names, 1)]
@@ -190,7 +190,7 @@ def test_calls_that_share_an_index_and_have_no_ids(names: tuple[str, str], place
         (["{}", "{}"], ["{}"]),
     ],
 )
-def test_where_calls_of_one_tool_begin_if_every_fragment_has_its_name(pieces: list[str], calls: list[str]) -> None:
+def test_repeated_name_with_a_new_object_begins_a_call(pieces: list[str], calls: list[str]) -> None:
     """If every fragment repeats the tool's name, a new object after a complete object begins a new call."""
     chunks = [chunk(tool_calls=[call("f", piece, index=0)]) for piece in pieces]
     emitted = stream(*chunks, "[DONE]")
@@ -200,7 +200,7 @@ def test_where_calls_of_one_tool_begin_if_every_fragment_has_its_name(pieces: li
     ] == calls
 
 
-def test_arguments_are_parsed_a_few_times_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arguments_are_parsed_only_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """Arguments are parsed only a few times, even if every fragment could begin a new call."""
     parsed: list[str] = []
     monkeypatch.setattr(reader, "loaded", lambda text: (parsed.append(text), loaded(text))[1])
@@ -210,7 +210,7 @@ def test_arguments_are_parsed_a_few_times_at_most(monkeypatch: pytest.MonkeyPatc
     assert sum(map(len, parsed)) < 10 * len("".join(pieces))
 
 
-def test_a_call_whose_fragments_have_different_indexes() -> None:
+def test_call_fragments_with_different_indexes() -> None:
     """A fragment without name and id, at an index where no call has begun, continues the latest call."""
     chunks = [chunk(tool_calls=[call(name, '{"a"', index=0, id=f"c{name}")]) for name in "fg"]
     tails = [chunk(tool_calls=[{"index": 1, "function": {"arguments": piece}}]) for piece in (":", "2}")]
@@ -219,7 +219,7 @@ def test_a_call_whose_fragments_have_different_indexes() -> None:
     assert stream(chunks[0], rest, chunks[1], *tails, "[DONE]") == calls
 
 
-def test_a_call_of_the_same_tool_whose_name_comes_alone() -> None:
+def test_repeated_name_without_arguments() -> None:
     """A repeated name without arguments begins a new call only if arguments follow."""
     first, name = chunk(tool_calls=[call("f", '{"a":1}', index=0)]), chunk(tool_calls=[call("f", "", index=0)])
     rest = [chunk(tool_calls=[{"index": 0, "function": {"arguments": piece}}]) for piece in ('{"a"', ":2}")]
@@ -227,7 +227,7 @@ def test_a_call_of_the_same_tool_whose_name_comes_alone() -> None:
     assert stream(first, name, "[DONE]")[:-1] == [StructuredCall("f", '{"a":1}')]
 
 
-def test_what_follows_a_whole_call_without_its_name_or_with_its_id_belongs_to_it() -> None:
+def test_object_without_a_name_replaces_the_arguments() -> None:
     """An object without a name, or with the same id, replaces a call's arguments, while custom input is appended."""
     bare = [{"index": 0, "function": {"arguments": '{"a":2}'}}, call("f", '{"a":2}', index=0, id="x")]
     for again in bare:
@@ -239,7 +239,7 @@ def test_what_follows_a_whole_call_without_its_name_or_with_its_id_belongs_to_it
 
 
 @pytest.mark.parametrize("reason", [None, "", 5])
-def test_a_whole_answer_that_leaves_open_why_it_ended(reason: object) -> None:
+def test_non_streamed_calls_without_a_finish_reason(reason: object) -> None:
     """The calls of a non-streamed answer are emitted even if its finish reason is missing or invalid."""
     message = {"content": "Hi\ud83d", "tool_calls": [call("f", "{}")]}
     emitted = ChatReader().whole({"choices": [{"message": message, "finish_reason": reason}]})
@@ -253,17 +253,17 @@ def test_a_whole_answer_that_leaves_open_why_it_ended(reason: object) -> None:
     ]
 
 
-def test_events_without_data_and_space_around_the_terminator() -> None:
+def test_empty_events_and_space_around_the_terminator() -> None:
     """Empty events, and whitespace around [DONE], are not treated as broken JSON."""
     assert stream("", " ", chunk("stop"), "", " [DONE] ", "{oops") == [Finished("stop"), Closed()]
 
 
-def test_arguments_that_are_an_object() -> None:
+def test_arguments_sent_as_an_object() -> None:
     """Arguments that a backend sends as an object are encoded as JSON text."""
     assert stream(chunk("stop", tool_calls=[call("f", {"a": 1})]))[0] == StructuredCall("f", '{"a":1}')
 
 
-def test_a_call_that_was_cut_off() -> None:
+def test_truncated_call_is_incomplete() -> None:
     """If the answer was cut off, the last call is marked as incomplete."""
     calls = [call("f", '{"a":1}', index=0), call("f", '{"a":2', index=1)]
     emitted = stream(chunk("length", tool_calls=calls))
@@ -271,12 +271,12 @@ def test_a_call_that_was_cut_off() -> None:
 
 
 @pytest.mark.parametrize("reason", ["length", "model_length", "insufficient_system_resource", "abort"])
-def test_other_words_for_cut(reason: str) -> None:
+def test_finish_reasons_for_truncation(reason: str) -> None:
     """All finish reasons that mean a truncated answer are mapped to ``length``."""
     assert stream(chunk(reason)) == [Finished("length"), Closed()]
 
 
-def test_a_choice_that_ends_in_an_error() -> None:
+def test_finish_reason_error_fails_the_answer() -> None:
     """The finish reason "error" fails the answer, streamed or not, with the error that the backend sent."""
     choice = {"finish_reason": "error", "error": {"code": 502, "message": "upstream died"}}
     for emitted in (stream({"choices": [choice]}, "[DONE]"), ChatReader().whole({"choices": [choice]})[1:]):
@@ -287,12 +287,12 @@ def test_a_choice_that_ends_in_an_error() -> None:
 
 
 @pytest.mark.parametrize("body", [{}, {"choices": []}, {"detail": "loading"}, {"output": []}])
-def test_a_body_that_is_no_completion(body: dict[str, Any]) -> None:
+def test_body_without_a_completion_is_a_failure(body: dict[str, Any]) -> None:
     """A body with status 200 that contains no answer is a failure, never an empty answer."""
     assert [type(event) for event in ChatReader().whole(body)] == [Failed]
 
 
-def test_a_first_chunk_without_a_time() -> None:
+def test_first_chunk_without_a_time() -> None:
     """Azure's first chunk contains only filter results and the time 0, which is ignored."""
     first = {"choices": [], "created": 0, "id": "", "model": "", "prompt_filter_results": []}
     assert ChatReader().event(ServerSentEvent("", json.dumps(first))) == [Opened()]
@@ -313,7 +313,7 @@ OLD = {"name": "f", "arguments": '{"a": 1}'}
         ({"function_call": OLD}, [("f", '{"a": 1}')]),
     ],
 )
-def test_shapes_of_calls(message: dict[str, Any], calls: list[tuple[str, str]]) -> None:
+def test_unusual_forms_of_calls(message: dict[str, Any], calls: list[tuple[str, str]]) -> None:
     """Calls in unusual forms, such as an object instead of a list or two forms together, are emitted exactly once."""
     whole = ChatReader().whole({"choices": [{"message": message, "finish_reason": "tool_calls"}]})
     streamed = stream({"choices": [{"delta": message}]}, {"choices": [{"delta": {}, "finish_reason": "tool_calls"}]})
@@ -344,14 +344,14 @@ def test_cumulative_arguments(pieces: list[str], arguments: str) -> None:
     assert [call.arguments for call in emitted if isinstance(call, StructuredCall)] == [arguments]
 
 
-def test_halves_of_a_character() -> None:
+def test_surrogate_halves_are_joined() -> None:
     """A surrogate pair that is split over two deltas is joined; a lone half at the end becomes U+FFFD."""
     chunks = ({"choices": [{"delta": {"content": text}}]} for text in ("a\ud83d", "\ude00b", "\ud83d"))
     emitted = stream(*chunks, {"choices": [{"delta": {}, "finish_reason": "stop"}]})
     assert [event.text for event in emitted if isinstance(event, TextDelta)] == ["a", "😀b", "\ufffd"]
 
 
-def test_a_finish_reason_that_comes_too_early() -> None:
+def test_content_after_an_early_finish_reason_is_kept() -> None:
     """Content after an early finish reason is kept; only another finish reason or [DONE] closes the answer."""
     call = {"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}}
     thought, text = ReasoningDelta("hm", "text"), TextDelta("Hi")
@@ -374,7 +374,7 @@ def fragment(index: int, arguments: str, **function: str) -> dict[str, Any]:
     return chunk(tool_calls=[{"index": index, "function": {"arguments": arguments, **function}}])
 
 
-def test_the_first_call_is_streamed_ahead() -> None:
+def test_first_call_is_streamed_in_pieces() -> None:
     """The first call is streamed in pieces until another call begins, and the complete call has the same key."""
     emitted = streamed_ahead(
         fragment(0, "", name="f"), fragment(0, '{"a"'), fragment(0, ":"), fragment(1, "{", name="g"), fragment(0, "1}"),
@@ -385,7 +385,7 @@ def test_the_first_call_is_streamed_ahead() -> None:
     assert [call.key for call in emitted if isinstance(call, StructuredCall)] == ["0", ""]
 
 
-def test_what_is_not_streamed_ahead() -> None:
+def test_other_calls_are_not_streamed_in_pieces() -> None:
     """Later calls, calls without a name and custom calls are not streamed in pieces, and by default no call is."""
     assert streamed_ahead(fragment(1, "{", name="g")) == []
     assert streamed_ahead(fragment(0, "{"), fragment(0, '"a"', name="f")) == []
@@ -395,7 +395,7 @@ def test_what_is_not_streamed_ahead() -> None:
 
 @pytest.mark.parametrize("more", [{}, {"id": "c"}])
 @pytest.mark.parametrize("ahead", [False, True])
-def test_a_name_in_two_fragments(more: dict[str, str], ahead: bool) -> None:
+def test_name_in_two_fragments_is_joined(more: dict[str, str], ahead: bool) -> None:
     """A name in two fragments is joined if only the joined name is a tool on offer; otherwise there are two calls."""
 
     def read(*offered: str) -> list[BackendEvent]:
@@ -419,7 +419,7 @@ def test_a_name_in_two_fragments(more: dict[str, str], ahead: bool) -> None:
         assert calls(read(*offered)) == apart
 
 
-def test_a_call_is_announced_at_its_first_fragment() -> None:
+def test_call_is_announced_at_its_first_fragment() -> None:
     """Each call is announced once, at its first fragment, so that text after the fragment cannot end the turn."""
     first = {"index": 0, "id": "a", "function": {"name": "f", "arguments": "{"}}
     more = {"index": 0, "function": {"arguments": "}"}}

@@ -74,7 +74,7 @@ def test_uses_tools(body, uses):
         ({"role": "function", "name": "f", "content": "x"}, [CallOutput("f", (Text("x"),), "f")]),
     ],
 )
-def test_messages(message, items):
+def test_messages_become_items(message, items):
     """Each kind of message is converted to items, with an assistant's text before its calls."""
     assert list(read(message).items) == items
 
@@ -139,7 +139,7 @@ def test_bad_requests(fields, param):
     assert caught.value.error.param == param
 
 
-def test_fields():
+def test_fields_are_read():
     """All fields that affect the answer are read, and null means the default."""
     request = read(tools=[F], tool_choice="none", n=2, stream=True, stream_options={"include_usage": True})
     assert (request.tool_choice, request.n, request.form.stream, request.form.include_usage) == (
@@ -170,7 +170,7 @@ def written(request, *messages, keep_format=True, keep_hosted=False):
     return compose(request, messages, answer_format, keep_hosted)
 
 
-def test_compose_leaves_every_other_field_alone():
+def test_compose_keeps_all_other_fields():
     """Tool fields are removed, messages are replaced, and all other fields of the client are kept."""
     kept = {"model": "m", "seed": 1, "x_vendor": None, "stream_options": {"include_usage": True}, "n": 1}
     request = read(**kept, tools=[F], tool_choice="auto", parallel_tool_calls=True, functions=[], function_call="auto")
@@ -219,7 +219,7 @@ def responses(**fields):
         ({"store": False, "temperature": None, "tool_choice": "auto"}, {}),
     ],
 )
-def test_responses_fields(sent, gives):
+def test_responses_fields_are_translated(sent, gives):
     """Fields of a Responses request are translated to chat completions, and unknown fields are left out."""
     assert written(responses(**sent)) == {"model": "m", "messages": [], **gives}
 
@@ -230,7 +230,7 @@ def test_responses_format_can_be_left_out():
     assert "response_format" not in written(request, keep_format=False)
 
 
-def test_adopt_own_dialect():
+def test_adopt_same_api():
     """For a backend of the same API all items are kept, including developer messages and unknown parts."""
     request = read({"role": "developer", "content": [{"type": "strange"}]}, x_vendor=1)
     assert to_items(request) == (list(request.items), [])
@@ -276,7 +276,7 @@ def test_adopt_responses():
         ({"prompt": {"id": "p"}}, "unsupported_parameter"),
     ],
 )
-def test_stored_things_are_refused(sent, code):
+def test_stored_references_are_refused(sent, code):
     """A request that refers to data stored by a Responses backend is refused instead of losing the reference."""
     with pytest.raises(BadRequest) as caught:
         to_items(responses(**sent))
@@ -284,7 +284,7 @@ def test_stored_things_are_refused(sent, code):
     assert (caught.value.error.param, caught.value.error.code) == (param, code)
 
 
-def test_a_prewarmed_cache_is_refused():
+def test_cache_prewarming_is_refused():
     """A request to prewarm the cache is refused, since chat would answer it; other cache options are dropped."""
     with pytest.raises(BadRequest) as caught:
         to_items(responses(prompt_cache_options={"prewarm": True}))
@@ -299,7 +299,7 @@ def test_malformed_instructions():
     assert caught.value.error.param == "instructions"
 
 
-def test_tools_without_a_conversation():
+def test_tools_without_messages_are_refused():
     """A request with tools but without messages is refused with an error that names the field."""
     with pytest.raises(BadRequest) as caught:
         read_request({"model": "m", "messages": [], "tools": [F]})
@@ -307,7 +307,7 @@ def test_tools_without_a_conversation():
 
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
-def test_thoughts(field):
+def test_reasoning_precedes_calls(field):
     """An assistant's reasoning precedes its calls; a reasoning field that is not text is ignored."""
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     assistant = {"role": "assistant", "content": None, "tool_calls": [call]}
@@ -315,7 +315,7 @@ def test_thoughts(field):
     assert items == (Thought("hm"), Call("c", "f", "{}"), Call("c", "f", "{}"))
 
 
-def test_a_request_beside_the_conversation() -> None:
+def test_side_request() -> None:
     """A side request has the same model and settings, but another question and a short, deterministic answer."""
     body = {
         "model": "m",
@@ -342,7 +342,7 @@ def test_a_request_beside_the_conversation() -> None:
     assert read_request(asked).form.stream is False
 
 
-def test_arguments_that_were_not_encoded():
+def test_arguments_sent_as_an_object():
     """Arguments that a client sends as an object are encoded as JSON text, in current and in legacy calls."""
     function = {"name": "f", "arguments": {"a": 1.0, "b": "ä"}}
     turns = [

@@ -84,7 +84,7 @@ def test_order_of_a_stream() -> None:
     }
 
 
-def test_usage_only_when_asked() -> None:
+def test_usage_is_sent_only_on_request() -> None:
     """If the client requests usage, it is null in each chunk and sent in a final chunk; otherwise there is no usage."""
     asked = dataclasses.replace(FORM, include_usage=True)
     chunks, _, _ = write([TextDelta("a"), Ended({0: "stop"}, Usage(1, 2, 3))], asked)
@@ -105,14 +105,14 @@ def test_choices() -> None:
     assert deltas(chunks, 2) == [{"role": "assistant", "content": "", "refusal": None}, {}]
 
 
-def test_an_empty_answer() -> None:
+def test_empty_answer() -> None:
     """Even an empty answer has a role, a finish reason and [DONE]."""
     chunks, done, _ = write([Ended()])
     assert deltas(chunks) == [{"role": "assistant", "content": "", "refusal": None}, {}]
     assert done
 
 
-def test_whole() -> None:
+def test_non_streamed_message() -> None:
     """The content of a non-streamed message is null if it contains only calls."""
     whole = dataclasses.replace(FORM, stream=False)
     _, _, writer = write([*call(1), Ended({0: "tool_calls"}, Usage(1, 2, 3))], whole)
@@ -170,7 +170,7 @@ def test_failed() -> None:
     assert read("chat", True, frames).error == "c"
 
 
-def test_keepalive_reasoning_and_what_has_no_place() -> None:
+def test_keepalive_reasoning_and_omitted_items() -> None:
     """A keep-alive is an empty delta, reasoning has its usual field name, and items of built-in tools are left out."""
     chunks, _, _ = write(
         [Opened(), KeepAlive(), ReasoningDelta("hm"), RefusalDelta("no"), PassThrough({"type": "mcp_call"})]
@@ -178,7 +178,7 @@ def test_keepalive_reasoning_and_what_has_no_place() -> None:
     assert deltas(chunks)[1:] == [{}, {"reasoning_content": "hm"}, {"refusal": "no"}]
 
 
-def test_a_keepalive_before_the_answer_is_a_comment() -> None:
+def test_keepalive_before_the_answer_is_a_comment() -> None:
     """A keep-alive before the answer is a comment, because chunks contain the model, which is not known yet."""
     writer = ChatWriter(FORM)
     assert writer.write(KeepAlive()) == [b": keepalive\n\n"]
@@ -218,13 +218,13 @@ def test_any_answer(parts: list[str | None], usage: bool) -> None:
         ([Ended()], ""),
     ],
 )
-def test_the_first_chunk_shows_how_the_answer_begins(events: list[ClientEvent], content: str | None) -> None:
+def test_first_chunk_has_null_content_before_a_call(events: list[ClientEvent], content: str | None) -> None:
     """The first chunk's content is null before a call, as in a non-streamed answer, and empty before text."""
     chunks, _, _ = write(events)
     assert deltas(chunks)[0] == {"role": "assistant", "content": content, "refusal": None}
 
 
-def test_a_filtered_answer_without_text() -> None:
+def test_filtered_answer_without_text() -> None:
     """If a filter removed the answer, its content is null instead of an empty text."""
     _, _, writer = write([Ended({0: "content_filter"})], dataclasses.replace(FORM, stream=False))
     assert writer.body is not None

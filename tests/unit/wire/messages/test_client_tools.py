@@ -41,7 +41,7 @@ def planned(*tools: dict[str, Any], messages: Any = None) -> tuple[Plan, str]:
     return rewritten.plan, rewritten.body.decode()
 
 
-def test_each_is_a_function() -> None:
+def test_each_type_becomes_a_function() -> None:
     """Each declared type becomes a function with a schema, and disabled members of a toolset are left out."""
     plan, prompt = planned(BASH, EDITOR, MEMORY, COMPUTER, COMPUTERS, BROWSER)
     names = [tool.name for tool in plan.tools]
@@ -54,7 +54,7 @@ def test_each_is_a_function() -> None:
 
 
 @pytest.mark.parametrize("kind", ["Computer", "Browser"])
-def test_the_members_of_a_toolset_have_the_fields_of_the_sdk(kind: str) -> None:
+def test_toolset_members_match_the_sdk(kind: str) -> None:
     """The members of a toolset have the same names and required fields as in the SDK."""
     toolset = client_tool({"type": f"{kind.lower()}_toolset_20260801"})
     assert toolset is not None
@@ -69,7 +69,7 @@ def test_the_members_of_a_toolset_have_the_fields_of_the_sdk(kind: str) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_call_of_a_toolset(stream: bool) -> None:
+def test_call_of_a_toolset_member(stream: bool) -> None:
     """A call of a toolset's member contains the names of member and toolset, and is recognized in a later history."""
     plan, _ = planned(COMPUTERS, BASH)
     arguments = {"coordinate": [3, 4]}
@@ -91,7 +91,7 @@ def test_a_call_of_a_toolset(stream: bool) -> None:
     assert '\\"name\\": \\"computer__left_click\\"' in prompt
 
 
-def test_an_older_editor_can_undo() -> None:
+def test_older_editor_has_undo() -> None:
     """The older editor tool, which has a different name, has the command ``undo_edit``."""
     old, new = (
         client_tool({**EDITOR, "type": "text_editor_20250124", "name": "str_replace_editor"}),
@@ -102,6 +102,6 @@ def test_an_older_editor_can_undo() -> None:
 
 
 @pytest.mark.parametrize("kind", ["bash", "bash_2025", "web_search_20250305", "bash_code_execution_20250825", 3, None])
-def test_other_types(kind: object) -> None:
+def test_other_types_are_not_client_tools(kind: object) -> None:
     """Tools that a server runs, and unknown types, are not client tools."""
     assert client_tool({"type": kind, "name": "x"}) is None

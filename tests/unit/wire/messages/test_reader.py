@@ -81,7 +81,7 @@ def answer() -> tuple[bytes, dict[str, Any]]:
     return b"".join(frames), made.whole("tool_use")
 
 
-def test_a_stream_cut_at_every_byte() -> None:
+def test_stream_cut_at_every_byte() -> None:
     """A stream results in the same events wherever the network splits it."""
     stream, _ = answer()
     for frame in stream.decode().split("\n\n")[:-1]:
@@ -105,7 +105,7 @@ def test_a_stream_cut_at_every_byte() -> None:
         assert decoded([stream[:at], stream[at:]])[1] == expected
 
 
-def test_a_whole_answer_says_what_its_stream_says() -> None:
+def test_non_streamed_answer_equals_its_stream() -> None:
     """A non-streamed answer results in the same events as a stream, except that usage precedes the text."""
     stream, whole = answer()
     Message.model_validate(whole)
@@ -122,7 +122,7 @@ def test_a_whole_answer_says_what_its_stream_says() -> None:
 
 
 @pytest.mark.parametrize("ahead", [True, False])
-def test_pieces_of_a_call_ahead(ahead: bool) -> None:
+def test_call_pieces_are_emitted_on_request(ahead: bool) -> None:
     """On request, the pieces of a call are emitted as they arrive, and together form its arguments."""
     stream, _ = answer()
     _, events = decoded([stream], ahead=ahead)
@@ -133,7 +133,7 @@ def test_pieces_of_a_call_ahead(ahead: bool) -> None:
     assert [piece.text for piece in pieces if piece.is_first] == [piece.text for piece in pieces[:1]]
 
 
-def test_arguments_in_the_start_of_a_call() -> None:
+def test_arguments_in_the_start_event_are_used() -> None:
     """Arguments in the start event of a call are used, because some gateways send no deltas; the default is ``{}``."""
     at_once = start(0, "tool_use", name="f", input={"a": 1.0})
     assert told(at_once, stop(0), *ended())[0] == StructuredCall("f", '{"a":1.0}')
@@ -141,20 +141,20 @@ def test_arguments_in_the_start_of_a_call() -> None:
 
 
 @pytest.mark.parametrize("number", ["1e5", "0.1234567890123456789", "12345678901234567890.5", "-0.0"])
-def test_arguments_that_come_as_an_object_keep_their_digits(number: str) -> None:
+def test_arguments_sent_as_an_object_keep_their_digits(number: str) -> None:
     """Numbers in arguments that arrive as an object keep their exact digits."""
     frame = '{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","name":"f","input":{"a":%s}}}'
     assert told(frame % number, stop(0), *ended())[0] == StructuredCall("f", f'{{"a":{number}}}')
 
 
-def test_text_in_the_start_of_a_block() -> None:
+def test_text_in_the_start_event_precedes_deltas() -> None:
     """Text in the start event of a block precedes its deltas, and a delta without a start event is text."""
     assert told(start(0, "text", text="a"), delta(0, "text_delta", text="b"), delta(5, "text_delta", text="c")) == [
         *(TextDelta("a"), TextDelta("b"), TextDelta("c"))
     ]
 
 
-def test_half_characters() -> None:
+def test_surrogate_halves_are_joined() -> None:
     """A surrogate pair split over two deltas is joined, and a lone half is replaced by U+FFFD."""
     halves = [delta(0, "text_delta", text="\ud83d"), delta(0, "text_delta", text="\ude00")]
     assert told(start(0, "text", text=""), *halves, stop(0)) == [TextDelta("\N{GRINNING FACE}")]
@@ -180,7 +180,7 @@ def test_stop_reasons(reason: str, finish: str) -> None:
     assert MessagesReader().whole({"content": [], "stop_reason": reason})[1:] == [Finished(finish), Closed()]
 
 
-def test_a_backend_that_dies() -> None:
+def test_broken_off_answer_is_not_closed() -> None:
     """An answer that breaks off without a stop reason is not closed."""
     started = [start(0, "tool_use", name="f"), delta(0, "input_json_delta", partial_json='{"a":')]
     assert told(*started) == []
@@ -202,7 +202,7 @@ def test_a_backend_that_dies() -> None:
         ("[" * 40_000, f"The backend sent an event that cannot be read. {TOO_DEEP}."),
     ],
 )
-def test_failures(frame: str, message: str) -> None:
+def test_errors_end_the_answer(frame: str, message: str) -> None:
     """An error in any form ends the answer, and all events after the error are ignored."""
     *_, failed = told(start(0, "text", text="a"), frame, start(1, "text", text="b"), *ended())
     assert isinstance(failed, Failed)
@@ -210,7 +210,7 @@ def test_failures(frame: str, message: str) -> None:
     assert failed.error.status == 502
 
 
-def test_oddities() -> None:
+def test_malformed_values_are_ignored() -> None:
     """Values of a wrong type, missing fields and empty frames are ignored."""
     odd: list[Any] = ["[]", "5", "null", " ", "[DONE]", '{"type":5}', '{"type":"content_block_start"}']
     odd += [start(0, "text", text=5), stop(9), delta(0, "text_delta", text=None)]
@@ -219,7 +219,7 @@ def test_oddities() -> None:
     assert MessagesReader().event(ServerSentEvent("", "{oops", whole=False)) == []
 
 
-def test_what_only_this_api_has() -> None:
+def test_server_tool_blocks_are_skipped() -> None:
     """Blocks and deltas of server tools are skipped, and unknown types are recorded."""
     reader, events = decoded(
         f"data: {json.dumps(frame)}\n\n".encode()
@@ -241,7 +241,7 @@ def test_what_only_this_api_has() -> None:
         ({"choices": []}, "The backend's answer has no 'content': it may speak another API (see toolsim_backend)."),
     ],
 )
-def test_whole_failures(body: dict[str, Any], message: str) -> None:
+def test_non_streamed_failures(body: dict[str, Any], message: str) -> None:
     """If a body with status 200 contains no answer, the failure quotes the server's message."""
     [failed] = MessagesReader().whole(body)
     assert isinstance(failed, Failed)

@@ -36,7 +36,7 @@ VERSION = {"anthropic-version": "2023-06-01"}
         ),
     ],
 )
-def test_a_backends_error_in_this_apis_shape(status: int, body: str, kind: str, message: str) -> None:
+def test_backend_error_is_converted(status: int, body: str, kind: str, message: str) -> None:
     """A backend's error in any format is converted; a prompt that is too long is reported as Claude Code expects."""
     answer = json.loads(error_answer(status, body.encode()))
     assert answer["type"] == "error"
@@ -44,7 +44,7 @@ def test_a_backends_error_in_this_apis_shape(status: int, body: str, kind: str, 
     assert answer["error"] == {"type": kind, "message": message}
 
 
-def test_an_error_of_this_api_stays_as_it_is() -> None:
+def test_messages_error_is_unchanged() -> None:
     """An error that is already in the Messages API's format is returned unchanged, byte for byte."""
     body = b'{"type":"error", "error":{"type":"overloaded_error","message":"Overloaded"}}'
     assert error_answer(529, body) is body
@@ -60,14 +60,14 @@ def test_an_error_of_this_api_stays_as_it_is() -> None:
         ({}, VERSION),
     ],
 )
-def test_a_client_of_another_api(sent: dict[str, str], got: dict[str, str]) -> None:
+def test_client_of_another_api_gets_messages_headers(sent: dict[str, str], got: dict[str, str]) -> None:
     """For a client of another API, the version header and the key's usual headers are added for a Messages backend."""
     headers = Headers(**sent)
     assert for_backend(headers, CHAT, MESSAGES) == []
     assert dict(headers) == got
 
 
-def test_a_client_of_this_api() -> None:
+def test_messages_client_headers_are_unchanged() -> None:
     """A Messages backend receives the client's headers unchanged; another backend receives no Messages-only headers."""
     sent = {**VERSION, "x-api-key": "k", "anthropic-beta": "a-1, b-2,", "accept": "*/*"}
     headers = Headers([(name.encode(), value.encode()) for name, value in sent.items()])
@@ -78,7 +78,7 @@ def test_a_client_of_this_api() -> None:
     assert for_backend(headers, MESSAGES, CHAT) == []
 
 
-def test_the_log_stays_short() -> None:
+def test_logged_headers_are_limited() -> None:
     """The list of dropped headers is limited in number and length."""
     headers = Headers(**{"anthropic-beta": ",".join(["x" * 1000] * 1000)})
     dropped = for_backend(headers, MESSAGES, CHAT)

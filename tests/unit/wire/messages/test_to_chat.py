@@ -42,7 +42,7 @@ def call(number: int) -> Call:
     return Call(f"toolu_{number:03}", "get_weather", json.dumps({"city": f"C{number}"}, separators=(",", ":")))
 
 
-def test_the_order_of_blocks_is_kept() -> None:
+def test_order_of_blocks_is_kept() -> None:
     """Text and calls keep their order within a message, and tool outputs precede the user's text."""
     read = items(
         {"role": "user", "content": "Hi"},
@@ -77,7 +77,7 @@ def test_the_order_of_blocks_is_kept() -> None:
     )
 
 
-def test_ids_go_on_after_those_of_the_history() -> None:
+def test_call_numbers_follow_the_history() -> None:
     """The number of the next call is one higher than the highest in the history."""
     request = read_request(
         asked([{"role": "assistant", "content": [use(7)]}, {"role": "user", "content": [result(7)]}])
@@ -97,19 +97,19 @@ def test_ids_go_on_after_those_of_the_history() -> None:
         ([{"type": "document", "title": "T", "source": {"type": "text", "data": "D"}}], "T\nD"),
     ],
 )
-def test_the_content_of_a_result(content: Any, text: str) -> None:
+def test_tool_result_content_is_converted(content: Any, text: str) -> None:
     """The content of a tool result is converted in every form, and parts that are not text are described."""
     (output,) = items({"role": "user", "content": [result(1, content)]})
     assert output == CallOutput("toolu_001", (Text(text),))
 
 
-def test_a_failed_tool_says_so() -> None:
+def test_failed_tool_output_is_marked() -> None:
     """The output of a failed tool begins with a line about the failure, because chat has no field for it."""
     (output,) = items({"role": "user", "content": [result(1, "no such city", is_error=True)]})
     assert output.parts == (Text("The tool failed.\nno such city"),)
 
 
-def test_instructions_are_where_they_were() -> None:
+def test_system_prompt_keeps_its_position() -> None:
     """The system prompt comes first, without Claude Code's billing line, and a system message keeps its position."""
     billing = {"type": "text", "text": "x-anthropic-billing-header: cc_version=2; cch=1;"}
     system = [billing, {"type": "text", "text": "Be kind.", "cache_control": {"type": "ephemeral"}}]
@@ -151,7 +151,7 @@ def test_tools_and_choices() -> None:
         ({"type": "mcp_toolset", "mcp_server_name": "x"}, False),
     ],
 )
-def test_whose_tool_it_is(declared: dict[str, Any], is_own: bool) -> None:
+def test_client_tools_are_offered(declared: dict[str, Any], is_own: bool) -> None:
     """A client's own tool is offered under any name; tools of Anthropic's types are kept for its server."""
     tool = {**TOOL, **declared} if is_own else declared
     request = read_request(asked([{"role": "user", "content": "x"}], tools=[tool]))
@@ -159,7 +159,7 @@ def test_whose_tool_it_is(declared: dict[str, Any], is_own: bool) -> None:
     assert request.hosted == (() if is_own else (tool,))
 
 
-def test_openais_parts_are_read_too() -> None:
+def test_openai_forms_are_accepted() -> None:
     """OpenAI's forms of tools, roles and images are accepted too; ``foreign.py`` handles other fields."""
     tool = {"type": "function", "function": {"name": "get_weather", "parameters": TOOL["input_schema"]}}
     parts = [{"type": "image_url", "image_url": {"url": "http://x/y.png"}}, {"type": "input_text", "text": "Where?"}]
@@ -172,7 +172,7 @@ def test_openais_parts_are_read_too() -> None:
     )
 
 
-def test_a_deferred_tool_is_declared_where_it_is_loaded() -> None:
+def test_deferred_tool_is_declared_where_it_is_loaded() -> None:
     """A deferred tool is declared where the client loads it, but its schema is known from the beginning."""
     deferred = {**TOOL, "defer_loading": True}
     (tool,) = read_request(asked([{"role": "user", "content": "x"}], tools=[deferred])).tools
@@ -185,7 +185,7 @@ def test_a_deferred_tool_is_declared_where_it_is_loaded() -> None:
     assert request.items[1] == Declaration((loaded,))
 
 
-def test_what_only_anthropic_has_is_noted() -> None:
+def test_anthropic_only_fields_are_noted() -> None:
     """Fields that only Anthropic supports are dropped and noted, and the user's id is never forwarded."""
     extras = {"thinking": {"type": "adaptive"}, "top_k": 5, "context_management": {}, "metadata": {"user_id": "u"}}
     search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 8}
@@ -196,7 +196,7 @@ def test_what_only_anthropic_has_is_noted() -> None:
     assert "metadata" not in request.body
 
 
-def test_marks_of_the_cache_move_nothing() -> None:
+def test_cache_marks_do_not_affect_the_prompt() -> None:
     """Cache marks do not affect the prompt, because Claude Code moves them with every turn."""
 
     def shown(**more: Any) -> Any:
@@ -237,14 +237,14 @@ def test_marks_of_the_cache_move_nothing() -> None:
         ({"messages": [{"role": "assistant", "content": [{"type": "compaction"}]}]}, "A 'compaction' block"),
     ],
 )
-def test_bad_requests_name_their_place(fields: dict[str, Any], message: str) -> None:
+def test_bad_requests_name_their_path(fields: dict[str, Any], message: str) -> None:
     """The error for a malformed field names its path in the client's request."""
     with pytest.raises(BadRequest) as refused:
         read_request({**asked([{"role": "user", "content": "x"}]), **fields})
     assert message in refused.value.error.message
 
 
-def test_what_another_client_loses() -> None:
+def test_messages_backend_receives_supported_fields() -> None:
     """A Messages backend receives all supported fields; others are noted, and a stored file is only named."""
     parts = [{"type": "text", "text": "Hi."}, {"type": "file", "file": {"file_id": "f"}}]
     messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": parts}]

@@ -73,7 +73,7 @@ OFFERED = [{"a", "c"}, {"a", "b", "c"}, {"a", "b", "c"}, {"b", "c"}, {"a", "c"},
 
 
 @pytest.mark.parametrize("backend", ["chat", "responses", "messages"])
-def test_each_prompt_begins_with_the_one_before(backend: ApiName) -> None:
+def test_each_prompt_begins_with_the_previous_one(backend: ApiName) -> None:
     """Each prompt begins with the previous prompt, and only tools that are currently declared can be called."""
     tools = [tool("a"), tool("c", defer_loading=True)]
     messages: list[Any] = []
@@ -94,7 +94,7 @@ def test_each_prompt_begins_with_the_one_before(backend: ApiName) -> None:
     assert before.count("a_argument") == 2
 
 
-def test_tools_that_are_all_added() -> None:
+def test_first_added_tools_precede_the_conversation() -> None:
     """If all tools are added by messages, those added first are shown before the conversation."""
     plan, prompt = sent([USER, system(defines("a"))], [])
     assert [found.name for found in plan.tools] == ["a"]
@@ -103,7 +103,7 @@ def test_tools_that_are_all_added() -> None:
     assert [found.name for found in plan.tools] == ["c", "b"]
 
 
-def test_changes_that_mean_nothing_here() -> None:
+def test_irrelevant_changes_have_no_effect() -> None:
     """Changes that refer to undeclared tools or to MCP servers have no effect."""
     strange = {"type": "tool_addition", "tool": {"type": "mcp_toolset_reference", "server_name": "s"}}
     plan, prompt = sent([USER, ASSISTANT, USER, system(refers("x"), removes("y"), strange)], [tool("a")])
@@ -111,7 +111,7 @@ def test_changes_that_mean_nothing_here() -> None:
     assert "From now on" not in prompt
 
 
-def test_bad_changes_name_their_place() -> None:
+def test_bad_changes_name_their_path() -> None:
     """The error for a malformed change contains its path in the client's request."""
     with pytest.raises(BadRequest) as refused:
         sent([USER, system({"type": "text", "text": "x"}, {"type": "tool_addition"})], [tool("a")])

@@ -47,7 +47,7 @@ def shape(frames: list[dict[str, Any]]) -> list[Any]:
     return [(frame["type"], frame.get("index")) for frame in frames]
 
 
-def test_a_stream_in_the_sdks_own_types() -> None:
+def test_stream_has_the_sdks_types() -> None:
     """A stream contains one block after another with increasing indexes, and the usage comes last."""
     _, frames = written(
         Opened(), ReasoningDelta("hm"), TextDelta("Hi"), *CALL, TextDelta("so"), Ended({0: "tool_calls"}, USED)
@@ -71,7 +71,7 @@ def test_a_stream_in_the_sdks_own_types() -> None:
     }
 
 
-def test_a_whole_answer_in_the_sdks_own_type() -> None:
+def test_non_streamed_answer_has_the_sdks_type() -> None:
     """A non-streamed answer contains the same blocks, with arguments as an object whose numbers are exact."""
     writer, frames = written(Opened(), TextDelta("Hi"), *CALL, Ended({0: "tool_calls"}, USED), stream=False)
     assert frames == []
@@ -103,7 +103,7 @@ def test_stop_reasons(events: list[ClientEvent], reason: str, stream: bool) -> N
     assert (frames[-2]["delta"] if stream else writer.body or {})["stop_reason"] == reason
 
 
-def test_keep_alives_and_failures() -> None:
+def test_pings_and_failures() -> None:
     """Pings do not affect a stream, and a failure is the last event or the error of a non-streamed answer."""
     _, frames = written(KeepAlive(), TextDelta("x"), KeepAlive(), Failed(ApiError("Gone.", status=502)))
     assert [frame["type"] for frame in frames][0::3] == ["ping", "content_block_delta"]
@@ -123,7 +123,7 @@ def test_keep_alives_and_failures() -> None:
         ('{"a":NaN}', {"arguments": '{"a":NaN}'}),
     ],
 )
-def test_arguments_of_a_whole_answer_are_always_an_object(arguments: str, value: Any) -> None:
+def test_non_streamed_arguments_are_always_an_object(arguments: str, value: Any) -> None:
     """Arguments that are not a JSON object are wrapped in an object, because the API accepts nothing else."""
     delta = [CallDelta(arguments)] if arguments else []
     writer, _ = written(CallStarted(1, "f"), *delta, CallEnded(), Ended({0: "tool_calls"}), stream=False)
@@ -134,7 +134,7 @@ def test_arguments_of_a_whole_answer_are_always_an_object(arguments: str, value:
 @pytest.mark.parametrize(
     "number", ["1.0", "-0", "1e5", "3.14159265358979323846", "12345678901234567890.5", "1e999", "7" * 5000]
 )
-def test_numbers_are_as_streamed(number: str) -> None:
+def test_numbers_keep_their_digits(number: str) -> None:
     """Numbers in a non-streamed answer have exactly the digits that the model wrote, as in a stream."""
     arguments = f'{{"a":[{number}],"b":"😀"}}'
     events = [CallStarted(1, "f"), CallDelta(arguments), CallEnded(), Ended({0: "tool_calls"})]

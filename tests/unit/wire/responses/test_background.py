@@ -35,7 +35,7 @@ from toolsim.wire.responses.stored import items_of
         ("incomplete", "", True, "incomplete"),
     ],
 )
-def test_what_it_is_now(kept: str, state: str, cancel: bool, now: str) -> None:
+def test_current_state_of_an_answer(kept: str, state: str, cancel: bool, now: str) -> None:
     """A finished answer is unchanged, and an unfinished answer without a producer has failed."""
     response = {"id": "r", "status": kept, "output": []}
     assert response_now(response, state, cancel=cancel)["status"] == now
@@ -53,7 +53,7 @@ def test_what_it_is_now(kept: str, state: str, cancel: bool, now: str) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_is_kept(stream: bool) -> None:
+def test_background_answer_is_a_marked_record(stream: bool) -> None:
     """A background answer is stored as an ordinary record that is marked as background and as streamed or not."""
     value = value_of(b'{"id":"r","status":"queued","output":[{"id":"o"}]}', b'[{"id":"i"}]', stream=stream)
     record = parse_object(value)

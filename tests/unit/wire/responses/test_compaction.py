@@ -54,7 +54,7 @@ def item_of(text: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("mode", ["inject", "native"])
 @pytest.mark.parametrize("backend", ["chat", "responses"])
-def test_the_model_is_asked_for_a_summary(backend: str, mode: str) -> None:
+def test_summary_request_follows_the_conversation(backend: str, mode: str) -> None:
     """The request for a summary follows the conversation, without an answer format and without calls."""
     form = {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}}
     body = json.loads(asked(backend, mode=mode, text=form, tool_choice="required", parallel_tool_calls=True).body)
@@ -68,7 +68,7 @@ def test_the_model_is_asked_for_a_summary(backend: str, mode: str) -> None:
 
 @pytest.mark.parametrize("backend", ["chat", "responses"])
 @pytest.mark.parametrize("cut", [0, 1, 7])
-def test_a_stream_holds_one_item(backend: str, cut: int) -> None:
+def test_stream_contains_one_item(backend: str, cut: int) -> None:
     """A stream contains exactly one compaction item, which is announced empty and completed with the summary."""
     events = answered("Launch on Tuesday.", stream=True, backend=backend, cut=cut)
     for event in events:
@@ -86,7 +86,7 @@ def test_a_stream_holds_one_item(backend: str, cut: int) -> None:
     assert "Launch on Tuesday." in str(with_summaries({"input": [done]}))
 
 
-def test_a_whole_answer_holds_the_same() -> None:
+def test_non_streamed_answer_contains_one_item() -> None:
     """A non-streamed answer contains exactly one compaction item of the SDK's type."""
     response = Response.model_validate(answered("Short.", stream=False)[0])
     assert (response.status, [item.type for item in response.output]) == ("completed", ["compaction"])
@@ -94,7 +94,7 @@ def test_a_whole_answer_holds_the_same() -> None:
 
 @each("text", ["", " \n", CALL, f"I look. {CALL}", f"Done so far: nothing. {CALL} {CALL}"])
 @each("stream", [True, False])
-def test_no_summary_is_an_error(text: str, stream: bool) -> None:
+def test_missing_summary_is_an_error(text: str, stream: bool) -> None:
     """If the model writes no text or calls tools, the answer is an error, so that the client installs no summary."""
     last = answered(text, stream=stream)[-1]
     error = last["response"]["error"] if stream else last["error"]
@@ -103,7 +103,7 @@ def test_no_summary_is_an_error(text: str, stream: bool) -> None:
         assert (last["type"], last["response"]["output"]) == ("response.failed", [])
 
 
-def test_reasoning_is_no_part_of_it() -> None:
+def test_reasoning_is_omitted() -> None:
     """The answer contains no reasoning item, because clients expect exactly one item."""
     plan = asked("responses", stream=False).plan
     reasoning = {"id": "rs_1", "type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]}
@@ -114,14 +114,14 @@ def test_reasoning_is_no_part_of_it() -> None:
     assert [item["type"] for item in json.loads(b"".join(chunks))["output"]] == ["compaction"]
 
 
-def test_a_trigger_elsewhere_is_an_error() -> None:
+def test_misplaced_trigger_is_an_error() -> None:
     """If the trigger is not the last item, the request is refused with the path of the item."""
     with pytest.raises(BadRequest, match="must be the last input item") as raised:
         asked(input=[HELLO, TRIGGER, HELLO])
     assert raised.value.error.param == "input[1]"
 
 
-def test_a_stored_conversation_goes_on_from_its_summary() -> None:
+def test_stored_conversation_continues_from_its_summary() -> None:
     """After a compaction, a stored conversation consists of the summary and of all messages except the model's."""
     said = {"type": "message", "role": "assistant", "id": "msg_1", "content": []}
     first = {"input": [HELLO], "response": {"status": "completed", "output": [said]}}
@@ -139,7 +139,7 @@ def test_a_stored_conversation_goes_on_from_its_summary() -> None:
 
 
 @given(st.text(min_size=1).filter(lambda text: bool(text.strip())))
-def test_an_item_holds_the_summary(text: str) -> None:
+def test_item_contains_the_summary(text: str) -> None:
     """Later requests show the summary to the model as a user message, regardless of the summary's content."""
     item = item_of(text)
     shown = with_summaries({"input": [HELLO, item]})["input"]
@@ -160,7 +160,7 @@ def test_an_item_holds_the_summary(text: str) -> None:
         "toolsim:",
     ],
 )
-def test_other_items_are_left_alone(item: Any) -> None:
+def test_other_requests_are_unchanged(item: Any) -> None:
     """A request without compaction items from toolsim is returned as the same object."""
     body = {"input": [item]}
     assert with_summaries(body) is body

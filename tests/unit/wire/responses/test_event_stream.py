@@ -22,7 +22,7 @@ def read(frames: list[bytes]) -> list[dict[str, Any]]:
 
 
 @given(st.lists(TEXTS | st.sampled_from(["a", "b"])))
-def test_all_events_are_counted(batches: list[list[str] | str]) -> None:
+def test_events_are_numbered_from_zero(batches: list[list[str] | str]) -> None:
     """A single counter numbers all events from 0, however often they are fetched."""
     events = EventStream(is_on=True)
     events.start_deltas("d", {"item_id": "m"}, ',"logprobs":[]')
@@ -44,7 +44,7 @@ def test_all_events_are_counted(batches: list[list[str] | str]) -> None:
     assert events.take() == []
 
 
-def test_the_terminator() -> None:
+def test_terminator_has_no_number() -> None:
     """The terminator follows the last event and has no number."""
     events = EventStream(is_on=True)
     events.start_deltas("d", {})
@@ -53,7 +53,7 @@ def test_the_terminator() -> None:
     assert events.take()[1:] == [b"data: [DONE]\n\n"]
 
 
-def test_an_answer_that_is_not_streamed_has_no_events() -> None:
+def test_non_streamed_answer_has_no_events() -> None:
     """If the answer is not streamed, no events are created."""
     events = EventStream(is_on=False)
     events.start_deltas("d", {})

@@ -82,7 +82,7 @@ def read(*items):
         ({"type": "function_call_output", "name": "f", "output": None}, CallOutput("f", (), "f")),
     ],
 )
-def test_items(item, read_as):
+def test_input_items_are_converted(item, read_as):
     """Each known kind of input item is converted without a note."""
     request = read(item)
     assert request.items == (read_as,)
@@ -153,7 +153,7 @@ def test_unknown_items(item, read_as, note):
         {"type": "shell_call_output", "text": "x"},
     ],
 )
-def test_what_hosted_tools_left_stays_as_sent(item):
+def test_hosted_tool_items_are_kept_as_sent(item):
     """Items of hosted tools are kept as sent, because a backend of the same API might accept them."""
     assert read(item).items == (HostedItem(item),)
     assert read(item).dropped == ()
@@ -173,7 +173,7 @@ def test_call_ids():
     assert call_ids(items) == ["fc_1", "call_1", "fc_2"]
 
 
-def test_bare_parts_are_messages():
+def test_bare_parts_become_messages():
     """Content parts outside a message become user messages."""
     image = {"type": "input_image", "image_url": "data:image/png;base64,x"}
     items = read({"type": "input_text", "text": "see"}, image).items
@@ -191,7 +191,7 @@ def test_items_that_declare_tools(kind):
 EXIT = {"type": "exit", "exit_code": 0}
 
 
-def test_a_history_of_calls_by_type():
+def test_calls_of_tools_declared_by_type():
     """Calls of tools declared by type have their arguments as JSON, and their outputs are matched by either id."""
     request = read(
         {"type": "shell_call", "id": "sh_1", "call_id": "sh_001", "action": {"commands": ["ls"], "timeout_ms": None}},
@@ -222,7 +222,7 @@ def test_a_history_of_calls_by_type():
     assert (request.dropped, request.highest_call) == ((), 7)
 
 
-def test_hosted_calls_and_their_outputs_are_no_calls():
+def test_hosted_calls_are_kept_as_opaque_items():
     """Calls that OpenAI's servers ran are kept as opaque items, because other models cannot use them."""
     request = read(
         {"type": "shell_call", "call_id": "c", "environment": {"type": "container_reference"}, "action": {}},
@@ -232,7 +232,7 @@ def test_hosted_calls_and_their_outputs_are_no_calls():
     assert [item.kind for item in request.items] == ["shell_call", "shell_call_output"]
 
 
-def test_thoughts():
+def test_reasoning_items():
     """A reasoning item is read from its text or, without text, from its summary, with each part as a paragraph."""
     summary = [{"type": "summary_text", "text": "short"}, {"type": "summary_text", "text": "words"}]
     request = read(

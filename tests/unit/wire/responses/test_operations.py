@@ -54,13 +54,13 @@ def test_other_paths(path: str) -> None:
     assert action_of(path) is None
 
 
-def test_a_backend_is_asked_with_the_fields_that_it_knows() -> None:
+def test_backend_receives_only_supported_fields() -> None:
     """A backend receives only the fields that its counting endpoint supports."""
     body = {"model": "m", "input": [], "stream": False, "store": False}
     assert count_body(body, RESPONSES) == {"model": "m", "input": []}
 
 
-def test_an_estimate_is_marked() -> None:
+def test_estimate_is_marked() -> None:
     """An estimate contains an additional field that marks it, and the SDK still parses it."""
     read = InputTokenCountResponse.model_validate_json(count_answer(5, estimated=True))
     assert (read.input_tokens, read.object, read.model_extra) == (5, "response.input_tokens", {"estimated": True})
@@ -80,12 +80,12 @@ def test_an_estimate_is_marked() -> None:
         (500, {}, None),
     ],
 )
-def test_whether_the_backend_has_counted(status: int, body: dict[str, Any], expected: bool | None) -> None:
+def test_missing_counting_endpoint_is_recognized(status: int, body: dict[str, Any], expected: bool | None) -> None:
     """A missing counting endpoint is distinguished from errors that concern the client's request."""
     assert has_counted(status, json.dumps(body).encode(), "m") is expected
 
 
-def test_a_summary_is_requested_after_the_conversation() -> None:
+def test_summary_request_keeps_model_fields() -> None:
     """The request for a summary keeps the fields about the model, and drops fields that apply only to turns."""
     turn = summary_request({"model": "m", "input": "Hello", "instructions": "Be brief.", "tools": [{}], "stream": True})
     assert turn == {
@@ -101,13 +101,13 @@ def test_a_summary_is_requested_after_the_conversation() -> None:
 
 
 @pytest.mark.parametrize("body", [{"input": "x"}, {"model": None}, {"model": 5}, {"model": "m", "instructions": 5}])
-def test_what_cannot_be_compacted(body: dict[str, Any]) -> None:
+def test_compaction_without_a_model_is_refused(body: dict[str, Any]) -> None:
     """A compaction request without a model name is refused."""
     with pytest.raises(BadRequest, match=r"model|instructions"):
         summary_request(body)
 
 
-def test_messages_of_all_but_the_model_remain() -> None:
+def test_all_messages_except_the_models_remain() -> None:
     """All messages except the assistant's are kept in order, and calls and outputs are dropped."""
     picture = {"role": "user", "content": [{"type": "input_image", "image_url": "u"}], "id": "msg_1"}
     items = [
@@ -126,7 +126,7 @@ def test_messages_of_all_but_the_model_remain() -> None:
     assert remaining({}) == []
 
 
-def test_what_a_client_gets() -> None:
+def test_compaction_has_the_sdks_types() -> None:
     """A compaction contains the messages, the summary item and the usage, in the SDK's types."""
     messages = json.dumps(remaining({"input": [HELLO]})).encode()
     made = compaction(answer(ITEM), messages)
@@ -141,6 +141,6 @@ def test_what_a_client_gets() -> None:
 
 
 @pytest.mark.parametrize("body", [answer(), answer({"type": "message", "content": []}), b"{}", b"no"])
-def test_no_summary_is_an_error(body: bytes) -> None:
+def test_missing_summary_is_an_error(body: bytes) -> None:
     """If the backend's answer contains no summary item, the compaction fails, so that no conversation is lost."""
     assert compaction(body, b"[]") is NO_SUMMARY

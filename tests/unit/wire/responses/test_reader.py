@@ -62,13 +62,13 @@ def test_text_is_emitted_once() -> None:
         assert stream(*late) == [TextDelta("Hi"), *END]
 
 
-def test_text_without_an_index_is_emitted_once_too() -> None:
+def test_text_without_an_index_is_emitted_once() -> None:
     """Text in events without indexes, as simple servers send them, is emitted once."""
     bare = {"type": "response.output_text.delta", "delta": "Hi"}
     assert stream(bare, {"type": "response.completed", "response": {"output": [MESSAGE]}}) == [TextDelta("Hi"), *END]
 
 
-def test_items_without_an_index_are_distinguished_by_their_ids() -> None:
+def test_items_without_an_index_are_distinguished_by_id() -> None:
     """Without indexes, as in llama.cpp, items are distinguished by their ids."""
     reasoning = {"type": "reasoning", "id": "rs", "content": [{"type": "reasoning_text", "text": "hm"}]}
     message = {**MESSAGE, "id": "msg"}
@@ -88,19 +88,19 @@ def test_items_without_an_index_are_distinguished_by_their_ids() -> None:
     assert emitted[1:] == [*expected, *END]
 
 
-def test_the_event_line_names_what_the_data_does_not() -> None:
+def test_event_line_supplies_the_type() -> None:
     """If the data contains no ``type``, the event line supplies it."""
     reader = ResponsesReader()
     assert reader.event(ServerSentEvent("response.output_text.delta", '{"delta":"x"}')) == [TextDelta("x")]
 
 
-def test_opened() -> None:
+def test_opening_passes_metadata_on() -> None:
     """The response's id, time, model and tier are passed on when the answer opens."""
     response = {"id": "resp_1", "created_at": 5.0, "model": "m", "service_tier": "flex"}
     assert stream({"type": "response.created", "response": response}) == [Opened("resp_1", 5, "m", service_tier="flex")]
 
 
-def test_items_of_other_kinds() -> None:
+def test_items_of_other_kinds_are_emitted_once() -> None:
     """Structured calls become calls, invented outputs are dropped, and other items are passed through exactly once."""
     call = {"type": "function_call", "name": "f", "arguments": "{}", "namespace": "ns", "call_id": "c"}
     custom = {"type": "custom_tool_call", "name": "p", "input": "x"}
@@ -121,7 +121,7 @@ def of_item(kind: str, **fields: Any) -> dict[str, Any]:
     return {"type": kind, "output_index": 0, "item_id": "mcp_1", "sequence_number": 9, **fields}
 
 
-def test_a_hosted_item_is_emitted_step_by_step() -> None:
+def test_hosted_item_is_emitted_step_by_step() -> None:
     """A hosted item is emitted step by step, including unknown events, and without the backend's sequence numbers."""
     done = {**MCP, "arguments": "{}", "output": "x", "status": "completed"}
     emitted = stream(
@@ -148,7 +148,7 @@ def test_a_hosted_item_is_emitted_step_by_step() -> None:
     ]
 
 
-def test_a_hosted_item_that_is_never_done_ends_with_the_answer() -> None:
+def test_unfinished_hosted_item_ends_with_the_answer() -> None:
     """A hosted item that never finishes ends with the answer, as in the final object or, without it, as announced."""
     added = {"type": "response.output_item.added", "output_index": 0, "item": MCP}
     whole = {**MCP, "status": "completed"}
@@ -157,7 +157,7 @@ def test_a_hosted_item_that_is_never_done_ends_with_the_answer() -> None:
     assert stream(added, DONE) == [HostedStarted("0", MCP), HostedEnded("0", MCP), *END]
 
 
-def test_a_type_that_nobody_knows_is_named() -> None:
+def test_unknown_event_type_is_recorded() -> None:
     """The type of an unknown event is recorded for the log, whether or not the event is passed on."""
     reader = ResponsesReader()
     for event in (
@@ -168,7 +168,7 @@ def test_a_type_that_nobody_knows_is_named() -> None:
     assert list(reader.unknown) == ["response.new.kind"]
 
 
-def test_calls_that_are_never_done() -> None:
+def test_unfinished_calls_count() -> None:
     """An announced call counts even if ``output_item.done`` is missing."""
     added = {"type": "response.output_item.added", "item": {"type": "function_call", "name": "f", "arguments": ""}}
     done = {"type": "response.function_call_arguments.done", "arguments": "{}"}
@@ -225,7 +225,7 @@ def test_usage() -> None:
         {"type": "response.completed", "response": {"error": {"message": "out", "code": "c"}}},
     ],
 )
-def test_failures(event: dict[str, Any]) -> None:
+def test_errors_end_the_answer(event: dict[str, Any]) -> None:
     """An error in any form ends the answer with the backend's message and code."""
     (failed,) = stream(event, delta("more"), DONE)
     assert isinstance(failed, Failed)
@@ -233,7 +233,7 @@ def test_failures(event: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("status", ["queued", "in_progress"])
-def test_an_answer_that_is_still_to_come_is_none(status: str) -> None:
+def test_unfinished_answer_is_a_failure(status: str) -> None:
     """A response that is still in progress and has no output is a failure, not an empty answer."""
     (failed,) = ResponsesReader().whole({"id": "r", "status": status, "output": []})
     assert isinstance(failed, Failed)
@@ -241,14 +241,14 @@ def test_an_answer_that_is_still_to_come_is_none(status: str) -> None:
     assert ResponsesReader().whole({"status": status, "output": [MESSAGE]})[1:] == [TextDelta("Hi"), *END]
 
 
-def test_garbage() -> None:
+def test_invalid_event_fails_the_answer() -> None:
     """An event that is not JSON fails the answer, unless it was truncated by the stream's end."""
     assert isinstance(stream("{oops")[0], Failed)
     assert ResponsesReader().event(ServerSentEvent("", "{oops", whole=False)) == []
     assert stream("[1]", "null", '{"type":5}', {"type": "ping"}, delta("")) == []
 
 
-def test_a_final_object_with_other_indexes() -> None:
+def test_final_object_with_other_indexes() -> None:
     """Items that were streamed are not emitted again, even if their indexes in the final object differ."""
     call = {"type": "function_call", "name": "f", "call_id": "c", "arguments": "{}", "status": "completed"}
     thought = {"type": "response.reasoning_text.delta", "output_index": 0, "content_index": 0, "delta": "Hm"}
@@ -259,7 +259,7 @@ def test_a_final_object_with_other_indexes() -> None:
     assert stream(thought, delta("Hi", 1), done, completed) == emitted
 
 
-def test_arguments_in_deltas_alone() -> None:
+def test_arguments_only_in_deltas_are_kept() -> None:
     """Arguments that occur only in deltas are kept, and arguments sent as an object are encoded."""
     item = {"type": "function_call", "name": "f", "arguments": ""}
     added = {"type": "response.output_item.added", "output_index": 0, "item": item}
@@ -272,7 +272,7 @@ def test_arguments_in_deltas_alone() -> None:
     assert stream(done, DONE) == [StructuredCall("f", '{"a":1}'), *END]
 
 
-def test_a_call_that_was_cut_off() -> None:
+def test_truncated_call_is_incomplete() -> None:
     """A call whose item has the status "incomplete" is marked as incomplete."""
     item = {"type": "function_call", "name": "f", "arguments": '{"a":1', "status": "incomplete"}
     body = {"status": "incomplete", "output": [item]}
@@ -280,18 +280,18 @@ def test_a_call_that_was_cut_off() -> None:
 
 
 @pytest.mark.parametrize("body", [{}, {"detail": "loading"}, {"choices": []}])
-def test_a_body_that_is_no_response(body: dict[str, Any]) -> None:
+def test_body_without_a_response_is_a_failure(body: dict[str, Any]) -> None:
     """A body with status 200 that contains no answer is a failure, never an empty answer."""
     assert [type(event) for event in ResponsesReader().whole(body)] == [Failed]
 
 
-def test_counts_come_before_what_is_only_in_the_final_object() -> None:
+def test_token_counts_precede_text_of_the_final_object() -> None:
     """Token counts are emitted before text from the final object, in case the turn ends within this text."""
     body = {"status": "completed", "output": [MESSAGE], "usage": {"input_tokens": 1, "output_tokens": 2}}
     assert ResponsesReader().whole(body)[1:] == [Counted(Usage(1, 2, 3)), TextDelta("Hi"), *END]
 
 
-def test_halves_of_a_character() -> None:
+def test_surrogate_halves_are_joined() -> None:
     """A surrogate pair that is split over two deltas is joined; a lone half at the end becomes U+FFFD."""
     done = {"type": "response.output_text.done", "output_index": 0, "content_index": 0, "text": "whatever"}
     for end in ([done, DONE], [DONE]):
@@ -299,7 +299,7 @@ def test_halves_of_a_character() -> None:
         assert [event.text for event in emitted if isinstance(event, TextDelta)] == ["a", "😀b", "\ufffd"]
 
 
-def test_unknown_events_are_named() -> None:
+def test_unknown_event_is_passed_on() -> None:
     """An unknown event is passed on without the backend's numbers, and its type is recorded for the log."""
     reader = ResponsesReader()
     for kind in (
@@ -333,7 +333,7 @@ def test_items_that_share_an_index(place: dict[str, int], is_repeated: bool) -> 
     assert stream(delta("Hi"), *events, final) == [TextDelta("Hi"), *expected, *END]
 
 
-def test_items_that_share_an_index_and_grow() -> None:
+def test_new_item_at_a_used_index() -> None:
     """If a new item has the index of a finished item, later events at this index belong to the new item."""
     added = [
         {"type": "response.output_item.added", "output_index": 0, "item": {"type": "function_call", "name": name}}
@@ -353,7 +353,7 @@ def test_items_that_share_an_index_and_grow() -> None:
     assert emitted == [StructuredCall("f", '{"a":1}'), StructuredCall("g", '{"a":2}'), *END]
 
 
-def test_content_that_is_a_string() -> None:
+def test_message_content_can_be_a_string() -> None:
     """A message's content can be a string instead of a list of parts."""
     assert stream({"type": "response.completed", "response": {"output": [{**MESSAGE, "content": "Hi"}]}}) == [
         TextDelta("Hi"),
@@ -361,7 +361,7 @@ def test_content_that_is_a_string() -> None:
     ]
 
 
-def test_events_without_data_and_space_around_the_terminator() -> None:
+def test_empty_events_and_space_around_the_terminator() -> None:
     """Empty events, and whitespace around [DONE], are not treated as broken JSON."""
     assert stream("", " [DONE] ", delta("Hi"), " ", DONE) == [TextDelta("Hi"), *END]
 
@@ -382,7 +382,7 @@ def piece(index: int, text: str) -> dict[str, Any]:
     return {"type": "response.function_call_arguments.delta", "output_index": index, "delta": text}
 
 
-def test_calls_are_streamed_ahead() -> None:
+def test_calls_are_streamed_in_pieces() -> None:
     """On request, calls are streamed in pieces, and each complete call has the same key as its pieces."""
     item = {"type": "function_call", "name": "f", "namespace": "n", "arguments": '{"a":1}'}
     done = {"type": "response.output_item.done", "output_index": 0, "item": item}
@@ -392,7 +392,7 @@ def test_calls_are_streamed_ahead() -> None:
     assert [call.key for call in emitted if isinstance(call, StructuredCall)] == ["0"]
 
 
-def test_what_is_not_streamed_ahead() -> None:
+def test_other_calls_are_not_streamed_in_pieces() -> None:
     """Overlapping, custom and unannounced calls are not streamed in pieces, and by default no call is."""
     assert streamed_ahead(added(0), added(1), piece(1, "{")) == []
     assert streamed_ahead(added(0, "custom_tool_call"), piece(0, "{")) == []
@@ -404,7 +404,7 @@ def message(*texts: str, **fields: str) -> dict[str, Any]:
     return {**MESSAGE, "content": [{"type": "output_text", "text": text} for text in texts], **fields}
 
 
-def test_the_texts_of_two_messages_are_kept_apart() -> None:
+def test_texts_of_two_messages_are_separated() -> None:
     """Two messages are separated exactly once, regardless of the events that contain their texts."""
     messages = [message("A", "B", id="m1"), message("", id="m2"), message(id="m3"), message("C", "D", id="m4")]
     expected = [TextDelta("A"), TextDelta("B"), NextMessage(), TextDelta("C"), TextDelta("D"), *END]
@@ -428,7 +428,7 @@ def test_the_texts_of_two_messages_are_kept_apart() -> None:
     assert stream(*announced, *by_id, DONE) == [TextDelta("AB"), NextMessage(), TextDelta("CD"), *END]
 
 
-def test_messages_that_are_mixed_are_announced_once() -> None:
+def test_alternating_messages_are_separated_once() -> None:
     """Alternating deltas of two messages are separated only once, and a refusal causes no separator."""
     emitted = stream(delta("A", 0), delta("C", 1), delta("B", 0), delta("D", 1), DONE)
     assert emitted == [TextDelta("A"), NextMessage(), TextDelta("C"), TextDelta("B"), TextDelta("D"), *END]
@@ -436,7 +436,7 @@ def test_messages_that_are_mixed_are_announced_once() -> None:
     assert stream(delta("A"), refusal, delta("B"), DONE) == [TextDelta("A"), RefusalDelta("No"), TextDelta("B"), *END]
 
 
-def test_an_item_id_alone_begins_no_message() -> None:
+def test_new_item_id_alone_begins_no_message() -> None:
     """A new item id alone does not begin a message, because some backends change the id with each event."""
     deltas = [
         {"type": "response.output_text.delta", "item_id": f"m{at}", "delta": text} for at, text in enumerate("AB")
@@ -483,7 +483,7 @@ ALL = ("part.added", "deltas", "text.done", "part.done", "item.done", "final")
 
 @pytest.mark.parametrize("numbers", ["own", "running", "deltas", "zero"])
 @pytest.mark.parametrize("texts", [("One.",), ("One.", "Two."), ("One.", "One.")])
-def test_each_text_is_emitted_once_however_parts_are_counted(texts: tuple[str, ...], numbers: str) -> None:
+def test_each_text_is_emitted_once_for_any_part_numbers(texts: tuple[str, ...], numbers: str) -> None:
     """Each text is emitted exactly once, whichever events contain it and however its parts are numbered."""
     for chosen in range(2 ** len(ALL)):
         said = frozenset(name for bit, name in enumerate(ALL) if chosen >> bit & 1)
@@ -504,7 +504,7 @@ def _tells_texts_apart(said: frozenset[str]) -> bool:
     return "text.done" not in said or bool(said & {"part.added", "item.done", "final"})
 
 
-def test_the_stream_of_vllm() -> None:
+def test_vllm_stream_is_read() -> None:
     """In vLLM's gpt-oss streams, a message continues the part numbers of its reasoning; its text is emitted once."""
     said = frozenset(ALL)
     call = '<tool_call>{"name":"f","arguments":{}}</tool_call>'
@@ -513,7 +513,7 @@ def test_the_stream_of_vllm() -> None:
 
 
 @pytest.mark.parametrize("is_inside", [True, False])
-def test_an_error_in_a_failed_response_or_next_to_it(is_inside: bool) -> None:
+def test_error_next_to_a_failed_response(is_inside: bool) -> None:
     """The error message of a failed response is kept, whether it is inside the response or next to it."""
     error = {"error": {"message": "Out of memory.", "code": 500}}
     response = {"status": "failed", "output": [], "error": None, **(error if is_inside else {})}

@@ -74,7 +74,7 @@ def test_bad_requests(body, param):
     assert caught.value.error.param == param
 
 
-def test_fields():
+def test_fields_are_read():
     """Tools, tool choice, streaming and parallel calls are read, and null means the default."""
     request = read(tools=[F, {"type": "web_search"}], tool_choice="required", parallel_tool_calls=False, stream=True)
     assert [tool.name for tool in request.tools] == ["f"]
@@ -89,7 +89,7 @@ def written(request, *messages, keep_format=True, keep_hosted=False):
     return compose(request, messages, answer_format, keep_hosted)
 
 
-def test_compose_leaves_every_other_field_alone():
+def test_compose_keeps_all_other_fields():
     """Tool fields are removed, the input is replaced, and all other fields of the client are kept."""
     kept = {"model": "m", "instructions": None, "x_vendor": {"a": 1}, "store": False, "include": [], "text": {}}
     request = read(**kept, tools=[F], tool_choice="auto", parallel_tool_calls=True, max_tool_calls=3)
@@ -142,7 +142,7 @@ def chat(**fields):
         ({"temperature": None, "store": None, "seed": 3, "tool_choice": "auto"}, {}),
     ],
 )
-def test_chat_fields(sent, gives):
+def test_chat_fields_are_translated(sent, gives):
     """Fields of a chat request are translated to the Responses API, and unknown fields are left out."""
     assert written(chat(**sent)) == {"model": "m", "input": [], "store": False, **gives}
 
@@ -162,7 +162,7 @@ def test_chat_system_text_becomes_instructions():
     assert len(lone["input"]) == 1
 
 
-def test_adopt_own_dialect():
+def test_adopt_same_api():
     """For a backend of the same API all items are kept, including unknown parts."""
     request = read({"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}, x_vendor=1)
     assert to_items(request) == (list(request.items), [])
@@ -195,7 +195,7 @@ def test_adopt_chat():
     assert notes == ["seed", "content part", "content part"]
 
 
-def test_one_choice_only():
+def test_several_choices_are_refused():
     """A chat request for several choices is refused, because the Responses API returns only one."""
     with pytest.raises(BadRequest) as caught:
         to_items(chat(n=2))
@@ -231,7 +231,7 @@ def test_echo_defaults():
     assert fields["reasoning"] == {"effort": None, "summary": None}
 
 
-def test_echo_restores_what_was_sent():
+def test_echo_restores_removed_fields():
     """Fields that were removed for the backend appear in the response as the client sent them."""
     sent = {
         "model": "m",
@@ -264,7 +264,7 @@ def test_echo_restores_what_was_sent():
         ({"input": []}, "input"),
     ],
 )
-def test_tools_without_a_conversation(body, param):
+def test_tools_without_input_are_refused(body, param):
     """A request with tools but without input is refused, unless the backend stores the conversation."""
     with pytest.raises(BadRequest) as caught:
         read_request({"model": "m", "tools": [F], **body})
@@ -274,7 +274,7 @@ def test_tools_without_a_conversation(body, param):
 
 
 @pytest.mark.parametrize("kind", ["shell", "apply_patch"])
-def test_a_tool_is_chosen_by_its_type(kind):
+def test_tool_can_be_chosen_by_type(kind):
     """A tool declared by type can be chosen by its type; a choice of an undeclared type is dropped with a note."""
     tools = [{"type": "shell"}, {"type": "apply_patch"}]
     assert read({"role": "user", "content": "hi"}, tools=tools, tool_choice={"type": kind}).tool_choice == ToolChoice(
@@ -287,7 +287,7 @@ def test_a_tool_is_chosen_by_its_type(kind):
     assert chosen == ToolChoice("auto", frozenset({kind}))
 
 
-def test_a_request_beside_the_conversation() -> None:
+def test_side_request() -> None:
     """A side request has the same model and settings, but another question, and is not stored."""
     body = {
         "model": "m",
@@ -318,12 +318,12 @@ def test_a_request_beside_the_conversation() -> None:
     ("body", "history"),
     [({}, None), ({"previous_response_id": "r"}, "r"), ({"previous_response_id": 5}, ""), ({"conversation": "c"}, "")],
 )
-def test_what_only_the_backend_holds(body: dict[str, object], history: str | None) -> None:
+def test_stored_history_is_recognized(body: dict[str, object], history: str | None) -> None:
     """``stored_history`` is the id of the continued answer; for a conversation it is empty, as its state is unknown."""
     assert read_request({"model": "m", "input": "x", **body}).stored_history == history
 
 
-def test_updates_of_the_configuration():
+def test_configuration_updates_apply_until_the_next():
     """Each update of the configuration applies until the next update of the same kind."""
     wanted = {"type": "json_object"}
     request = read(
@@ -339,7 +339,7 @@ def test_updates_of_the_configuration():
     assert [type(item) for item in request.items] == [Message, HostedItem]
 
 
-def test_arguments_as_an_object():
+def test_arguments_sent_as_an_object():
     """Arguments that a client sends as an object are encoded as JSON text; other types are refused."""
     call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": {"a": 1}}
     (read,) = read_request({"model": "m", "input": [call]}).items

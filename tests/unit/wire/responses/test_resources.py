@@ -42,7 +42,7 @@ def test_paths(path: str, resource: Resource | None) -> None:
 
 
 @given(st.integers(0, 30), st.integers(1, 12), st.sampled_from(["asc", "desc"]))
-def test_pages_together_are_all(count: int, limit: int, order: str) -> None:
+def test_pages_contain_each_item_once(count: int, limit: int, order: str) -> None:
     """Page after page, each item is returned exactly once in the requested order."""
     items = [{"id": f"i{number}"} for number in range(count)]
     read: list[Any] = []
@@ -60,7 +60,7 @@ def test_pages_together_are_all(count: int, limit: int, order: str) -> None:
 
 
 @pytest.mark.parametrize("order", ["asc", "desc"])
-def test_pages_end_although_an_item_is_there_twice(order: str) -> None:
+def test_paging_ends_with_a_duplicate_item(order: str) -> None:
     """A duplicate item is listed once, so that paging ends, and deleting it removes all copies."""
     items = [{"id": f"i{number}"} for number in range(30)] * 2
     first = page(items, f"order={order}")
@@ -108,7 +108,7 @@ def test_errors(call: ResourceCall, value: bytes | None, words: str) -> None:
     assert caught.value.error.status == (404 if "not found" in words else 400)
 
 
-def test_what_a_call_writes() -> None:
+def test_calls_write_only_changes() -> None:
     """Reading writes nothing, deleting writes an empty value, and a change preserves the rest of the record."""
     assert respond(ResourceCall(Resource("response", "r"), "GET"), ANSWER).id == ""
     for resource, value in (Resource("response", "r"), ANSWER), (Resource("conversation", "c"), TALK):

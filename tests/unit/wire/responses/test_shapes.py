@@ -26,12 +26,12 @@ from toolsim.wire.responses.shapes import failed, failure, part_of, response_jso
         ("invalid_image", "invalid_image"),
     ],
 )
-def test_a_failure_has_a_code_that_clients_know(code: str | None, final: str) -> None:
+def test_failure_has_a_code_that_clients_know(code: str | None, final: str) -> None:
     """Internal error codes are replaced by codes that clients know, which determine whether clients retry."""
     assert failure(ApiError("Why.", code=code)) == {"code": final, "message": "Why."}
 
 
-def test_an_answer_that_failed_after_all_was_not_completed() -> None:
+def test_answer_that_failed_late_is_not_completed() -> None:
     """An answer that fails after it was completed has the status "failed" and no completion time."""
     response = {"id": "resp_1", "status": "completed", "error": None, "completed_at": 7, "output": [1]}
     final = failed(response, ApiError("Why.", code="store_unavailable"))
@@ -39,20 +39,20 @@ def test_an_answer_that_failed_after_all_was_not_completed() -> None:
     assert final == {"id": "resp_1", "status": "failed", "error": error, "completed_at": None, "output": [1]}
 
 
-def test_parts_hold_their_text() -> None:
+def test_parts_contain_their_text() -> None:
     """Each kind of part contains its text in the field that the API defines for it."""
     assert part_of("refusal", "no") == {"type": "refusal", "refusal": "no"}
     assert {part_of(kind, "x")["text"] for kind in ("text", "summary", "reasoning_text")} == {"x"}
 
 
-def test_counts_are_null_until_they_are_known() -> None:
+def test_usage_is_null_until_known() -> None:
     """Usage is null until it is known, and then has all required fields."""
     assert usage_of(None) is None
     assert ResponseUsage.model_validate(usage_of(Usage(1, 2, 3, 1, 2))).total_tokens == 3
 
 
 @pytest.mark.parametrize("output", [[], [{"id": "msg_1"}], [{"id": str(number), "x": "é\n"} for number in range(12)]])
-def test_a_final_object_repeats_its_items(output: list[dict[str, Any]]) -> None:
+def test_final_object_repeats_its_items(output: list[dict[str, Any]]) -> None:
     """A final object assembled from encoded items equals the complete encoding, byte for byte."""
     response = {"id": "resp_1", "metadata": {"output": "[]"}, "output": output, "error": None, "usage": {"a": 1}}
     items = {place: dump(item) for place, item in reversed(list(enumerate(output)))}

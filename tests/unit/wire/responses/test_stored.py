@@ -55,14 +55,14 @@ def record(own: list[Any], output: list[Any]) -> bytes:
         ({"input": [5, {"type": "item_reference"}, {"type": "item_reference", "id": 5}]}, References()),
     ],
 )
-def test_what_a_request_refers_to(body: dict[str, Any], expected: References) -> None:
+def test_references_are_found_once(body: dict[str, Any], expected: References) -> None:
     """Each reference to stored data is found once; an item in the request itself is not a reference."""
     assert references(body) == expected
     if expected:
         assert stored.may_refer_to_stored(json.dumps(body).encode())
 
 
-def test_a_request_is_shown_with_all_that_it_refers_to() -> None:
+def test_resolved_request_contains_stored_items() -> None:
     """A resolved request contains the stored inputs and outputs, oldest first, followed by its own items."""
     chain = record([item("i1")], [item("o1")]), record([item("i2")], [item("o2")])
     body = {
@@ -91,7 +91,7 @@ def test_a_request_is_shown_with_all_that_it_refers_to() -> None:
 
 
 @pytest.mark.parametrize("name", ["previous_response_id", "conversation"])
-def test_an_id_that_is_empty(name: str) -> None:
+def test_empty_id_is_an_error(name: str) -> None:
     """An empty id is refused as an error instead of being ignored."""
     for wrong in ("", *[{}, {"id": ""}] * (name == "conversation")):
         with pytest.raises(BadRequest) as raised:
@@ -101,7 +101,7 @@ def test_an_id_that_is_empty(name: str) -> None:
 
 @each("wrong", [b"", b"5", b"{}", b'{"response":5,"input":"x"}', b'{"items":{"id":"x"}}', b"\xff{"])
 @each("place", [0, 1])
-def test_a_damaged_record_is_not_found(wrong: bytes, place: int) -> None:
+def test_damaged_record_is_not_found(wrong: bytes, place: int) -> None:
     """A damaged record is treated as missing, because the request would otherwise lose part of its context."""
     good = b'{"response":{"output":[]},"input":[]}'
     records = (wrong, good) if place == 0 else (good, wrong)
@@ -119,7 +119,7 @@ def test_a_damaged_record_is_not_found(wrong: bytes, place: int) -> None:
 
 
 @given(st.lists(st.text(max_size=5), max_size=4), st.lists(st.text(max_size=5), max_size=4), st.booleans())
-def test_what_is_added_to_a_conversation_is_in_it(before: list[str], after: list[str], spaced: bool) -> None:
+def test_items_are_appended_to_any_conversation(before: list[str], after: list[str], spaced: bool) -> None:
     """Items are appended to a stored conversation of any content without parsing it."""
     items = [item(f"b{number}", text) for number, text in enumerate(before)]
     own = [item(f"o{number}", text) for number, text in enumerate(after)]
@@ -143,7 +143,7 @@ def events(frames: bytes) -> list[Any]:
     return [json.loads(line) for line in data]
 
 
-def test_an_answer_that_is_not_kept_is_marked() -> None:
+def test_unstored_answer_is_marked() -> None:
     """An answer that could not be stored is marked with ``store: false``, and a stored answer is not changed."""
     for stream in False, True:
         data, body = answer(stream=stream)
@@ -156,7 +156,7 @@ def test_an_answer_that_is_not_kept_is_marked() -> None:
             assert json.loads(changed) == body | {"store": False}
 
 
-def test_an_answer_that_is_lost_fails() -> None:
+def test_lost_answer_fails() -> None:
     """If an answer is lost, its stream ends like a failed stream, with an error and the failed response."""
     data, body = answer(stream=True)
     *before, error, last = events(with_outcome(data, LOST))
@@ -168,7 +168,7 @@ def test_an_answer_that_is_lost_fails() -> None:
     assert [event["sequence_number"] for event in (*before, error, last)] == list(range(len(before) + 2))
 
 
-def test_ids_of_items() -> None:
+def test_items_receive_ids() -> None:
     """Items without an id receive an id of their kind, and the items of a failed answer are not registered."""
     made = [stored.stored_item({"type": kind}) for kind in ("message", "function_call", "reasoning", "other")]
     assert [item["id"].partition("_")[0] for item in made] == ["msg", "fc", "rs", "item"]
@@ -180,7 +180,7 @@ def test_ids_of_items() -> None:
 
 
 @pytest.mark.parametrize("status", ["queued", "in_progress", "failed", "cancelled"])
-def test_what_is_not_whole_cannot_be_continued(status: str) -> None:
+def test_unfinished_answer_cannot_be_continued(status: str) -> None:
     """An unfinished or failed answer cannot be continued, but an incomplete answer can."""
     value = json.dumps({"response": {"id": "r", "status": status, "output": []}, "input": []}).encode()
     with pytest.raises(BadRequest, match=f"its status is '{status}'") as caught:
@@ -198,7 +198,7 @@ def test_what_is_not_whole_cannot_be_continued(status: str) -> None:
         (5, "input"),
     ],
 )
-def test_an_error_names_the_place_in_the_request(asked: Any, param: str) -> None:
+def test_error_names_the_path_in_the_request(asked: Any, param: str) -> None:
     """The error for a malformed item contains its path in the client's request, without the stored items."""
     chain = record([item("i1")], [item("o1")]), record([item("i2")], [item("o2")])
     body = {"previous_response_id": "r", "input": asked}
@@ -208,7 +208,7 @@ def test_an_error_names_the_place_in_the_request(asked: Any, param: str) -> None
 
 
 @pytest.mark.parametrize("end", [b"}", b',"background":{"stream":false}}'], ids=["foreground", "background"])
-def test_an_answer_is_no_conversation(end: bytes) -> None:
+def test_answer_is_not_a_conversation(end: bytes) -> None:
     """An answer cannot be continued as a conversation, and a conversation cannot be continued as an answer."""
     value = record([item("i")], [])[:-1] + end
     with pytest.raises(BadRequest, match="Conversation with id 'r' not found") as caught:
@@ -232,13 +232,13 @@ def test_an_answer_is_no_conversation(end: bytes) -> None:
         (b'{"input":"\\"background\\":true","metadata":{"is_background":"true"}}', False),
     ],
 )
-def test_what_may_refer_to_something(body: bytes, expected: bool) -> None:
+def test_possible_references_are_detected(body: bytes, expected: bool) -> None:
     """A body is parsed in advance only if it might contain a reference or run in the background."""
     assert may_refer_to_stored(body) is expected
 
 
 @pytest.mark.parametrize("name", ["previous_response_id", "conversation", "item_reference", "background"])
-def test_it_is_found_in_pieces(name: str) -> None:
+def test_reference_split_between_pieces_is_found(name: str) -> None:
     """A reference field is found even if it is split between two pieces of the body."""
     for before in range(100):
         body = b" " * before + b'"%s":true' % name.encode() + b" " * 50

@@ -123,7 +123,7 @@ WORDS: st.SearchStrategy[list[ClientEvent]] = st.one_of(
 
 
 @given(st.lists(WORDS, max_size=8), st.sampled_from(["stop", "length", "tool_calls", "content_filter"]), st.booleans())
-def test_any_answer_keeps_the_rules(parts: list[list[ClientEvent]], reason: Any, usage: bool) -> None:
+def test_any_answer_is_a_valid_stream(parts: list[list[ClientEvent]], reason: Any, usage: bool) -> None:
     """Any sequence of events becomes a valid stream, whose final object equals the non-streamed answer."""
     events: list[ClientEvent] = [Opened("resp_1", 5)]
     for number, part in enumerate(parts, 1):
@@ -142,13 +142,13 @@ def test_any_answer_keeps_the_rules(parts: list[list[ClientEvent]], reason: Any,
     assert anonymous(whole.body) == anonymous(writer.body)
 
 
-def test_a_sign_of_life_may_come_first() -> None:
+def test_keepalive_can_come_first() -> None:
     """A keep-alive can precede all other events, and the response is announced before it."""
     sent, _ = write([KeepAlive(), *call(1), Ended({0: "tool_calls"})])
     check(sent)
 
 
-def test_a_long_text_takes_little_more_room_than_itself() -> None:
+def test_long_text_takes_little_memory() -> None:
     """The text of the open item occupies little more memory than its length, however many deltas it consists of."""
     _, writer = write([Opened("resp_1")])
     tracemalloc.start()
@@ -180,7 +180,7 @@ def test_ids() -> None:
         (("message",), '{"message":7', []),
     ],
 )
-def test_arguments_that_may_be_encrypted(
+def test_arguments_that_can_be_encrypted(
     declared: tuple[str, ...], arguments: str, named: list[str] | None, stream: bool
 ) -> None:
     """A call lists its encrypted arguments if its tool declares that some can be encrypted; other calls do not."""
@@ -210,7 +210,7 @@ def test_text_after_a_call_is_a_new_item() -> None:
     assert [item["type"] for item in writer.body["output"]] == ["message", "function_call", "message"]
 
 
-def test_the_first_message_is_like_any_other() -> None:
+def test_first_message_has_the_usual_events() -> None:
     """The first message has the same events as any other, although its frames are prepared in advance."""
     sent, _ = write([TextDelta("a"), *call(1), TextDelta("a"), Ended()])
     begins = [at for at, event in enumerate(sent) if event.get("item", {}).get("type") == "message"][::2]
@@ -257,7 +257,7 @@ def test_failed() -> None:
     ("code", "final"),
     [("invalid_tool_call", "invalid_prompt"), ("backend_truncated", "server_error"), (None, "server_error")],
 )
-def test_codes_of_the_final_object(code: str | None, final: str) -> None:
+def test_final_error_code_shows_whether_to_retry(code: str | None, final: str) -> None:
     """The error code in the final object shows clients whether to retry, which is pointless after an invalid call."""
     sent, _ = write([Failed(ApiError("out", code=code))])
     assert sent[-2]["code"] == code
@@ -315,7 +315,7 @@ def test_lone_surrogates_are_replaced() -> None:
     assert writer.body["output"][0]["content"][0]["text"] == "a\ud83d"
 
 
-def test_a_call_that_is_declared_by_type_comes_as_one_item() -> None:
+def test_call_declared_by_type_is_a_single_item() -> None:
     """A call of a tool declared by type is sent as a single item, without deltas."""
     writer = ResponsesWriter(AnswerForm(stream=True, model="m"))
     events = [
@@ -360,7 +360,7 @@ TEXT = [TextDelta("a")]
         ([*CALL, Ended({0: "tool_calls"})], []),
     ],
 )
-def test_a_message_shows_whether_the_answer_continues(
+def test_message_phase_shows_whether_calls_follow(
     events: list[ClientEvent], phases: list[str | None], stream: bool
 ) -> None:
     """The phase of a finished message shows whether calls follow; a message that was cut off has none."""
@@ -374,7 +374,7 @@ def test_a_message_shows_whether_the_answer_continues(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_an_answer_that_waits_for_its_model(stream: bool) -> None:
+def test_queued_answer_keeps_its_id(stream: bool) -> None:
     """A queued answer keeps its id when the model's answer arrives, and the sequence numbers continue."""
     writer = ResponsesWriter(dataclasses.replace(FORM, stream=stream))
     response, frames = writer.queue()
