@@ -10,6 +10,7 @@ from pathlib import Path
 from mitmproxy.options import Options
 
 from toolsim.command_line import UsageError, nearest
+from toolsim.plugins import BUILTIN
 from toolsim.proxy import startup
 from toolsim.proxy.address import parse_url
 from toolsim.proxy.options import table
@@ -55,8 +56,15 @@ def backend_url(text: str) -> str:
     return text
 
 
+def is_named(backend: str) -> bool:
+    """Return whether a built-in backend is selected by its name; ``local`` is selected by its model file."""
+    return backend in BUILTIN and backend != "local"
+
+
 def served_backend(text: str) -> str:
-    """Return the base URL of a backend, or a model file. Raises ArgumentTypeError."""
+    """Return the base URL of a backend, a model file or a name. Raises ArgumentTypeError."""
+    if is_named(text) and text not in _COMMANDS_OF_OTHERS:
+        return text
     if not text.endswith(MODEL_SUFFIX):
         return backend_url(text)
     if not Path(text).expanduser().is_file():
@@ -71,7 +79,7 @@ def command_for(backend: str) -> str:
 
 def recorded_backend(text: str) -> str:
     """Return the backend to record: codex, scripted, or any backend of serve. Raises ArgumentTypeError."""
-    return text if text in ("codex", "scripted") else served_backend(text)
+    return text if is_named(text) else served_backend(text)
 
 
 def port(text: str) -> int:

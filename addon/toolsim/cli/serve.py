@@ -26,7 +26,7 @@ from mitmproxy.tools import cmdline, main
 from mitmproxy.tools.dump import DumpMaster
 from mitmproxy.tools.web.master import WebMaster
 
-from toolsim.cli.arguments import MODEL_SUFFIX, check_known, check_settings
+from toolsim.cli.arguments import MODEL_SUFFIX, check_known, check_settings, is_named
 from toolsim.command_line import EXIT_PIPE, UsageError, addon_script, discard_output
 from toolsim.proxy.address import parse_url, url_host
 from toolsim.proxy.options.settings import folder_problem
@@ -57,7 +57,7 @@ def arguments(start: Start) -> list[str]:
     """Return the arguments for mitmdump or mitmweb."""
     words = ["-s", addon_script(), "--listen-host", start.host, "--listen-port", str(start.port)]
     settings = list(start.settings)
-    if start.backend in ("codex", "scripted"):
+    if is_named(start.backend):
         settings.insert(0, f"toolsim_backend={start.backend}")
     elif start.backend.endswith(MODEL_SUFFIX):
         settings[:0] = ["toolsim_backend=local", f"toolsim_model={start.backend}"]

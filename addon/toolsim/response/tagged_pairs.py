@@ -339,6 +339,7 @@ def _read_glm(body: str) -> list[ParsedCall]:
     return [ParsedCall(body, name[1], given=Elements(tuple(pairs)), codes=tuple(codes))]
 
 
+_LONGCAT_MARKER = re.compile("(</?)longcat_arg_")
 _LEFT_OF_LONGCAT = re.compile(r"longc|cat_|arg_|(?:key|value|lue)>|</?l")
 
 
@@ -347,7 +348,7 @@ def read_longcat(body: str) -> list[ParsedCall]:
 
     Values never contain half a marker.
     """
-    (call,) = read_glm(body.replace("longcat_arg_", "arg_"))
+    (call,) = read_glm(_LONGCAT_MARKER.sub(r"\1arg_", body))
     items = call.given.items if isinstance(call.given, Elements) else ()
     is_left = any(_LEFT_OF_LONGCAT.search(part) for pair in items for part in pair)
     return [replace(call, broken=True) if call.codes and is_left else call]

@@ -8,8 +8,9 @@ from collections.abc import Callable
 import pytest
 from mitmproxy.options import Options
 from support.each import each
-from toolsim.cli import arguments
+from toolsim.cli import arguments, serve
 from toolsim.command_line import UsageError
+from toolsim.plugins import BUILTIN
 
 SUCH = "expected a URL such as http://127.0.0.1:11434/v1"
 
@@ -65,6 +66,13 @@ def test_invalid_arguments_are_refused(kind: Callable[[str], object], text: str,
     with pytest.raises(argparse.ArgumentTypeError) as refused:
         kind(text)
     assert str(refused.value) == message
+
+
+def test_added_builtin_backend_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A built-in backend that is added to the table can be served and recorded by name."""
+    monkeypatch.setitem(BUILTIN, "echo", BUILTIN["scripted"])  # type: ignore[arg-type]
+    assert (arguments.served_backend("echo"), arguments.recorded_backend("echo")) == ("echo", "echo")
+    assert "toolsim_backend=echo" in serve.arguments(serve.Start("echo"))
 
 
 def test_valid_arguments_are_unchanged() -> None:
