@@ -29,7 +29,21 @@ def slowness() -> float:
     return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+# The attacks that take more than ten seconds.
+LONG = {
+    "large: 10,000 calls at once",
+    "large: 10,000 calls in a stream",
+    "large: 100,000 messages",
+    "large: 15 MB of empty lists",
+    "large: 15 MB of empty lists, as they are",
+}
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [pytest.param(attack, marks=[pytest.mark.extended] * (attack.name in LONG)) for attack in ATTACKS],
+    ids=lambda attack: attack.name,
+)
 def test_attack(attack: Attack, worlds: Any) -> None:
     """Each attack receives the expected answer within its bounds, and does not delay other clients."""
     world = worlds(attack.world)

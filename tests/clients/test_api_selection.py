@@ -66,6 +66,12 @@ def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 over_each = pytest.mark.parametrize("stage", APIS, indirect=True, ids=lambda api: f"over_{api}")
+# An agent program takes seconds for a turn, so `make test` runs it only over chat completions.
+over_chat_first = pytest.mark.parametrize(
+    "stage",
+    [pytest.param(api, id=f"over_{api}", marks=[pytest.mark.extended] * (api != "chat")) for api in APIS],
+    indirect=True,
+)
 
 
 def by_responses(url: str, *, stream: bool) -> tuple[str, Any]:
@@ -115,7 +121,7 @@ def test_each_pair_of_sdk_and_api(stage: Stage, ask: Any) -> None:
         assert ask(stage.base_url, stream=stream) == ("get_weather", PARIS)
 
 
-@over_each
+@over_chat_first
 @pytest.mark.skipif(CODEX is None, reason="needs codex: run `make test-clients`")
 def test_codex_tool_loop(stage: Stage, tmp_path: Path) -> None:
     """Codex completes its tool loop: it runs a command, and the output is in the next prompt."""
@@ -127,7 +133,7 @@ def test_codex_tool_loop(stage: Stage, tmp_path: Path) -> None:
     assert printed.words[-1] == "One file."
 
 
-@over_each
+@over_chat_first
 @pytest.mark.skipif(agent("claude") is None, reason="needs claude: run `make test-clients`")
 def test_claude_code_tool_loop(stage: Stage, tmp_path: Path) -> None:
     """Claude Code completes its tool loop: it reads a file, and the content is in the next prompt."""

@@ -49,11 +49,13 @@ PROGRAMS = {
     "qwen": Program(("--yolo", "-p"), "write_file", {"file_path": "OUT", "content": TEXT}),
     "copilot": Program(("--allow-all-tools", "-p"), "bash", {"command": COMMAND, "description": "Write."}),
 }
-every_program = pytest.mark.parametrize("name", PROGRAMS)
-# Starting a program takes seconds, and these tests mostly check toolsim itself, so `make test` runs only one.
-one_program = pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.extended] * (name != "codex")) for name in PROGRAMS]
-)
+
+
+def programs(*quick: str) -> pytest.MarkDecorator:
+    """Return a parametrization with all programs, of which `make test` starts only ``quick``: a start takes seconds."""
+    return pytest.mark.parametrize(
+        "name", [pytest.param(name, marks=[pytest.mark.extended] * (name not in quick)) for name in PROGRAMS]
+    )
 
 
 def needs(name: str) -> None:
@@ -134,7 +136,7 @@ def writes(name: str, out: Path) -> Any:
     return answer
 
 
-@every_program
+@programs("codex", "claude")
 def test_program_writes_a_file_with_port_in_use(name: str, backend: TextBackend, launch: Launch) -> None:
     """The program writes the file although another program uses the default port, and prints the model's text."""
     needs(name)
@@ -151,7 +153,7 @@ def test_program_writes_a_file_with_port_in_use(name: str, backend: TextBackend,
     assert all(not exchange.body.get("tools") for exchange in backend.exchanges)
 
 
-@one_program
+@programs("codex")
 def test_exit_code_for_an_unknown_flag(name: str, backend: TextBackend, launch: Launch) -> None:
     """For an unknown flag, the exit code is the program's own."""
     needs(name)
@@ -166,7 +168,7 @@ def test_exit_code_for_an_unknown_flag(name: str, backend: TextBackend, launch: 
     assert members(process.pid) == []
 
 
-@one_program
+@programs("codex")
 def test_ctrl_c(name: str, backend: TextBackend, launch: Launch) -> None:
     """Ctrl-C while the model writes ends the program and the proxy, without a traceback."""
     needs(name)

@@ -94,6 +94,7 @@ def server() -> Iterator[str]:
     http.server_close()
 
 
+@pytest.mark.extended
 def test_correct_answers_score_with_every_method(server: str, tmp_path: Path) -> None:
     """Correct answers score at least 98 % of each category, through the addon, native tools, and BFCL's prompt."""
     command = [sys.executable, "-m", "toolsim.eval", "--base-url", server, "--models", "oracle"]

@@ -72,6 +72,7 @@ def learner(tmp_path: Path) -> Iterator[Learner]:
     assert list((tmp_path / "tmp").iterdir()) == [], "something was left behind"
 
 
+@pytest.mark.extended
 def test_learned_profile_is_used_by_the_proxy(learner: Learner) -> None:
     """A model that calls tools for greetings gets a profile with a second opinion, which the proxy then uses."""
     with ScriptedModel(needless=True, engine="llama.cpp") as model:
@@ -210,6 +211,7 @@ def recorded(folder: Path, count: int) -> Path:
     return turns
 
 
+@pytest.mark.extended
 def test_recorded_turns_choose_and_confirm(learner: Learner) -> None:
     """One half of the recorded turns chooses the setting, the other confirms it; the profile contains no text of
     theirs.

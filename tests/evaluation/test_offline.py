@@ -15,6 +15,7 @@ COMMAND = [sys.executable, "-m", "toolsim.eval"]
 
 
 @pytest.mark.slow
+@pytest.mark.extended
 def test_scenarios_pass_over_both_apis_streamed_or_not(tmp_path: Path) -> None:
     """All scenarios pass over both APIs, streamed or not, and the report's files are written."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("OPENROUTER_")}

@@ -58,7 +58,9 @@ def test_openai_node_with_background_answers(stage: Stage, openai_node: NodeClie
     stage.compare(ONE_CALL, openai_node.run(stage.base_url, "responses", mode, ONE_CALL.prompts))
 
 
-@pytest.mark.parametrize("name", LOOPS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.extended] * (name == "LlamaIndex")) for name in LOOPS]
+)
 async def test_clients_that_send_only_new_items(stage: Stage, name: str) -> None:
     """However a client continues a conversation, the model receives all of it, once, in order.
 

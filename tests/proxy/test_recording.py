@@ -52,6 +52,7 @@ def peak(pid: int) -> int:
     return int(found[1]) * 1024
 
 
+@pytest.mark.extended
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 @pytest.mark.parametrize("tools", [True, False], ids=["ours", "passing"])
 def test_large_stream_recording_is_bounded(

@@ -11,6 +11,7 @@ from soak.restart import restart
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.extended,
     pytest.mark.skipif(shutil.which("haproxy") is None, reason="needs haproxy (Debian: haproxy)"),
 ]
 

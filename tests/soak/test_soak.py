@@ -7,6 +7,7 @@ from soak.run import Soak
 
 
 @pytest.mark.slow
+@pytest.mark.extended
 def test_short_soak() -> None:
     """With concurrent streams, failing backends and disconnecting clients, no answer is wrong."""
     outcome = Soak(seconds=12, streams=20, seed=1).run()

@@ -169,6 +169,7 @@ def backend() -> Iterator[TextBackend]:
         yield backend
 
 
+@pytest.mark.extended
 def test_recorded_tests_pass_alone_and_in_parallel(tmp_path: Path, backend: TextBackend) -> None:
     """The tests are recorded once, and then pass alone, with xdist, and without the backend; a failed test leaves no
     recording.
