@@ -62,7 +62,7 @@ def sentences(page: str) -> list[str]:
     for paragraph in re.split(r"\n\s*\n", text):
         words = re.sub(r"`[^`]*`", "`code`", " ".join(paragraph.split()))
         words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", words)
-        found += filter(None, re.split(r"(?<=[.!?])[)*\"”]*\s+(?=[A-Z`*\"“(\[])", words))
+        found += filter(None, re.split(r"(?<=[.!?])[)*\"”]*\s+(?=[A-Z`*\"“(\[]|toolsim\b)", words))
     return found
 
 

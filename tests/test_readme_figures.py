@@ -81,8 +81,8 @@ def test_figures_of_calls_as_text() -> None:
     assert {
         name: figures for name, *figures in table("| `bfcl:irrelevance`: right, and no call in the text |")
     } == clean
-    [(native, model, answers, toolsim)] = re.findall(
-        r"own `tools`, (\d+) of the (\S+) model's (\d+) answers showed a call as raw text; through toolsim, (\d+) did",
+    [(model, answers, native, toolsim)] = re.findall(
+        r"Of the (\S+) model's (\d+) answers, (\d+) did so through the server's native `tools`, but only (\d+) through",
         " ".join(PAGES.split()),
     )
     rows = [figures for name, figures in as_text.items() if name.startswith(model)]
@@ -105,7 +105,7 @@ def test_readme_has_the_sums_of_the_page() -> None:
 def test_first_figures_of_readme() -> None:
     """README's first figures quote one model's cases from the table, with toolsim and with the server's own tools."""
     [(model, right, cases, native)] = re.findall(
-        r"(\S+)\s+got (\d+) of (\d+)\s+cases\s+right.*?, but\s+only\s+(\d+)", PAGES
+        r"(\S+)\s+solved (\d+) of (\d+)\s+cases\s+through\s+toolsim, but\s+only\s+(\d+)", PAGES
     )
     rows = {name: figures for name, *figures in table("| all cases | toolsim |")}
     assert rows[model][:2] == [f"{right}/{cases}", f"{native}/{cases}"]
@@ -196,6 +196,6 @@ def test_figures_of_required_calls() -> None:
     larger = {cell["suite"]: f"{cell['ok']} of {cell['runs']}" for cell in cells("required-1.5b")}
     right = [larger[f"bfcl:{suite}"] for suite in SUITES[:3]]
     assert (
-        f"is right in {right[0]}, {right[1]} and {right[2]} cases of the first three suites (`required-1.5b`)"
+        f"solves {right[0]}, {right[1]} and {right[2]} cases of the first three suites (`required-1.5b`)"
         in " ".join(PAGES.split())
     )

@@ -27,7 +27,7 @@ PAGE = (ROOT / "addon" / "docs" / "security.md").read_text()
 
 CLAIMS = """
 # A client
-Without the key, if one is set
+If `toolsim_api_key` is set
     attack/test_attack.py::test_attack
     proxy/test_access.py::test_every_request_needs_the_key
 A client cannot learn the key
@@ -37,12 +37,12 @@ A client's `Authorization`
     proxy/test_access.py::test_proxy_header_leaves_clients_other_key
 Clients that use the listener as their proxy
     proxy/test_access.py::test_forwarding_requires_the_key
-It is a Bearer token or
+There, the key is
     proxy/test_access.py::test_forwarding_requires_the_key
-Only `socks5` and the modes
+In mitmproxy's mode `socks5`
     unit/proxy/test_access.py::test_proxy_key_does_not_open_the_listener
     unit/proxy/test_incoming.py::test_kind_of_flow_is_recognized
-There, only requests that `toolsim_upstream` redirects
+In these modes, only
     unit/proxy/test_access.py::test_proxy_key_does_not_open_the_listener
     unit/proxy/test_incoming.py::test_kind_of_flow_is_recognized
 A listener with a built-in backend
@@ -50,26 +50,29 @@ A listener with a built-in backend
     unit/proxy/test_access.py::test_forwarding_is_limited_with_a_models_file
     proxy/test_access.py::test_builtin_backend_does_not_forward
     proxy/test_access.py::test_upstream_option_forwards_other_traffic
-So no client can reach other
+Therefore, no client can
     unit/proxy/test_access.py::test_forwarding_is_limited
     unit/proxy/test_access.py::test_forwarding_is_limited_with_a_models_file
     proxy/test_access.py::test_builtin_backend_does_not_forward
     proxy/test_access.py::test_upstream_option_forwards_other_traffic
-In front of your own backend
+If toolsim serves a
     proxy/test_access.py::test_only_the_backend_is_reachable
 Large bodies (above 32 KiB
     unit/proxy/test_jobs.py::test_heavy_jobs_are_recognized
     unit/proxy/test_worker.py::test_heavy_jobs_run_in_a_worker
     unit/proxy/test_worker.py::test_worker_runs_jobs_within_limits
     unit/proxy/test_worker.py::test_empty_lists_exceed_the_memory_limit
-Smaller ones take at most some
+Rewriting a smaller body
     unit/proxy/test_jobs.py::test_heavy_jobs_are_recognized
     unit/proxy/test_worker.py::test_worker_runs_jobs_within_limits
     unit/proxy/test_worker.py::test_empty_lists_exceed_the_memory_limit
 Clients take turns
     unit/proxy/test_worker.py::test_owners_take_turns
     unit/core/test_serial_executor.py::test_owners_take_turns
-Schemas and patterns are measured
+toolsim estimates the cost
+    unit/schema/test_patterns.py::test_oversized_pattern_is_never_compiled
+    unit/schema/test_budget.py::test_each_step_is_short
+Checks of arguments block
     unit/schema/test_patterns.py::test_oversized_pattern_is_never_compiled
     unit/schema/test_budget.py::test_each_step_is_short
 Requests (`toolsim_max_body_bytes`)
@@ -77,7 +80,7 @@ Requests (`toolsim_max_body_bytes`)
     unit/response/test_checker.py::test_oversized_schema_is_not_checked
     unit/proxy/test_exchange.py::test_dropped_request_body_is_a_413
     unit/request/test_transcript.py::test_oversized_outputs_are_replaced
-JSON is parsed to a depth
+toolsim parses JSON to
     unit/wire/test_json_codec.py::test_depth_counts_only_arrays_and_objects
     unit/proxy/test_worker.py::test_nested_body_does_not_end_the_worker
     unit/proxy/test_worker.py::test_unpicklable_result_is_an_internal_error
@@ -85,30 +88,30 @@ No body can crash the process
     unit/wire/test_json_codec.py::test_depth_counts_only_arrays_and_objects
     unit/proxy/test_worker.py::test_nested_body_does_not_end_the_worker
     unit/proxy/test_worker.py::test_unpicklable_result_is_an_internal_error
-A schema's references
+References in a JSON
     unit/schema/test_compile.py::test_references_are_not_fetched
-Each connection can send messages
+A WebSocket message can
     proxy/test_websocket.py::test_oversized_and_binary_data
     unit/sockets/test_server.py::test_unused_connection_is_closed
-It has at most 64 requests
+A connection can have at most 64
     proxy/test_websocket.py::test_oversized_and_binary_data
     unit/sockets/test_connection.py::test_flood_affects_only_its_sender
     unit/sockets/test_connection.py::test_lanes_run_concurrently
-It is closed after 10 minutes
+toolsim closes a connection after
     proxy/test_websocket.py::test_oversized_and_binary_data
     unit/sockets/test_server.py::test_unused_connection_is_closed
-A key can have at most 128
+Each client key can
     proxy/test_websocket.py::test_connections_per_key_are_limited
-A large message is parsed
+Large WebSocket messages are
     unit/sockets/test_server.py::test_large_message_is_read_in_a_worker
-All connections together
+All WebSocket connections together
     unit/core/test_fair_cache.py::test_largest_share_is_evicted_first
 A client that exceeds a limit
     unit/sockets/test_connection.py::test_flood_affects_only_its_sender
-The upgrade is checked
+toolsim checks the key
     proxy/test_websocket.py::test_upgrade_requires_the_key
     proxy/test_websocket.py::test_unlisted_page_is_refused
-Frames are read in slices
+toolsim reads frames in
     unit/sockets/test_websocket.py::test_other_tasks_run_between_frames
     unit/sockets/test_connection.py::test_events_are_sent_in_slices
 A connection can send 2,000
@@ -121,7 +124,7 @@ A message that cannot be parsed
     unit/sockets/test_server.py::test_unreadable_message_costs_more
 Frames of 1 KiB
     unit/sockets/test_websocket.py::test_large_message_in_many_frames
-A connection that sends more
+toolsim closes a connection that
     unit/sockets/test_websocket.py::test_flood_closes_its_connection
 If 1 MiB of answers is buffered
     proxy/test_websocket.py::test_unread_data_is_bounded_per_connection
@@ -131,7 +134,7 @@ If 1 MiB of errors is buffered
     unit/sockets/test_connection.py::test_unread_errors_are_limited
     unit/sockets/test_connection.py::test_single_unread_error_can_have_any_size
     unit/sockets/test_server.py::test_client_that_reads_late_causes_no_deadlock
-Each running answer adds at most
+After that, each running
     proxy/test_websocket.py::test_unread_data_is_bounded_per_connection
     unit/sockets/test_requests.py::test_unread_bytes_pause_all_backends_of_a_connection
     unit/sockets/test_websocket.py::test_messages_wait_for_a_client_that_does_not_read
@@ -140,10 +143,10 @@ The kernel buffers at most
 A client cannot read another client's stored
     unit/proxy/test_access.py::test_owners_are_distinct_and_hide_the_key
     unit/stores/test_record.py::test_store_behaves_like_a_plain_model
-Each key has its own partition
+Each key has a
     unit/proxy/test_access.py::test_owners_are_distinct_and_hide_the_key
     unit/stores/test_record.py::test_store_behaves_like_a_plain_model
-Answers that continue without their client
+The number of background
     unit/background/test_slots.py::test_free_slots_go_to_the_key_with_fewer
     unit/background/test_endpoints.py::test_starting_answers_count_toward_the_limit
 The store has limits
@@ -153,90 +156,93 @@ The store has limits
 The same rule applies to calls
     unit/mcp/test_approvals.py::test_owner_loses_only_own_approvals
     unit/rounds/test_hidden_calls.py::test_client_evicts_only_its_own_entries
-Writes to a SQLite store take turns
+Clients also take turns
     unit/stores/test_sqlite.py::test_large_write_does_not_delay_small_ones
     unit/core/test_serial_executor.py::test_owner_with_most_calls_loses_the_latest
 A connection to an MCP server is never closed
     unit/mcp/test_pool.py::test_client_limit_closes_its_oldest_connection
     unit/mcp/test_fair_lock.py::test_answers_take_turns
-Answers take turns with a local
+Answers take turns using
     unit/mcp/test_pool.py::test_client_limit_closes_its_oldest_connection
     unit/mcp/test_fair_lock.py::test_answers_take_turns
-Damaged data results in a 404
+Damaged data in the
+    unit/wire/responses/test_stored.py::test_damaged_record_is_not_found
+    unit/proxy/test_response_store.py::test_any_store_exception_is_a_failure
+The model never answers
     unit/wire/responses/test_stored.py::test_damaged_record_is_not_found
     unit/proxy/test_response_store.py::test_any_store_exception_is_a_failure
 `chmod 600` protects the file
     unit/proxy/options/test_api_keys.py::test_file_readable_by_others_causes_a_warning
-The file is reloaded
+toolsim reloads the key
     proxy/test_users.py::test_user_removed_while_serving
     unit/proxy/options/test_api_keys.py::test_changed_file_applies_to_the_next_request
 A user who is removed
     proxy/test_users.py::test_user_removed_while_serving
     proxy/test_users.py::test_removed_user_is_refused_by_forward_proxy
-A file that is missing
+A missing or invalid
     proxy/test_users.py::test_missing_or_broken_file_stops_the_start
     unit/proxy/options/test_api_keys.py::test_mistakes_are_reported_without_keys
-An invalid new version
+While the proxy is
     proxy/test_users.py::test_user_removed_while_serving
     unit/proxy/options/test_api_keys.py::test_changed_file_applies_to_the_next_request
-The name is the owner
+The user's name is
     proxy/test_users.py::test_user_is_in_log_and_metrics
-The name is in the log
+The user's name appears
     proxy/test_users.py::test_user_is_in_log_and_metrics
 Every user of the proxy
     proxy/test_users.py::test_user_is_in_log_and_metrics
 `concurrent` limits
     proxy/test_users.py::test_concurrent_turns_are_limited
     proxy/test_users.py::test_turns_per_minute_are_limited
-That many turns can start
+A user can start
     unit/proxy/test_user_limits.py::test_turns_per_minute
-A turn beyond a limit
+toolsim refuses a turn that exceeds
     proxy/test_users.py::test_concurrent_turns_are_limited
-A turn is a request to a model
+For these limits, a
     proxy/test_users.py::test_turns_per_minute_are_limited
 A background answer counts
     proxy/test_users.py::test_background_answer_is_a_turn_until_it_ends
-Token counts and model lists
+Requests for token counts
     proxy/test_users.py::test_turns_per_minute_are_limited
-A source that sends ten wrong keys
+After ten wrong keys
     proxy/test_users.py::test_wrong_keys_are_throttled
     unit/proxy/test_wrong_keys.py::test_source_of_wrong_keys_is_blocked
 Users who have already been served
     proxy/test_users.py::test_wrong_keys_are_throttled
     unit/proxy/test_wrong_keys.py::test_source_of_wrong_keys_is_blocked
-With a single key
+If `toolsim_api_key` is a
     unit/proxy/options/test_api_keys.py::test_single_key_has_an_owner
     unit/proxy/test_user_limits.py::test_without_limits
-A connection that returns
+toolsim recognizes a connection that returns
     attack/test_attack.py::test_proxy_as_its_own_upstream_is_a_loop
     unit/proxy/test_loop_detection.py::test_request_loop_is_detected
-A loop through other proxies
+toolsim recognizes a loop through other
     attack/test_attack.py::test_loop_of_two_proxies_fails_with_508
-The built-in backend answers only
+A built-in backend answers
     unit/backends/test_loopback.py::test_only_announced_flows_are_answered
 # A model
-It cannot call a tool that is not on offer, is masked
+A model cannot call
     unit/response/test_masked_calls.py::test_masked_call_is_never_passed_on
     unit/response/test_judge.py::test_verdict_table
-Such text stays text, or is
+Such a call stays
     unit/response/test_masked_calls.py::test_masked_call_is_never_passed_on
     unit/response/test_judge.py::test_verdict_table
-It cannot make more calls than allowed
+A model cannot make
     unit/response/test_choice.py::test_call_beyond_the_limit_cuts_off_at_its_opening_tag
     unit/response/test_judge.py::test_number_of_calls_in_a_block_is_limited
-It cannot pass arguments to a strict tool
+A model cannot pass
     unit/response/test_judge.py::test_verdict_table
     unit/response/test_answer.py::test_strict_failure_cuts_off_the_backend
-Arguments that cannot be checked in time
+If the arguments for
     unit/response/test_checker.py::test_timed_out_check_is_unsettled
     unit/response/test_judge.py::test_catastrophic_patterns_share_one_budget
-The limits are 40 ms in
+The limits of a
     unit/response/test_checker.py::test_timed_out_check_is_unsettled
     unit/response/test_judge.py::test_catastrophic_patterns_share_one_budget
-For a tool that is not
+If the tool is
     unit/response/test_checker.py::test_timed_out_check_is_unsettled
     unit/response/test_judge.py::test_catastrophic_patterns_share_one_budget
-Its text is rewritten in slices
+toolsim rewrites a model's
     unit/proxy/test_streamed.py::test_other_tasks_run_between_slices
     unit/proxy/test_streamed_slices.py::test_short_pieces_share_a_slice
     unit/response/test_judge.py::test_oversized_arguments_fail
@@ -250,63 +256,67 @@ The arguments of a call, an
 On the way to the model
     unit/request/test_record.py::test_output_record
     unit/request/test_rewrite.py::test_text_is_unchanged
-Only text that the model itself writes
+Only text that the
     unit/request/test_record.py::test_output_record
     unit/request/test_rewrite.py::test_text_is_unchanged
 Text cannot forge the record
     unit/request/test_record.py::test_user_line_is_never_a_record
     unit/request/test_record.py::test_invisible_characters_do_not_hide_a_record
-An output is written as JSON
+If a line of
     unit/request/test_record.py::test_user_line_is_never_a_record
     unit/request/test_record.py::test_invisible_characters_do_not_hide_a_record
-A backslash marks every line
+toolsim writes each output
     unit/request/test_record.py::test_user_line_is_never_a_record
     unit/request/test_record.py::test_invisible_characters_do_not_hide_a_record
-A call that an output of the same request contains
+Text cannot forge the
+    unit/request/test_record.py::test_user_line_is_never_a_record
+    unit/request/test_record.py::test_invisible_characters_do_not_hide_a_record
+A call that a
     unit/response/test_quoted_calls.py::test_call_copied_from_an_output_is_text
     unit/response/test_quoted_calls.py::test_wrapping_does_not_hide_a_quoted_call
-It stays text, with the warning
+A quoted call stays
     unit/response/test_quoted_calls.py::test_call_copied_from_an_output_is_text
     unit/response/test_quoted_calls.py::test_wrapping_does_not_hide_a_quoted_call
-`toolsim_untagged=all` turns
+`toolsim_untagged=all` disables this check
     unit/response/test_quoted_calls.py::test_composed_call_is_not_quoted
-Inside inline code
+Text in inline code
     unit/response/test_quotation.py::test_quoted_call_is_text
-The model may believe what the text says
+The model might believe
     unit/response/test_quoted_calls.py::test_calls_not_quoted_verbatim_are_made
 With the arguments in another order
     unit/response/test_quoted_calls.py::test_calls_not_quoted_verbatim_are_made
-A call in a user's message
+toolsim treats a call
     unit/response/test_quoted_calls.py::test_calls_not_quoted_verbatim_are_made
-A call that the conversation already contains
+The model can repeat
     unit/response/test_quoted_calls.py::test_calls_not_quoted_verbatim_are_made
-Outputs that only the backend stores
+toolsim cannot search for
     unit/response/test_quoted_calls.py::test_stored_outputs_are_not_searched
-Calls that the backend itself emits
+Structured calls from the
     unit/response/test_quoted_calls.py::test_stored_outputs_are_not_searched
-`toolsim_untagged=no_use_tool`
+With `toolsim_untagged=no_use_tool` and your
     unit/response/test_quoted_calls.py::test_options_that_prevent_quoted_calls
 `toolsim_tool_allowlist=!NAME`
     unit/response/test_masked_calls.py::test_masked_call_is_never_passed_on
+For a turn that
     unit/request/test_rewrite.py::test_choice_none
 # A backend
-It cannot call a tool that is not on offer by
+A backend cannot call
     unit/response/test_toolbox.py::test_structured_calls_are_matched
     unit/response/test_choice.py::test_rejected_structured_call_becomes_text
-The client gets it as text
+The client receives such
     unit/response/test_toolbox.py::test_structured_calls_are_matched
     unit/response/test_choice.py::test_rejected_structured_call_becomes_text
-In chat completions, it is dropped
+In chat completions, toolsim
     unit/response/test_toolbox.py::test_structured_calls_are_matched
     unit/response/test_choice.py::test_rejected_structured_call_becomes_text
-Calls with malformed or oversized
+toolsim treats structured calls
     unit/response/test_masked_calls.py::test_broken_structured_call_becomes_text
-A tool that was never declared
+A backend can call
     unit/response/test_masked_calls.py::test_undeclared_structured_call_becomes_text
-An answer to a request without tools
+toolsim does not parse
     unit/request/test_rewrite.py::test_request_without_tools_passes
     unit/request/test_rewrite.py::test_request_without_tools_is_translated
-It cannot make a truncated answer look complete
+A backend cannot make
     attack/test_cuts.py::test_backend_disconnects_after_any_byte
     unit/response/test_rewrite.py::test_stream_without_terminator_fails
     unit/response/test_rewrite.py::test_chat_stream_broken_after_a_call_keeps_the_call
@@ -318,82 +328,81 @@ An answer that ends before its
     unit/response/test_rewrite.py::test_chat_stream_broken_after_a_call_keeps_the_call
     unit/response/test_answer.py::test_failure_after_a_call_causes_a_warning
     unit/response/test_answer.py::test_failure_after_a_responses_call_is_an_error
-There is one exception: complete calls
+toolsim keeps the complete
     unit/response/test_rewrite.py::test_chat_stream_broken_after_a_call_keeps_the_call
     unit/response/test_answer.py::test_failure_after_a_responses_call_is_an_error
-The log reports this as `FAILED_AFTER_CALLS`
+The log reports such
     unit/response/test_answer.py::test_failure_after_a_call_causes_a_warning
-It cannot keep a client waiting forever
+A backend cannot keep
     unit/proxy/test_streamed.py::test_silence_causes_keepalives_and_an_error
     unit/proxy/mitmproxy12/test_connect.py::test_slow_connection_is_canceled
-Compressed answers are decoded
+toolsim decodes compressed answers
     unit/proxy/test_decoding.py::test_compression_bombs_use_little_memory
     unit/wire/test_sse.py::test_oversized_event_is_truncated
     unit/wire/test_sse.py::test_event_with_too_many_values_fails
 # An MCP server
-All of it is text for the model
+Descriptions and outputs are
     proxy/test_mcp.py::test_forged_records_are_text
-A description can request calls
+A description can tell
     unit/mcp/test_server_config.py::test_approval_is_required_by_default
-Commands come only from the file
+Only the operator's file
     unit/mcp/test_server_config.py::test_request_cannot_declare_commands_or_hosts
 A server with the key
     proxy/test_searches.py::test_web_search_over_both_apis
-A request's `server_url`
+toolsim follows redirects only
+    unit/mcp/test_server_config.py::test_request_cannot_declare_commands_or_hosts
+    unit/mcp/test_web.py::test_other_hosts_are_not_contacted
+The `server_url` of a
     unit/rounds/test_searches.py::test_disallowed_host_is_a_400
     unit/mcp/test_server_config.py::test_request_cannot_declare_commands_or_hosts
     unit/mcp/test_web.py::test_other_hosts_are_not_contacted
     unit/proxy/test_mcp_servers.py::test_mcp_is_off_by_default
-Redirects are followed only within
-    unit/rounds/test_searches.py::test_disallowed_host_is_a_400
-    unit/mcp/test_server_config.py::test_request_cannot_declare_commands_or_hosts
-    unit/mcp/test_web.py::test_other_hosts_are_not_contacted
-    unit/proxy/test_mcp_servers.py::test_mcp_is_off_by_default
-It gets its own headers
+A server receives only
     proxy/test_mcp.py::test_no_secret_is_left_in_log_or_recording
-It gets no key of the
+It does not receive
     proxy/test_mcp.py::test_no_secret_is_left_in_log_or_recording
-With [traces](inspect.md#traces) it gets
+With [traces](inspect.md#traces), a server
     unit/otel/test_conventions.py::test_remote_server_is_identified_by_host_and_port
 Tool names include the server's label
     unit/mcp/test_catalog.py::test_tool_names_are_unique
-It cannot forge a call
+A server cannot forge
     proxy/test_mcp.py::test_forged_records_are_text
-One message has at most 1 MiB
+A message from a
     unit/mcp/test_web.py::test_answer_size_is_limited
     unit/mcp/test_web.py::test_compressed_answer_is_rejected
     unit/mcp/test_stdio.py::test_server_output_is_limited
-Between two requests it can send
+Between two requests, a
     unit/mcp/test_web.py::test_answer_size_is_limited
     unit/mcp/test_web.py::test_compressed_answer_is_rejected
     unit/mcp/test_stdio.py::test_server_output_is_limited
-A compressed answer over HTTP is
-    unit/mcp/test_web.py::test_answer_size_is_limited
+toolsim refuses compressed HTTP
     unit/mcp/test_web.py::test_compressed_answer_is_rejected
-    unit/mcp/test_stdio.py::test_server_output_is_limited
-A call has a time limit
+An MCP tool call
     unit/mcp/test_connection.py::test_busy_server_times_out_without_being_dropped
     unit/mcp/test_outcome.py::test_errors_have_api_formats
     unit/rounds/test_hosted_calls.py::test_approval_requests_count_toward_the_limit
     unit/rounds/test_round_planner.py::test_limits_prevent_a_further_round
-A server's failure becomes the output
+If a server fails
     unit/rounds/test_hosted_calls.py::test_failed_call_is_reported_to_the_model
-A local server is stopped
+When the proxy stops
     proxy/test_mcp.py::test_servers_end_with_the_proxy
-On Linux, that includes children
+On Linux, this includes
     proxy/test_mcp.py::test_orphaned_children_end_with_the_proxy
     unit/mcp/test_stdio.py::test_stopping_a_server_stops_its_children
-On macOS, such children survive
+On macOS, such child
     proxy/test_mcp.py::test_orphaned_children_end_with_the_proxy
     unit/mcp/test_stdio.py::test_stopping_a_server_stops_its_children
-Its secrets do not leak
+A server's secrets do
     proxy/test_mcp.py::test_no_secret_is_left_in_log_or_recording
     unit/mcp/test_connection.py::test_secrets_are_never_in_messages
     unit/otel/test_conventions.py::test_remote_server_is_identified_by_host_and_port
-An approval is for one call
+toolsim stores the tool and
     unit/mcp/test_approvals.py::test_approval_returns_the_requested_call_once
     proxy/test_mcp.py::test_approval_is_for_one_call
-It is valid once
+An approval applies to
+    unit/mcp/test_approvals.py::test_approval_returns_the_requested_call_once
+    proxy/test_mcp.py::test_approval_is_for_one_call
+An approval is valid
     unit/mcp/test_approvals.py::test_other_owners_cannot_approve
     unit/mcp/test_approvals.py::test_pending_approvals_expire
     unit/rounds/test_hosted_calls.py::test_repeated_decision_counts_once
@@ -401,70 +410,70 @@ Approvals do not survive
     unit/mcp/test_approvals.py::test_other_owners_cannot_approve
     unit/mcp/test_approvals.py::test_pending_approvals_expire
     unit/rounds/test_hosted_calls.py::test_repeated_decision_counts_once
-Browser pages whose origin
+toolsim does not offer
     proxy/test_mcp.py::test_unlisted_web_page_is_refused
     unit/proxy/test_mcp_servers.py::test_unlisted_web_page_has_no_access
-Their requests would run the tools
+Requests from such a
     proxy/test_mcp.py::test_unlisted_web_page_is_refused
     unit/proxy/test_mcp_servers.py::test_unlisted_web_page_has_no_access
 # A bug in toolsim
 A bug in toolsim ends only
     faults/test_faults.py::test_function_fails_once
-After an exception, no unchecked
+After an exception, toolsim
     faults/test_faults.py::test_function_fails_once
-A request is not sent on
+A request is not
     faults/test_faults.py::test_function_fails_once
-The client gets a 500, an error event
+The client receives a
     unit/proxy/test_streamed.py::test_exception_ends_the_answer
     unit/proxy/test_guard.py::test_location_of_an_exception_is_logged
-The same is true if another script
+The same rules apply
     proxy/test_guard.py::test_exception_in_another_script_blocks_traffic
-A refused request is logged
+toolsim logs each refused
     proxy/test_refusals.py::test_wrong_keys_are_logged
     proxy/test_refusals.py::test_foreign_hosts_and_pages_are_logged
     proxy/test_refusals.py::test_refused_tunnels_are_logged
     proxy/test_refusals.py::test_loops_are_logged
-Log lines are limited
+Log lines about refused
     unit/proxy/test_refusals.py::test_log_lines_per_source_are_limited
     unit/proxy/test_refusals.py::test_log_lines_of_all_sources_are_limited
-A source is an address
+A source is an
     unit/proxy/test_refusals.py::test_source_is_an_address_or_a_network
 A key identifies the same owner
     unit/proxy/test_access.py::test_all_spellings_of_a_key_have_one_owner
 With `toolsim_api_key`, the owner
     unit/proxy/test_access.py::test_owner_is_the_accepted_key
-This also applies to clients that send it
+This also applies to
     unit/proxy/test_access.py::test_owner_is_the_accepted_key
-Otherwise, if a request has several keys
+Without `toolsim_api_key`, if a
     unit/proxy/test_access.py::test_api_specific_header_takes_precedence
 # A web page
-Pages served from `localhost`
+By default, toolsim allows
     unit/proxy/test_access.py::test_pages_are_accepted_by_origin
     unit/proxy/test_access.py::test_local_pages_are_accepted_by_default
     unit/proxy/test_access.py::test_key_is_sufficient_for_pages
-Without a key, a page whose origin
+Without a key, toolsim
     proxy/test_access.py::test_unlisted_origin_is_refused
 The only exception is a page
     proxy/test_access.py::test_page_of_the_listener_can_call_it
-A page whose own host name
+toolsim refuses a page
     proxy/test_access.py::test_rebound_host_name_is_refused
     unit/proxy/test_access.py::test_foreign_host_names_are_refused
 The Host header must be
     proxy/test_access.py::test_rebound_host_name_is_refused
     unit/proxy/test_access.py::test_foreign_host_names_are_refused
-The names by which containers reach
+toolsim also accepts the
     unit/proxy/test_access.py::test_local_host_names_are_accepted
 `/toolsim/health` and
     unit/proxy/test_route.py::test_route_of_a_request
 `/api/hello`, which Claude Code requests at
     unit/proxy/test_route.py::test_route_of_a_request
-In that case, set `toolsim_api_key`
+If the listener is
     proxy/test_access.py::test_codex_on_all_interfaces_serves_this_machine_only
 # What is written down
 The log, metrics, comments
     proxy/test_telemetry.py::test_each_exchange_is_reported_once
     unit/response/test_judge.py::test_invented_name_is_not_logged
-Captures (`toolsim_capture`)
+toolsim removes secrets from
     unit/recordings/test_redact.py::test_secret_is_recognized_by_shape
     unit/recordings/test_redact.py::test_secret_in_deltas_is_hidden
     proxy/test_recording.py::test_secrets_are_not_recorded
@@ -473,49 +482,50 @@ Captures (`toolsim_capture`)
 
 EXPLAINS = (
     "Clients without a key",
-    "The number of its turns",
+    "Only a [key file](#several-users)",
     "People who share",
     "`toolsim_api_key=file:keys.txt` names",
     "```text",
     "`printf %s KEY",
     "Behind a load balancer",
-    "It can",
-    "An output that a client sends as a user's message",
-    "MCP tools can wait",
+    "Such a server can",
+    "A server has no",
+    "A server cannot send",
+    "Tool outputs that a",
+    "You can require approval",
     "If the outcome matters",
-    "`read_only` in a filter",
-    "learn the arguments",
+    "A filter with `read_only`",
+    "see the arguments of",
     "The owner of a host name",
-    "A client's own `headers`",
-    "Without a key",
-    "If you serve toolsim under another name",
+    "If a client's request",
+    "If no key is",
+    "If you serve toolsim",
     "The key is transmitted",
     "Flows in mitmweb",
-    "They belong to",
-    "A client can have its requests",
+    "Flows are meant only",
+    "A client can send",
     "A client with many connections",
     "A client that invents many keys",
     "A client cannot send a request in a loop",
     "Set `toolsim_api_key`, or give",
     "A model can write",
     "Text that a tool, a user",
-    "A proxy cannot see prompt",
-    "These risks remain",
-    "Each line is a case",
-    "You can reduce them",
-    "A backend can answer anything",
+    "A proxy cannot detect",
+    "The following risks remain.",
+    "Each item is a",
+    "You can reduce these",
+    "A backend can answer",
     "An MCP server ([from",
-    "lie about its tools",
+    "lie in the descriptions",
     "do anything that its user account",
     "A local server is a program",
-    "It cannot do more",
     "List only hosts",
     "Anyone who can use the proxy",
-    "Set `toolsim_api_key` if others",
+    "Set `toolsim_api_key` if other",
     "A web page in a browser can send",
-    "They reveal only whether",
+    "These health pages reveal",
     "A neighbor can reach",
-    "Check them before",
+    "Check captures before you",
 )
 """Sentences that introduce others, describe possibilities, or give advice."""
 
@@ -525,13 +535,13 @@ UNITS, BURST = websocket.UNITS_PER_SECOND, websocket.UNITS_BURST
 NUMBERS: dict[str, tuple[float, ...]] = {
     "Large bodies (above": (LOOP_BYTES / KIB, worker.MAX_SECONDS, worker.GROWTH),
     "Requests (`toolsim_max_body_bytes`)": (MAX_SCHEMA_BYTES / KIB, _MAX_TOOLS_BYTES / MIB),
-    "JSON is parsed to a depth": (MAX_DEPTH,),
-    "It has at most": (protocol.MAX_WAITING, protocol.MAX_RUNNING),
-    "It is closed after": (server.SILENT_SECONDS / 60, server.UNUSED_SECONDS / 3600),
-    "A key can have at most": (upgrades.MAX_CONNECTIONS,),
-    "All connections together": (server.MEMORY_BYTES / MIB,),
-    "Frames are read in slices": SLICES,
-    "Its text is rewritten in slices": SLICES,
+    "toolsim parses JSON to": (MAX_DEPTH,),
+    "A connection can have at most": (protocol.MAX_WAITING, protocol.MAX_RUNNING),
+    "toolsim closes a connection after": (server.SILENT_SECONDS / 60, server.UNUSED_SECONDS / 3600),
+    "Each client key can": (upgrades.MAX_CONNECTIONS,),
+    "All WebSocket connections together": (server.MEMORY_BYTES / MIB,),
+    "toolsim reads frames in": SLICES,
+    "toolsim rewrites a model's": SLICES,
     "A connection can send": (
         UNITS / websocket.FRAME_UNITS,
         UNITS / websocket.MESSAGE_UNITS,
@@ -540,23 +550,23 @@ NUMBERS: dict[str, tuple[float, ...]] = {
     ),
     "A message that cannot be parsed": (websocket.UNREADABLE_UNITS / websocket.MESSAGE_UNITS,),
     "Frames of 1 KiB": (websocket.FREE_FRAME_BYTES / KIB,),
-    "A connection that sends more is closed": (websocket.POLICY,),
+    "toolsim closes a connection that": (websocket.POLICY,),
     "If 1 MiB of answers is buffered": (requests.MAX_UNREAD_BYTES / MIB,),
     "If 1 MiB of errors is buffered": (protocol.MAX_UNREAD_ERRORS / MIB, websocket.POLICY),
     "The kernel buffers at most": (2 * upgrades.BUFFER_BYTES / KIB,),
     "A connection to an MCP server": (pool.MAX_OF_ONE,),
-    "Log lines are limited": (refusals.SOURCE_LINES, refusals.ALL_LINES),
-    "A source is an address": (refusals._NETWORK_BITS,),
-    "A source that sends": (wrong_keys.ATTEMPTS, wrong_keys.SECONDS_PER_ATTEMPT),
+    "Log lines about refused": (refusals.SOURCE_LINES, refusals.ALL_LINES),
+    "A source is an": (refusals._NETWORK_BITS,),
+    "After ten wrong keys": (wrong_keys.ATTEMPTS, wrong_keys.SECONDS_PER_ATTEMPT),
     "The arguments of a call": (Limits().max_event_bytes / MIB,),
-    "Compressed answers": (Limits().max_event_bytes / MIB, MAX_EVENT_VALUES),
-    "One message has at most": (stdio.MAX_MESSAGE_BYTES / MIB,),
+    "toolsim decodes compressed answers": (Limits().max_event_bytes / MIB, MAX_EVENT_VALUES),
+    "A message from a": (stdio.MAX_MESSAGE_BYTES / MIB,),
     "Between two requests": (stdio.MAX_BETWEEN_BYTES / MIB, stdio.MAX_BETWEEN_MESSAGES),
-    "It is valid once": (approvals.MAX_SECONDS / 3600,),
+    "An approval is valid": (approvals.MAX_SECONDS / 3600,),
 }
 """The values in the code for the numbers in a sentence, in order."""
 
-MEASURED = ("Smaller ones take", "Schemas and patterns are measured", "The limits are 40 ms")
+MEASURED = ("Rewriting a smaller body", "Checks of arguments block", "The limits of a check")
 """Sentences with measured times and sizes."""
 
 NUMERALS = {"five": 5, "six": 6, "ten": 10, "sixty": 60, "hour": 1}
@@ -584,7 +594,7 @@ def sentences() -> list[str]:
     for block in re.split(r"\n\n|\n(?=- )", text):
         words = " ".join(block.split()).removeprefix("- ")
         if words and not words.startswith("##"):
-            found += re.split(r"(?<=[.!?])\s+(?=[A-Z`*])", words)
+            found += re.split(r"(?<=[.!?])\s+(?=[A-Z`*]|toolsim\b)", words)
     return found
 
 

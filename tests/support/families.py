@@ -103,7 +103,7 @@ def page() -> str:
 
 _HEAD = """# Model families
 
-Find your model's family below to see whether toolsim recognizes its calls. Servers that know a model's call form
+Find your model's family in the table to see whether toolsim recognizes its calls. Servers that know a model's call form
 convert it to API calls themselves. This table is about models whose text reaches toolsim unchanged, for example because
 their server did not receive any tools.
 
