@@ -103,18 +103,20 @@ def page() -> str:
 
 _HEAD = """# Model families
 
-Find your model's family in the table to see whether toolsim recognizes its calls. Servers that know a model's call form
-convert it to API calls themselves. This table is about models whose text reaches toolsim unchanged, for example because
-their server did not receive any tools.
+Find your model's family in the table to see whether toolsim recognizes its calls. A server that supports a model's call
+form converts the calls to API calls itself. The table is relevant if a model's text reaches toolsim unchanged, for
+example because the server did not receive any tools.
 
-`make families` generates this page from the test cases, and a test checks that it is current.
+`make families` generates this page from the test cases, and a test checks that the page is current. The columns of the
+table are:
 
-- **Documented**: one call and two calls in the form that the model's chat template documents.
-- **Cases**: toolsim's own tests of the form, including texts that only mention it.
-- **Reported**: outputs that users of model servers and agent programs reported between May and September 2026. toolsim
-  parses {right} of {total} as expected, including texts that only mention calls.
-- **Malformed**: the documented calls with one marker doubled, dropped, halved or misspelled, or with whitespace moved.
-  The figure is the share still parsed as the right calls. The rest stays text, except for texts counted as *wrong*.
+- **Documented**: whether toolsim parses one call and two calls in the form that the model's chat template documents.
+- **Cases**: the results of toolsim's own tests of the form, including texts that only mention the form.
+- **Reported**: the results for outputs that users of model servers and agent programs reported between May and
+  September 2026. toolsim parses {right} of {total} as expected, including texts that only mention calls.
+- **Malformed**: the results for the documented calls with one marker doubled, dropped, halved or misspelled, or with
+  whitespace moved. The percentage is the share that toolsim still parses as the correct calls. All other malformed
+  calls stay text, except for those counted as *wrong*.
 
 [marker_forms.json](../../tests/cases/marker_forms.json) contains an example of each form, and
 [reported.json](../../tests/cases/reported.json) contains each reported output with its source.
@@ -123,10 +125,11 @@ their server did not receive any tools.
 
 {table}
 
-## A form of your own
+## Custom forms
 
-A model that you trained, or whose family is not listed, might write its calls between markers that toolsim does not
-know. Declare them in a [profile](profiles.md) for that model, in one `[[forms]]` table per form:
+If you trained a model yourself, or its family is not listed, the model might write its calls between markers that
+toolsim does not recognize. Declare these markers in a [profile](profiles.md) for the model, in one `[[forms]]` table
+per form:
 
 ```toml
 models = ["my-model*"]
@@ -138,15 +141,15 @@ body = "json"
 keys = {{ name = "fn", arguments = "with" }}
 ```
 
-Now `@@CALL {{"fn": "get_weather", "with": {{"city": "Oslo"}}}} @@END` is a call in answers of `my-model`. The same
-rules apply as for the forms above, streamed or non-streamed: the tool's schema, `toolsim_repair` and
-`toolsim_untagged`. Text that is not a call stays text. `toolsim tune` leaves these tables in the profile. The
-library accepts the same tables:
+With this profile, `@@CALL {{"fn": "get_weather", "with": {{"city": "Oslo"}}}} @@END` is a call in answers of
+`my-model`. The same rules apply as for built-in forms, streamed or non-streamed: the tool's schema, `toolsim_repair`
+and `toolsim_untagged`. Text that is not a call stays text. `toolsim tune` keeps the `[[forms]]` tables in a profile.
+The [parser library](parsing.md) accepts custom forms too:
 `parse(text, tools, forms=[{{"opening": "@@CALL", "closing": "@@END"}}])`.
 
-- `opening` and `closing` are literal text of 3 to 64 characters on one line. The first character must not be a letter,
+- `opening` and `closing` are literal texts of 3 to 64 characters on one line. The first character must not be a letter,
   a digit, or one of ``{{}}()"'`,:;.+-_|\\``.
-- `body` is the kind of text between the markers; the default is `any`:
+- `body` is the format of the text between the markers; the default, `any`, accepts all of these formats:
 
 | body | example |
 |---|---|
@@ -157,9 +160,9 @@ library accepts the same tables:
 | `pairs` | `f<arg_key>k</arg_key><arg_value>v</arg_value>` |
 | `braces` | `call:f{{k:"v"}}` |
 
-- `keys` are additional keys for the name and the arguments in a `json` body.
+- `keys` defines additional keys for the name and the arguments in a `json` body.
 
-A mistake prevents startup, with a message that gives the file and the line:
+A mistake in a profile aborts startup, with a message that names the file and the line:
 `my-model.toml:6: body: got 'xml', expected one of any, json, …`.
 """
 
@@ -177,7 +180,7 @@ def _families() -> str:
         cells = [
             "" if family == last else family,
             _code(name) if form else name,
-            "" if form is None else "read" if is_read(form) else "**not yet**",
+            "" if form is None else "yes" if is_read(form) else "**not yet**",
             _own_cases(form) if form else "",
             _share([is_right(case, parse(case["text"], case["tools"])) for case in reported]),
             _share_malformed(form) if form else "",
@@ -218,7 +221,7 @@ def _share_malformed(form: Form) -> str:
 
 def _open_cases() -> str:
     lines = [
-        "## Reported outputs that are not parsed as expected yet",
+        "## Reported outputs that toolsim does not parse as expected yet",
         "",
         "| output | family | what toolsim does | source |",
         "|---|---|---|---|",
@@ -251,7 +254,7 @@ def _decisions() -> str:
     lines = [
         "## Reported outputs that intentionally stay text",
         "",
-        "These are judgment calls. toolsim differs from the reporter, for the reason given.",
+        "toolsim intentionally treats these outputs differently than their reporters expected, for the given reason.",
         "",
         "| output | reason | source |",
         "|---|---|---|",
@@ -268,9 +271,10 @@ def _malformed() -> str:
     lines = [
         "## Malformed markers",
         "",
-        "Totals over all forms, by kind of change. *Right, markup left*: the calls run, and a marker stays in the",
-        "text. *One of two*: only the first of two calls runs, because the client gets it before the second turns out",
-        "to be unreadable. A call after an unreadable one never runs. *Wrong*: any other call.",
+        "The table shows totals over all forms, by kind of change. *Right, markup left* means that the calls run, but",
+        "a marker stays in the text. *One of two* means that only the first of two calls runs, because the client",
+        "receives it before the second call turns out to be unreadable. A call after an unreadable call never runs.",
+        "*Wrong* means that toolsim finds different calls.",
         "",
         "| change | texts | right | right, markup left | one of two | text | wrong |",
         "|---|---|---|---|---|---|---|",
