@@ -100,7 +100,7 @@ def test_files_named_by_pages_exist(page: str) -> None:
 PLAIN = set(
     re.findall(
         r"\w+",
-        "the only thing that the answer knows of its request; ends streams; hooks; tools on offer, choice, limits, "
+        "the only request data that the answer side uses; ends streams; hooks; tools on offer, choice, limits, "
         "first id, history; client body, backend bytes",
     )
 )
