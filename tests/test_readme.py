@@ -139,11 +139,11 @@ INTRODUCTION = """\
 | for every run | a [settings file](backends.md#settings-file), or mitmproxy's `config.yaml` |
 | while toolsim is running | mitmweb's *Options* tab, or the command `set` in mitmproxy |
 
-`toolsim options` prints the options with their current values, and `toolsim options store` prints only those that match
-a word. Invalid names or values and removed options abort startup with a one-line message. Renamed options keep working
-for one more release, with a warning.
+`toolsim options` prints all options with their current values, and `toolsim options store` prints only options whose
+name or help contains the word "store". An invalid name or value, or a removed option, aborts startup with a one-line
+message. Renamed options keep working for one release, with a warning.
 
-The environment variables of toolsim's predecessor change some defaults: `{variables}`.
+The following environment variables of toolsim's predecessor change the defaults of some options: `{variables}`.
 """
 
 
