@@ -4,7 +4,7 @@ import sys
 
 if sys.version_info < (3, 12):  # noqa: UP036 - a checkout is not installed, so nothing has checked this.
     # This check runs before any import that an older Python cannot parse.
-    sys.exit(f"toolsim needs Python 3.12 or newer, and this is Python {sys.version.split()[0]} ({sys.executable})")
+    sys.exit(f"toolsim requires Python 3.12 or newer, but this is Python {sys.version.split()[0]} ({sys.executable})")
 
 from toolsim.cli.main import main
 

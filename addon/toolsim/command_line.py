@@ -27,7 +27,7 @@ def addon_script() -> str:
     """Return the path of the script for mitmproxy's ``-s`` option, which is next to this package. Raises UsageError."""
     script = Path(__file__).resolve().parents[1] / "toolsim.py"
     if not script.is_file():
-        raise UsageError(f"the mitmproxy script is missing: reinstall toolsim, which puts it at {script}")
+        raise UsageError(f"the mitmproxy script {script} is missing: reinstall toolsim")
     return str(script)
 
 
@@ -98,11 +98,13 @@ class Parser(argparse.ArgumentParser):
         """Return argparse's message, with a suggestion of the correct name if a similar name exists."""
         if found := re.match(r"argument (\S+): invalid choice: '(.*?)' \(choose from (.*)\)", message):
             known = [word.strip(" '") for word in found[3].split(",")]
-            return f"no such {found[1]}: {found[2]}{nearest(found[2], known) or f'; there are {", ".join(known)}'}"
+            return (
+                f"no such {found[1]}: {found[2]}{nearest(found[2], known) or f'; expected one of {", ".join(known)}'}"
+            )
         if found := re.match(r"unrecognized arguments: (\S+)", message):
             return f"no such argument: {found[1]}{nearest(found[1].partition('=')[0], self.flags(), cutoff=0.7)}"
         if found := re.match(r"the following arguments are required: (.*)", message):
-            return f"{found[1]} is missing; {self.prog} --help shows how it is used"
+            return f"{found[1]} is missing; {self.prog} --help shows the usage"
         return message.removeprefix("argument ")
 
     def flags(self) -> list[str]:
@@ -131,4 +133,7 @@ def missing(problem: ModuleNotFoundError) -> str:
     for requirements in (REQUIREMENTS, *EXTRAS.values()):
         if any(re.match(rf"{re.escape(package)}\b", requirement, re.IGNORECASE) for requirement in requirements):
             wanted = requirements
-    return f"toolsim needs the package {package}, which {sys.executable} does not have: {install_command(wanted)}"
+    return (
+        f"toolsim requires the package {package}, which is not installed for {sys.executable}: "
+        f"{install_command(wanted)}"
+    )

@@ -54,7 +54,7 @@ def test_package_works_without_checkout(tmp_path: Path) -> None:
     doctor = subprocess.run([toolsim, "doctor", "http://127.0.0.1:9"], capture_output=True, text=True, check=False)
     assert doctor.stderr.endswith("the connection was refused; is the server running?\n")
     evaluation = subprocess.run([toolsim, "eval"], capture_output=True, text=True, check=False)
-    assert re.fullmatch(r"toolsim needs the package openai, .* pip install .*'openai.*\n", evaluation.stderr)
+    assert re.fullmatch(r"toolsim requires the package openai, .* pip install .*'openai.*\n", evaluation.stderr)
     where = subprocess.run([toolsim, "addon-path"], capture_output=True, text=True, check=True, cwd=tmp_path)
     script = Path(where.stdout.strip())
     assert script.is_relative_to(tmp_path / "env")

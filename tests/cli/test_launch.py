@@ -130,7 +130,7 @@ def test_users_files_are_unchanged(backend: TextBackend, env: dict[str, str]) ->
     run, _ = launch(env, f"{backend.url}/v1", "--port", "0")
     assert sorted(path.name for path in Path(env["HOME"]).iterdir()) == [".local", ".mitmproxy"]
     store = f"{env['HOME']}/.local/state/toolsim/answers.sqlite"
-    assert f"toolsim: stored conversations  in {store}, for 30 days; to store none:" in run.stderr
+    assert f"toolsim: stored conversations  in {store}, for 30 days; to disable storage:" in run.stderr
     run, _ = launch(env, f"{backend.url}/v1", "--port", "0", "--set", "toolsim_store=")
     assert "stored conversations" not in run.stderr
 
@@ -171,7 +171,8 @@ def test_key_of_running_and_new_proxies(backend: TextBackend, env: dict[str, str
         run, _ = launch(env, *port, starts=False)
         assert (run.returncode, run.stderr) == (
             2,
-            f"toolsim: the toolsim at {proxy.url} requires a key: name the variable that holds it, --key-env NAME\n",
+            f"toolsim: the toolsim at {proxy.url} requires a key: use --key-env NAME, "
+            f"with the environment variable that contains the key\n",
         )
         run, seen = launch(env, *port, "--key-env", "MY_KEY")
         assert (run.returncode, seen["answer"]) == (0, "Hello.")

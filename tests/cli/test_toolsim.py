@@ -33,7 +33,7 @@ def test_demo(tmp_path: Path) -> None:
     lines = log_lines(run.stdout)
     assert lines[4] == (
         f"  stored conversations  in {tmp_path}/.local/state/toolsim/answers.sqlite, for 30 days; "
-        "to store none: --set toolsim_store="
+        "to disable storage: --set toolsim_store="
     )
     assert lines[6:-1] == [
         f"✓ {over} stream over responses · 2 calls get_weather, get_weather · ",
@@ -139,7 +139,8 @@ def test_record_and_replay(tmp_path: Path) -> None:
     [
         (
             "import sys; sys.modules['jsonschema'] = None",
-            r"toolsim needs the package jsonschema, which \S+ does not have: \S+ -m pip install 'brotli>=1\.2' .*",
+            r"toolsim requires the package jsonschema, which is not installed for \S+: "
+            r"\S+ -m pip install 'brotli>=1\.2' .*",
         ),
         (
             "import mitmproxy.version; mitmproxy.version.VERSION = '11.1.3'",

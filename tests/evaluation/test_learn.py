@@ -125,7 +125,7 @@ def test_backend_failure_leaves_partial_profile(learner: Learner) -> None:
     with ScriptedModel(lambda seen, question: not question.calls or seen.form == "hermes", fault=fault) as model:
         code, printed = learner.run(model)
         assert code == 1, printed
-        assert "ended early: 3 consecutive questions got no answer" in printed
+        assert "ended early: 3 consecutive questions were not answered" in printed
         profile = learner.learned()
         assert profile["options"] == {"toolsim_manifest": "hermes"}
         assert profile["tuned"]["complete"] is False
@@ -141,7 +141,7 @@ def test_backend_failure_leaves_partial_profile(learner: Learner) -> None:
     [
         (401, {}, "the backend rejects the key (HTTP 401"),
         (429, {"retry-after": "3600"}, "the backend's rate limit persists (HTTP 429"),
-        (500, {}, "3 consecutive questions got no answer"),
+        (500, {}, "3 consecutive questions were not answered"),
     ],
 )
 def test_no_profile_without_answers(learner: Learner, status: int, headers: dict[str, str], says: str) -> None:
@@ -150,7 +150,7 @@ def test_no_profile_without_answers(learner: Learner, status: int, headers: dict
         code, printed = learner.run(model)
     assert code == 1
     assert says in printed
-    assert "no decision was made, so there is no profile" in printed
+    assert "no decision was made, so no profile was written" in printed
     assert not learner.profile.exists()
 
 
@@ -181,7 +181,7 @@ def test_interrupt_and_concurrent_session(learner: Learner) -> None:
         process.send_signal(signal.SIGINT)
         out, errors = process.communicate(timeout=60)
         assert process.returncode == 130, out + errors
-        assert "ended early: interrupted; the same command continues from here" in errors
+        assert "ended early: interrupted; run the same command again to continue" in errors
         (file,) = (learner.folder / "state").rglob("*.jsonl")
         assert sum('"right"' in line for line in file.read_text().splitlines()) >= 6
 
@@ -264,7 +264,7 @@ def test_built_in_questions_are_asked_too(learner: Learner) -> None:
 @pytest.mark.parametrize(
     ("count", "words", "problem"),
     [
-        (0, ("--from", "{}"), "--from: {}: no recorded turn with a good verdict"),
+        (0, ("--from", "{}"), "--from: {}: no recorded turn without errors or warnings"),
         (13, ("--from", "{}"), "--from: too few turns: {} has 7 to choose settings and 6"),
         (0, ("--built-in",), "--built-in requires --from"),
     ],

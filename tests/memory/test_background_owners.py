@@ -48,7 +48,10 @@ def test_proxy_dies(backend: TextBackend, redis: RedisServer, tmp_path: Path) ->
             assert ended(client, done).output_text == "Fine."
             assert events_of(client.responses.retrieve(done, stream=True))[-1]["type"] == "response.completed"
             failed = ended(client, lost)
-            assert (failed.status, failed.error.message) == ("failed", "The proxy that made the response is gone.")
+            assert (failed.status, failed.error.message) == (
+                "failed",
+                "The proxy that generated the response is no longer running.",
+            )
             assert client.responses.cancel(lost) == failed
             with pytest.raises(openai.BadRequestError, match="are not stored"):
                 client.responses.retrieve(lost, stream=True)

@@ -119,7 +119,7 @@ def test_answers_in_progress_are_finished(backend: TextBackend, pool: ThreadPool
             queued = line.post(path, body("slowly") | {"background": True}).json()
             backend.wait_for(6)
             proxy.signal()
-            proxy.wait_for("toolsim: stopping; 6 exchanges open, for at most 30 s")
+            proxy.wait_for("toolsim: stopping; 6 exchanges in progress, for at most 30 s")
             proxy.wait_for(r"at \S+ stopped")
             with pytest.raises(ConnectionRefusedError):
                 socket.create_connection(("127.0.0.1", proxy.port))
@@ -228,11 +228,11 @@ def test_second_signal_ends_the_proxy_immediately(backend: TextBackend, pool: Th
         answer = asked(pool, proxy, "chat", "hang", stream=True)
         backend.wait_for(1)
         proxy.signal()
-        proxy.wait_for("toolsim: stopping; 1 exchange open")
+        proxy.wait_for("toolsim: stopping; 1 exchange in progress")
         began = time.monotonic()
         proxy.signal(signal.SIGINT)
         assert proxy.ended() == 0
         assert time.monotonic() - began < 3
         assert answer.exception() is not None
-        assert "toolsim: stopped immediately, with 1 exchange open" in proxy.log()
+        assert "toolsim: stopped immediately, with 1 exchange in progress" in proxy.log()
         assert "backend_" not in proxy.log()

@@ -149,8 +149,8 @@ def test_view_in_a_terminal(recorded: Path) -> None:
         text=True,
     ).stdout
     assert "THE MODEL WROTE" in printed
-    assert "╰─ ✗ stays text: no such tool is on offer (UNKNOWN_TOOL)" in printed
-    assert "▸ the tool catalog, folded: 1 tool" in printed
+    assert "╰─ ✗ stays text: the tool is not on offer (UNKNOWN_TOOL)" in printed
+    assert "▸ the tool catalog, collapsed: 1 tool" in printed
 
 
 def test_recording_does_not_delay_a_stream(ask: Any) -> None:

@@ -144,7 +144,9 @@ def test_unknown_model_is_a_404(file: Path, small: TextBackend, server: TextBack
             reply = line.post(PATHS[client], request(client, model="Haiku", stream=stream), **KEYS)
             error = reply.json()["error"]
             assert reply.status == 404
-            words = "The model 'Haiku' does not exist here. Available models: haiku*, claude-haiku-4-5, gpt-5*."
+            words = (
+                "The model 'Haiku' does not exist on this proxy. Available models: haiku*, claude-haiku-4-5, gpt-5*."
+            )
             assert error["message"] == words
             assert error["type"] == ("not_found_error" if client == "messages" else "invalid_request_error")
             assert error.get("code", "model_not_found") == "model_not_found"

@@ -193,5 +193,5 @@ def test_web_search_without_a_server_is_refused(backend: TextBackend, kind: str)
     with Mitmdump(backend.url, toolsim_backend="chat") as proxy:
         sdk = anthropic.Anthropic(base_url=proxy.url, api_key="k", max_retries=0, timeout=60)
         tool: Any = {"type": kind, "name": "web_search"}
-        with sdk, pytest.raises(anthropic.BadRequestError, match='"web_search" at a server in toolsim_mcp_config'):
+        with sdk, pytest.raises(anthropic.BadRequestError, match='"web_search" for a server in toolsim_mcp_config'):
             sdk.messages.create(model="m", max_tokens=9, messages=[{"role": "user", "content": "hi"}], tools=[tool])

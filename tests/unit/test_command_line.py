@@ -23,10 +23,10 @@ def parser() -> Parser:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ("", "tool: command is missing; tool --help shows how it is used"),
+        ("", "tool: command is missing; tool --help shows the usage"),
         ("srve", "tool: no such command: srve; did you mean serve?"),
-        ("xyz", "tool: no such command: xyz; there are serve, record"),
-        ("serve", "tool serve: URL is missing; tool serve --help shows how it is used"),
+        ("xyz", "tool: no such command: xyz; expected one of serve, record"),
+        ("serve", "tool serve: URL is missing; tool serve --help shows the usage"),
         ("serve u --prot=80", "tool serve: no such argument: --prot=80; did you mean --port?"),
         ("serve u --port x", "tool serve: --port: invalid int value: 'x'"),
         ("serve u --po 1", "tool serve: no such argument: --po; did you mean --port?"),
@@ -60,7 +60,9 @@ def test_invalid_key_is_rejected_without_printing_it() -> None:
 def test_missing_packages_and_interpreter_are_named() -> None:
     """The error names the interpreter, the missing package and other packages that are probably missing."""
     line, python = missing(ModuleNotFoundError(name="jsonschema.exceptions")), sys.executable
-    assert line.startswith(f"toolsim needs the package jsonschema, which {python} does not have: {python} -m pip")
+    assert line.startswith(
+        f"toolsim requires the package jsonschema, which is not installed for {python}: {python} -m pip"
+    )
     assert all(f"'{requirement}'" in line for requirement in REQUIREMENTS)
     assert "'openai>=3,<4' 'rich" in missing(ModuleNotFoundError(name="openai"))
     assert missing(ModuleNotFoundError(name="other")).endswith("-m pip install other")

@@ -85,9 +85,9 @@ def test_waiting_call_is_approved(page: tuple[Chromium, Mitmdump, TextBackend], 
             "[...document.querySelectorAll('.flow-table td.col-comment')].some(e => e.innerText.includes('waits for'))"
         )
         chromium.wait_for(waits, 60)
-        assert any("waits for approval: files.echo" in comment for comment in comments(chromium))
+        assert any("waiting for approval: files.echo" in comment for comment in comments(chromium))
         assert len(backend.exchanges) == 2
-        command(chromium, name, '~comment "waits for approval"')
+        command(chromium, name, '~comment "waiting for approval"')
         asking.join(60)
         assert answers[0].json()["choices"][0]["message"]["content"].endswith("Noted: 3 apples.")
         assert record in backend.exchanges[-1].transcript[-1][1]

@@ -203,9 +203,9 @@ def test_revert_restores_the_originals(page: Chromium, tmp_path: Path) -> None:
     """The request page shows the rewritten request; "Revert" restores the client's request and the model's answer."""
     open_flow(page, -2)
     page.click("Request")
-    text = shown(page, "as the backend gets it")
+    text = shown(page, "as sent to the backend")
     assert 'get_weather(city: string, unit?: "celsius" | "fahrenheit", days?: string[])' in text
-    assert "▸ the tool catalog, folded: 2 tools" in text
+    assert "▸ the tool catalog, collapsed: 2 tools" in text
     assert '│ <tool_call>{"name": "get_weather", "arguments": {"city":"Bonn",' in text
     assert picture(page, "request.png", tmp_path, 845).stat().st_size < 120_000
     page.click("Revert")
@@ -225,9 +225,9 @@ def test_reverted_request_can_be_replayed(page: Chromium, backend: TextBackend) 
     shown(page, "▌tool")
     backend.play([says("Now I can.")])
     page.click("Replay")
-    assert "▸ the tool catalog, folded" in shown(page, "as the backend gets it")
+    assert "▸ the tool catalog, folded" in shown(page, "as sent to the backend")
     page.click("Response")
-    assert "The client got the same." in shown(page, "Now I can.")
+    assert "The client got the same text." in shown(page, "Now I can.")
     assert "✖" not in rows(page)[-1]
 
 
@@ -235,7 +235,7 @@ def test_request_can_be_replayed_without_revert(page: Chromium, backend: TextBac
     """ "Replay" without "Revert" also sends the client's own request, since the rewritten one lacks the tools."""
     open_flow(page, -2)
     page.click("Request")
-    shown(page, "as the backend gets it")
+    shown(page, "as sent to the backend")
     backend.play([says("Once more. ", block("write_file", path="a", content="b"))])
     page.click("Replay")
     # mitmweb requests the answer of an open flow even if there is none yet, which is an error.
@@ -315,7 +315,7 @@ def test_view_shows_prompt_and_model_text(page: Chromium, tmp_path: Path) -> Non
     """Another view shows the exact prompt that the model received, and the exact text that it wrote."""
     open_flow(page, -2)
     page.click("Request")
-    assert "the view toolsim-prompt unfolds it" in " ".join(shown(page, "as the backend gets it").split())
+    assert "the view toolsim-prompt expands it" in " ".join(shown(page, "as sent to the backend").split())
     page.click("View: auto")
     page.click("toolsim-prompt", ".dropdown-menu a")
     text = shown(page, "# CLIENT TOOL CATALOG")

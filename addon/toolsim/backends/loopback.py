@@ -135,7 +135,7 @@ class _Handler(StreamHandler):
     def prepare(self) -> None:
         method = self.request.method
         if self.expected is not None and not self._is_from_addon(self.expected):
-            message = "This port serves toolsim itself: send requests to its listener."
+            message = "This port is internal to toolsim: send requests to toolsim's listener."
             self.refuse(ApiError(message, "invalid_request_error", "forbidden", status=403))
         elif not self.exists():
             message = f"No such endpoint: {method} {self.request.path}"
@@ -259,16 +259,20 @@ def _read(api: Api, data: bytes) -> ClientRequest:
     if request.hosted and request.tool_choice.mode != "none":
         kinds = ", ".join(dict.fromkeys(str(tool["type"])[:40] for tool in request.hosted))
         message = (
-            f"This backend runs no tools itself, and got {kinds}: expected functions. With toolsim_mcp_hosts toolsim "
-            "runs mcp tools; tools that toolsim_tool_allowlist excludes are dropped."
+            f"This backend does not run tools itself, but got {kinds}: expected functions. With toolsim_mcp_hosts, "
+            "toolsim runs mcp tools; tools that toolsim_tool_allowlist excludes are dropped."
         )
         raise BadRequest(message, "tools", "unsupported_value")
     if request.stored_history:
-        message = f"Previous response with id '{request.stored_history}' not found: this backend stores no responses."
+        message = (
+            f"Previous response with id '{request.stored_history}' not found: this backend does not store responses."
+        )
         raise BadRequest(message, "previous_response_id", "previous_response_not_found")
     if request.stored_history is not None:
-        raise BadRequest("This backend stores no conversations.", "conversation", "unsupported_parameter")
+        raise BadRequest("This backend does not store conversations.", "conversation", "unsupported_parameter")
     if wants_background(request):
-        message = "This backend cannot answer in the background, and this proxy does not store answers (toolsim_store)."
+        message = (
+            "This backend does not support background answers, and this proxy does not store answers (toolsim_store)."
+        )
         raise BadRequest(message, "background", "unsupported_parameter")
     return request

@@ -151,7 +151,7 @@ class BackgroundStore:
                 return True
             if (standing := await self._standing(lease)) != "held":
                 return standing == "over"
-        raise StoreError(f"the conversation {ending.conversation} changes too often")
+        raise StoreError(f"the conversation {ending.conversation} is changing too often")
 
     async def finalize(self, entry: Entry, value: bytes) -> bool:
         """Write the end of an answer, from any proxy; return False if the answer has changed in the meantime."""

@@ -20,11 +20,13 @@ DONE = b"data: [DONE]\n\n"
 
 DELETED = ApiError("The response was deleted.", code="response_deleted")
 ENDED = ApiError("The response was cancelled or deleted.", code="response_cancelled")
-BEHIND = ApiError("The events from here on are no longer stored: retrieve the response without 'stream'.")
+BEHIND = ApiError("Later events of the response are no longer stored: retrieve the response without 'stream'.")
 
-NOT_STREAMED = BadRequest("The response was not created with 'stream': it cannot be streamed.", "stream").error
-NO_END = ApiError("The last events of the response are not stored: retrieve it without 'stream'.")
-NO_EVENTS = BadRequest("The events of this response are not stored: retrieve it without 'stream'.", "stream").error
+NOT_STREAMED = BadRequest("The response cannot be streamed, because it was not created with 'stream'.", "stream").error
+NO_END = ApiError("The last events of the response are not stored: retrieve the response without 'stream'.")
+NO_EVENTS = BadRequest(
+    "The events of this response are not stored: retrieve the response without 'stream'.", "stream"
+).error
 
 _ENDS = tuple(b"event: response.%s\n" % end for end in (b"completed", b"incomplete", b"failed"))
 

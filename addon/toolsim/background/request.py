@@ -54,7 +54,9 @@ def in_background(client: Api, document: Mapping[str, Any], stored_as: StoredAs)
     asked = {key: value for key, value in document.items() if key != "background"}
     request = prepare_for_store(read(client, asked, Report()), stored_as)
     if not request.form.id:
-        message = "'background' needs 'store' to be true: an answer that is not stored cannot be fetched later."
+        message = (
+            "'background' requires 'store' to be true, because an answer that is not stored cannot be retrieved later."
+        )
         raise BadRequest(message, "background", "invalid_value")
     form = replace(request.form, echo={**request.form.echo, "background": True})
     return form, {**request.body, "stream": True}

@@ -36,9 +36,9 @@ class Slots:
         has_others = self._have_others_asked(partition) or bool(taken.keys() - {partition})
         share = (most + 1) // 2 if has_others else most
         if taken.total() >= most:
-            return _too_many(f"at most {most} at a time here")
+            return _too_many(f"at most {most} at a time")
         if taken[partition] >= share:
-            return _too_many(f"at most {share} for one key here while others are waiting")
+            return _too_many(f"at most {share} for one key while other keys are waiting")
         return None
 
     @contextmanager

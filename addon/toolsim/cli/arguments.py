@@ -46,7 +46,7 @@ def backend_url(text: str) -> str:
     found = _OLLAMA_API.search(text)
     if found or (backend.port, backend.path) == (_OLLAMA_PORT, "/api"):
         raise argparse.ArgumentTypeError(
-            f"got {text!r}, which is Ollama's own API, expected its OpenAI-compatible one; did you mean "
+            f"got {text!r}, which is Ollama's own API, expected its OpenAI-compatible API; did you mean "
             f"{text.rstrip('/').rpartition('/api')[0]}/v1?"
         )
     if found := _ENDPOINT.search(text):

@@ -80,7 +80,7 @@ def _argument(name: str, value: Any) -> Any:
 def _option(name: str, value: Any) -> list[str]:
     """Return the value of an option as on the command line, once for each item of a list."""
     if isinstance(value, dict):
-        raise ValueError("got a table, expected an option: names are not grouped")
+        raise ValueError("got a table, expected an option: options are not grouped in tables")
     known = [*(option.full_name for option in table.OPTIONS), *(PREFIX + renamed for renamed in RENAMED)]
     if name.startswith(PREFIX) and name not in known:
         raise ValueError(f"no such option{nearest(name, known)}")

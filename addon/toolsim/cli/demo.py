@@ -142,7 +142,7 @@ class Player:
                 status = await _status(url + turn.api.path_suffix, turn.body())
                 failed += status != turn.status
         self.failed = failed
-        remark = f"; {failed} not answered as expected" if failed else ""
+        remark = f"; {failed} did not end as expected" if failed else ""
         logger.info("played %d turns%s. Your turn: base URL %s, model %s", len(self._turns), remark, url, MODEL)
         if self._once:
             ctx.master.shutdown()  # type: ignore[no-untyped-call]
@@ -153,7 +153,7 @@ class Player:
             if await _status(f"{url}/models") == 200:
                 return True
             await asyncio.sleep(0.1)
-        logger.error("the demo got no answer from its own listener, %s", url)
+        logger.error("the demo received no answer from its own listener, %s", url)
         return False
 
 

@@ -58,7 +58,7 @@ def main(args: Namespace) -> int:
         model = args.model or (found.models[0] if found.models else "")
         if args.model and found.models and args.model not in found.models:
             raise DiagnosisError(
-                f"{found.url} has no model {args.model}; there are {listed(found.models, _MAX_SHOWN, _MAX_CHARS)}"
+                f"{found.url} has no model {args.model}; it lists {listed(found.models, _MAX_SHOWN, _MAX_CHARS)}"
             )
         calls = calls_by_itself(found, model, key) if model else "not tested: no models listed; try --model NAME"
     except DiagnosisError as sick:
@@ -69,14 +69,14 @@ def main(args: Namespace) -> int:
     names = [api.name for api in found.apis]
     print(f"  APIs         {apis_line(names, set(APIS).difference(names))}")
     print(f"  models       {listed(found.models, _MAX_SHOWN, _MAX_CHARS) or 'none listed'}")
-    print(f"  key          {f'the one in {args.key_env}; clients must send it' if key else 'not required'}")
+    print(f"  key          {f'from {args.key_env}; clients must send it' if key else 'not required'}")
     print(f"  calls tools  {f'{model}: ' if model else ''}{calls}")
     if model:
         print(f"  profile      {_profile(model)}")
     if native:
-        print("It may not need toolsim. In front of it, toolsim finds the calls that its own parser misses:")
+        print("The server might not need toolsim. toolsim can still find calls that the server's parser misses:")
     else:
-        print("Serve it with:")
+        print("Serve this backend with:")
     print(f"  {serve_line(found, native=native)}")
     return 0
 
@@ -88,8 +88,8 @@ def _profile(model: str) -> str:
     except ValueError as problem:
         return f"cannot be read: {problem}"
     if found is None:
-        return f"{model}: none; toolsim tune finds the settings that suit it"
-    values = ", ".join(f"{name}={value}" for name, value in found.fields) or "all at their defaults"
+        return f"{model}: none; toolsim tune finds the settings that suit this model"
+    values = ", ".join(f"{name}={value}" for name, value in found.fields) or "all settings at their defaults"
     return f"{model}: {found.name} ({values})"
 
 
@@ -113,7 +113,7 @@ def examine(url: str, key: str) -> ProbeResult:
     if not has_page and answer.status in (404, 405) and (found := _apis(place, key)):
         return ProbeResult(place, found, ())
     if has_page:
-        raise DiagnosisError(f"{url} answers with a web page, not with an API: is this the right port and path?")
+        raise DiagnosisError(f"{url} answers with a web page instead of an API: is this the right port and path?")
     raise DiagnosisError(f"{place}/models answers with HTTP {answer.status}{_reason(answer)}")
 
 
@@ -126,14 +126,14 @@ def calls_by_itself(found: ProbeResult, model: str, key: str) -> str:
     if answer.status != 200 or answer.body is None:
         problem = printable(answer.problem, _MAX_CHARS)
         if "tool" in problem.lower():
-            return f"no, it refuses tools ({problem})"
+            return f"no, the server refuses tools ({problem})"
         return f"unknown (HTTP {answer.status}{_reason(answer)})"
     calls, text = _contents(answer.body)
     if TOOL in calls:
         return "yes"
     if TOOL in text:
-        return "no, it writes the call as text, which toolsim recognizes"
-    return "no, it answers in prose"
+        return "no, the model writes the call as text, which toolsim recognizes"
+    return "no, the model answers in prose"
 
 
 def serve_line(found: ProbeResult, *, native: bool) -> str:
@@ -180,7 +180,10 @@ def _other_place(url: str, key: str) -> str:
 def _about_key(url: str, answer: Answer, key: str) -> str:
     if key:
         return f"{url} refuses the key (HTTP {answer.status}{_reason(answer)})"
-    return f"{url} requires a key (HTTP {answer.status}): name the variable that holds it, --key-env NAME"
+    return (
+        f"{url} requires a key (HTTP {answer.status}): use --key-env NAME, with the environment variable that "
+        "contains the key"
+    )
 
 
 def _reason(answer: Answer) -> str:

@@ -113,7 +113,10 @@ def _find_running(args: Namespace, key: str) -> _Running | None:
     if args.backend is not None:
         return _Running(origin, backend) if _is_backend(args.backend, facts) else None
     if not backend and facts.get("requires_key"):
-        raise UsageError(f"the toolsim at {origin} requires a key: name the variable that holds it, --key-env NAME")
+        raise UsageError(
+            f"the toolsim at {origin} requires a key: use --key-env NAME, with the environment variable "
+            "that contains the key"
+        )
     return _Running(origin, backend)
 
 
@@ -146,7 +149,7 @@ def _local_server(agent: Agent) -> str:
             continue
         if _usable(_names(answer)):
             return url
-        is_empty += f"; {title} answers, but has no model"
+        is_empty += f"; {title} is running, but has no model"
     titles = " or ".join(title for title, _ in LOCAL_SERVERS.values())
     raise UsageError(
         f"no backend given: no toolsim is running, {settings_file()} names none, and no {titles} with a model "
@@ -268,7 +271,10 @@ class _Session:
             return () if answer is None else _names(answer)
         said = printable(answer.problem, _MAX_CHARS) or f"HTTP {answer.status}"
         if answer.status in (401, 403):
-            raise LaunchError(f"the backend requires a key ({said}): name the variable that holds it, --key-env NAME")
+            raise LaunchError(
+                f"the backend requires a key ({said}): use --key-env NAME, with the environment "
+                "variable that contains the key"
+            )
         if answer.status == 502:
             raise LaunchError(said)
         return ()

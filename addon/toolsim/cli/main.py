@@ -39,7 +39,7 @@ PLUGINS = {
 RENAMED = {"learn": "tune"}
 """Former names of commands, which remain valid for one release."""
 
-_DESCRIPTION = "OpenAI function calling for any text-only model backend."
+_DESCRIPTION = "Function calling for any text-only model backend."
 _EPILOG = "toolsim COMMAND --help shows details; toolsim options [WORD] lists the options for --set."
 
 
@@ -160,7 +160,7 @@ def parser() -> Parser:
         nargs="?",
         metavar="URL",
         type=arguments.served_backend,
-        help="its base URL, http://127.0.0.1:11434/v1, or a model file, model.gguf",
+        help="the backend's base URL, such as http://127.0.0.1:11434/v1, or a model file, such as model.gguf",
     )
     codex = command("codex", "serve your Codex login")
     launch = command(
@@ -177,27 +177,32 @@ def parser() -> Parser:
             nargs="?",
             metavar="URL",
             type=arguments.recorded_backend,
-            help="the backend: a base URL, a model file or codex (default: that of a running toolsim, else the one in "
-            "~/.config/toolsim/toolsim.toml, else an Ollama or LM Studio on this machine)",
+            help="the backend: a base URL, a model file or codex (default: the backend of a running toolsim, else "
+            "the backend in ~/.config/toolsim/toolsim.toml, else an Ollama or LM Studio server on this machine)",
         )
         program.add_argument(
-            "--model", default="", metavar="NAME", help="the model to use (default: the first one listed)"
+            "--model",
+            default="",
+            metavar="NAME",
+            help="the model to use (default: the first model that the backend lists)",
         )
-        program.add_argument("--key-env", default="", metavar="NAME", help="environment variable that holds the key")
+        program.add_argument("--key-env", default="", metavar="NAME", help="environment variable that contains the key")
     claude = command("claude", "print the settings of Claude Code (toolsim launch claude runs it)")
     claude.add_argument(
         "backend",
         nargs="?",
         metavar="URL",
         type=arguments.recorded_backend,
-        help="the backend: a base URL, a model file or codex (default: none, if toolsim is already running)",
+        help="the backend: a base URL, a model file or codex (default: the backend of a running toolsim)",
     )
-    demo = command("demo", "play one turn of each kind with a scripted model, and keep serving it")
+    demo = command("demo", "play one turn of each kind with a scripted model, and keep serving the model")
     demo.add_argument(
-        "--once", action="store_true", help="exit after the turns, with 0 if all were answered as expected"
+        "--once", action="store_true", help="exit after the turns, with status 0 if all turns ended as expected"
     )
     record = command("record", "serve a backend and record each exchange in a folder")
-    record.add_argument("folder", metavar="DIR", help="folder for one .flow file per exchange, without secrets")
+    record.add_argument(
+        "folder", metavar="DIR", help="folder for the recordings, one .flow file without secrets per exchange"
+    )
     record.add_argument(
         "backend",
         metavar="URL",
@@ -210,27 +215,34 @@ def parser() -> Parser:
         _add_listener(program, takes_any_port=True)
 
     commands.add_parser(
-        "replay", help="replay recorded exchanges, or send them to another model, and compare", add_help=False
+        "replay",
+        help="replay recorded exchanges, or send them to another model, and compare the results",
+        add_help=False,
     )
     commands.add_parser("export", help="write recorded turns as training data", add_help=False)
     doctor = command(
         "doctor",
-        "report what a server supports, and how to serve it",
+        "report what a server supports, and the command that serves it",
         "Check what a server supports, with one short question to a model, and print the command that serves it.",
     )
     doctor.add_argument(
-        "url", metavar="URL", type=arguments.backend_url, help="its base URL: http://127.0.0.1:11434/v1"
+        "url",
+        metavar="URL",
+        type=arguments.backend_url,
+        help="the server's base URL, such as http://127.0.0.1:11434/v1",
     )
-    doctor.add_argument("--model", default="", metavar="NAME", help="the model to ask (default: the first one)")
-    doctor.add_argument("--key-env", default="", metavar="NAME", help="environment variable that holds the key")
-    options = command("options", "print the options, with help, defaults and current values")
+    doctor.add_argument(
+        "--model", default="", metavar="NAME", help="the model to test (default: the first model that the server lists)"
+    )
+    doctor.add_argument("--key-env", default="", metavar="NAME", help="environment variable that contains the key")
+    options = command("options", "print all options with their help, defaults and current values")
     options.add_argument(
-        "word", nargs="?", default="", metavar="WORD", help="print only the options that contain this word"
+        "word", nargs="?", default="", metavar="WORD", help="print only options that contain this word"
     )
     _add_settings(options)
     command("addon-path", "print the path of the addon, for mitmdump -s and mitmweb -s")
     commands.add_parser("tune", help="test which settings suit a model", add_help=False)
-    commands.add_parser("eval", help="measure how well models call tools, and compare reports", add_help=False)
+    commands.add_parser("eval", help="measure how well models call tools, or compare reports", add_help=False)
     return made
 
 
@@ -238,9 +250,13 @@ def _add_listener(parser: argparse.ArgumentParser, *, takes_any_port: bool = Fal
     """Add the arguments of commands that serve; ``takes_any_port``: use any free port if the default port is in use."""
     from toolsim.cli import arguments
 
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s, this machine)")
+    parser.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="address to listen on (default: %(default)s, reachable only from this machine)",
+    )
     default = None if takes_any_port else arguments.DEFAULT_PORT
-    otherwise = ", or any free one" if takes_any_port else ""
+    otherwise = ", or any free port" if takes_any_port else ""
     parser.add_argument(
         "--port",
         type=arguments.port,
@@ -266,5 +282,5 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=arguments.setting,
         metavar="NAME=VALUE",
-        help="any toolsim or mitmproxy option; can be repeated",
+        help="set a toolsim or mitmproxy option; can be repeated",
     )

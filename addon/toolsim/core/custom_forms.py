@@ -60,7 +60,7 @@ def read_forms(tables: Sequence[Mapping[str, Any]]) -> tuple[CustomForm, ...]:
     for number, table in enumerate(tables):
         forms.append(_read(number, table))
         if any(form.opening == forms[-1].opening for form in forms[:-1]):
-            raise InvalidForm(number, "opening", f"{forms[-1].opening!r} already opens another form")
+            raise InvalidForm(number, "opening", f"{forms[-1].opening!r} is already the opening marker of another form")
     return tuple(forms)
 
 
@@ -77,7 +77,7 @@ def _read(number: int, table: Mapping[str, Any]) -> CustomForm:
     if not isinstance(keys, Mapping) or not all(key in _KEYS and isinstance(keys[key], str) for key in keys):
         raise InvalidForm(number, "keys", f"got {keys!r}, expected a table with the strings name and arguments")
     if keys and body != "json":
-        raise InvalidForm(number, "keys", f"a body of the kind {body!r} has no keys; only json does")
+        raise InvalidForm(number, "keys", f"a body of the kind {body!r} cannot have keys; only json can")
     return CustomForm(opening, closing, body, keys.get("name", ""), keys.get("arguments", ""))
 
 
@@ -85,5 +85,5 @@ def _marker(number: int, entry: str, value: object) -> str:
     if not isinstance(value, str) or len(value) not in _LENGTHS or value != value.strip() or "\n" in value:
         raise InvalidForm(number, entry, f"got {value!r}, expected one line of 3 to 64 characters")
     if value[0].isalnum() or value[0] in _NO_START:
-        raise InvalidForm(number, entry, f"got {value!r}, expected a first character that starts no word or value")
+        raise InvalidForm(number, entry, f"got {value!r}, expected a first character that cannot begin a word or value")
     return value

@@ -48,12 +48,12 @@ _TALLIED = {
 
 _HINTS = {
     "LOOP_ENDED": "toolsim_loop_limit=0 lets the model repeat a call",
-    "EMPTY_ANSWER": "toolsim_fix_empty_final=on retries after an output",
+    "EMPTY_ANSWER": "toolsim_fix_empty_final=on retries after a tool output",
     **dict.fromkeys(("NO_CALL", "ANSWER_MISMATCH"), "toolsim_retry=1 retries the model"),
 }
 """The option that addresses a warning, by warning code."""
 _NO_SEARCH = "TOOL_DROPPED:web_search"
-_SEARCHER = '"web_search" at a server in toolsim_mcp_config makes the searches'
+_SEARCHER = 'to run searches, set "web_search" for a server in toolsim_mcp_config'
 
 
 def remedy(warning: str) -> str:

@@ -117,7 +117,7 @@ class SerialExecutor:
             try:
                 task = signal if isinstance(signal, _Task) else self._next()
             except Exception:
-                logger.exception("toolsim failed to take a call from its queue; please report this")
+                logger.exception("toolsim failed to run a queued task; please report this")
                 task = self._next()
             if task is None:
                 continue

@@ -75,7 +75,7 @@ def select(selection: str, served: Sequence[str] = ()) -> list[Model]:
                 if name == model.id or (not _is_id(name) and is_selected(model, (name,)))
             ]
             if not excluded:
-                raise UsageError(f"--models: {word} excludes none of {', '.join(chosen) or 'no model'}")
+                raise UsageError(f"--models: {word} excludes none of these models: {', '.join(chosen) or 'none'}")
             for id in excluded:
                 del chosen[id]
             continue

@@ -49,7 +49,7 @@ def _bar(top: float, method: str, rate: Rate, colour: int) -> str:
     left, right = _LABELS + _PLOT * low / 100, _LABELS + _PLOT * high / 100
     caps = f"M{left:.1f} {middle - 4}v8M{right:.1f} {middle - 4}v8"
     figure = f"{rate.percent:.0f} %  ({rate.ok}/{rate.runs})"
-    title = f"{method}: {rate.ok} of {rate.runs} right, {rate.percent:.1f} %, 95 % interval {low:.1f} to {high:.1f} %"
+    title = f"{method}: {rate.ok} of {rate.runs} correct, {rate.percent:.1f} %, 95 % interval {low:.1f} to {high:.1f} %"
     box = f'x="{_LABELS}" y="{top}" height="{_BAR}"'
     return (
         f'<g><title>{escape(title)}</title><rect class="track" {box} width="{_PLOT}"/>'
@@ -89,7 +89,7 @@ def latencies(strips: Sequence[tuple[str, int, Sequence[float]]]) -> str:
         _tick(_x(10.0**decade, low, high), bottom, duration(10.0**decade))
         for decade in range(round(math.log10(low)), round(math.log10(high)) + 1)
     ]
-    return _svg(bottom + _AXIS, [*axis, *parts], "Time of each run, with median and 95th percentile")
+    return _svg(bottom + _AXIS, [*axis, *parts], "Duration of each run, with median and 95th percentile")
 
 
 def _dots(times: Sequence[float], middle: float, colour: int, low: float, high: float) -> list[str]:

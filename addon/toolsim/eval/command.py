@@ -73,7 +73,7 @@ async def _compare_catalog(args: Namespace) -> int:
     """Print how the catalog differs from the server's list (``toolsim eval models``)."""
     import_module("openai")
     if not (url := settings.base_url(args, os.environ)):
-        raise UsageError("models: specify the server with --base-url")
+        raise UsageError("toolsim eval models: specify the server with --base-url")
     print(catalog.differences(await _served(url, settings.api_key(args, url, os.environ), args)))
     return EXIT_RIGHT
 
@@ -103,7 +103,7 @@ async def _evaluate(args: Namespace, folder: Path) -> int:
         if not args.quiet:
             print(f"{SCRIPTED}: no model is used" if offline else f"asking {url}: {_models(setup)}", flush=True)
             if gone := catalog.missing(args.models, served) if served else []:
-                print(f"skipped, since the server no longer lists them: {', '.join(gone)}", flush=True)
+                print(f"skipped, because the server no longer lists these models: {', '.join(gone)}", flush=True)
         for notice in settings.notices(args, setup):
             print(f"toolsim eval: {notice}", file=sys.stderr)
         log = Journal(folder, Secrets([key]))
@@ -123,7 +123,7 @@ async def _evaluate(args: Namespace, folder: Path) -> int:
         report.write(log, runs, planned=len(jobs), target=SCRIPTED if offline else url, settings=saved)
     broken_off = f"interrupted after {len(runs)} of {len(jobs)} runs: " if interrupted else ""
     whose = f"{SCRIPTED}, no model: " if offline else ""
-    print(f"{whose}{broken_off}{rate_text(Rate.of(runs))} right; {folder / 'report.html'}")
+    print(f"{whose}{broken_off}{rate_text(Rate.of(runs))} correct; {folder / 'report.html'}")
     if interrupted:
         return EXIT_INTERRUPTED
     return EXIT_WRONG if offline and not all(run.ok for run in runs) else EXIT_RIGHT
@@ -168,4 +168,4 @@ async def _served(url: str, key: str, args: Namespace) -> list[str]:
         try:
             return [model.id for model in (await client.models.list()).data]
         except openai.APIError as error:
-            raise UsageError(f"{url} did not list its models ({error})") from error
+            raise UsageError(f"{url} did not return a list of models ({error})") from error

@@ -85,12 +85,13 @@ def render(comparison: Comparison) -> str:
             ["", "right"],
             [["A", rate_text(Rate.of(a for a, _ in pairs))], ["B", rate_text(Rate.of(b for _, b in pairs))]],
         ),
-        f"{len(pairs)} cases in both: {both} right in both, {only_a} only in A, {only_b} only in B, "
+        f"{len(pairs)} cases in both reports: {both} correct in both, {only_a} only in A, {only_b} only in B, "
         f"{len(pairs) - both - only_a - only_b} in neither. McNemar's exact p = {_p_text(comparison.p)}.",
     ]
     if comparison.alone_a or comparison.alone_b:
         parts.append(
-            f"Left out, since the other report has no such run: {comparison.alone_a} of A, {comparison.alone_b} of B."
+            f"Left out, because the other report does not contain them: {comparison.alone_a} of A, "
+            f"{comparison.alone_b} of B."
         )
     if flipped:
         parts.append(
@@ -118,7 +119,7 @@ def main(argv: Sequence[str]) -> int:
     """Run the command; return its exit code. Raises UsageError."""
     parser = Parser(prog="toolsim eval compare", description="Compare two reports, case by case.")
     parser.add_argument("a", type=Path, metavar="A", help="a report folder")
-    parser.add_argument("b", type=Path, metavar="B", help="another report folder, or the same one with --a and --b")
+    parser.add_argument("b", type=Path, metavar="B", help="another report folder, or the same folder with --a and --b")
     for side in "ab":
         parser.add_argument(
             f"--{side}",
@@ -127,7 +128,7 @@ def main(argv: Sequence[str]) -> int:
             type=_part,
             metavar="FIELD=VALUE",
             dest=f"only_{side}",
-            help=f"only these runs of {side.upper()}: {', '.join(('suite', *_FIELDS))}",
+            help=f"compare only these runs of {side.upper()}; FIELD is one of {', '.join(('suite', *_FIELDS))}",
         )
     args = parser.parse_args(argv)
     a = chosen(read_runs(args.a), dict(args.only_a))
@@ -140,5 +141,7 @@ def _part(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     name = "method" if name == FORMER_METHOD else name
     if not equals or name not in ("suite", *_FIELDS):
-        raise argparse.ArgumentTypeError(f"expected FIELD=VALUE with a field of {', '.join(('suite', *_FIELDS))}")
+        raise argparse.ArgumentTypeError(
+            f"expected FIELD=VALUE, with one of the fields {', '.join(('suite', *_FIELDS))}"
+        )
     return name, value

@@ -42,7 +42,7 @@ def diagnose(outcome: Outcome, goal: str | None, *, final: str = DONE) -> Verdic
         if looks_like_call(outcome.text):
             return Verdict.failed("malformed_json", f"{goal}; the next call stayed text: {_short(outcome.text)}")
     if outcome.stop == "max_turns":
-        return Verdict.failed("turn_limit", f"still calling after {len(outcome.answers)} turns")
+        return Verdict.failed("turn_limit", f"the model was still making calls after {len(outcome.answers)} turns")
     if goal is not None:
         return Verdict.failed("wrong_state", goal)
     if outcome.stop == "tool_failed":
@@ -58,7 +58,7 @@ def _without_calls(outcome: Outcome) -> Verdict:
         return Verdict.failed("truncation", "cut off by the token limit before any call")
     if "<tool_call" in outcome.text:
         return Verdict.failed("malformed_json", f"the call stayed text: {_short(outcome.text)}")
-    written = "there is a call as text" if looks_like_call(outcome.text) else "no call"
+    written = "the answer contains a call as text" if looks_like_call(outcome.text) else "no call"
     return Verdict.failed("no_call", f"{written}: {_short(outcome.text)}")
 
 

@@ -66,58 +66,66 @@ class Flag:
 FLAGS = (
     Flag(
         "base-url",
-        "URL of an OpenAI-compatible server (default: OpenRouter if its key is set, else the scripted provider)",
+        "base URL of an OpenAI-compatible server (default: OpenRouter if its key is set, else the scripted provider)",
         "",
         env="BASE_URL",
         metavar="URL",
     ),
-    Flag("key-env", "environment variable that holds the server's API key", "", metavar="NAME"),
+    Flag("key-env", "environment variable that contains the server's API key", "", metavar="NAME"),
     Flag(
         "models",
-        "models: names at the server, or ids, base ids, providers and tags in the catalog; * matches anything, "
-        "! excludes, all selects the entire catalog",
+        "models to evaluate: names at the server, or ids, base ids, providers and tags in the catalog; * matches any "
+        "text, ! excludes models, and all selects the entire catalog",
         "",
         env="MODEL_FILTER",
         metavar="LIST",
     ),
-    Flag("method", "how tools reach the model: toolsim, native, prompt", "toolsim", metavar="LIST"),
+    Flag("method", "methods by which tools reach the model: toolsim, native, prompt", "toolsim", metavar="LIST"),
     Flag(
         "suite", "suites to run: scenarios, questions, unseen, which_output, bfcl:CATEGORY", "scenarios", metavar="LIST"
     ),
     Flag(
         "scenarios",
-        "scenarios by id or preset (default, all); offline: all of them",
+        "scenarios to run, by id or preset (default, all); offline, all scenarios are run",
         "",
         env="SCENARIOS",
         metavar="LIST",
     ),
     Flag("sample", "number of cases of each suite, selected by the seed (default: all)", None, positive),
-    Flag("seed", "seed of the sample", 1, whole),
+    Flag("seed", "seed for the selection of cases", 1, whole),
     Flag("trials", "number of runs of each case", 1, positive, env="TRIALS"),
     Flag("jobs", "number of models to run in parallel", 1, positive, env="JOBS"),
     Flag("api", "APIs to use: chat, responses", "", metavar="LIST"),
-    Flag("profiles", "sampling profiles by id or tag", "default", env="SAMPLING_PROFILE_FILTER", metavar="LIST"),
+    Flag(
+        "profiles", "sampling profiles to use, by id or tag", "default", env="SAMPLING_PROFILE_FILTER", metavar="LIST"
+    ),
     Flag(
         "enforce-applicability",
-        "skip profiles that are not meant for a model",
+        "skip sampling profiles that are not intended for a model",
         True,
         boolean,
         env="SAMPLING_PROFILE_ENFORCE_APPLICABILITY",
     ),
-    Flag("temperature", "temperature, instead of the profile's", None, number, env="TEMPERATURE"),
+    Flag(
+        "temperature",
+        "temperature to use instead of the sampling profile's temperature",
+        None,
+        number,
+        env="TEMPERATURE",
+    ),
     Flag("top-p", "top_p, likewise", None, number, env="TOP_P"),
     Flag("top-k", "top_k, likewise", None, whole, env="TOP_K"),
     Flag("min-p", "min_p, likewise", None, number, env="MIN_P"),
     Flag(
         "llm-options",
-        "further request fields as a JSON object; profiles override them",
+        "additional request fields as a JSON object; sampling profiles override them",
         "{}",
         env="LLM_OPTIONS_DEFAULTS_JSON",
         metavar="JSON",
     ),
     Flag(
         "request-overrides",
-        "further request fields as a JSON object; they override all others",
+        "additional request fields as a JSON object; they override all other fields",
         "{}",
         env="REQUEST_OVERRIDES_JSON",
         metavar="JSON",
@@ -136,20 +144,22 @@ FLAGS = (
     ),
     Flag(
         "tool-choice",
-        "tool_choice of each question with tools: auto, required, none or a tool's name (default: depends on the mode)",
+        "tool_choice for each question with tools: auto, required, none or a tool's name (default: depends on "
+        "--tool-use-mode)",
         "",
         metavar="CHOICE",
     ),
     Flag(
         "tool-failure-policy",
-        "scenarios in mode enforced: the last result of each tool (fatal) or any result (tolerated) must be a success",
+        "scenarios with --tool-use-mode enforced: require success of the last call of each tool (fatal), or of at "
+        "least one call (tolerated)",
         "fatal",
         choices=("fatal", "tolerated"),
         env="TOOL_FAILURE_POLICY",
     ),
     Flag(
         "fallback-retry-count",
-        "scenarios in mode relaxed: number of retries without tools after a provider's error",
+        "scenarios with --tool-use-mode relaxed: number of retries without tools after an error from the server",
         0,
         whole,
         env="TOOL_CALLING_FALLBACK_RETRY_COUNT",
@@ -161,27 +171,31 @@ FLAGS = (
         env="TOOL_ALLOWLIST",
         metavar="LIST",
     ),
-    Flag("fix-empty-final", "scenarios: retry when the last answer is empty", True, boolean, env="FIX_EMPTY_FINAL"),
+    Flag("fix-empty-final", "scenarios: retry if the last answer is empty", True, boolean, env="FIX_EMPTY_FINAL"),
     Flag(
         "content-tag-fallback",
-        "native: count tagged calls in an answer's text",
+        "method native: also count tagged calls in the text of answers",
         False,
         boolean,
         env="ENABLE_CONTENT_TAG_TOOL_CALL_FALLBACK",
     ),
     Flag(
-        "fallback-matrix", "native: compare runs with and without that fallback", False, boolean, env="FALLBACK_MATRIX"
+        "fallback-matrix",
+        "method native: compare runs with and without counting tagged calls",
+        False,
+        boolean,
+        env="FALLBACK_MATRIX",
     ),
-    Flag("client-timeout", "timeout of one question in seconds, 0 = no limit", 120.0, seconds, env="CLIENT_TIMEOUT"),
-    Flag("open-timeout", "timeout for connecting in seconds, 0 = no limit", 10.0, seconds, env="OPEN_TIMEOUT"),
+    Flag("client-timeout", "time limit for a question in seconds, 0 = no limit", 120.0, seconds, env="CLIENT_TIMEOUT"),
+    Flag("open-timeout", "time limit for connecting in seconds, 0 = no limit", 10.0, seconds, env="OPEN_TIMEOUT"),
     Flag(
         "read-timeout",
-        "seconds of silence after which a question fails, 0 = no limit (default: the client timeout)",
+        "number of seconds without data after which a question fails, 0 = no limit (default: the client timeout)",
         None,
         seconds,
         env="READ_TIMEOUT",
     ),
-    Flag("out", "folder for report folders", DEFAULT_OUT, metavar="DIR"),
+    Flag("out", "folder in which report folders are created", DEFAULT_OUT, metavar="DIR"),
 )
 # A report's settings do not include the verbosity.
 _VERBOSE = "VERBOSE"
@@ -194,9 +208,11 @@ def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     """
     made = Parser(
         prog="toolsim eval",
-        description="Measure how often tool calls work. Without a base URL: offline, with a scripted provider.",
-        epilog="toolsim eval compare A B compares two reports, toolsim eval join OUT A B merges reports, and "
-        "toolsim eval models compares the catalog with a server's list. The variables in brackets set defaults.",
+        description="Measure how often models call tools correctly. Without a base URL, the evaluation runs offline, "
+        "with a scripted provider.",
+        epilog="toolsim eval compare A B compares two reports, toolsim eval join OUT A B merges reports, and toolsim "
+        "eval models compares the catalog with a server's list. The environment variables in brackets set "
+        "defaults.",
     )
     for flag in FLAGS:
         named = f" [{ENV}{flag.env}]" if flag.env else ""
@@ -208,7 +224,7 @@ def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
             choices=flag.choices or None,
             metavar=flag.metavar or _METAVARS.get(flag.type),
         )
-    made.add_argument("--offline", action="store_true", help="use no network, regardless of the environment")
+    made.add_argument("--offline", action="store_true", help="do not use the network, regardless of the environment")
     made.add_argument("--stream", action="store_true", help="stream the answers")
     made.add_argument(
         "--set",
@@ -216,23 +232,24 @@ def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         default=[],
         metavar="NAME=VALUE",
         dest="options",
-        help="an addon option; several values, separated by commas, are compared",
+        help="set a toolsim option; several values, separated by commas, are compared",
     )
-    made.add_argument("--flows", action="store_true", help="keep the exchanges of the method toolsim as .flow files")
+    made.add_argument("--flows", action="store_true", help="record the exchanges of the method toolsim as .flow files")
     made.add_argument(
         "--resume",
         nargs="?",
         const="",
         metavar="FOLDER",
-        help="continue an interrupted report (default: the newest in --out)",
+        help="continue an interrupted report (default: the newest report in --out)",
     )
-    made.add_argument("-q", "--quiet", action="store_true", help="print only the location of the report")
+    made.add_argument("-q", "--quiet", action="store_true", help="print only the path of the report")
     made.add_argument(
         "-v",
         "--verbose",
         action="count",
         default=_verbosity(environment),
-        help=f"print each run and turn; twice: also the sizes of requests and tools, and the failures [{_VERBOSE}]",
+        help="print each run and turn; if repeated, also print the sizes of requests and tools, and the failures "
+        f"[{_VERBOSE}]",
     )
     return made
 

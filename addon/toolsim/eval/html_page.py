@@ -44,7 +44,9 @@ def render(runs: Sequence[Run], *, planned: int, stamp: str, target: str) -> str
 def _head(runs: Sequence[Run], planned: int, stamp: str, target: str) -> str:
     models = ", ".join(dict.fromkeys(run.cell.model for run in runs)) or "no model"
     broken = (
-        f'<p class="warning">Interrupted: {len(runs)} of {planned} runs are done.</p>' if len(runs) < planned else ""
+        f'<p class="warning">Interrupted: {len(runs)} of {planned} runs are complete.</p>'
+        if len(runs) < planned
+        else ""
     )
     return (
         f"<header><h1>Evaluation</h1><p>{escape(stamp)} · {escape(models)} · {escape(target)} · {len(runs)} runs</p>"
@@ -62,7 +64,7 @@ def _tiles(runs: Sequence[Run]) -> str:
         tile(
             "calls corrected by toolsim",
             str(total.repaired + total.untagged),
-            f"{total.repaired} repaired, {total.untagged} without the tag",
+            f"{total.repaired} repaired, {total.untagged} untagged",
         ),
     ]
     return f'<section class="tiles">{"".join(tiles)}</section>'
@@ -89,7 +91,10 @@ def _latency(runs: Sequence[Run], colours: dict[str, int]) -> str:
         for (model, method), own in grouped(runs, lambda run: (run.cell.model, run.cell.method_name)).items()
     ]
     plot = charts.latencies(strips)
-    note = '<p class="note">A dot is a run, from its first question to its last answer; the scale is logarithmic.</p>'
+    note = (
+        '<p class="note">Each dot is the duration of a run, from its first question to its last answer; the scale '
+        "is logarithmic.</p>"
+    )
     return _figure("Latency", note, plot) if plot else ""
 
 
@@ -117,7 +122,7 @@ def _failures(runs: Sequence[Run]) -> Iterator[str]:
     yield f"<section><h2>Failures by label</h2>{table(('label', *methods, 'all'), rows, numbers=1)}</section>"
     shown = "".join(_failure(run) for run in failed[:MAX_FAILURES])
     more = len(failed) - MAX_FAILURES
-    note = f'<p class="note">And {more} more: runs.jsonl has them all.</p>' if more > 0 else ""
+    note = f'<p class="note">And {more} more; runs.jsonl contains all failed runs.</p>' if more > 0 else ""
     yield f'<section class="failures"><h2>Failed runs</h2>{shown}{note}</section>'
 
 

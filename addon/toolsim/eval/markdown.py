@@ -57,7 +57,7 @@ def render(runs: Sequence[Run], *, planned: int, stamp: str, target: str, note: 
             )
         )
         if len(failed) > _MAX_FAILURES:
-            parts.append(f"And {len(failed) - _MAX_FAILURES} more; `runs.jsonl` has them all.")
+            parts.append(f"And {len(failed) - _MAX_FAILURES} more; `runs.jsonl` contains all failed runs.")
     return "\n\n".join(parts) + "\n"
 
 
@@ -71,14 +71,14 @@ def _head(runs: Sequence[Run], planned: int, target: str) -> str:
         f"- chat: {rate_text(Rate.of(run for run in runs if run.kind == 'chat'))}",
         f"- combinations of model, profile, method and API: {len(every)}, "
         f"{len(at_100)} of them at 100 %, {len(at_96)} at 96 % or more",
-        f"- calls corrected by toolsim: {total.repaired} repaired, {total.untagged} found without the tag",
+        f"- calls corrected by toolsim: {total.repaired} repaired, {total.untagged} untagged",
         f"- at 100 %: {', '.join(at_100) or 'none'}",
         f"- at 96 % or more: {', '.join(at_96) or 'none'}",
         f"- target: {target}",
     ]
     if None not in as_text.values():
         listed = ", ".join(f"{method} {count}" for method, count in as_text.items())
-        lines.insert(-1, f"- answers that hold a call as text: {listed}")
+        lines.insert(-1, f"- answers that contain a call as text: {listed}")
     if len(runs) < planned:
-        lines.insert(0, f"- **interrupted: {len(runs)} of {planned} runs are done**")
-    return "\n".join([*lines, "", "Rates are right/runs, with Wilson's 95 % interval."])
+        lines.insert(0, f"- **interrupted: {len(runs)} of {planned} runs are complete**")
+    return "\n".join([*lines, "", "Rates are correct runs/all runs, with Wilson's 95 % interval."])

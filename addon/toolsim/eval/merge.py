@@ -67,19 +67,21 @@ def common_settings(folders: Sequence[Path]) -> dict[str, object]:
 
 def main(argv: Sequence[str]) -> int:
     """Run the command, and return its exit code. Raises UsageError."""
-    parser = Parser(prog="toolsim eval join", description="Join reports over the same cases.")
-    parser.add_argument("out", type=Path, metavar="OUT", help="folder for the joined report; must not contain a report")
+    parser = Parser(prog="toolsim eval join", description="Combine reports on the same cases.")
+    parser.add_argument(
+        "out", type=Path, metavar="OUT", help="folder for the combined report; must not contain a report"
+    )
     parser.add_argument("parts", type=Path, nargs="+", metavar="REPORT", help="a report folder")
     parser.add_argument(
         "--name",
         action="append",
         default=[],
         metavar="FOLDER=NAME",
-        help='show the runs of this REPORT as another method, such as "toolsim 0.1.0"',
+        help='name under which to show the runs of REPORT, such as "toolsim 0.1.0"',
     )
     parser.add_argument("--slim", action="store_true", help="omit the models' input and output")
-    parser.add_argument("--target", default="", help="description of the evaluated server, for people")
-    parser.add_argument("--note", default="", help="a paragraph below the report's heading")
+    parser.add_argument("--target", default="", help="description of the evaluated server, for readers of the report")
+    parser.add_argument("--note", default="", help="a paragraph to show below the report's heading")
     args = parser.parse_args(argv)
     names = dict(_name(text, args.parts) for text in args.name)
     settings = common_settings(args.parts)

@@ -53,7 +53,9 @@ def select(selection: str) -> Sequence[Profile]:
     for name in words(selection):
         found = [profile for profile in PROFILES if name.lstrip("!") in ("*", profile.id, *profile.tags)]
         if not found:
-            raise UsageError(f"no such profile: {name}; there are {', '.join(profile.id for profile in PROFILES)}")
+            raise UsageError(
+                f"no such profile: {name}; expected one of {', '.join(profile.id for profile in PROFILES)}"
+            )
         for profile in found:
             if name.startswith("!"):
                 chosen.pop(profile.id, None)

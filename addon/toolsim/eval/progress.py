@@ -42,7 +42,7 @@ class Progress:
         self._runs += 1
         self._ok += run.ok
         if self._live is not None:
-            self._live.update(self._task, advance=1, rate=f"{100 * self._ok / self._runs:.0f} % right")
+            self._live.update(self._task, advance=1, rate=f"{100 * self._ok / self._runs:.0f} % correct")
         if not self._quiet and self._verbosity:
             self._say(_line(run))
             for number, step in enumerate(run.steps, 1):

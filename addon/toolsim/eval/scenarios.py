@@ -212,6 +212,6 @@ def select(names: str, settings: ScenarioSettings | None = None) -> list[Case]:
     for name in filter(None, (word.strip() for word in names.split(","))):
         for id in PRESETS.get(name, (name,)):
             if id not in by_id:
-                raise UsageError(f"no such scenario: {id}; there are {', '.join([*PRESETS, *by_id])}")
+                raise UsageError(f"no such scenario: {id}; expected one of {', '.join([*PRESETS, *by_id])}")
             chosen[id] = case(by_id[id], settings or ScenarioSettings())
     return list(chosen.values())

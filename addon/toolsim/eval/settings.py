@@ -48,7 +48,7 @@ def setup(args: Namespace, *, offline: bool, served: Sequence[str] = ()) -> Setu
     models = [model for model in catalog.select(args.models, served) if model.id not in gone]
     if not models:
         why = f": the server does not list {', '.join(gone)}" if gone else ""
-        raise UsageError(f"no model is selected{why}; specify some with --models")
+        raise UsageError(f"no model is selected{why}; specify models with --models")
     cases = [case for name in words(args.suite) for case in _cases(name, args, offline)]
     if not cases:
         raise UsageError("no case is selected")
@@ -65,7 +65,7 @@ async def check_tool_choice(chosen: Setup) -> None:
         return
     offered = frozenset[str]().union(*[await tools_of(case) for case in chosen.cases])
     for name in sorted(names - offered):
-        there = f"they have {', '.join(sorted(offered))}" if offered else "they have none"
+        there = f"the cases have {', '.join(sorted(offered))}" if offered else "the cases have no tools"
         raise UsageError(f"tool_choice: no selected case has a tool {name}; {there}")
 
 
@@ -83,7 +83,9 @@ def base_url(args: Namespace, environment: Mapping[str, str]) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise UsageError(f"expected an http URL, got {url}")
     if parts.username or parts.password or parts.query or parts.fragment:
-        raise UsageError("a base URL must not contain credentials or a query; set the key's variable with --key-env")
+        raise UsageError(
+            "a base URL must not contain credentials or a query; name the key's environment variable with --key-env"
+        )
     return url
 
 
@@ -109,7 +111,7 @@ def default_models(url: str, served: Sequence[str]) -> str:
     stable = {model.id for model in catalog.select(DEFAULT_MODELS)}
     if (urlsplit(url).hostname or "").endswith("openrouter.ai") or stable & set(served):
         return DEFAULT_MODELS
-    there = f"the server has {', '.join(served[:20])}" if served else "the server lists none"
+    there = f"the server lists {', '.join(served[:20])}" if served else "the server lists no models"
     raise UsageError(f"specify the models with --models; {there}")
 
 
@@ -180,7 +182,7 @@ def _values(option: str) -> list[str]:
     if not equals or not name or " " in option:
         raise UsageError(f"--set: expected NAME=VALUE without spaces, got {option!r}")
     if not name.startswith(PREFIX):
-        raise UsageError(f"--set: expected an option of toolsim's, {PREFIX}…, got {name}")
+        raise UsageError(f"--set: expected a toolsim option, {PREFIX}…, got {name}")
     chosen = [f"{name}={value}" for value in values.split(",")]
     for one in chosen:
         # The proxies are started one by one during the evaluation, which would be too late to report a mistake.
@@ -221,5 +223,5 @@ def _object(text: str, flag: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UsageError(f"{flag}: expected a JSON object, got {text:.60}")
     if taken := sorted(RESERVED & value.keys()):
-        raise UsageError(f"{flag}: {', '.join(taken)} cannot be set, since the evaluation sets it")
+        raise UsageError(f"{flag}: {', '.join(taken)} cannot be set, because the evaluation sets it")
     return value

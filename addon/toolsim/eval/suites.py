@@ -25,4 +25,4 @@ def load(name: str, settings: ScenarioSettings | None = None, selection: str = "
         except UsageError as error:
             raise UsageError(f"{name}: {error}") from error
     known = "scenarios, questions, unseen, which_output and bfcl:CATEGORY"
-    raise UsageError(f"no such suite: {name}; there are {known}")
+    raise UsageError(f"no such suite: {name}; expected one of {known}")

@@ -37,7 +37,7 @@ def read_file(text: str, environment: Mapping[str, str]) -> tuple[Server, ...]:
     """Parse the operator's file. Raises ValueError, whose message does not quote any value in the file."""
     document = parse_object(text.encode())
     if document is None:
-        raise ValueError("it is not a JSON object")
+        raise ValueError("the file is not a JSON object")
     declared = document.get("mcpServers", document.get("servers"))
     if not isinstance(declared, dict):
         raise ValueError('expected an object "mcpServers" with a member for each server')
@@ -55,7 +55,7 @@ def _server(label: str, value: Any, environment: Mapping[str, str]) -> Server:
     def known(text: str) -> str:
         def variable(found: re.Match[str]) -> str:
             if found[1] not in environment:
-                raise ValueError(f"server {label!r}: there is no environment variable {found[1]}")
+                raise ValueError(f"server {label!r}: the environment variable {found[1]} is not set")
             return environment[found[1]]
 
         return _VARIABLE.sub(variable, text)
@@ -183,12 +183,12 @@ def read_tool(declared: Mapping[str, Any], param: str, known: Mapping[str, Serve
     defers = optional(declared, "defer_loading", bool, param) or False
     for other in ("connector_id", "tunnel_id"):
         if declared.get(other) is not None:
-            message = f"'{param}.{other}' is not supported here: name a server by its label or its 'server_url'."
+            message = f"'{param}.{other}' is not supported: name a server by its label or its 'server_url'."
             raise BadRequest(message, f"{param}.{other}", "unsupported_parameter")
     own = known.get(label)
     if own is not None:
         if url is not None and url != own.url:
-            message = f"'{label}' is one of this proxy's own servers: omit 'server_url', or choose another label."
+            message = f"'{label}' is the label of a server of this proxy: omit 'server_url', or choose another label."
             raise BadRequest(message, f"{param}.server_url", "invalid_value")
         # A tool has to match the filters of the operator and of the client, so a client can only restrict the rules
         # further.
@@ -200,11 +200,14 @@ def read_tool(declared: Mapping[str, Any], param: str, known: Mapping[str, Serve
         message = f"Invalid '{param}.server_label': expected at most 64 letters, digits, '_', '-' or '.'."
         raise BadRequest(message, f"{param}.server_label", "invalid_value")
     if url is None:
-        message = f"Unknown MCP server '{label}': it is not one of this proxy's own servers, and has no 'server_url'."
+        message = (
+            f"Unknown MCP server '{label}': this proxy has no server with this label, and the request has no "
+            "'server_url' for it."
+        )
         raise BadRequest(message, f"{param}.server_label", "invalid_value")
     place = _check_url(url, f"{param}.server_url")
     if not _is_among(place, hosts):
-        message = f"MCP servers at '{place}' are not allowed here (toolsim_mcp_hosts)."
+        message = f"MCP servers at '{place}' are not allowed (toolsim_mcp_hosts)."
         raise BadRequest(message, f"{param}.server_url", "invalid_value")
     headers = _strings(declared, "headers", param)
     token = optional(declared, "authorization", str, param)

@@ -60,11 +60,11 @@ class Export:
             found = next(iter(entry_points(group=_GROUP, name=name)), None)
             try:
                 if found is None:
-                    raise ImportError("it is not installed")
+                    raise ImportError("the exporter is not installed")
                 exporters.append(found.load()())
             except Exception as problem:
                 # Any package can provide an exporter, so any exception can occur.
-                logger.warning("toolsim: no traces exporter %r is available: %s", name, problem)
+                logger.warning("toolsim: the trace exporter %r is not available: %s", name, problem)
         return cls(exporters, Content(is_asked_for(environment))) if exporters else None
 
     def end(self) -> Awaitable[None]:
@@ -79,7 +79,7 @@ class Export:
         while ending.is_alive() and time.monotonic() < until:
             await asyncio.sleep(_POLL_SECONDS)
         if ending.is_alive():
-            self._exporter.log_failure(f"the last spans took more than {FLUSH_SECONDS:g} s")
+            self._exporter.log_failure(f"exporting the last spans took more than {FLUSH_SECONDS:g} s")
 
 
 class LoggingExporter(SpanExporter):
@@ -124,7 +124,7 @@ class LoggingExporter(SpanExporter):
         """Log the loss of spans. It is logged only once, until an export succeeds again."""
         if not self._is_failing:
             self._is_failing = True
-            logger.warning("toolsim: traces cannot be exported: %s", " ".join(why.split())[:_MAX_WORDS])
+            logger.warning("toolsim: cannot export traces: %s", " ".join(why.split())[:_MAX_WORDS])
 
     def shutdown(self) -> None:
         """Shut down all exporters."""

@@ -77,7 +77,7 @@ def _table(rows: Iterator[_Row], *heading: _Row) -> Data:
     """
     table: Any = list(rows)
     if not table:
-        raise CommandError("These flows contain nothing to show.")
+        raise CommandError("The selected flows contain nothing to show.")
     table[:0] = heading
     data: Data = table
     return data

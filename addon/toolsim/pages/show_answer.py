@@ -21,9 +21,9 @@ _MAX_ENTRIES = 20
 # Descriptions of the report's codes.
 _CODES = {
     "MALFORMED_JSON": "its JSON cannot be parsed",
-    "SCHEMA_MISMATCH": "its arguments do not fit the tool's schema",
-    "UNKNOWN_TOOL": "no such tool is on offer",
-    "MASKED_TOOL": "the tool is not allowed here",
+    "SCHEMA_MISMATCH": "its arguments do not match the tool's schema",
+    "UNKNOWN_TOOL": "the tool is not on offer",
+    "MASKED_TOOL": "the request does not allow the tool",
     "ARGUMENTS_TOO_LARGE": "its arguments are too large",
 }
 
@@ -59,7 +59,7 @@ def show_answer(data: bytes, facts: AnswerFacts) -> str:
         # If the backend's and the client's pieces are equal, only field names and ids were rewritten.
         if received.pieces == answer.pieces and not received.calls:
             page.gap()
-            page.line("The client got the same.", 0)
+            page.line("The client got the same text.", 0)
         elif answer.pieces:
             page.heading("THE CLIENT GOT")
             _choices(page, answer, None)
@@ -104,7 +104,7 @@ def _finish(answer: ReadAnswer, report: Mapping[str, Any]) -> str:
 def _unreadable(page: Page, data: bytes) -> None:
     if not data.strip():
         page.heading("THE ANSWER")
-        page.line("None of it reached the client." if not data else "Only whitespace.")
+        page.line("The client received none of this text." if not data else "Only whitespace.")
         return
     page.heading("THE ANSWER", "in an unknown format")
     page.text(pretty(data.decode(errors="replace")))
@@ -275,4 +275,4 @@ def _missing(page: Page, report: Mapping[str, Any], *, own: bool) -> None:
         number = count(missing, side)
         if number and not (own and side == "client"):
             page.gap()
-            page.line(f"⚠ {number:,} more bytes of {whose} were forwarded but not recorded.", 0)
+            page.line(f"⚠ {number:,} more bytes of {whose} were forwarded, but not recorded.", 0)

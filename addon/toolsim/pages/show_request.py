@@ -78,7 +78,7 @@ def show_request(data: bytes, facts: RequestFacts) -> str:
     assert request is not None
     _settings(page, body)
     _tools(page, client_request, catalog)
-    page.heading("CONVERSATION", "as the backend gets it" if original is not None else "")
+    page.heading("CONVERSATION", "as sent to the backend" if original is not None else "")
     if request.instructions:
         _message(page, _instructions(request), "instructions", catalog)
     speaker = ""
@@ -214,7 +214,7 @@ def _item(page: Page, item: Item, catalog: Catalog | None, speaker: str) -> str:
             page.text(item.text)
             return "assistant"
         case HostedItem():
-            page.line(f"({clip(item.kind, 60)}, of a tool that the backend runs)")
+            page.line(f"({clip(item.kind, 60)}, from a tool that the backend runs)")
             return speaker
         case Declaration():
             page.line(f"(declares {clip(', '.join(tool.name for tool in item.tools), 200)})")
@@ -255,7 +255,7 @@ def _segment(page: Page, kind: str, segment: str, catalog: Catalog | None) -> No
         case "catalog" if catalog is not None:
             names = clip(", ".join(tool.name for tool in catalog.tools), 200)
             size = f"{plural(len(catalog.tools), 'tool')}, {plural(catalog.end - catalog.start, 'character')}"
-            page.text(f"▸ the tool catalog, folded: {size} ({names}); the view toolsim-prompt unfolds it")
+            page.text(f"▸ the tool catalog, collapsed: {size} ({names}); the view toolsim-prompt expands it")
         case "block":
             page.text(segment, bar=_BAR)
         case _:

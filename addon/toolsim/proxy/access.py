@@ -123,7 +123,7 @@ def check_forward(settings: Settings, *, has_key: bool, is_guessing: bool = Fals
     """Return the reason for refusing to forward this client's requests to other hosts, or None if they are allowed."""
     if (settings.builtin is not None or settings.models is not None) and settings.upstream is None:
         message = (
-            "This listener is not a forward proxy: it serves its own backend, under /v1. Requests for other hosts are "
+            "This listener is not a forward proxy: it serves its own backend, at /v1. Requests for other hosts are "
             "forwarded only if toolsim_upstream is set."
         )
         return _forbidden(message, "not_forwarded")
@@ -131,8 +131,8 @@ def check_forward(settings: Settings, *, has_key: bool, is_guessing: bool = Fals
         if is_guessing:
             return _WRONG_KEYS
         message = (
-            "toolsim_api_key is set: a client of this proxy must send it in Proxy-Authorization, as a Bearer token or "
-            "as the Basic password."
+            "toolsim_api_key is set: clients of this proxy must send the key in Proxy-Authorization, as a Bearer "
+            "token or as the Basic password."
         )
         code = "proxy_authentication_required"
         return Refusal(message, "invalid_request_error", code, status=407, reason="proxy_key")
@@ -152,7 +152,7 @@ def check_server(request: Incoming, settings: Settings, *, is_through: bool, to_
         message = "Incorrect API key provided: it does not match toolsim_api_key."
         return Refusal(message, "invalid_request_error", "invalid_api_key", status=401, reason="wrong_key")
     if to_builtin and settings.builtin == "codex" and not request.is_local:
-        message = "The codex backend is served to other machines only with toolsim_api_key."
+        message = "The codex backend is served to other machines only if toolsim_api_key is set."
         return _forbidden(message, "remote_codex")
     # In all other modes, the Host is the target, so only names that certainly belong to this proxy identify the
     # listener.

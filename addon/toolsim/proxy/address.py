@@ -32,7 +32,8 @@ def parse_url(url: str) -> Upstream:
         # The message is logged, so it must not repeat the credentials.
         plain = credentials[1] + url[credentials.end() :]
         raise ValueError(
-            f"got {plain} with a name and password, expected none: let clients send a key, or set toolsim_upstream_key"
+            f"got {plain} with a user name or password, expected a URL without them: have clients send a key, or set "
+            "toolsim_upstream_key"
         )
     guess = f"http://{url}"
     hint = f"; did you mean {guess}?" if "://" not in url and _parsed(guess) else ""

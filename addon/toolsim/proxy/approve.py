@@ -21,7 +21,7 @@ from toolsim.proxy.mitmproxy12.web import updated
 
 logger = logging.getLogger(__name__)
 
-WAITS = "waits for approval: "
+WAITS = "waiting for approval: "
 """The prefix of the comment on a flow whose answer waits for approval."""
 
 
@@ -60,7 +60,7 @@ class Approve:
         decided = [question for name in _answers(flows) for question in self.desk.decide(name, approve=approve)]
         what = (
             ", ".join(f"{question.label}.{question.tool}" for question in decided)
-            or "nothing: no calls in these flows wait for approval"
+            or "no calls in these flows are waiting for approval"
         )
         logger.warning("toolsim: %s %s", "approved" if approve else "refused", what)
 
@@ -68,7 +68,9 @@ class Approve:
         questions = self.desk.waiting(answer)
         for question in questions[-1:]:
             logger.warning(
-                "toolsim: the call %s.%s waits for toolsim.approve or toolsim.refuse", question.label, question.tool
+                "toolsim: the call %s.%s is waiting for toolsim.approve or toolsim.refuse",
+                question.label,
+                question.tool,
             )
         flow = self._flows.get(answer)
         if flow is None or (flow.comment and not flow.comment.startswith(WAITS)):

@@ -38,12 +38,16 @@ _MAX_ERROR_BYTES = 1024 * 1024
 _LOGGED_CHARACTERS = 300
 _WARNINGS: Mapping[BackendFeature, str] = {
     "format": (
-        "toolsim: the backend does not accept a JSON format for %s: from now on the prompt asks for it. Its error: %s"
+        "toolsim: the backend does not accept a JSON format for %s: from now on, the prompt requests the format. The "
+        "backend's error: %s"
     ),
-    "files": "toolsim: the backend does not accept files for %s: from now on the prompt only names them. Its error: %s",
-    "tools": "toolsim: the backend does not accept tools for %s: from now on the prompt lists them. Its error: %s",
+    "files": "toolsim: the backend does not accept files for %s: from now on, the prompt only names files. The "
+    "backend's error: %s",
+    "tools": "toolsim: the backend does not accept tools for %s: from now on, the prompt lists the tools. The "
+    "backend's error: %s",
     "constraint": (
-        "toolsim: the backend cannot enforce calls for %s: from now on the prompt asks for them. Its error: %s"
+        "toolsim: the backend cannot enforce calls for %s: from now on, the prompt requests them. The backend's "
+        "error: %s"
     ),
 }
 

@@ -146,7 +146,7 @@ class BodyRewriter:
         self._doubted.add((used.profile, used.engine))
         for profile in self.settings.policy.known_profiles:
             if profile.name == used.profile and (why := profile_warning(profile, used.engine)):
-                logger.warning("toolsim: the profile %s is used, but %s", profile.name, why)
+                logger.warning("toolsim: the profile %s applies, but %s", profile.name, why)
 
     def _hand_over(self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy) -> bool:
         """Pass a request to the runner if its answer can take several rounds; return whether it was passed on."""

@@ -102,17 +102,18 @@ class BuiltinBackend:
         elsewhere = [mode.data for mode in modes if isinstance(mode, ReverseMode)]
         if modes and len(elsewhere) == len(modes):
             logger.warning(
-                "toolsim: the %s backend gets no requests because mode reverse sends them to %s: remove one of the two",
+                "toolsim: the %s backend receives no requests, because mode reverse sends them to %s: remove one of "
+                "the two settings",
                 settings.builtin,
                 ", ".join(elsewhere),
             )
         elif settings.builtin == "codex":
             # The message does not promise an available backend, because Codex's supervisor logs whether Codex is
             # available.
-            message = "toolsim: requests to this listener, under /v1, go to the codex backend on %s:%s"
+            message = "toolsim: requests to this listener at /v1 go to the codex backend on %s:%s"
             logger.info(message, LOOPBACK, self.port)
         else:
-            message = "toolsim: the %s backend answers on this listener, under /v1, from %s:%s"
+            message = "toolsim: the %s backend on %s:%s answers requests to this listener at /v1"
             logger.info(message, settings.builtin, LOOPBACK, self.port)
 
     async def _stop(self, first: Coroutine[Any, Any, None] | None = None) -> None:

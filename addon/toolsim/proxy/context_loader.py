@@ -96,7 +96,9 @@ class StoredContextLoader:
                     done = await self.run(replace(job, recalled=recalled))
                     error = done.error
         if error is None and len(done.body) > limit:
-            message = f"The request is too large with the stored data that it refers to: got {len(done.body)} bytes."
+            message = (
+                f"The request, including the stored data that it refers to, is too large: got {len(done.body)} bytes."
+            )
             error = ApiError(message, "invalid_request_error", "request_too_large", status=413)
         if error is not None:
             flow.response = exchange.refuse(error)

@@ -93,7 +93,7 @@ class Drain:
 
     def _end_now(self) -> None:
         if open_ := self.open():
-            logger.warning("toolsim: stopped immediately, with %s open", _counted(open_))
+            logger.warning("toolsim: stopped immediately, with %s in progress", _counted(open_))
         # From now on, the shutdown is the reason for any interrupted answer.
         self._exchanges.end(STOPPED)
         ctx.master.shutdown()  # type: ignore[no-untyped-call]
@@ -103,7 +103,7 @@ class Drain:
         is_watched = self.asked_at is not None and began - self.asked_at < WATCHED_SECONDS
         is_noted = is_watched or self.open()
         if is_noted:
-            message = "toolsim: stopping; %s open, for at most %d s (a second signal stops immediately)"
+            message = "toolsim: stopping; %s in progress, for at most %d s (a second signal stops immediately)"
             logger.info(message, _counted(self.open()), self.seconds)
         self._sockets.drain()
         try:

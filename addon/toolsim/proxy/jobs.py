@@ -184,7 +184,7 @@ class Job[R: JobResult](ABC):
 
     def too_much(self, what: str) -> ApiError:
         """Return the error for exceeding the limit on ``what``, which is "time" or "memory"."""
-        message = f"The request body is too large: reading its {self.size} bytes takes too much {what}."
+        message = f"The request body is too large: parsing its {self.size} bytes takes too much {what}."
         return ApiError(message, "invalid_request_error", "request_too_large", status=413)
 
 
@@ -259,7 +259,7 @@ class AnswerJob(Job[AnswerResult]):
 
     @override
     def too_much(self, what: str) -> ApiError:
-        message = f"The backend's answer is too large: reading its {self.size} bytes takes too much {what}."
+        message = f"The backend's answer is too large: parsing its {self.size} bytes takes too much {what}."
         return ApiError(message, code="backend_bad_answer", status=502)
 
 

@@ -119,7 +119,7 @@ _OUTPUT = {
 
 # -- options of earlier versions --
 
-_CONSTANT = "its value can no longer be changed"
+_CONSTANT = "the value can no longer be changed"
 _PORT = "toolsim_backend uses any free port, and answers on the listener"
 _STORE = "set it in toolsim_store, as in toolsim_store=memory?{}"
 
@@ -193,7 +193,7 @@ REMOVED: Mapping[str, str] = {
     "use_tool": "write toolsim_untagged=no_use_tool instead of false",
     "fix_empty_final_disable_tools": "write toolsim_fix_empty_final=with_tools instead of false",
     "fix_empty_final_text": _CONSTANT,
-    "fallback_retry_count": "toolsim_tool_use_mode=relaxed retries a request without its tools",
+    "fallback_retry_count": "toolsim_tool_use_mode=relaxed retries a request without tools",
     "max_rounds_seconds": _CONSTANT,
     "responses_output_mode": "write toolsim_output_mode=obsidian-xml-responses, or obsidian-xml-both",
     "stop_after_tools_mode": "write toolsim_stop_after_tools=first, or on for burst",
@@ -219,7 +219,7 @@ REMOVED: Mapping[str, str] = {
     "hosted_mcp": "toolsim_mcp_hosts lists the servers that requests may name; write toolsim_mcp_hosts=config to allow "
     "only the servers in toolsim_mcp_config",
     "mcp_approval_timeout": _CONSTANT,
-    "mcp_timeout": "set timeout for a server in the file of toolsim_mcp_config",
+    "mcp_timeout": "set timeout for each server in the file of toolsim_mcp_config",
     "mcp_max_calls": _CONSTANT,
 }
 """Advice about the replacement of each removed option, by the option's name."""

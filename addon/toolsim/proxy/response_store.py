@@ -33,13 +33,13 @@ from toolsim.wire.responses.stored import Recalled, References, appended, not_fo
 logger = logging.getLogger(__name__)
 
 UNAVAILABLE = ApiError(
-    "This request needs the store of this proxy, which is not available.",
+    "This request requires the store of this proxy, which is not available.",
     code="store_unavailable",
     status=503,
     retry_after=1,
 )
 LOST = ApiError(
-    "The answer could not be added to its conversation: the store of this proxy is not available.",
+    "The answer could not be added to its conversation, because the store of this proxy is not available.",
     code="store_unavailable",
     status=503,
     retry_after=1,
@@ -70,13 +70,13 @@ class ResponseStore:
         """Return the metrics of the store, an empty list without a store."""
         if not self.is_on:
             return []
-        records = Family("store_records", "Stored answers and conversations, as of the last write.", "gauge")
+        records = Family("store_records", "Number of stored answers and conversations, as of the last write.", "gauge")
         records.add({}, self.size.records)
-        size = Family("store_bytes", "Bytes of stored answers and conversations, as of the last write.", "gauge")
-        size.add({}, self.size.bytes)
-        evicted = Family(
-            "store_evicted_total", "Records evicted by this proxy's writes because of a limit or their age."
+        size = Family(
+            "store_bytes", "Size of stored answers and conversations in bytes, as of the last write.", "gauge"
         )
+        size.add({}, self.size.bytes)
+        evicted = Family("store_evicted_total", "Records that this proxy evicted because of a limit or their age.")
         evicted.add({}, self.evicted)
         errors = Family("store_errors_total", "Store errors by operation.")
         for what, count in self.errors.items():
@@ -112,7 +112,7 @@ class ResponseStore:
                 if references.items:
                     holders = await store.find(partition, references.items)
         except RecordTooLarge as problem:
-            message = "The request is too large with the stored data that it refers to: "
+            message = "The request, including the stored data that it refers to, is too large: "
             message += f"{problem} (toolsim_max_body_bytes)."
             return ApiError(message, "invalid_request_error", "request_too_large", status=413)
         except StoreError:
@@ -177,7 +177,7 @@ class ResponseStore:
                     await self.write(partition, [Record(name, value)], {name: version})
                     return done
             with self._counting("write"):
-                raise StoreError(f"{id} changes too often")
+                raise StoreError(f"{id} is changing too often")
         except RecordTooLarge as problem:
             return PageResult(
                 Report(), ApiError(str(problem), "invalid_request_error", "request_too_large", status=413)
@@ -223,7 +223,7 @@ class ResponseStore:
             except Conflict:
                 continue
             return
-        raise StoreError(f"the conversation {conversation} changes too often")
+        raise StoreError(f"the conversation {conversation} is changing too often")
 
     async def _put(self, partition: str, records: Sequence[Record], expected: Mapping[str, int] | None = None) -> None:
         self.size = await self._used().put(partition, records, expected)
@@ -232,7 +232,7 @@ class ResponseStore:
     def _used(self) -> Store:
         """Return the current store, which might have changed since the last ``await``. Raises StoreError."""
         if self._store is None:
-            raise StoreError("it has been disabled")
+            raise StoreError("the store has been disabled")
         return self._store
 
     def _leave(self, store: Store | None) -> None:

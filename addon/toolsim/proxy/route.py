@@ -36,7 +36,10 @@ from toolsim.wire.responses.resources import resource_of
 
 NOT_UP = ApiError("The backend is not running.", code="backend_unavailable", status=503, retry_after=1)
 USE_HTTP = Refusal(
-    "WebSocket mode is not served here: use HTTP.", "invalid_request_error", status=426, reason="websocket"
+    "WebSocket connections are disabled on this proxy: use HTTP.",
+    "invalid_request_error",
+    status=426,
+    reason="websocket",
 )
 _USE_HTTP = {"upgrade": "HTTP/1.1", "connection": "upgrade"}
 
@@ -230,7 +233,7 @@ def no_model(entries: Sequence[ModelEntry], model: str | None) -> ApiError:
     names = names_line(entries)[:_MAX_NAMES_CHARS]
     if not model:
         return BadRequest(f"'model' is missing: expected one of {names}.", "model", "missing_required_parameter").error
-    message = f"The model {model[:_MAX_MODEL_CHARS]!r} does not exist here. Available models: {names}."
+    message = f"The model {model[:_MAX_MODEL_CHARS]!r} does not exist on this proxy. Available models: {names}."
     return ApiError(message, "invalid_request_error", "model_not_found", "model", status=404)
 
 

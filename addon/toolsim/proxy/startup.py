@@ -47,7 +47,7 @@ def take_problems(options: OptManager) -> list[str]:
     """
     for old, new in RENAMED.items():
         if deferred.rename(options, PREFIX + old, PREFIX + new):
-            logger.warning("%s%s: this option is called %s%s now", PREFIX, old, PREFIX, new)
+            logger.warning("%s%s: this option is now called %s%s", PREFIX, old, PREFIX, new)
     for name, value in deferred.options_set_early(options).items():
         _rename_value(options, name, value)
     current = {option.full_name: getattr(options, option.full_name) for option in OPTIONS}
@@ -85,7 +85,7 @@ def _rename_value(options: OptManager, name: str, entry: Any) -> None:
     old = entry[0] if isinstance(entry, deferred.Texts) and len(entry) == 1 else entry
     if short in RENAMED_VALUES and (new := current_value(short, old)) != old:
         deferred.replace(options, name, new)
-        logger.warning("%s: the value %s is called %s now", name, old, new)
+        logger.warning("%s: the value %s is now called %s", name, old, new)
 
 
 def _value(option: Option, entry: Any) -> Value:
@@ -99,4 +99,4 @@ def _unknown(name: str) -> str:
     if rest in REMOVED:
         return f"{name}: this option was removed: {REMOVED[rest]}"
     hint = nearest(rest, [option.name for option in OPTIONS], PREFIX)
-    return f"{name}: no such option{hint or f'; option names begin with {PREFIX}, see README'}"
+    return f"{name}: no such option{hint or f'; option names begin with {PREFIX} (see README)'}"

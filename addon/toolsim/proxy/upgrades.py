@@ -32,7 +32,7 @@ MAX_CONNECTIONS = 128
 """Maximum number of connections per key. Each connection uses three file descriptors."""
 
 TOO_MANY = Refusal(
-    f"Too many WebSocket connections with this key: expected at most {MAX_CONNECTIONS}. HTTP is still available.",
+    f"Too many WebSocket connections with this key: expected at most {MAX_CONNECTIONS}. You can still use HTTP.",
     "invalid_request_error",
     "rate_limit_exceeded",
     status=429,

@@ -32,7 +32,7 @@ from toolsim.recordings.stored import flow_files
 from toolsim.recordings.turns import KINDS, RecordedTurn, Reply, read_reply, read_turns
 from toolsim.recordings.web_page import document, quoted, table, tile
 
-LOWER_BOUND = "Agreement is a lower bound: a different call can be just as correct as the recorded one."
+LOWER_BOUND = "Agreement is a lower bound, because a different call can be as correct as the recorded call."
 ANSWER = "(an answer)"
 """Label that replaces the name of a tool in turns whose answer was text."""
 
@@ -98,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
                     lines.flush()
                     print(_line(one), flush=True)
                     if len(compared) < len(turns) and _is_broken(compared):
-                        ended = f"the backend gave {MAX_ERRORS} errors in a row: {one.got.error}"
+                        ended = f"the backend returned {MAX_ERRORS} errors in a row: {one.got.error}"
                         break
             except KeyboardInterrupt:
                 ended = "interrupted"
@@ -110,7 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
     document_ = summary(compared, left_out) | {"backend": url, "model": model, "turns": len(turns), "ended": ended}
     (folder / "report.json").write_text(json.dumps(document_, ensure_ascii=False, indent=2) + "\n")
     (folder / "report.html").write_text(page(compared, left_out, title, ended))
-    print("\n".join(["", *text_report(compared), "", LOWER_BOUND, f"The report: {folder / 'report.html'}"]))
+    print("\n".join(["", *text_report(compared), "", LOWER_BOUND, f"Report: {folder / 'report.html'}"]))
     if ended:
         print(f"toolsim replay: ended early, after {len(compared)} of {len(turns)} turns: {ended}", file=sys.stderr)
     return 1 if ended or any(one.agreement.outcome == "error" for one in compared) else 0
@@ -259,7 +259,7 @@ def page(compared: Sequence[Compared], left_out: Mapping[Path, str], title: str,
     unlike = [one for one in compared if one.agreement.outcome != "same"]
     shown = "".join(map(_details, unlike[:_MAX_SHOWN])) or "<p>None.</p>"
     more = len(unlike) - _MAX_SHOWN
-    note = f'<p class="note">And {more} more: see turns.jsonl for all of them.</p>' if more > 0 else ""
+    note = f'<p class="note">And {more} more; turns.jsonl contains all turns.</p>' if more > 0 else ""
     body.append(f'<section class="failures"><h2>Differences</h2>{shown}{note}</section>')
     if left_out:
         rows = ((file.name, reason) for file, reason in left_out.items())

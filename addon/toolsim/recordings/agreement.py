@@ -60,7 +60,7 @@ def compare(expected: Reply, got: Reply, tools: Sequence[Tool], failures: Sequen
     if not expected.calls:
         if got.calls:
             names = ", ".join(call.name for call in got.calls)
-            return Agreement("different", (f"got a call of {names}, expected an answer",))
+            return Agreement("different", (f"got a call of {names}, expected a text answer",))
         return Agreement("same") if got.text.strip() else Agreement("none", ("got an empty answer",))
     if not got.calls:
         names = ", ".join(call.name for call in expected.calls)
@@ -73,7 +73,7 @@ def _problem(call: MadeCall, known: Mapping[str, Tool]) -> str:
     """Return the reason why a call is invalid, or "" if it is valid."""
     tool = known.get(call.name)
     if tool is None:
-        return f"{call.name}: no such tool is on offer"
+        return f"{call.name}: the tool is not on offer"
     if tool.kind == "custom":
         return ""
     value = _value(call, tool)

@@ -154,12 +154,12 @@ class Capture:
         """Record finished exchanges in a folder, by default the folder in ``toolsim_capture``."""
         target = Path(folder).expanduser() if folder else self._folder
         if target is None:
-            raise CommandError("toolsim.capture: name a folder, or set toolsim_capture.")
+            raise CommandError("toolsim.capture: specify a folder, or set toolsim_capture.")
         ours = [flow for flow in flows if isinstance(flow, HTTPFlow) and NOTE in flow.metadata and flow.response]
         if any("side" in flow.metadata[NOTE] for flow in ours):
-            raise CommandError("toolsim.capture: one side of a recorded exchange cannot be recorded again.")
+            raise CommandError("toolsim.capture: a flow from a recording cannot be recorded again.")
         if not ours:
-            raise CommandError("toolsim.capture: none of these flows is a finished toolsim exchange.")
+            raise CommandError("toolsim.capture: the selected flows contain no finished toolsim exchange.")
         try:
             target.mkdir(parents=True, exist_ok=True)
             names = [write(flow, target).name for flow in ours]
@@ -234,7 +234,7 @@ def both_sides(flow: HTTPFlow) -> tuple[HTTPFlow, HTTPFlow]:
     """Return both sides of a finished exchange (see ``mitmproxy12/backup.py``), each with a note."""
     note = flow.metadata[NOTE]
     if "side" in note:
-        raise ValueError("this flow is already one side of a recorded exchange")
+        raise ValueError("this flow is already part of a recording")
     backend, client = backup.split(flow)
     if note["refused"]:
         backend.response = None

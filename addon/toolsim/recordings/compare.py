@@ -132,7 +132,7 @@ def _texts(got: str, expected: str, path: str) -> Difference:
             if isinstance(made, str) and isinstance(wanted, str):
                 return Difference(place, *_windows(made, wanted))
             return Difference(place, made, wanted)
-    raise AssertionError("two texts that differ have a line that does")
+    raise AssertionError("two different texts must have a line that differs")
 
 
 def _windows(got: str, expected: str) -> tuple[str, str]:

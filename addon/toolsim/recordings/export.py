@@ -57,7 +57,7 @@ def fault(turn: RecordedTurn) -> str:
     if not turn.tools:
         return "no tool was on offer"
     if not turn.report:
-        return "toolsim passed it on without a verdict"
+        return "toolsim passed the answer on without a verdict"
     if turn.report.get("finish") == "length":
         return "the answer was cut off by the token limit"
     if found := next((words for name, words in _FAULTS.items() if turn.report.get(name)), ""):
@@ -66,8 +66,10 @@ def fault(turn: RecordedTurn) -> str:
     if found_again.outcome == "none":
         return "the answer is empty"
     if found_again.outcome != "same":
-        return "a call does not fit its tool"
-    return f"warned of {code_of(str(warnings[0]))}" if (warnings := turn.report.get("warnings")) else ""
+        return "a call does not match its tool's schema"
+    return (
+        f"the answer has the warning {code_of(str(warnings[0]))}" if (warnings := turn.report.get("warnings")) else ""
+    )
 
 
 def with_pseudonyms(turn: RecordedTurn, key: bytes) -> RecordedTurn:
@@ -106,13 +108,13 @@ def steps(turn: RecordedTurn) -> list[Step]:
                 add_call(item.call_id, item.name, item.arguments)
             case CallOutput():
                 if item.call_id not in ids:
-                    raise Unusable("an output has no call")
+                    raise Unusable("a tool output has no call")
                 call_id, name = ids[item.call_id]
                 found.append(Step("tool", _text(item.parts), call_id=call_id, name=name))
             case Thought() | Declaration():
                 continue
             case _:
-                raise Unusable("it contains items of tools that ran elsewhere")
+                raise Unusable("the turn contains items of tools that the backend ran")
     # The answer is a separate message, even if the client had prefilled its beginning.
     found.append(Step("assistant", turn.reply.text))
     for number, call in enumerate(turn.reply.calls):
@@ -122,7 +124,7 @@ def steps(turn: RecordedTurn) -> list[Step]:
 
 def _text(parts: Sequence[Part]) -> str:
     if not all(isinstance(part, Text) for part in parts):
-        raise Unusable("it contains images or files")
+        raise Unusable("the turn contains images or files")
     return "\n".join(part.text for part in parts if isinstance(part, Text))
 
 
@@ -255,7 +257,7 @@ def export(files: Sequence[Path], form: str, *, keeps_words: bool) -> tuple[list
                 turn = with_pseudonyms(turn, key)
             line = _dump(FORMS[form](steps(turn), turn.tools))
             if line in lines:
-                raise Unusable("it is a duplicate of another recording")
+                raise Unusable("the turn duplicates another recording")
             lines[line] = file.name
         except Unusable as reason:
             # The text after a colon might quote the recording.
@@ -274,12 +276,12 @@ def export(files: Sequence[Path], form: str, *, keeps_words: bool) -> tuple[list
 def parser() -> Parser:
     """Return the parser of the export command."""
     made = Parser(
-        prog="toolsim export", description="Write recorded turns as training data, with their words replaced."
+        prog="toolsim export", description="Write recorded turns as training data, with words replaced by pseudonyms."
     )
     made.add_argument("paths", nargs="+", type=Path, metavar="DIR", help=".flow files, or folders that contain them")
     made.add_argument("--form", choices=list(FORMS), default="openai", help="the format of each line (default: openai)")
     made.add_argument("--out", type=Path, default=Path("training.jsonl"), metavar="FILE", help="default: %(default)s")
-    made.add_argument("--keep-words", action="store_true", help="remove only secrets, keep all other words")
+    made.add_argument("--keep-words", action="store_true", help="remove only secrets, and keep all other words")
     return made
 
 

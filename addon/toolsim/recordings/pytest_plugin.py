@@ -145,8 +145,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--toolsim-record",
         choices=("once", "none", "all"),
         default="none",
-        help="for toolsim_replay(record_from=URL): once records missing exchanges, all records everything "
-        "again, none (the default) only replays",
+        help="mode of toolsim_replay(record_from=URL): once records missing exchanges, all records everything again, "
+        "none (the default) only replays",
     )
 
 
@@ -212,7 +212,7 @@ def toolsim_replay(
             recorders.append(recorder)
             return recorder
         if not files or not files[0].is_file():
-            hint = "; pytest --toolsim-record=once records it" if record_from else ""
+            hint = "; pytest --toolsim-record=once creates the recording" if record_from else ""
             pytest.fail(f"toolsim_replay: no .flow file at {path}{hint}", pytrace=False)
         # Each recording can answer any number of times, so that no test depends on the tests that ran before.
         reusing = [*settings, "server_replay_reuse=true"]

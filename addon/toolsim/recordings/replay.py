@@ -135,7 +135,7 @@ def unanswerable(backend: HTTPFlow, client: HTTPFlow) -> str:
     if note["missing_bytes"]:
         return "the answer was too long to be recorded completely: only the request is compared"
     if backend.response is None and not note["refused"]:
-        return "the backend gave no answer: only the request is compared"
+        return "the backend did not answer: only the request is compared"
     report = client.metadata.get(REPORT, {})
     if report.get("rounds"):
         return "the model was retried: only the request is compared"
@@ -182,18 +182,26 @@ async def _main(arguments: argparse.Namespace) -> int:
 
 def parser() -> Parser:
     """Return the parser of the replay command."""
-    made = Parser(prog="toolsim replay", description="Replay recorded exchanges and compare.")
+    made = Parser(prog="toolsim replay", description="Replay recorded exchanges and compare the results.")
     made.add_argument("paths", nargs="+", type=Path, help=".flow files, or folders with such files")
-    made.add_argument("--update", action="store_true", help="write the new output to the files")
-    made.add_argument("--cut", type=int, metavar="SEED", help="split streams at random positions")
+    made.add_argument("--update", action="store_true", help="update the files with the new results")
+    made.add_argument("--cut", type=int, metavar="SEED", help="split streams into chunks at random positions")
     set_help = "set an option, overriding the recorded value: toolsim_manifest=schemas (repeatable)"
     made.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=set_help)
     made.add_argument("--junit", type=Path, metavar="FILE", help="also write the results as JUnit XML")
-    other = made.add_argument_group("another model", "send the recorded turns to another model, and compare its calls")
-    other.add_argument("--against", metavar="URL", help="the base URL of its server: http://127.0.0.1:11434/v1")
-    other.add_argument("--model", default="", metavar="NAME", help="the model to ask (default: the first one)")
-    other.add_argument("--key-env", default="", metavar="NAME", help="environment variable that holds the key")
-    other.add_argument("--out", type=Path, metavar="DIR", help="a new folder for the report (default: agreement-TIME)")
+    other = made.add_argument_group(
+        "another model", "send the recorded turns to the model at this URL, and compare its calls"
+    )
+    other.add_argument(
+        "--against", metavar="URL", help="the model server's base URL, such as http://127.0.0.1:11434/v1"
+    )
+    other.add_argument(
+        "--model", default="", metavar="NAME", help="the model to use (default: the first model that the server lists)"
+    )
+    other.add_argument("--key-env", default="", metavar="NAME", help="environment variable that contains the key")
+    other.add_argument(
+        "--out", type=Path, metavar="DIR", help="the folder to create for the report (default: agreement-TIME)"
+    )
     return made
 
 

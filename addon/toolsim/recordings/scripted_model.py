@@ -140,7 +140,7 @@ class ScriptedModel:
                 return answer
         if self._ordered:
             return self._ordered.pop(0)
-        message = f"toolsim_model: there is no answer for this request: {_shown(asked)}"
+        message = f"toolsim_model: the test defines no answer for this request: {_shown(asked)}"
         self.unmatched.append(message)
         return _Answer(error=ApiError(message, "invalid_request_error", "not_scripted", status=404))
 

@@ -102,7 +102,7 @@ def read_turn(path: Path, *, is_cleaned: bool = False) -> RecordedTurn:
     if request.stored_history is not None:
         raise Unusable("the request refers to a stored answer")
     if request.n > 1:
-        raise Unusable("the request asks for several answers")
+        raise Unusable("the request requires several answers")
     assert client.response is not None
     tools = tools_on_offer(request, Policy())
     reply = read_reply(client.response.get_content(strict=False) or b"", tools)
@@ -161,7 +161,7 @@ def _unusable(note: Mapping[str, Any], report: Mapping[str, Any], client: HTTPFl
     """Return the reason why a recording is not a client's turn for another model, or "" if it is one."""
     round_ = note.get("round") or {}
     if round_.get("is_aside") or round_.get("number", 1) > 1 or round_.get("hosted"):
-        return "this is one of toolsim's own rounds within a longer turn"
+        return "the recording is an internal round of a longer turn"
     if report.get("retries"):
         return "the model was retried"
     if note.get("missing_bytes"):
@@ -169,7 +169,7 @@ def _unusable(note: Mapping[str, Any], report: Mapping[str, Any], client: HTTPFl
     if note.get("refused"):
         return "toolsim refused the request"
     if client.response is None:
-        return "there is no answer"
+        return "the recording has no answer"
     if client.response.status_code >= 400:
         return f"the answer is HTTP {client.response.status_code}"
     if report.get("error"):

@@ -35,7 +35,7 @@ from toolsim.wire.tool_choice import wanted_of_backend
 from toolsim.wire.tools import Hosted
 
 _TOOLSET = "mcp_toolset"
-_WITH_SEARCH = 'with "web_search" at a server in toolsim_mcp_config toolsim runs web search itself'
+_WITH_SEARCH = 'with "web_search" for a server in toolsim_mcp_config, toolsim runs web searches itself'
 
 DROPPED = "TOOL_DROPPED"
 """The warning about a backend-run tool that was not forwarded."""
@@ -57,7 +57,7 @@ def with_backend_tools(request: ClientRequest, backend: ApiName, policy: Policy,
     passes = is_same and (is_native or policy.forward_hosted_tools or not request.tools)
     forbidden = request.tool_choice.mode == "none"
     if not passes and not forbidden and any(tool.get("type") == _TOOLSET for tool in allowed):
-        message = "'mcp_servers' is not served here: toolsim_mcp_hosts has to list their hosts."
+        message = "'mcp_servers' is not supported: toolsim_mcp_hosts must list the hosts of the servers."
         raise BadRequest(message, "mcp_servers", "unsupported_parameter")
     if not passes and allowed and not request.tools and not forbidden:
         raise _no_form(allowed, request.api, backend)
@@ -92,21 +92,21 @@ def _is_excluded(tool: Hosted, policy: Policy) -> bool:
 def _no_form(tools: tuple[Hosted, ...], client: ApiName, backend: ApiName) -> BadRequest:
     kinds = dict.fromkeys(_label(tool)[:40] for tool in tools)
     message = (
-        f"'tools' contains only tools that a backend has to run ({', '.join(kinds)}), and this backend has another API "
-        f"({backend}). Expected functions, or a backend of the API {client} (toolsim_backend)"
+        f"'tools' contains only tools that a backend must run ({', '.join(kinds)}), but this backend has another API "
+        f"({backend}). Expected functions, or a backend with the API {client} (toolsim_backend)"
     )
-    hints = ["with toolsim_mcp_hosts toolsim runs mcp tools itself"] if "mcp" in kinds else []
+    hints = ["with toolsim_mcp_hosts, toolsim runs mcp tools itself"] if "mcp" in kinds else []
     hints += [_WITH_SEARCH] if any(kind.startswith(WEB_SEARCH) for kind in kinds) else []
     return BadRequest("; ".join([message, *hints]) + ".", "tools", "unsupported_value")
 
 
 def _unavailable(wanted: str, *, is_allowed: bool) -> BadRequest:
     kind = wanted[:40]
-    message = f"'tool_choice' requires '{kind}', which a backend has to run itself, and it does not receive this tool"
+    message = f"'tool_choice' requires '{kind}', which a backend must run, but the backend does not receive this tool"
     if not is_allowed:
         message += " (toolsim_tool_allowlist)."
     else:
-        message += " alongside functions: set toolsim_forward_hosted_tools for a backend that can run it"
+        message += " alongside functions: set toolsim_forward_hosted_tools for a backend that can run the tool"
         message += ", or toolsim_mcp_hosts." if kind == "mcp" else "."
         message += f" Or {_WITH_SEARCH}." if kind.startswith(WEB_SEARCH) else ""
     return BadRequest(message, "tool_choice", "unsupported_value")

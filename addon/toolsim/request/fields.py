@@ -26,7 +26,7 @@ def read_fields(text: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"got {text[:60]!r}, expected a JSON object")
     if taken := sorted(RESERVED & value.keys()):
-        raise ValueError(f"got {', '.join(taken)}, which the client and toolsim decide")
+        raise ValueError(f"got {', '.join(taken)}, which only the client or toolsim can set")
     return value
 
 

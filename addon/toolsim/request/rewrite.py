@@ -255,10 +255,10 @@ def should_store(document: Mapping[str, Any], stored_as: StoredAs) -> bool:
 def prepare_for_store(request: ClientRequest, stored_as: StoredAs) -> ClientRequest:
     """Return a request whose answer is stored only here, under toolsim's id. Raises BadRequest."""
     if request.stored_history is not None:
-        raise BadRequest("The request refers to stored data in a form that cannot be read.", "input")
+        raise BadRequest("The request refers to stored data in an invalid format.", "input")
     if request.body.get("background") is True:
         # The backend would also reject the request, but with an error about a ``store`` that the client has not sent.
-        message = "'background' cannot be read here: write the key without escapes."
+        message = "'background' cannot be parsed: write the key without escapes."
         raise BadRequest(message, "background", "unsupported_parameter")
     echo = {**request.form.echo, **stored_as.echo}
     form = replace(request.form, id=stored_as.id if echo["store"] else "", echo=echo)
@@ -279,7 +279,7 @@ def plan(
         check_strict(request)
     offered = tools_on_offer(request, policy)
     if choice.mode == "required" and not offered:
-        message = "'tool_choice' requires a call, but none of the tools that it allows is offered here."
+        message = "'tool_choice' requires a call, but the tools that it allows are not offered."
         raise BadRequest(message, "function_call" if request.form.legacy_functions else "tool_choice", "invalid_value")
     names = [tool.name for tool in offered]
     is_native = policy.mode == "native" and backend.name == request.api
@@ -434,7 +434,7 @@ def _check_tools_size(plan: Plan) -> None:
     size = len(dump([carried, plan.form.echo]))
     if size > _MAX_TOOLS_BYTES:
         message = (
-            f"The tools, and the parts of the request that a Response repeats, are too large: got {size} bytes, "
+            f"The tools, and the parts of the request that a response repeats, are too large: got {size} bytes, "
             f"expected at most {_MAX_TOOLS_BYTES}."
         )
         raise BadRequest(message, "tools", "request_too_large")

@@ -70,13 +70,13 @@ TOO_MANY_WAITING = ApiError(
     status=429,
 )
 NOT_ACTIVE = ApiError(
-    "There is no such response in progress on this connection.",
+    "This connection has no such response in progress.",
     "invalid_request_error",
     "response_not_active",
     status=400,
 )
 TRUNCATED = ApiError("The answer ended unexpectedly.", code="backend_truncated", status=502)
-_NO_STEERING = "Steering is not supported here: cancel the response, or send the input when it has ended."
+_NO_STEERING = "Steering is not supported: cancel the response, or send the input when the response has ended."
 
 _ENDS = ("response.completed", "response.incomplete", "response.failed")
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")

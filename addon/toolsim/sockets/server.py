@@ -223,6 +223,6 @@ class _Handler:
                 self._websocket.close(POLICY, "no answer to pings")
                 return
             if now - self._used > UNUSED_SECONDS and not self._connection.is_busy:
-                self._websocket.close(GOING_AWAY, "unused for an hour")
+                self._websocket.close(GOING_AWAY, "no request for an hour")
                 return
             self._websocket.ping()

@@ -103,9 +103,9 @@ class Store(Protocol):
 def check(records: Sequence[Record], bounds: StoreLimits) -> None:
     """Raise ``RecordTooLarge`` for records that would not fit into an empty store."""
     if len(records) > bounds.records or sum(record.size for record in records) > bounds.bytes:
-        raise RecordTooLarge("this exceeds the size limit of the entire store")
+        raise RecordTooLarge("the data exceeds the size limit of the store")
 
 
 def too_long(max_bytes: int) -> RecordTooLarge:
     """Return the error for a chain of more than ``max_bytes``."""
-    return RecordTooLarge(f"the conversation that it continues has more than {max_bytes} bytes")
+    return RecordTooLarge(f"the conversation that the request continues has more than {max_bytes} bytes")

@@ -212,7 +212,7 @@ class SqliteStore:
         for _ in range(_MAX_WRITES):
             with suppress(_Swept):
                 return self._write(base, partition, records, expected, now)
-        raise StoreError("a large value took too long to write")
+        raise StoreError("writing a large value took too long")
 
     def _write(
         self,
@@ -473,7 +473,7 @@ def _schema_version(base: sqlite3.Connection, path: Path | None) -> int:
     with closing(base.execute("PRAGMA user_version")) as rows:
         version: int = rows.fetchone()[0]
     if version > _VERSION:
-        raise StoreError(f"{path}: it has version {version}, which was written by a newer toolsim")
+        raise StoreError(f"{path}: the file has version {version}, which was written by a newer toolsim")
     return version
 
 

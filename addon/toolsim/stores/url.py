@@ -64,7 +64,7 @@ def parse_store_url(text: str) -> StoreUrl | None:
             raise ValueError(f"got {text!r}, expected {_EXPECTED}")
     kind = STORES[word]
     if kind.package and importlib.util.find_spec(kind.package) is None:
-        raise ValueError(f"{kind.words} needs the extra [{kind.package}]: {command_for_extra(kind.package)}")
+        raise ValueError(f"{kind.words} requires the extra [{kind.package}]: {command_for_extra(kind.package)}")
     return StoreUrl(word, place, bounds, background, bool(limits.get("required", 0)))
 
 

@@ -77,7 +77,7 @@ def no_answer(body: Mapping[str, Any], expected: str) -> ApiError:
     """Return the error for a 2xx answer without ``expected``; some backends report errors with a 2xx status."""
     if _text(body.get("message")) or _detail(body.get("detail")):
         return read_error(body)
-    message = f"The backend's answer has no '{expected}': it may speak another API (see toolsim_backend)."
+    message = f"The backend's answer has no '{expected}': it might use another API (see toolsim_backend)."
     return ApiError(message, code="backend_bad_answer", status=502)
 
 

@@ -97,7 +97,7 @@ async def test_answer_is_stored_before_the_client_is_answered(setup: Setup) -> N
 @pytest.mark.parametrize(
     ("body", "status", "words"),
     [
-        (BODY | {"store": False}, 400, "needs 'store'"),
+        (BODY | {"store": False}, 400, "requires 'store'"),
         (BODY | {"input": 5}, 400, "input"),
         (BODY | {"tools": [{"type": "function", "name": "no name"}]}, 400, "tools"),
         (BODY | {"input": "x" * 6000}, 413, "too large"),

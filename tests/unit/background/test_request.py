@@ -34,7 +34,7 @@ def test_backend_request_always_streams(stream: bool) -> None:
 @pytest.mark.parametrize(("sent", "echo"), [({"store": False}, {}), ({}, {"store": False})])
 def test_background_request_must_be_stored(sent: dict[str, Any], echo: dict[str, Any]) -> None:
     """A background request with store: false is refused, since its answer could never be fetched."""
-    with pytest.raises(BadRequest, match="needs 'store'") as caught:
+    with pytest.raises(BadRequest, match="requires 'store'") as caught:
         in_background(RESPONSES, BODY | sent, StoredAs("resp_1", echo))
     assert caught.value.error.param == "background"
 

@@ -60,9 +60,9 @@ def examined(
               APIs         chat (no responses, no messages)
               models       model-0, model-1, model-2, model-3, model-4, model-5 and 2 more
               key          not required
-              calls tools  model-0: no, it writes the call as text, which toolsim recognizes
-              profile      model-0: none; toolsim tune finds the settings that suit it
-            Serve it with:
+              calls tools  model-0: no, the model writes the call as text, which toolsim recognizes
+              profile      model-0: none; toolsim tune finds the settings that suit this model
+            Serve this backend with:
               toolsim serve URL/v1
             """,
         ),
@@ -73,9 +73,9 @@ def examined(
               APIs         chat, responses (no messages)
               models       model-0, model-1, model-2, model-3, model-4, model-5 and 2 more
               key          not required
-              calls tools  model-0: no, it answers in prose
-              profile      model-0: none; toolsim tune finds the settings that suit it
-            Serve it with:
+              calls tools  model-0: no, the model answers in prose
+              profile      model-0: none; toolsim tune finds the settings that suit this model
+            Serve this backend with:
               toolsim serve URL/v1
             """,
         ),
@@ -87,8 +87,8 @@ def examined(
               models       m
               key          not required
               calls tools  m: yes
-              profile      m: none; toolsim tune finds the settings that suit it
-            It may not need toolsim. In front of it, toolsim finds the calls that its own parser misses:
+              profile      m: none; toolsim tune finds the settings that suit this model
+            The server might not need toolsim. toolsim can still find calls that the server's parser misses:
               toolsim serve URL/v1 --set toolsim_mode=native
             """,
         ),
@@ -100,7 +100,7 @@ def examined(
               models       none listed
               key          not required
               calls tools  not tested: no models listed; try --model NAME
-            Serve it with:
+            Serve this backend with:
               toolsim serve URL/v1
             """,
         ),
@@ -117,13 +117,19 @@ def test_server_is_described(replies: dict[str, Reply], lines: str, capsys: pyte
 @pytest.mark.parametrize(
     ("reply", "printed"),
     [
-        ((400, {"error": {"message": "this model does not support tools"}}), "no, it refuses tools (this model"),
+        (
+            (400, {"error": {"message": "this model does not support tools"}}),
+            "no, the server refuses tools (this model",
+        ),
         ((500, {"error": {"message": "out of memory"}}), "unknown (HTTP 500: out of memory)"),
         ((200, {"output": [ITEM]}), "yes"),
-        ((200, {"output": [{"type": "message", "content": [{"type": "output_text", "text": TEXT}]}]}), "no, it writes"),
+        (
+            (200, {"output": [{"type": "message", "content": [{"type": "output_text", "text": TEXT}]}]}),
+            "no, the model writes",
+        ),
         ((200, {"content": [{"type": "text", "text": "I look."}, {"type": "tool_use", "name": "get_weather"}]}), "yes"),
-        ((200, {"output": "nonsense", "choices": [{"message": 5}, {}]}), "no, it answers in prose"),
-        ((200, {"choices": [{"message": {"tool_calls": [{"function": TEXT}, 5]}}]}), "no, it answers in prose"),
+        ((200, {"output": "nonsense", "choices": [{"message": 5}, {}]}), "no, the model answers in prose"),
+        ((200, {"choices": [{"message": {"tool_calls": [{"function": TEXT}, 5]}}]}), "no, the model answers in prose"),
     ],
 )
 def test_doctor_reports_whether_the_model_calls_tools(
@@ -141,7 +147,7 @@ def test_doctor_reports_whether_the_model_calls_tools(
         (
             {"models": (401, {})},
             (),
-            "URL/v1 requires a key (HTTP 401): name the variable that holds it, --key-env NAME",
+            "URL/v1 requires a key (HTTP 401): use --key-env NAME, with the environment variable that contains the key",
         ),
         (
             {"models": (401, {"error": {"message": "Incorrect key"}})},
@@ -151,12 +157,12 @@ def test_doctor_reports_whether_the_model_calls_tools(
         (
             {"models": (200, MODELS), "completions": (403, {})},
             (),
-            "URL/v1 requires a key (HTTP 403): name the variable that holds it, --key-env NAME",
+            "URL/v1 requires a key (HTTP 403): use --key-env NAME, with the environment variable that contains the key",
         ),
         (
             {"models": (200, b"<html>")},
             (),
-            "URL answers with a web page, not with an API: is this the right port and path?",
+            "URL answers with a web page instead of an API: is this the right port and path?",
         ),
         (
             {"models": (500, {"error": "broken"})},
@@ -167,7 +173,7 @@ def test_doctor_reports_whether_the_model_calls_tools(
         (
             {"models": (200, MODELS), "completions": (200, {})},
             ("--model", "model-9"),
-            "URL/v1 has no model model-9; there are model-0, model-1, model-2, model-3, model-4, model-5 and 2 more",
+            "URL/v1 has no model model-9; it lists model-0, model-1, model-2, model-3, model-4, model-5 and 2 more",
         ),
     ],
     ids=["no key", "wrong key", "key for turns", "page", "broken", "nothing", "no such model"],
@@ -225,7 +231,7 @@ def test_server_without_a_model_list(capsys: pytest.CaptureFixture[str]) -> None
     """If a server does not list its models, its APIs are still found, and ``--model`` selects the model to test."""
     code, out, _ = examined(server(completions=chat({"content": "x"})), capsys, "--model", "m")
     assert code == 0
-    assert "calls tools  m: no, it answers in prose" in out
+    assert "calls tools  m: no, the model answers in prose" in out
 
 
 def test_profile_of_the_model_is_shown(
@@ -239,7 +245,7 @@ def test_profile_of_the_model_is_shown(
     replies = {"models": (200, {"data": [{"id": "m"}]}), "completions": chat({"content": "18 °"})}
     assert "  profile      m: mine (mode=native)\n" in examined(server(**replies), capsys)[1]
     file.write_text('models = ["m"]\n[options]\n')
-    assert "  profile      m: mine (all at their defaults)\n" in examined(server(**replies), capsys)[1]
+    assert "  profile      m: mine (all settings at their defaults)\n" in examined(server(**replies), capsys)[1]
     file.write_text("models = 1\n")
     code, out, _ = examined(server(**replies), capsys)
     assert (code, f"  profile      cannot be read: {file}:1: models: got 1" in out) == (0, True)

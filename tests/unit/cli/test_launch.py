@@ -44,7 +44,7 @@ def test_local_server_is_chosen(servers: dict[str, Mapping[str, Any]], tmp_path:
     with pytest.raises(UsageError, match=r"^no backend given: no toolsim is running, .*: toolsim launch codex http"):
         launch._local_server(codex)
     servers[f"{LM_STUDIO}/models"] = models("text-embedding-nomic")
-    with pytest.raises(UsageError, match="answers; LM Studio answers, but has no model: toolsim launch"):
+    with pytest.raises(UsageError, match="answers; LM Studio is running, but has no model: toolsim launch"):
         launch._local_server(codex)
     servers[f"{LM_STUDIO}/models"] = models("text-embedding-nomic", "qwen")
     assert launch._local_server(codex) == LM_STUDIO

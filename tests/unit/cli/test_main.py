@@ -20,11 +20,11 @@ WRONG = [
     ("srve", "toolsim: no such command: srve; did you mean serve?"),
     (
         "start",
-        "toolsim: no such command: start; there are serve, codex, launch, claude, demo, record, replay, export, "
+        "toolsim: no such command: start; expected one of serve, codex, launch, claude, demo, record, replay, export, "
         "doctor, options, addon-path, tune, eval",
     ),
     ("--verison", "toolsim: no such argument: --verison; did you mean --version?"),
-    ("serve", "toolsim serve: URL is missing; toolsim serve --help shows how it is used"),
+    ("serve", "toolsim serve: URL is missing; toolsim serve --help shows the usage"),
     (
         "serve localhost:11434",
         "toolsim serve: URL: got 'localhost:11434', expected a URL such as http://127.0.0.1:11434/v1; did you mean "
@@ -41,19 +41,19 @@ WRONG = [
     ),
     (
         "serve http://me:secret@localhost:8000/v1",
-        "toolsim serve: URL: got http://localhost:8000/v1 with a name and password, expected none: let "
-        "clients send a key, or set toolsim_upstream_key",
+        "toolsim serve: URL: got http://localhost:8000/v1 with a user name or password, expected a URL "
+        "without them: have clients send a key, or set toolsim_upstream_key",
     ),
     (
         "serve http://localhost:11434/api/",
         "toolsim serve: URL: got 'http://localhost:11434/api/', which is Ollama's own API, expected its "
-        "OpenAI-compatible one; did you mean http://localhost:11434/v1?",
+        "OpenAI-compatible API; did you mean http://localhost:11434/v1?",
     ),
     (
         "serve --set toolsim_models=no.toml",
         "toolsim: toolsim_models: no.toml: cannot be read: No such file or directory",
     ),
-    ("serve --set toolsim_model=m", "toolsim serve: URL is missing; toolsim serve --help shows how it is used"),
+    ("serve --set toolsim_model=m", "toolsim serve: URL is missing; toolsim serve --help shows the usage"),
     ("serve --config no.toml", "toolsim: --config: no.toml: No such file or directory"),
     (
         "serve http://localhost:8000/v1/responses",
@@ -97,25 +97,25 @@ WRONG = [
         "codex --host 0.0.0.0",
         "toolsim: toolsim_backend=codex on 0.0.0.0 would share your login with others: set toolsim_api_key.",
     ),
-    ("launch", "toolsim launch: program is missing; toolsim launch --help shows how it is used"),
+    ("launch", "toolsim launch: program is missing; toolsim launch --help shows the usage"),
     ("launch cluade", "toolsim launch: no such program: cluade; did you mean claude?"),
     (f"launch codex {URL} --prot 80", "toolsim launch codex: no such argument: --prot; did you mean --port?"),
     ("demo -- http://localhost", "toolsim demo: no such argument: http://localhost"),
     ("demo http://localhost", "toolsim demo: no such argument: http://localhost"),
-    ("record", "toolsim record: DIR, URL is missing; toolsim record --help shows how it is used"),
+    ("record", "toolsim record: DIR, URL is missing; toolsim record --help shows the usage"),
     (
         "record flows scripte",
         "toolsim record: URL: got 'scripte', expected a URL such as http://127.0.0.1:11434/v1; did you mean "
         "http://scripte?",
     ),
-    ("replay", "toolsim replay: paths is missing; toolsim replay --help shows how it is used"),
+    ("replay", "toolsim replay: paths is missing; toolsim replay --help shows the usage"),
     ("replay flows --updat", "toolsim replay: no such argument: --updat; did you mean --update?"),
     ("replay flows --model m", "toolsim: --model requires --against"),
-    ("export", "toolsim export: DIR is missing; toolsim export --help shows how it is used"),
-    ("doctor", "toolsim doctor: URL is missing; toolsim doctor --help shows how it is used"),
+    ("export", "toolsim export: DIR is missing; toolsim export --help shows the usage"),
+    ("doctor", "toolsim doctor: URL is missing; toolsim doctor --help shows the usage"),
     (f"doctor {URL} --key-env NO_SUCH_KEY", "toolsim: --key-env: the environment variable NO_SUCH_KEY is not set"),
     ("eval --modls m", "toolsim eval: no such argument: --modls; did you mean --models?"),
-    ("eval compare one", "toolsim eval compare: B is missing; toolsim eval compare --help shows how it is used"),
+    ("eval compare one", "toolsim eval compare: B is missing; toolsim eval compare --help shows the usage"),
 ]
 
 
@@ -146,7 +146,7 @@ def test_outdated_python_is_reported_in_one_line() -> None:
     old = "import runpy, sys; sys.version_info = (3, 11, 7); runpy.run_module('toolsim', run_name='__main__')"
     run = subprocess.run([sys.executable, "-c", old], capture_output=True, text=True, timeout=60, check=False)
     assert run.returncode == 1
-    assert re.fullmatch(r"toolsim needs Python 3\.12 or newer, and this is Python [\d.]+ \(.+\)\n", run.stderr)
+    assert re.fullmatch(r"toolsim requires Python 3\.12 or newer, but this is Python [\d.]+ \(.+\)\n", run.stderr)
 
 
 def test_addon_path_prints_only_the_path(capsys: pytest.CaptureFixture[str]) -> None:
@@ -185,7 +185,7 @@ def test_missing_package_is_reported_in_one_line(
     monkeypatch.delattr("toolsim.eval.command", raising=False)
     assert main(["eval"]) == EXIT_USAGE
     [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith("toolsim needs the package ")
+    assert line.startswith("toolsim requires the package ")
     assert f"{sys.executable} -m pip install" in line
 
 

@@ -75,7 +75,7 @@ def test_answer_that_breaks_off_is_an_unreachable_server(status: int) -> None:
 
     with RawBackend() as backend:
         backend.play(behave)
-        with pytest.raises(Unreachable, match="its answer ended prematurely"):
+        with pytest.raises(Unreachable, match="the answer ended prematurely"):
             ask(f"{backend.url}/v1")
         with pytest.raises(Unreachable, match="no answer within"):
             ask(f"{backend.url}/silent", seconds=0.1)
@@ -84,7 +84,7 @@ def test_answer_that_breaks_off_is_an_unreachable_server(status: int) -> None:
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/ä", f"http://{'a' * 64}.invalid/"])
 def test_unusable_url_is_reported_with_a_hint(url: str) -> None:
     """The error for a URL that cannot be sent is one line with a hint about its characters."""
-    with pytest.raises(Unreachable, match=r"its URL has characters that must be escaped \("):
+    with pytest.raises(Unreachable, match=r"the URL has characters that must be escaped \("):
         ask(url)
 
 

@@ -26,12 +26,12 @@ def test_form_is_written_back_as_an_equal_table() -> None:
         ({"opening": None}, "opening", "got None, expected one line of 3 to 64 characters"),
         ({"opening": "@@"}, "opening", "expected one line of 3 to 64 characters"),
         ({"closing": " @@END"}, "closing", "expected one line of 3 to 64 characters"),
-        ({"closing": "END"}, "closing", "expected a first character that starts no word or value"),
-        ({"opening": "{call}"}, "opening", "expected a first character that starts no word or value"),
+        ({"closing": "END"}, "closing", "expected a first character that cannot begin a word or value"),
+        ({"opening": "{call}"}, "opening", "expected a first character that cannot begin a word or value"),
         ({"closing": "@@CALL"}, "closing", "which is also the opening marker"),
         ({"body": "xml"}, "body", "got 'xml', expected one of any, json, named, python, elements, pairs, braces"),
         ({"keys": {"tool": "x"}, "body": "json"}, "keys", "expected a table with the strings name and arguments"),
-        ({"keys": {"name": "x"}}, "keys", "a body of the kind 'any' has no keys"),
+        ({"keys": {"name": "x"}}, "keys", "a body of the kind 'any' cannot have keys"),
         ({"name": "x"}, "name", "not a key of a form; expected one of opening, closing, body, keys"),
     ],
 )
@@ -46,5 +46,5 @@ def test_invalid_form_is_reported_with_its_number(change: dict[str, Any], entry:
 
 def test_forms_with_the_same_opening_marker_are_rejected() -> None:
     """Two forms with the same opening marker are rejected, because they would be indistinguishable."""
-    with pytest.raises(InvalidForm, match="already opens another form"):
+    with pytest.raises(InvalidForm, match="is already the opening marker of another form"):
         read_forms([FORM, FORM])

@@ -29,7 +29,7 @@ def test_flipped_cases_are_named_and_tested() -> None:
     assert [x.case for x, _ in comparison.flipped] == [f"case_{n}" for n in (1, 2, 3, 4, 5, 6)]
     assert comparison.p == mcnemar(5, 1)
     text = render(comparison)
-    assert "8 cases in both: 1 right in both, 5 only in A, 1 only in B, 1 in neither" in text
+    assert "8 cases in both reports: 1 correct in both, 5 only in A, 1 only in B, 1 in neither" in text
     assert "McNemar's exact p = 0.2188" in text
     assert len(re.findall("right → wrong", text)) == 5
 

@@ -84,7 +84,7 @@ def test_figures_match_the_report() -> None:
     text = page(planned=9).text
     assert "57.1 %" in text
     assert "4 of 7" in text
-    assert "Interrupted: 7 of 9 runs are done." in text
+    assert "Interrupted: 7 of 9 runs are complete." in text
     assert "Broken off" not in page().text
 
 

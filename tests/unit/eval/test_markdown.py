@@ -31,7 +31,7 @@ def test_calls_as_text_are_counted() -> None:
     """Calls as text are summed by method and counted per row; reports of older versions show a dash instead."""
     counted = [replace(run, as_text=number) for number, run in enumerate(RUNS)]
     text = render(counted, planned=7, stamp="", target="")
-    assert "- answers that hold a call as text: toolsim 8, native 7, toolsim toolsim_repair=off 6\n" in text
+    assert "- answers that contain a call as text: toolsim 8, native 7, toolsim toolsim_repair=off 6\n" in text
     assert [row.split(" | ")[-2] for row in text.splitlines() if row.startswith("| scenarios | qwen")] == ["3", "7"]
     older = render(RUNS, planned=7, stamp="", target="")
     assert "hold a call as text" not in older
@@ -42,7 +42,7 @@ def test_calls_as_text_are_counted() -> None:
 
 def test_interrupted_report_is_marked() -> None:
     """The first lines of an interrupted report say that it was interrupted."""
-    assert "**interrupted: 7 of 20 runs are done**" in render(RUNS, planned=20, stamp="", target="")
+    assert "**interrupted: 7 of 20 runs are complete**" in render(RUNS, planned=20, stamp="", target="")
 
 
 def test_table_rows_have_all_cells() -> None:

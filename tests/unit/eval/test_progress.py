@@ -42,7 +42,7 @@ def test_terminal_shows_a_live_line(capsys: pytest.CaptureFixture[str], monkeypa
     monkeypatch.setenv("COLUMNS", "200")
     text = shown(capsys, 2)
     assert "1/1" in text
-    assert "0 % right" in text
+    assert "0 % correct" in text
     assert "[bold]was[/bold]" in text
 
 

@@ -200,7 +200,7 @@ def test_tool_choice_can_be_set(arguments: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("suite", "choice", "offered"),
     [
-        ("scenarios", "facts_propose", "they have state_get, state_patch"),
+        ("scenarios", "facts_propose", "the cases have state_get, state_patch"),
         ("questions", "state_get", "get_weather"),
         ("which_output", "state_get", "get_weather"),
     ],

@@ -80,7 +80,7 @@ def test_failure_is_logged_once(problem: Exception | str, caplog: pytest.LogCapt
         assert told.export([]) is SpanExportResult.SUCCESS
         assert told.export([]) is SpanExportResult.SUCCESS
     first, last = [record.getMessage() for record in caplog.records]
-    assert first.startswith("toolsim: traces cannot be exported: ")
+    assert first.startswith("toolsim: cannot export traces: ")
     assert "refused" in first
     assert "\n" not in first
     assert last == "toolsim: traces are being exported again"

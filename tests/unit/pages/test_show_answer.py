@@ -51,7 +51,7 @@ def test_both_sides_of_an_answer(api_name, stream):
     assert "  Both:\n" in wrote
     assert '\\"Bonn\\"}"}</tool_call>\n  ╰─ ✓ call of get_weather\n' in wrote
     assert "╰─ ✓ call of get_weather · repaired: TRAILING_COMMA\n" in wrote
-    assert "╰─ ✗ stays text: no such tool is on offer (UNKNOWN_TOOL)\n" in wrote
+    assert "╰─ ✗ stays text: the tool is not on offer (UNKNOWN_TOOL)\n" in wrote
     kind = "fc" if api_name == "responses" else "call"
     assert f'  → get_weather   {kind}_001\n    {{"city": "Bonn"}}\n' in got
     assert f'  → get_weather   {kind}_002\n    {{"city": "Köln"}}\n' in got
@@ -64,7 +64,7 @@ def test_strict_failure_is_explained():
     """A block that fails the answer is shown with the reason, and the page also shows the client's error."""
     received, sent, report = exchange(f"a{BAD_PAY}", tools=(STRICT,))
     page = show_answer(sent, AnswerFacts(report=report, received=received))
-    assert "╰─ ✗ fails the answer: its arguments do not fit the tool's schema" in page
+    assert "╰─ ✗ fails the answer: its arguments do not match the tool's schema" in page
     assert "ERROR  invalid_request_error · invalid_tool_call · tools ──" in page
     assert "failed: invalid_tool_call" in page
 
@@ -74,7 +74,7 @@ def test_invalid_call_is_shown_with_a_warning():
     lax = replace(STRICT, strict=False)
     received, sent, report = exchange(BAD_PAY, tools=(lax,))
     page = show_answer(sent, AnswerFacts(report=report, received=received))
-    assert "╰─ ⚠ call of pay · its arguments do not fit the tool's schema (SCHEMA_MISMATCH)\n" in page
+    assert "╰─ ⚠ call of pay · its arguments do not match the tool's schema (SCHEMA_MISMATCH)\n" in page
     assert "  mismatches  pay:/: lacks sum\n" in page
 
 
@@ -109,7 +109,7 @@ def test_unchanged_text_is_shown_once():
     received, sent, report = exchange("Just words.")
     page = show_answer(sent, AnswerFacts(report=report, received=received))
     assert page.count("Just words.") == 1
-    assert "The client got the same." in page
+    assert "The client got the same text." in page
 
 
 def test_single_side_of_an_answer():
@@ -131,10 +131,10 @@ def test_missing_bytes_are_reported():
     received, sent, report = exchange("Words.")
     with_missing = report | {"missing_bytes": {"client": 1234567, "backend": 89}}
     page = show_answer(sent, AnswerFacts(report=with_missing, received=received))
-    assert "⚠ 1,234,567 more bytes of the client's answer were forwarded but not recorded." in page
+    assert "⚠ 1,234,567 more bytes of the client's answer were forwarded, but not recorded." in page
     assert "⚠ 89 more bytes of the backend's answer" in page
     empty = show_answer(b"", AnswerFacts(report=report | {"error": "aborted", "tool_cutoff": "2 calls"}))
-    assert "None of it reached the client." in empty
+    assert "The client received none of this text." in empty
     assert "failed: aborted" in empty
     assert "ended early  2 calls" in empty
 

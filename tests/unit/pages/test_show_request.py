@@ -104,7 +104,7 @@ def test_request_to_the_backend():
     assert "  apply_patch(input: text)\n" in page
     assert "(web_search, a tool that the backend runs)" in page
     assert "▌instructions\n  Be terse.\n" in page
-    assert "  ▸ the tool catalog, folded: 2 tools," in page
+    assert "  ▸ the tool catalog, collapsed: 2 tools," in page
     assert "# CLIENT TOOL CATALOG" not in page
     assert '▌assistant\n  → get_weather   fc_001\n    {"city": "Bonn"}\n' in page
     assert "  ← fc_001\n    7 degrees\n    and rain\n" in page
@@ -130,7 +130,7 @@ def test_manifest_is_folded_anywhere(body, backend, role):
     """Over either API and in any role, the manifest takes one line, and the client's own text remains."""
     sent, report = rewritten(body, backend=backend, manifest_role=role)
     page = show_request(sent, RequestFacts(None, report))
-    assert page.count("▸ the tool catalog, folded") == 1
+    assert page.count("▸ the tool catalog, collapsed") == 1
     assert "letter by letter" not in page
     assert "Be terse." in page
     assert "  Hi\n" in page

@@ -65,7 +65,7 @@ def test_view_is_the_default_for_exchanges():
     name, request = show(flow, flow.request)
     assert name == "toolsim"
     assert "  f()\n" in request
-    assert "as the backend gets it" in request
+    assert "as sent to the backend" in request
     name, answer = show(flow, flow.response)
     assert name == "toolsim"
     assert "╰─ ✓ call of f" in answer
@@ -77,7 +77,7 @@ def test_reverted_flow_shows_the_original_answer():
     """After a revert, the view shows the backend's original answer with its verdicts."""
     flow = exchanged()
     flow.revert()
-    assert "as the backend gets it" not in show(flow, flow.request)[1]
+    assert "as sent to the backend" not in show(flow, flow.request)[1]
     answer = show(flow, flow.response)[1]
     assert "╰─ ✓ call of f" in answer
     assert "THE CLIENT GOT" not in answer

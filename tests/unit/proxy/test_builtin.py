@@ -57,13 +57,13 @@ async def test_port_in_use_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: py
         (
             "scripted",
             "regular",
-            "the scripted backend answers on this listener, under /v1, from 127.0.0.1:{port}",
+            "the scripted backend on 127.0.0.1:{port}",
         ),
-        ("codex", "regular", "requests to this listener, under /v1, go to the codex backend on 127.0.0.1:{port}"),
+        ("codex", "regular", "requests to this listener at /v1 go to the codex backend on 127.0.0.1:{port}"),
         (
             "scripted",
             "reverse:http://127.0.0.1:1",
-            "the scripted backend gets no requests because mode reverse sends them to http://127.0.0.1:1: remove",
+            "the scripted backend receives no requests, because mode reverse sends them to http://127.0.0.1:1: remove",
         ),
     ],
 )

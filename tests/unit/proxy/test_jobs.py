@@ -111,7 +111,7 @@ def test_rewritten_request_has_a_label() -> None:
         (plugin_job(b"no JSON"), 400, "not a JSON object"),
         (plugin_job(b"x" * 11, limit=10), 413, "toolsim_max_body_bytes"),
         (plugin_job(b"x", "br"), 400, "cannot be decoded"),
-        (plugin_job(b'{"input":"x","store":false}'), 400, "needs 'store'"),
+        (plugin_job(b'{"input":"x","store":false}'), 400, "requires 'store'"),
         (plugin_job(b'{"input":' + b"[" * 3000 + b"]" * 3000 + b"}"), 400, TOO_DEEP),
         (replace(request_job(NESTED), policy=Policy(backend="responses")), 400, TOO_DEEP),
         (page_job(NESTED), 400, TOO_DEEP),

@@ -137,7 +137,7 @@ def test_removed_option_suggests_its_replacement(name: str) -> None:
     assert f"toolsim_{name}" not in KNOWN
     named = set(re.findall(r"toolsim_\w+", REMOVED[name]))
     assert named <= set(KNOWN)
-    assert named or REMOVED[name] == "its value can no longer be changed"
+    assert named or REMOVED[name] == "the value can no longer be changed"
     examples = re.findall(r"(toolsim_\w+=\S*?[^,\s]+)", REMOVED[name])
     assert problems(*[example.rstrip(",;") for example in examples]) == []
 
@@ -162,7 +162,7 @@ def test_renamed_value_still_works(option: str, old: str, new: str) -> None:
         with logged() as lines:
             manager = options_with(*given, yaml=yaml)
         assert getattr(manager, name) == new
-        assert lines == [f"{name}: the value {old} is called {new} now"]
+        assert lines == [f"{name}: the value {old} is now called {new}"]
     assert new in KNOWN[name].choices
     assert old not in KNOWN[name].choices
 
@@ -174,7 +174,7 @@ def test_renamed_option_still_works(old: str, new: str) -> None:
     with logged() as lines:
         manager = options_with(f"toolsim_{old}={value}")
     assert getattr(manager, f"toolsim_{new}") == value
-    assert lines == [f"toolsim_{old}: this option is called toolsim_{new} now"]
+    assert lines == [f"toolsim_{old}: this option is now called toolsim_{new}"]
 
 
 def test_earlier_names_in_a_profile_are_accepted(tmp_path: Path) -> None:

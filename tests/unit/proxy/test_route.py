@@ -483,7 +483,12 @@ def test_model_without_a_backend_uses_the_default() -> None:
     for model in ("other", "", None):
         assert choose(DIRECT, PLAIN, Choose(SERVED), ENTRIES, model) == SERVED
     for model, status, param, words in (
-        ("other", 404, "model", "The model 'other' does not exist here. Available models: haiku*, gpt-5*, free."),
+        (
+            "other",
+            404,
+            "model",
+            "The model 'other' does not exist on this proxy. Available models: haiku*, gpt-5*, free.",
+        ),
         ("x" * 9_999, 404, "model", f"'{'x' * 200}'"),
         ("", 400, "model", "'model' is missing"),
         (None, 400, None, "not a JSON object"),

@@ -50,7 +50,7 @@ def test_renamed_option_still_works(given: list[str], caplog: pytest.LogCaptureF
     assert startup.take_problems(manager) == []
     manager.process_deferred()
     assert manager.toolsim_profiles == "strict-tags"
-    assert "toolsim_preset: this option is called toolsim_profiles now" in caplog.text
+    assert "toolsim_preset: this option is now called toolsim_profiles" in caplog.text
 
 
 BACKENDS = "expected one of auto, responses, chat, messages, codex, local, scripted"
@@ -87,13 +87,13 @@ BACKENDS = "expected one of auto, responses, chat, messages, codex, local, scrip
             "toolsim_model=no/such.gguf",
             "toolsim_model: got 'no/such.gguf', expected a model file (GGUF): no such file",
         ),
-        ("toolsim_backend=local", "toolsim_backend=local needs toolsim_model=FILE.gguf."),
-        ("toolsim_codex_command=", "toolsim_codex_command: got nothing, expected a command line"),
+        ("toolsim_backend=local", "toolsim_backend=local requires toolsim_model=FILE.gguf."),
+        ("toolsim_codex_command=", "toolsim_codex_command: got an empty value, expected a command line"),
         ("toolsim_bakend=chat", "toolsim_bakend: no such option; did you mean toolsim_backend?"),
         ("toolsim_tool_allow_list=a", "toolsim_tool_allow_list: no such option; did you mean toolsim_tool_allowlist?"),
         ("toolsim-backend=chat", "toolsim-backend: no such option; did you mean toolsim_backend?"),
         ("TOOLSIM_BACKEND=chat", "TOOLSIM_BACKEND: no such option; did you mean toolsim_backend?"),
-        ("toolsim_xyzzy=1", "toolsim_xyzzy: no such option; option names begin with toolsim_, see README"),
+        ("toolsim_xyzzy=1", "toolsim_xyzzy: no such option; option names begin with toolsim_ (see README)"),
     ],
 )
 def test_invalid_argument_is_one_line(given: str, line: str) -> None:

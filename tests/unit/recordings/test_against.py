@@ -139,7 +139,7 @@ def test_exactly_the_known_differences_are_reported(
         "a misfit": "invalid: get_weather: " + outcomes["a misfit"][1][0].partition(": ")[2],
         "unreadable": "invalid: a call that cannot be parsed: MALFORMED_JSON",
         "words": "same: ",
-        "needless": "different: got a call of get_weather, expected an answer",
+        "needless": "different: got a call of get_weather, expected a text answer",
         "silence": "none: got an empty answer",
         FAILED: 'different: get_weather.city: got "Bonn", expected "Paris"',
     }
@@ -174,7 +174,8 @@ def test_failing_backend_stops_the_replay(session: Path, tmp_path: Path, capsys:
     assert len(turns) == 7
     [line] = capsys.readouterr().err.splitlines()
     assert line == (
-        "toolsim replay: ended early, after 7 of 13 turns: the backend gave 3 errors in a row: HTTP 500: Out of memory."
+        "toolsim replay: ended early, after 7 of 13 turns: the backend returned 3 errors in a row: "
+        "HTTP 500: Out of memory."
     )
     assert "Ended early" in (tmp_path / "out" / "report.html").read_text()
 

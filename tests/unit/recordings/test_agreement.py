@@ -58,7 +58,7 @@ def test_custom_tool_input_is_text() -> None:
 def test_invalid_calls_are_recognized() -> None:
     """A call is invalid if its tool is not on offer, or if its arguments are not JSON or violate the schema."""
     for call, reason in (
-        (MadeCall("h", "{}"), "h: no such tool is on offer"),
+        (MadeCall("h", "{}"), "h: the tool is not on offer"),
         (MadeCall("f", "{"), "f: the arguments are not JSON"),
         (MadeCall("f", '{"n": "five"}'), "f: /n: "),
     ):

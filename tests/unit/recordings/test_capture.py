@@ -220,13 +220,13 @@ def test_command_records_exchanges(tmp_path: Path) -> None:
     capture = Capture()
     with context(capture):
         flow = exchange(question(), *chat_answer("Words."))
-        with pytest.raises(CommandError, match="name a folder"):
+        with pytest.raises(CommandError, match="specify a folder"):
             capture.capture([flow])
         capture.capture([flow], str(tmp_path / "new"))
         assert files(tmp_path / "new") == ["chat-whole-no-calls-0001.flow"]
-        with pytest.raises(CommandError, match="none of these"):
+        with pytest.raises(CommandError, match="no finished toolsim exchange"):
             capture.capture([tflow.tflow()], str(tmp_path))
-        with pytest.raises(CommandError, match="one side"):
+        with pytest.raises(CommandError, match="cannot be recorded again"):
             capture.capture(list(read(tmp_path / "new" / "chat-whole-no-calls-0001.flow"))[1:], str(tmp_path))
         (tmp_path / "file").write_text("")
         with pytest.raises(CommandError, match="file"):
@@ -290,9 +290,9 @@ def test_single_side_cannot_be_recorded(mitm: Any, tmp_path: Path) -> None:
     """One side of a recording cannot be recorded again."""
     exchange(question(), *chat_answer("Words."))
     _, client = read(tmp_path / files(tmp_path)[0])
-    with pytest.raises(ValueError, match="one side"):
+    with pytest.raises(ValueError, match="part of a recording"):
         both_sides(client)
-    with pytest.raises(ValueError, match="one side"):
+    with pytest.raises(ValueError, match="part of a recording"):
         write(client, tmp_path)
 
 

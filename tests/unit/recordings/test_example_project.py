@@ -187,7 +187,7 @@ def test_recorded_tests_pass_alone_and_in_parallel(tmp_path: Path, backend: Text
 
     output = pytest_in(tmp_path, "test_recorded.py").stdout
     assert "3 failed" in output, output
-    assert f"no .flow file at {recordings / 'test_words'}; pytest --toolsim-record=once records it" in output
+    assert f"no .flow file at {recordings / 'test_words'}; pytest --toolsim-record=once creates the recording" in output
     assert backend.exchanges == []
 
     (tmp_path / "test_recorded.py").write_text(recorded.replace('"Hello.", True', '"Bye.", True'))
@@ -225,7 +225,7 @@ def test_swallowed_error_fails_the_test(tmp_path: Path) -> None:
         "    httpx.post(url, json={'model': 'm', 'messages': [{'role': 'user', 'content': 'who?'}]}, timeout=30)\n"
     )
     output = pytest_in(tmp_path).stdout
-    assert "toolsim_model: there is no answer for this request: 'who?'" in output
+    assert "toolsim_model: the test defines no answer for this request: 'who?'" in output
     assert "1 failed" in output
 
 

@@ -137,11 +137,11 @@ def test_only_valid_turns_are_exported(tmp_path: Path) -> None:
             recording(tmp_path, text="Let me think. <tool_call>{</tool_call>").name: "a call could not be read",
             recording(tmp_path, text="").name: "the answer is empty",
             recording(tmp_path, tools=[strict]).name: "a call violated its schema",
-            recording(tmp_path, messages=image).name: "it contains images or files",
+            recording(tmp_path, messages=image).name: "the turn contains images or files",
             recording(tmp_path, tools=[]).name: "no tool was on offer",
         }
         good = recording(tmp_path).name
-        expected[recording(tmp_path).name] = "it is a duplicate of another recording"
+        expected[recording(tmp_path).name] = "the turn duplicates another recording"
     (tmp_path / "cut.flow").write_bytes((tmp_path / good).read_bytes()[:100])
     lines, manifest = export(tmp_path)
     assert len(lines) == 1
@@ -222,4 +222,4 @@ def test_unknown_form_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     """The error for an unknown form contains its name and lists the available forms."""
     with pytest.raises(SystemExit):
         main(["DIR", "--form", "alpaca"])
-    assert "no such --form: alpaca; there are openai, messages, hermes" in capsys.readouterr().err
+    assert "no such --form: alpaca; expected one of openai, messages, hermes" in capsys.readouterr().err

@@ -227,7 +227,7 @@ def test_incomplete_recording_is_compared_in_part(tmp_path: Path) -> None:
     path.write_bytes(dump([backend, client]))
     result = replay_file(path)
     assert result.same
-    assert "no answer" in str(result)
+    assert "did not answer" in str(result)
 
 
 def test_invalid_files_are_reported(tmp_path: Path) -> None:

@@ -170,8 +170,10 @@ def test_missing_answer_fails_the_test(model: ScriptedModel) -> None:
     """A request without a scripted answer is refused, and is reported by the test even if the client ignores it."""
     answer = httpx.post(f"{model.base_url}/chat/completions", json={"model": "m", "messages": QUESTION}, timeout=30)
     assert answer.status_code == 404
-    assert "there is no answer" in answer.json()["error"]["message"]
-    assert model.unmatched == ["toolsim_model: there is no answer for this request: 'What is the weather in Bonn?'"]
+    assert "the test defines no answer" in answer.json()["error"]["message"]
+    assert model.unmatched == [
+        "toolsim_model: the test defines no answer for this request: 'What is the weather in Bonn?'"
+    ]
 
 
 def test_options_must_be_set_before_the_start() -> None:

@@ -50,7 +50,7 @@ def test_other_files_are_not_turns(tmp_path: Path) -> None:
     assert reason(error="backend_truncated") == "the answer failed: backend_truncated"
     assert reason(error=None, retries=["NO_CALL"]) == "the model was retried"
     assert reason({"missing_bytes": {"backend": 5}}, retries=[]) == "the answer was too long to be recorded completely"
-    assert reason({"missing_bytes": {}, "round": {"number": 2}}).startswith("this is one of toolsim")
+    assert reason({"missing_bytes": {}, "round": {"number": 2}}).startswith("the recording is an internal round")
     with pytest.raises(Unusable, match="refused"):
         read_turn(refused)
     with pytest.raises(Unusable, match="HTTP 503"):

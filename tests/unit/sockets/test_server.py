@@ -79,7 +79,7 @@ async def test_large_message_is_read_in_a_worker(size: int) -> None:
 
 @pytest.mark.parametrize(
     ("limit", "answers", "reason"),
-    [("SILENT_SECONDS", False, "no answer to pings"), ("UNUSED_SECONDS", True, "unused for an hour")],
+    [("SILENT_SECONDS", False, "no answer to pings"), ("UNUSED_SECONDS", True, "no request for an hour")],
 )
 async def test_unused_connection_is_closed(
     server: SocketServer, monkeypatch: pytest.MonkeyPatch, limit: str, answers: bool, reason: str

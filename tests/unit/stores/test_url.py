@@ -76,7 +76,7 @@ async def test_new_kind_of_store_needs_one_row(tmp_path: Path, monkeypatch: pyte
     address = parse_store_url("own://h?answers=3")
     assert address is not None
     assert cast(object, open_store(address)) == ("own://h", 3)
-    with pytest.raises(ValueError, match=r"Such a store needs the extra \[no_such_package\]"):
+    with pytest.raises(ValueError, match=r"Such a store requires the extra \[no_such_package\]"):
         parse_store_url("other://h")
 
 

@@ -179,8 +179,8 @@ class Child(asyncio.SubprocessProtocol):
         match message:
             case {"method": str(method), "id": int() | str() as number}:
                 # A text model has no use for approvals, elicitations and tool calls.
-                logger.debug("codex requested %s; refused", method)
-                self._stdin.write(self._peer.refuse(number, "toolsim runs Codex as a text model only"))
+                logger.debug("Codex requested %s; toolsim refused the request", method)
+                self._stdin.write(self._peer.refuse(number, "toolsim uses Codex only as a text model"))
             case {"method": str(method)}:
                 if (queue := self._threads.get(str(params.get("threadId")))) is not None:
                     queue.put_nowait(Notification(method, params))
@@ -192,7 +192,7 @@ class Child(asyncio.SubprocessProtocol):
                     future.set_result(mapping(result))
             case _:
                 # Some versions and wrappers print log lines among the messages.
-                logger.debug("codex wrote a line that is not a message: %.200r", line)
+                logger.debug("Codex wrote a line that is not a message: %.200r", line)
 
     def _take_pending(self, number: int) -> asyncio.Future[Mapping[str, Any]] | None:
         """Return the future that waits for a response; None if its caller was cancelled."""

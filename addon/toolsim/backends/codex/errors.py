@@ -84,7 +84,7 @@ _KIND_BY_STATUS: Mapping[int, str] = {
 
 def turn_error(error: Mapping[str, Any]) -> ApiError:
     """Return the ``error`` of a failed turn in OpenAI's format; 502 if its kind is unknown."""
-    message = string(error.get("message")) or "The turn failed, and Codex gave no reason."
+    message = string(error.get("message")) or "The turn failed, and Codex did not report a reason."
     info = error.get("codexErrorInfo")
     if info == "contextWindowExceeded":
         return CONTEXT_EXCEEDED
@@ -94,7 +94,7 @@ def turn_error(error: Mapping[str, Any]) -> ApiError:
     if isinstance(info, str) and info in _KINDS:
         status, kind, code = _KINDS[info]
         if status == 401:
-            message = f"Codex's login was refused, run `codex login`: {message}"
+            message = f"Codex's login was refused; run `codex login`: {message}"
         return ApiError(
             message,
             type=kind,

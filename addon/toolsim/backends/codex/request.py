@@ -42,7 +42,9 @@ def codex_request(request: ClientRequest) -> CodexRequest:
     items += [_item(item.role, item.parts) for item in request.items if isinstance(item, Message)]
     items = [item for item in items if item["content"]]
     if not items:
-        raise BadRequest("There is nothing to answer: 'input' has no message.", "input", "missing_required_parameter")
+        raise BadRequest(
+            "There is nothing to answer: 'input' contains no message.", "input", "missing_required_parameter"
+        )
     effort, summary, verbosity = model_settings(request)
     if effort:
         turn["effort"] = effort

@@ -140,7 +140,7 @@ class AppServer:
     def _set_serving(self, child: Child) -> None:
         self._child, self._failure, self._last_logged = child, None, None
         self._changed.set()
-        logger.info("codex %s answers", child.version)
+        logger.info("Codex %s is ready", child.version)
 
     def _set_failure(self, message: str) -> None:
         self._failure = message
@@ -173,14 +173,14 @@ class AppServer:
                     raise _StartFailure(f"`{command}` {child.exit_reason()}") from problem
                 case RpcError():
                     raise _StartFailure(
-                        f"This Codex ({child.version or 'of unknown version'}) cannot serve, update it"
-                        f" (npm install -g @openai/codex@latest): {problem.message[:_MAX_QUOTED_CHARS]}"
+                        f"This Codex ({child.version or 'of unknown version'}) cannot serve toolsim; update it (npm "
+                        f"install -g @openai/codex@latest): {problem.message[:_MAX_QUOTED_CHARS]}"
                     ) from problem
                 case TimeoutError():
                     raise _StartFailure(f"`{command}` did not answer within {_START_TIMEOUT:.0f} s.") from problem
             raise
         if catalog is None:
-            logger.warning("Codex printed no model catalog (`debug models`), so the model may see Codex's own tools")
+            logger.warning("Codex printed no model catalog (`debug models`), so the model might see Codex's own tools")
         return child, running
 
     async def _catalog(self) -> bytes | None:
@@ -240,8 +240,8 @@ def _check_version(version: str) -> None:
     parts = re.match(r"(\d+)\.(\d+)", version)
     if parts and (0, 0) < (int(parts[1]), int(parts[2])) < _MIN_VERSION:
         raise _StartFailure(
-            f"Codex {version} is too old, expected {'.'.join(map(str, _MIN_VERSION))} or newer:"
-            " update it (npm install -g @openai/codex@latest)."
+            f"Codex {version} is too old, expected {'.'.join(map(str, _MIN_VERSION))} or newer; update it (npm "
+            "install -g @openai/codex@latest)."
         )
 
 

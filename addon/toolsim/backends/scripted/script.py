@@ -55,7 +55,7 @@ MAX_QUESTION_CHARS = 500
 _DIRECTION = re.compile(rf"\[({'|'.join(DIRECTIONS)})\]", re.IGNORECASE)
 _OPENING = re.compile(r"<([A-Za-z][\w-]*)>\s*")
 _CLOSING = re.compile(r"\s*</([A-Za-z][\w-]*)>\s*")
-_SIGNATURE = "(This is toolsim's scripted model, not a real one.)"
+_SIGNATURE = "(This is toolsim's scripted model, not a real model.)"
 
 
 def messages_of(request: ClientRequest) -> list[Message]:

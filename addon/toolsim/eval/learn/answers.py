@@ -136,4 +136,4 @@ def _judge(error: ProviderError, setting: Setting) -> None:
     asked: list[Feature] = ["tools"] if setting.mode == "native" else []
     asked += ["constraint"] if "constrain" in setting.changed() else []
     if error.status is not None and any(is_refusal(feature, error.status, str(error)) for feature in asked):
-        raise Unavailable(f"the backend rejects it (HTTP {error.status}: {error})")
+        raise Unavailable(f"the backend rejects the request (HTTP {error.status}: {error})")

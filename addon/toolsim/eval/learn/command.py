@@ -58,14 +58,19 @@ def parser() -> Parser:
         type=arguments.backend_url,
         help="the backend's base URL, such as http://127.0.0.1:11434/v1",
     )
-    made.add_argument("--model", default="", metavar="NAME", help="the model to tune (default: the first one)")
-    made.add_argument("--minutes", type=_MINUTES, default=10.0, metavar="N", help="time limit (default: 10)")
+    made.add_argument(
+        "--model",
+        default="",
+        metavar="NAME",
+        help="the model to tune (default: the first model that the backend lists)",
+    )
+    made.add_argument("--minutes", type=_MINUTES, default=10.0, metavar="N", help="time limit in minutes (default: 10)")
     made.add_argument(
         "--only",
         action="append",
         choices=[decision.what for decision in decisions("unknown")],
         metavar="WHAT",
-        help="make only this decision, such as 'second opinion'; can be repeated",
+        help="make only this decision, for example 'second opinion'; can be repeated",
     )
     made.add_argument(
         "--from",
@@ -73,12 +78,14 @@ def parser() -> Parser:
         action="append",
         type=Path,
         metavar="DIR",
-        help="use the turns recorded there instead of the built-in questions; can be repeated",
+        help="use the turns recorded in this folder instead of the built-in questions; can be repeated",
     )
-    made.add_argument("--built-in", action="store_true", help="with --from: use the built-in questions too")
+    made.add_argument("--built-in", action="store_true", help="with --from: also use the built-in questions")
     made.add_argument("--key-env", default="", metavar="NAME", help="environment variable that contains the key")
-    made.add_argument("--out", type=Path, metavar="FILE", help="the profile to write (default: in your profile folder)")
-    made.add_argument("--fresh", action="store_true", help="do not continue an earlier run that ended early")
+    made.add_argument(
+        "--out", type=Path, metavar="FILE", help="the profile file to write (default: a file in your profile folder)"
+    )
+    made.add_argument("--fresh", action="store_true", help="start over instead of continuing an interrupted run")
     made.add_argument("-q", "--quiet", action="store_true", help="no progress")
     return made
 
@@ -103,7 +110,7 @@ async def _learn(args: argparse.Namespace) -> int:
     found = examine(args.url.rstrip("/"), key)
     model = args.model or next(iter(found.models), "")
     if not model:
-        raise UsageError("--model: required, since the server lists no models")
+        raise UsageError("--model: required, because the server lists no models")
     engine = engine_at(found.url, key)
     # llama.cpp has one model and accepts any name for it.
     if args.model and found.models and args.model not in found.models and engine != "llama.cpp":
@@ -132,7 +139,7 @@ async def _learn(args: argparse.Namespace) -> int:
             memory.forget()
         print(f"asking {model} at {found.url} ({engine}), for at most {args.minutes:g} minutes", flush=True)
         if own is not None:
-            confirming = f"{len(own.confirming)} to confirm the choice"
+            confirming = f"{len(own.confirming)} to confirm them"
             print(f"using {len(own.choosing)} of the recorded turns to choose settings, {confirming}", flush=True)
         print(_most(decided, asked, is_hosted=not is_loopback(parse_url(found.url).host)), flush=True)
         if memory.spent.answers:
@@ -156,7 +163,7 @@ def _own_questions(args: argparse.Namespace) -> OwnQuestions | None:
     where = ", ".join(map(str, args.recordings))
     found = len(own.choosing), len(own.confirming)
     if not any(found):
-        raise UsageError(f"--from: {where}: no recorded turn with a good verdict")
+        raise UsageError(f"--from: {where}: no recorded turn without errors or warnings")
     if min(found) < FEWEST:
         raise UsageError(
             f"--from: too few turns: {where} has {found[0]} to choose settings and {found[1]} to confirm them, "
@@ -201,7 +208,7 @@ def _report(
     if (confirmed := result.confirmation) is not None:
         outcome = "does not hold" if result.unconfirmed else "holds"
         print(
-            f"  the gain of {result.unconfirmed or result.setting} {outcome} on the other turns: {confirmed.wins} won, "
+            f"the gain of {result.unconfirmed or result.setting} {outcome} in the turns for confirmation: {confirmed.wins} won, "
             f"{confirmed.losses} lost of {confirmed.pairs}{'; the defaults stay' if result.unconfirmed else ''}"
         )
     print(
@@ -209,14 +216,14 @@ def _report(
         f"{spent.output_tokens} written, {spent.seconds / 60:.1f} minutes"
     )
     if result.ended:
-        print(f"toolsim tune: ended early: {result.ended}; the same command continues from here", file=sys.stderr)
+        print(f"toolsim tune: ended early: {result.ended}; run the same command again to continue", file=sys.stderr)
     recorded = None if own is None else own.facts(result.confirmation)
     if not result.choices:
-        print("toolsim tune: no decision was made, so there is no profile", file=sys.stderr)
+        print("toolsim tune: no decision was made, so no profile was written", file=sys.stderr)
     elif profile_file.write(out, profile_file.text(model, engine, result, spent, only=only, recorded=recorded)):
         print(f"{'partial ' if result.ended or only else ''}profile of {model}: {result.setting}; {out}")
     else:
-        print(f"toolsim tune: {out} is complete, and was left unchanged", file=sys.stderr)
+        print(f"toolsim tune: {out} is a complete profile, so it was left unchanged", file=sys.stderr)
     if not result.ended:
         memory.close(is_whole=not only)
         return EXIT_WHOLE
@@ -301,7 +308,7 @@ def _most(decided: Sequence[Decision], asked: Sequence[Question], *, is_hosted: 
     hosted = "; you pay for them if the model is hosted, and can stop at any time with Ctrl-C" if is_hosted else ""
     return (
         f"at most {requests} requests with about {round(read, -3):,} input and {requests * MAX_TOKENS:,} output "
-        f"tokens, plus one request for each tool that the model invents; most likely a third of that{hosted}"
+        f"tokens, plus one request for each tool that the model invents; most likely a third of these numbers{hosted}"
     )
 
 

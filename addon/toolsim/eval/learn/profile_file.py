@@ -54,8 +54,8 @@ def text(
     ``recorded``: the figures of recorded turns, if they were used as questions.
     """
     lines = [
-        "# Settings for this model, as determined by `toolsim tune`. You can edit this file: models can have more",
-        "# entries, with * and ?, and removing an option restores its default.",
+        "# Settings for this model, as determined by `toolsim tune`. You can edit this file. models can have more",
+        "# entries, including patterns with * and ?. If you remove an option, its default applies.",
         f"models = {_value([glob.escape(model)])}",
         "",
         "[options]",

@@ -56,7 +56,7 @@ async def _provider_errors() -> AsyncIterator[None]:
         raise ProviderError(f"{type(error).__name__}: {error.message}", code=code) from error
     except (AttributeError, TypeError, ValueError) as error:
         # The package does not validate responses, so a body with another shape, or an HTML page, fails here.
-        raise ProviderError(f"not an answer of the API: {error}") from error
+        raise ProviderError(f"the answer does not have the API's format: {error}") from error
 
 
 def _seconds(header: str | None) -> float | None:
@@ -98,7 +98,7 @@ def _body(
 
 def _whole_chat(completion: Any) -> Answer:
     if not completion.choices:
-        raise ProviderError("an answer without choices")
+        raise ProviderError("the answer has no choices")
     choice = completion.choices[0]
     calls = tuple(
         Call(call.id or "", call.function.name or "", _arguments(call.function.arguments))
@@ -134,7 +134,7 @@ async def _streamed_chat(chunks: Any) -> Answer:
             if choice.finish_reason:
                 finish = _finish(choice.finish_reason)
     if finish == "unknown":
-        raise ProviderError("the stream broke off before its end")
+        raise ProviderError("the stream ended prematurely")
     return Answer("".join(text), tuple(Call(**calls[index]) for index in sorted(calls)), finish, *usage)
 
 
@@ -161,7 +161,7 @@ async def _responses(client: openai.AsyncOpenAI, model: str, request: Request, s
                 return _whole_response(event.response)
             if event.type == "error":
                 raise ProviderError(event.message, code=event.code or "")
-    raise ProviderError("the stream broke off before its end")
+    raise ProviderError("the stream ended prematurely")
 
 
 def _input(messages: Sequence[Message]) -> list[dict[str, Any]]:

@@ -64,7 +64,7 @@ class ToolRegistry:
         if not _NAME.fullmatch(tool.name):
             raise ValueError(f"a tool's name is snake_case without dots, got {tool.name!r}")
         if tool.name in self._tools:
-            raise ValueError(f"there is a tool {tool.name} already")
+            raise ValueError(f"a tool {tool.name} is already registered")
         try:
             validator = compile_schema(tool.parameters)
         except SchemaError as error:

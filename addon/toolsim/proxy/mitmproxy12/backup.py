@@ -109,9 +109,9 @@ def problem() -> str:
         set_incoming_response(flow, Response.make(200))
         before, after = split(flow)
         if (before.request.host, after.request.host) != ("before", "after") or before.response is None:
-            return "flow.revert() does not bring back the state in flow._backup"
+            return "flow.revert() does not restore the state in flow._backup"
     except Exception as error:
-        return f"flow.backup() and flow.revert() do not work as they did: {error!r}"
+        return f"flow.backup() and flow.revert() do not work as expected: {error!r}"
     return ""
 
 

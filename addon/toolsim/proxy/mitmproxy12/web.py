@@ -70,7 +70,7 @@ def widen_comments(application: object) -> None:
         return
     sheets = list(_style_sheets(application))
     if not sheets:
-        logger.info("Unsupported mitmweb (no style for .col-comment): its comments column stays narrow.")
+        logger.info("Unsupported mitmweb (no style for .col-comment): the comments column stays narrow.")
     application.settings[_STYLED] = True
     application.add_handlers(".*", [(rf"/static/{sheet.name}", StyleSheet, {"path": sheet}) for sheet in sheets])
 

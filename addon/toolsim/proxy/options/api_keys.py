@@ -168,7 +168,7 @@ def read_users(file: Path) -> Users:
         users[user.digest] = user
         lines[user.name] = number
     if not users:
-        raise ValueError(f"{file}: no keys, expected lines such as: alice KEY concurrent=4 per_minute=60")
+        raise ValueError(f"{file}: contains no keys, expected lines such as: alice KEY concurrent=4 per_minute=60")
     return users
 
 

@@ -118,13 +118,15 @@ def _entries(document: Mapping[str, Any], environment: Mapping[str, str]) -> tup
         raise _Wrong(-1, surplus[0], f"unknown{nearest(surplus[0], (_TABLE,))}; expected [[{_TABLE}]]")
     tables = document.get(_TABLE, [])
     if not (isinstance(tables, list) and tables and all(isinstance(table, dict) for table in tables)):
-        raise _Wrong(-1, _TABLE, f"expected at least one table, below a line [[{_TABLE}]]")
+        raise _Wrong(-1, _TABLE, f"expected at least one table that begins with the line [[{_TABLE}]]")
     entries = tuple(_entry(number, table, environment) for number, table in enumerate(tables))
     for number, entry in enumerate(entries):
         for name in entry.names:
             for earlier in entries[:number]:
                 if cover := next((pattern for pattern in earlier.names if _covers(pattern, name)), None):
-                    raise _Wrong(number, "names", f"{name!r} is unreachable: {cover!r} of an earlier entry matches")
+                    raise _Wrong(
+                        number, "names", f"{name!r} is unreachable, because {cover!r} of an earlier entry matches"
+                    )
     return entries
 
 
@@ -160,7 +162,9 @@ def _key(number: int, written: str | None, environment: Mapping[str, str]) -> st
         if not key:
             raise _Wrong(number, "key", f"{what} is not set")
     if not _KEY.fullmatch(key):
-        raise _Wrong(number, "key", f"{what} has characters invalid in a header: expected ASCII without spaces")
+        raise _Wrong(
+            number, "key", f"{what} has characters that are invalid in a header: expected ASCII without spaces"
+        )
     return key
 
 

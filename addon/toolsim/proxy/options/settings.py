@@ -209,7 +209,7 @@ def _store(value: str) -> StoreUrl | None:
             raise ValueError(f"got {value!r}, expected a file: {file} is a folder")
         _check_folder(file.parent, value)
         if file.exists() and not os.access(file, os.R_OK | os.W_OK):
-            raise ValueError(f"got {value!r}, expected a writable file: {file} is not")
+            raise ValueError(f"got {value!r}, expected a writable file: {file} is not writable")
         if file.exists() and (problem := importlib.import_module(STORES["sqlite"].module).file_problem(file)):
             raise ValueError(f"got {value!r}, expected a file that toolsim has created: {problem}; use another path")
     return url
@@ -240,7 +240,7 @@ def _delimiter(value: str) -> str:
 def _command(value: str) -> tuple[str, ...]:
     words = tuple(shlex.split(value))
     if not words:
-        raise ValueError("got nothing, expected a command line")
+        raise ValueError("got an empty value, expected a command line")
     return words
 
 
@@ -257,7 +257,7 @@ def _origins(values: tuple[str, ...]) -> tuple[str, ...]:
 
 def _tool_names(values: tuple[str, ...]) -> tuple[str, ...]:
     if "!" in values:
-        raise ValueError("got '!', expected a tool's name after it")
+        raise ValueError("got '!', expected a tool's name after the exclamation mark")
     return values
 
 
@@ -309,7 +309,7 @@ _DEMANDED = ("json_schema", "gbnf", "structural_tag")
 USELESS: tuple[tuple[Callable[[Mapping[str, Any]], bool], str], ...] = (
     (
         lambda given: bool(_included(given)) and _included(given) <= _excluded(given),
-        "toolsim_tool_allowlist: every tool that it includes is also excluded, so no tool would be on offer.",
+        "toolsim_tool_allowlist excludes every tool that it includes, so no tool would be on offer.",
     ),
     (
         lambda given: given["tool_use_mode"] == "disabled" and bool(given["tool_allowlist"]),
@@ -317,17 +317,17 @@ USELESS: tuple[tuple[Callable[[Mapping[str, Any]], bool], str], ...] = (
     ),
     (
         lambda given: given["second_opinion"] == "on" and given["tool_use_mode"] in ("enforced", "disabled"),
-        "toolsim_second_opinion=on questions calls that a model makes unprompted, and with this toolsim_tool_use_mode "
-        "there are none.",
+        "toolsim_second_opinion=on checks calls that a model makes unprompted, but with this toolsim_tool_use_mode, "
+        "no calls are unprompted.",
     ),
     (
         lambda given: bool(given["retry"]) and given["max_rounds"] == 1,
-        "toolsim_retry needs a second round: set toolsim_max_rounds to 2 or more.",
+        "toolsim_retry requires a second round: set toolsim_max_rounds to 2 or more.",
     ),
     (
         lambda given: bool(given["catalog_budget"]) and given["max_rounds"] == 1,
-        "toolsim_catalog_budget needs a second round, in which the model looks up tools: set toolsim_max_rounds to 2 "
-        "or more.",
+        "toolsim_catalog_budget requires a second round, in which the model looks up tools: set toolsim_max_rounds "
+        "to 2 or more.",
     ),
     (
         lambda given: bool(given["catalog_budget"]) and given["mode"] == "native",
@@ -335,11 +335,11 @@ USELESS: tuple[tuple[Callable[[Mapping[str, Any]], bool], str], ...] = (
     ),
     (
         lambda given: given["constrain"] in _DEMANDED and given["mode"] == "native",
-        "toolsim_constrain makes the backend enforce toolsim's form of calls, which toolsim_mode=native does not use.",
+        "toolsim_constrain makes the backend enforce toolsim's call format, which toolsim_mode=native does not use.",
     ),
     (
         lambda given: given["model"] is not None and given["backend"] != "local",
-        "toolsim_model names the file for toolsim_backend=local, but another backend is selected.",
+        "toolsim_model names the model file for toolsim_backend=local, but another backend is selected.",
     ),
 )
 
@@ -350,7 +350,7 @@ def check_together(settings: Settings, hosts: Iterable[str]) -> None:
     ``hosts`` are the addresses of the listeners. A Codex login must not be shared with other machines.
     """
     if settings.builtin == "local" and settings.model is None:
-        raise OptionsError("toolsim_backend=local needs toolsim_model=FILE.gguf.")  # type: ignore[no-untyped-call]
+        raise OptionsError("toolsim_backend=local requires toolsim_model=FILE.gguf.")  # type: ignore[no-untyped-call]
     if settings.builtin != "codex" or settings.api_key:
         return
     for host in hosts:

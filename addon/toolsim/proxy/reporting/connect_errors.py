@@ -7,10 +7,10 @@ import re
 import socket
 import ssl
 
-_NO_TLS = "it does not use TLS; did you mean http://?"
+_NO_TLS = "the server does not use TLS; did you mean http://?"
 _NO_HOST = "the host name cannot be resolved"
 _REFUSED = "the connection was refused; is the server running?"
-_CLOSED = "it closed the connection; did you mean https://?"
+_CLOSED = "the server closed the connection; did you mean https://?"
 
 # Messages of mitmproxy, Tornado and the system, with their replacements.
 _SAID = (
@@ -18,7 +18,7 @@ _SAID = (
     (r"(?i)connect call failed|connection refused", _REFUSED),
     (r"(?i)name or service not known|name resolution|getaddrinfo failed|nodename nor servname", _NO_HOST),
     # A server that closes the connection during a request might also have crashed.
-    (r"^server closed connection$", "it closed the connection; has it crashed, or did you mean https://?"),
+    (r"^server closed connection$", "the server closed the connection; has it crashed, or did you mean https://?"),
 )
 _CERTIFICATE = re.compile(r"certificate verify failed: ([^(\n]{1,200})", re.IGNORECASE)
 
@@ -42,11 +42,11 @@ def explain(problem: object, seconds: float = 0) -> str:
         case ConnectionResetError():
             return _CLOSED
         case http.client.IncompleteRead():
-            return "its answer ended prematurely"
+            return "the answer ended prematurely"
         case UnicodeError():
-            return f"its URL has characters that must be escaped ({problem})"
+            return f"the URL has characters that must be escaped ({problem})"
         case http.client.HTTPException():
-            return "it does not use HTTP; did you mean https://?"
+            return "the server does not use HTTP; did you mean https://?"
         case OSError():
             return problem.strerror or str(problem)
     return _instead(str(problem))
@@ -60,6 +60,6 @@ def _instead(said: str) -> str:
 
 def _untrusted(why: str) -> str:
     return (
-        f"its certificate is not trusted ({why}): set ssl_verify_upstream_trusted_ca to the file of its certificate "
-        "authority, or ssl_insecure=true to trust any"
+        f"the server's certificate is not trusted ({why}): set ssl_verify_upstream_trusted_ca to the certificate file "
+        "of its authority, or ssl_insecure=true to accept any certificate"
     )

@@ -56,8 +56,8 @@ _WARNINGS = (
 _TALLIES: Mapping[str, tuple[str, Sequence[str]]] = {
     "parse_failures": ("Call blocks that stayed text, by reason.", _FAULTS),
     "strict_failures": ("Calls that violated a strict tool's schema, by reason.", _FAULTS),
-    "repairs": ("Calls that were repaired, by fault.", ()),
-    "untagged": ("Calls without a tag, by form.", ()),
+    "repairs": ("Repaired calls, by fault.", ()),
+    "untagged": ("Untagged calls, by form.", ()),
     "warnings": ("Warnings, by kind.", _WARNINGS),
     "dropped_calls": ("Calls withheld from the client, by reason.", ("OVER_LIMIT", "STRUCTURED_CALL")),
 }
@@ -143,20 +143,21 @@ class Metrics:
         )
         self._durations = Histogram(
             "exchange_duration_seconds",
-            "From the request's headers to the end of its answer.",
+            "Seconds from the request headers to the end of the answer.",
             DURATIONS,
             self._known(client=_APIS, stream=_STREAM),
         )
         self._first_bytes = Histogram(
             "first_byte_seconds",
-            "From the request's headers to the first byte of a streamed answer sent to the client.",
+            "Seconds from the request headers to the first byte of a streamed answer sent to the client.",
             FIRST_BYTES,
             self._known(client=_APIS),
         )
         self._calls = Family("tool_calls_total", "Calls sent to clients.", known=self._known("tool", client=_APIS))
         self._tokens = Family(
             "tokens_total",
-            "Tokens as counted by backends, or estimated; input includes cached tokens, output reasoning tokens.",
+            "Tokens, as counted by backends or estimated; input includes cached tokens, and output includes "
+            "reasoning tokens.",
             known=self._known(client=_APIS, kind=_TOKENS),
         )
         self._errors = Family(
@@ -171,12 +172,12 @@ class Metrics:
         )
         self._rounds = Family(
             "rounds_total",
-            "Rounds (turns of the model) in answers that can take several.",
+            "Rounds (turns of the model) in answers that can have several rounds.",
             known=self._known(client=_APIS),
         )
         self._profiles = Family("profiles_total", "Finished exchanges with models that have a profile, by profile.")
         self._user_exchanges = Family(
-            "user_exchanges_total", "Finished exchanges of the users in a key file, with tools or without."
+            "user_exchanges_total", "Finished exchanges of the users in a key file, with or without tools."
         )
         self._user_tokens = Family("user_tokens_total", "Tokens of the users in a key file, by user and kind.")
         self._hosted_calls = Family(

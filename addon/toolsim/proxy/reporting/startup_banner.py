@@ -78,8 +78,8 @@ class StartupBanner:
             return
         if not settings.api_key and any(not is_loopback(host) for host, _ in listeners):
             logger.warning(
-                "without toolsim_api_key, anyone who can reach this machine can use the backend; to listen on this "
-                "machine only, omit --host, or use --listen-host 127.0.0.1"
+                "without toolsim_api_key, anyone who can reach this machine can use the backend; to accept "
+                "connections only from this machine, omit --host, or use --listen-host 127.0.0.1"
             )
         try:
             async with asyncio.timeout(ASK_SECONDS):
@@ -111,12 +111,12 @@ async def ask_models(url: str, settings: Settings) -> Sequence[str] | str:
                 return await _other_place(client, url, settings)
             case 599:
                 return f"it does not answer ({printable(explain(problem), _MAX_LINE_CHARS)})"
-        return f"it answers {url}{MODELS} with HTTP {problem.code}"
+        return f"it answers requests for {url}{MODELS} with HTTP {problem.code}"
     finally:
         client.close()
     listed = loaded(answer.body.decode("utf-8", "replace"))
     if listed is None:
-        return f"it answers {url}{MODELS}, but not with JSON; is this an API?"
+        return f"the answer to {url}{MODELS} is not JSON; is this an API?"
     return [string(model.get("id")) for model in mappings(listed.get("data"))]
 
 
@@ -179,7 +179,7 @@ def stored_line(store: StoreUrl) -> str:
     """Describe where and for how long conversations are stored, and how to disable storage."""
     where = "in memory" if store.kind == "memory" else f"in {re.sub(r'//[^/@]*@', '//', store.location)}"
     days = round(store.bounds.seconds / _DAY_SECONDS)
-    return f"stored conversations  {where}, for {days} days; to store none: --set toolsim_store="
+    return f"stored conversations  {where}, for {days} days; to disable storage: --set toolsim_store="
 
 
 def _as_fields(settings: Settings, url: str, origins: Sequence[str]) -> dict[str, Any]:

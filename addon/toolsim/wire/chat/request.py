@@ -149,7 +149,7 @@ def read_common(body: Mapping[str, Any], param: Literal["function_call", "tool_c
 def check_one_choice(request: ClientRequest) -> None:
     """Raise BadRequest if a client requests several choices but the backend's API returns only one."""
     if request.n > 1:
-        message = f"'n' is {request.n}, but the backend can only give one choice."
+        message = f"'n' is {request.n}, but the backend can return only one choice."
         raise BadRequest(message, "n", "unsupported_parameter")
 
 
@@ -328,11 +328,13 @@ def _refuse_stored(sent: Mapping[str, Any]) -> None:
             continue
         if key == "previous_response_id":
             got = f" '{value[:64]}'" if isinstance(value, str) else ""
-            message = f"Previous response{got} not found: the backend speaks chat completions and stores no responses."
+            message = (
+                f"Previous response{got} not found: the backend uses chat completions and does not store responses."
+            )
             raise BadRequest(message, key, "previous_response_not_found")
-        message = f"'{key}' is not supported: the backend speaks chat completions, which has nothing like it."
+        message = f"'{key}' is not supported: the backend uses chat completions, which have no equivalent."
         if key in ("conversation", "background"):
-            message = f"{message[:-1]}, and this proxy stores no answers (toolsim_store)."
+            message = f"{message[:-1]}, and this proxy does not store answers (toolsim_store)."
         raise BadRequest(message, key, "unsupported_parameter")
 
 

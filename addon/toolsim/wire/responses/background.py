@@ -22,7 +22,7 @@ from toolsim.wire.responses.shapes import failed
 PENDING = ("queued", "in_progress")
 CANCELLED = ApiError("The response was cancelled.", code="response_cancelled")
 STOPPED = ApiError("The proxy was stopped before the response was complete.", code="server_error")
-LEFT_ALONE = ApiError("The proxy that made the response is gone.", code="server_error")
+LEFT_ALONE = ApiError("The proxy that generated the response is no longer running.", code="server_error")
 _STREAMED = b',"background":{"stream":true}}'
 _WHOLE = b',"background":{"stream":false}}'
 

@@ -154,7 +154,7 @@ class ResponsesReader(Reader):
         ):
             return self._fail(no_answer(body, "output"))
         if body.get("status") in ("queued", "in_progress") and not body.get("output"):
-            message = f"The backend's response is {body['status']}, expected one that is whole."
+            message = f"The backend's response is {body['status']}, expected a complete response."
             return self._fail(ApiError(message, code="backend_bad_answer", status=502))
         events: list[BackendEvent] = [_opened(body)]
         return events + self._terminal(body)

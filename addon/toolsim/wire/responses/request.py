@@ -150,7 +150,9 @@ def _no_question(body: Mapping[str, Any]) -> BadRequest:
     """Return the 400 error for a request that has tools but no conversation."""
     if body.get("input") is None:
         return missing("input")
-    return BadRequest("Invalid 'input': expected a text or at least one message, but got none.", "input", "empty_array")
+    return BadRequest(
+        "Invalid 'input': expected text or at least one message, but got neither.", "input", "empty_array"
+    )
 
 
 def answer_form(body: Mapping[str, Any]) -> AnswerForm:
@@ -179,8 +181,8 @@ def to_items(request: ClientRequest) -> tuple[list[Item], list[str]]:
     if request.api == "responses":
         if wants_background(request) and not request.form.stream:
             message = (
-                "'background' needs 'stream' here, since this proxy stores no answers (toolsim_store): one that is "
-                "fetched later could hold no calls."
+                "'background' requires 'stream', because this proxy does not store answers (toolsim_store), and an "
+                "answer that is retrieved later could not contain calls."
             )
             raise BadRequest(message, "background", "unsupported_parameter")
         lost = list[str]()

@@ -179,7 +179,7 @@ def _of_response(call: ResourceCall, record: Mapping[str, Any]) -> Response:
         is_changed = now["status"] not in (*PENDING, response.get("status"))
         return Response(now, id, with_response(record, now)) if is_changed else Response(now)
     if parse_qs(call.query).get("stream", [""])[-1] == "true":
-        message = "This response was not created in the background with 'stream': it cannot be streamed again."
+        message = "This response cannot be streamed again, because it was not created with 'background' and 'stream'."
         raise BadRequest(message, "stream", "invalid_value")
     return Response(response)
 

@@ -52,8 +52,8 @@ def test_owners_of_names_and_tokens_differ() -> None:
 
 
 MISTAKES = {
-    "": "{file}: no keys, expected lines",
-    "# nothing\n": "{file}: no keys, expected lines",
+    "": "{file}: contains no keys, expected lines",
+    "# nothing\n": "{file}: contains no keys, expected lines",
     "secret-key\n": "{file}:1: expected NAME KEY, or NAME sha256:HEX",
     "\n\nalice # secret-key\n": "{file}:3: expected NAME KEY",
     "-alice secret-key\n": "{file}:1: expected a name of at most 64",

@@ -79,7 +79,7 @@ def test_values_are_parsed(spec: str, where: str, value: object) -> None:
 BAD = [
     ("retry=4", "got 4, expected 0 to 3"),
     ("request_overrides=[1]", "expected a JSON object"),
-    ('request_defaults={"tools": []}', "got tools, which the client and toolsim decide"),
+    ('request_defaults={"tools": []}', "got tools, which only the client or toolsim can set"),
     ("transforms=x", "got 'x', expected one of"),
     ("sentinel=", "tag name"),
     ("sentinel=a b", "tag name"),
@@ -92,11 +92,11 @@ BAD = [
     ("upstream=http://", "a URL"),
     ("upstream=http://h:99999", "expected a URL"),
     ("upstream=http://h/?a=1", "a URL"),
-    ("upstream=http://user@h/", "a name and password"),
+    ("upstream=http://user@h/", "a user name or password"),
     ("tool_block_max=-1", "0 or more"),
     ("metrics_labels=model,user", "got 'user', expected model or tool"),
     ("max_tool_bytes=0", "1 or more"),
-    ("tool_allowlist=a,!", "expected a tool's name after it"),
+    ("tool_allowlist=a,!", "expected a tool's name after"),
     ("store=yes", "got 'yes', expected memory"),
     ("store=memory?days=0", "got 'days=0', expected a whole number, 1 or more"),
     ("idle_timeout=-1", "0 or more"),
@@ -126,8 +126,8 @@ def test_invalid_values_are_refused(spec: str, reason: str) -> None:
         ),
         (
             "store=sqlite:FOLDER/newer",
-            "expected a file that toolsim has created: FOLDER/newer: it has version 99, which was written by a newer "
-            "toolsim; use another path",
+            "expected a file that toolsim has created: FOLDER/newer: the file has version 99, which was written by a "
+            "newer toolsim; use another path",
         ),
         ("capture=FOLDER/text", "expected a writable folder: FOLDER/text is a file"),
         ("capture=FOLDER/text/x/y", "expected a writable folder: FOLDER/text is a file"),

@@ -185,7 +185,7 @@ def test_store_is_disclosed_without_its_password(url: str, line: str) -> None:
     """The line about stored conversations shows where and for how long they are stored, but never a password."""
     store = parse_store_url(url)
     assert store is not None
-    assert stored_line(store) == f"stored conversations  {line}; to store none: --set toolsim_store="
+    assert stored_line(store) == f"stored conversations  {line}; to disable storage: --set toolsim_store="
 
 
 async def test_json_banner_does_not_contact_the_backend(caplog: pytest.LogCaptureFixture) -> None:

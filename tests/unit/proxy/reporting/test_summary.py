@@ -54,7 +54,7 @@ def test_comment() -> None:
     )
     assert comment(Report(tools=["f"], calls=["f"], untagged=["UNTAGGED_BARE:f"])) == "1 call: f"
     assert comment(Report(tools=["f"], warnings=["EMPTY_ANSWER"])) == (
-        "no call · 1 warning: EMPTY_ANSWER · toolsim_fix_empty_final=on retries after an output"
+        "no call · 1 warning: EMPTY_ANSWER · toolsim_fix_empty_final=on retries after a tool output"
     )
 
 

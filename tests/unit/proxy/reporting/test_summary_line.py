@@ -58,7 +58,7 @@ CHAT: dict[str, Any] = {"client": "chat", "backend": "chat", "model": "llama3"}
             {"tools": ["f"], "warnings": ["EMPTY_ANSWER"]},
             200,
             "⚠ llama3 · chat · no call, 1 tool · EMPTY_ANSWER"
-            " · toolsim_fix_empty_final=on retries after an output · 1.2 s",
+            " · toolsim_fix_empty_final=on retries after a tool output · 1.2 s",
         ),
         (
             {"tools": ["f"], "warnings": ["EMPTY_ANSWER"], "retries": ["EMPTY_ANSWER"]},

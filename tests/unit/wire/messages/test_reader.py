@@ -238,7 +238,7 @@ def test_server_tool_blocks_are_skipped() -> None:
     [
         ({"type": "error", "error": {"message": "Overloaded"}}, "Overloaded"),
         ({"message": "Not here"}, "Not here"),
-        ({"choices": []}, "The backend's answer has no 'content': it may speak another API (see toolsim_backend)."),
+        ({"choices": []}, "The backend's answer has no 'content': it might use another API (see toolsim_backend)."),
     ],
 )
 def test_non_streamed_failures(body: dict[str, Any], message: str) -> None:
