@@ -142,7 +142,7 @@ class _Handler(StreamHandler):
             self.refuse(ApiError(message, "invalid_request_error", "not_found", status=404))
         elif method not in self.METHODS:
             self.set_header("Allow", ", ".join(self.METHODS))
-            message = f"{method} is not allowed here: expected {' or '.join(self.METHODS)}."
+            message = f"{method} is not allowed: expected {' or '.join(self.METHODS)}."
             self.refuse(ApiError(message, "invalid_request_error", "method_not_allowed", status=405))
 
     def _is_from_addon(self, expected: set[str]) -> bool:

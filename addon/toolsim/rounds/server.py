@@ -77,7 +77,7 @@ class _Answers(StreamHandler):
     async def answer(self) -> None:
         job = self.server.jobs.pop(self.request.headers.get(TOKEN, ""), None)
         if job is None:
-            message = "This port serves toolsim itself: send requests to its listener."
+            message = "This port is internal to toolsim: send requests to toolsim's listener."
             self.refuse(ApiError(message, "invalid_request_error", "forbidden", status=403))
             return
         try:

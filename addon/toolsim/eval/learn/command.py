@@ -208,8 +208,8 @@ def _report(
     if (confirmed := result.confirmation) is not None:
         outcome = "does not hold" if result.unconfirmed else "holds"
         print(
-            f"the gain of {result.unconfirmed or result.setting} {outcome} in the turns for confirmation: {confirmed.wins} won, "
-            f"{confirmed.losses} lost of {confirmed.pairs}{'; the defaults stay' if result.unconfirmed else ''}"
+            f"  the gain of {result.unconfirmed or result.setting} {outcome} in the turns for confirmation: "
+            f"{confirmed.wins} won, {confirmed.losses} lost of {confirmed.pairs}{'; the defaults stay' if result.unconfirmed else ''}"
         )
     print(
         f"{spent.answers} answers, {spent.requests} requests, {spent.input_tokens} tokens read and "

@@ -105,7 +105,7 @@ def wrong_method(call: ResourceCall) -> ApiError | None:
     allowed = METHODS[call.resource.kind]
     if call.method in allowed:
         return None
-    message = f"{call.method} is not allowed here: expected {' or '.join(allowed)}."
+    message = f"{call.method} is not allowed: expected {' or '.join(allowed)}."
     return ApiError(message, "invalid_request_error", "method_not_allowed", status=405)
 
 
