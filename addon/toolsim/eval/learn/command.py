@@ -209,7 +209,8 @@ def _report(
         outcome = "does not hold" if result.unconfirmed else "holds"
         print(
             f"  the gain of {result.unconfirmed or result.setting} {outcome} in the turns for confirmation: "
-            f"{confirmed.wins} won, {confirmed.losses} lost of {confirmed.pairs}{'; the defaults stay' if result.unconfirmed else ''}"
+            f"{confirmed.wins} won, {confirmed.losses} lost of "
+            f"{confirmed.pairs}{'; the defaults stay' if result.unconfirmed else ''}"
         )
     print(
         f"{spent.answers} answers, {spent.requests} requests, {spent.input_tokens} tokens read and "
