@@ -81,4 +81,4 @@ def _head(runs: Sequence[Run], planned: int, target: str) -> str:
         lines.insert(-1, f"- answers that contain a call as text: {listed}")
     if len(runs) < planned:
         lines.insert(0, f"- **interrupted: {len(runs)} of {planned} runs are complete**")
-    return "\n".join([*lines, "", "Rates are correct runs/all runs, with Wilson's 95 % interval."])
+    return "\n".join([*lines, "", "Rates are correct runs out of all runs, with Wilson's 95 % interval."])

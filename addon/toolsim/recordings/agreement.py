@@ -78,7 +78,7 @@ def _problem(call: MadeCall, known: Mapping[str, Tool]) -> str:
         return ""
     value = _value(call, tool)
     if value is _UNREADABLE:
-        return f"{call.name}: the arguments are not JSON"
+        return f"{call.name}: the arguments are not valid JSON"
     finding = SchemaChecker(lambda *_: None).mismatch(tool, value)
     return f"{call.name}: {finding.mismatch}" if finding is not None and finding.mismatch else ""
 

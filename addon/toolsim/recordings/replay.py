@@ -140,7 +140,7 @@ def unanswerable(backend: HTTPFlow, client: HTTPFlow) -> str:
     if report.get("rounds"):
         return "the model was retried: only the request is compared"
     if report.get("error") == "backend_timeout":
-        return "the backend fell silent: only the request is compared"
+        return "the backend stopped sending data: only the request is compared"
     return ""
 
 

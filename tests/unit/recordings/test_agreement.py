@@ -59,7 +59,7 @@ def test_invalid_calls_are_recognized() -> None:
     """A call is invalid if its tool is not on offer, or if its arguments are not JSON or violate the schema."""
     for call, reason in (
         (MadeCall("h", "{}"), "h: the tool is not on offer"),
-        (MadeCall("f", "{"), "f: the arguments are not JSON"),
+        (MadeCall("f", "{"), "f: the arguments are not valid JSON"),
         (MadeCall("f", '{"n": "five"}'), "f: /n: "),
     ):
         found = compare(Reply(text="Hello."), Reply(calls=(call,)), TOOLS)

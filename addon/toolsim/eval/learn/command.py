@@ -46,7 +46,7 @@ _CHARACTERS_A_TOKEN = 3.5
 _RULE_TOKENS = 120
 """Tokens of the manifest's text without the tools."""
 _ENDED = "interrupted"
-_MINUTES = value_type("a number of minutes above 0", float, lambda value: 0 < value < 100_000)
+_MINUTES = value_type("a number of minutes greater than 0", float, lambda value: 0 < value < 100_000)
 
 
 def parser() -> Parser:

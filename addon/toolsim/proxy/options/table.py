@@ -59,7 +59,7 @@ OPTIONS = (
         "explicitly. auto: profiles in the user's folder (~/.config/toolsim/profiles), then the profiles included "
         "with toolsim. off: no profiles. strict-tags: a built-in profile for all models that disables all "
         "heuristics. It sets toolsim_untagged=off, toolsim_history=bracketed, toolsim_manifest=schemas, "
-        "toolsim_repair=off and toolsim_second_opinion=off. Any other value is a folder of profiles.",
+        "toolsim_repair=off and toolsim_second_opinion=off. Any other value is the path of a folder with profiles.",
     ),
     Option(
         "manifest",
@@ -211,9 +211,9 @@ OPTIONS = (
     Option(
         "transforms",
         (),
-        "Names of request changes that certain backends need, or of presets (openai_compatible_reliability, "
-        "content_tag_tool_call_fallback, deepseek_openrouter_compat, gemini_openrouter_compat). Changes to messages "
-        "require toolsim_mode=native.",
+        "Changes to requests that certain backends require, by name, or presets of several changes "
+        "(openai_compatible_reliability, content_tag_tool_call_fallback, deepseek_openrouter_compat, "
+        "gemini_openrouter_compat). Changes to messages require toolsim_mode=native.",
     ),
     Option(
         "loop_limit",
@@ -329,7 +329,7 @@ OPTIONS = (
         "Key that toolsim sends to the backend as the Bearer token, instead of the client's key. Empty: toolsim "
         "sends the client's own key, unless it is the value of toolsim_api_key.",
     ),
-    Option("codex_command", "codex app-server", "Command line that starts the Codex app-server."),
+    Option("codex_command", "codex app-server", "Command that starts the Codex app-server."),
     Option(
         "capture",
         "",
@@ -344,9 +344,10 @@ OPTIONS = (
     Option(
         "cors_origins",
         ("app://obsidian.md", "capacitor://localhost", "http://localhost:*", "http://127.0.0.1:*"),
-        "Origins of web pages and Electron programs that may use the API. :* matches any port or none, and * alone "
-        "matches any origin. Without toolsim_api_key, all other pages are refused, as are requests whose Host header "
-        "is not an IP address, localhost, the machine's name, or the host of an origin listed here.",
+        "Origins of web pages and Electron programs that are allowed to use the API. In an origin, :* matches any "
+        "port or none; * alone matches any origin. Without toolsim_api_key, all other pages are refused, as are "
+        "requests whose Host header is not an IP address, localhost, the machine's name, or the host of an origin "
+        "listed here.",
     ),
     Option(
         "max_body_bytes",

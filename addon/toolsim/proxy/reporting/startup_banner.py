@@ -161,7 +161,7 @@ def backend_words(settings: Settings, url: str) -> str:
 
 def _as_text(settings: Settings, url: str, origins: Sequence[str], web: str) -> str:
     """Return the banner as text for people. ``web`` is the address of mitmweb, or ""."""
-    backend = backend_words(settings, url) or "no backend (set one, or use a reverse mode)"
+    backend = backend_words(settings, url) or "no backend (set a backend, or use a reverse mode)"
     lines = [f"toolsim {__version__} in front of {backend}"]
     for origin in origins:
         key = "toolsim_api_key" if settings.api_key else "any"

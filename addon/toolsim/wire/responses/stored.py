@@ -112,7 +112,7 @@ def references(body: Mapping[str, Any]) -> References:
         raise wrong_type(conversation, "a string or an object", "conversation")
     for name, given in (("previous_response_id", previous), ("conversation", conversation)):
         if not given and body.get(name) is not None:
-            raise BadRequest(f"Invalid '{name}': expected an id, but it is empty.", name, "invalid_value")
+            raise BadRequest(f"Invalid '{name}': expected an id, but got an empty string.", name, "invalid_value")
     if previous and conversation:
         message = "Mutually exclusive parameters: 'previous_response_id' and 'conversation'. Provide only one of them."
         raise BadRequest(message, "previous_response_id", "mutually_exclusive_parameters")
