@@ -82,7 +82,7 @@ def test_waiting_call_is_approved(page: tuple[Chromium, Mitmdump, TextBackend], 
         asking = threading.Thread(target=lambda: answers.append(httpx.post(url, json=body, timeout=60)))  # noqa: B023
         asking.start()
         waits = (
-            "[...document.querySelectorAll('.flow-table td.col-comment')].some(e => e.innerText.includes('waits for'))"
+            "[...document.querySelectorAll('.flow-table td.col-comment')].some(e => e.innerText.includes('waiting'))"
         )
         chromium.wait_for(waits, 60)
         assert any("waiting for approval: files.echo" in comment for comment in comments(chromium))

@@ -210,7 +210,7 @@ def test_revert_restores_the_originals(page: Chromium, tmp_path: Path) -> None:
     assert picture(page, "request.png", tmp_path, 845).stat().st_size < 120_000
     page.click("Revert")
     text = shown(page, "▌tool")
-    assert "the tool catalog, folded" not in text
+    assert "the tool catalog, collapsed" not in text
     page.click("Response")
     text = shown(page, "THE MODEL WROTE")
     assert "✓ call of write_file" in text
@@ -225,7 +225,7 @@ def test_reverted_request_can_be_replayed(page: Chromium, backend: TextBackend) 
     shown(page, "▌tool")
     backend.play([says("Now I can.")])
     page.click("Replay")
-    assert "▸ the tool catalog, folded" in shown(page, "as sent to the backend")
+    assert "▸ the tool catalog, collapsed" in shown(page, "as sent to the backend")
     page.click("Response")
     assert "The client got the same text." in shown(page, "Now I can.")
     assert "✖" not in rows(page)[-1]

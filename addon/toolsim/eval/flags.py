@@ -130,14 +130,22 @@ FLAGS = (
         env="REQUEST_OVERRIDES_JSON",
         metavar="JSON",
     ),
-    Flag("route", "OpenRouter's field route", "", env="ROUTE", metavar="WORD"),
-    Flag("transforms", "OpenRouter's field transforms", "", env="TRANSFORMS", metavar="LIST"),
-    Flag("provider-only", "OpenRouter's field provider.only", "", env="PROVIDER_ONLY", metavar="LIST"),
-    Flag("provider-order", "OpenRouter's field provider.order", "", env="PROVIDER_ORDER", metavar="LIST"),
-    Flag("provider-ignore", "OpenRouter's field provider.ignore", "", env="PROVIDER_IGNORE", metavar="LIST"),
+    Flag("route", "value of OpenRouter's request field route", "", env="ROUTE", metavar="WORD"),
+    Flag("transforms", "value of OpenRouter's request field transforms", "", env="TRANSFORMS", metavar="LIST"),
+    Flag("provider-only", "value of OpenRouter's request field provider.only", "", env="PROVIDER_ONLY", metavar="LIST"),
+    Flag(
+        "provider-order", "value of OpenRouter's request field provider.order", "", env="PROVIDER_ORDER", metavar="LIST"
+    ),
+    Flag(
+        "provider-ignore",
+        "value of OpenRouter's request field provider.ignore",
+        "",
+        env="PROVIDER_IGNORE",
+        metavar="LIST",
+    ),
     Flag(
         "tool-use-mode",
-        "scenarios: whether tools must, can or cannot be used",
+        "scenarios: use of tools: required (enforced), optional (relaxed), or none (disabled)",
         "relaxed",
         choices=("enforced", "relaxed", "disabled"),
         env="TOOL_USE_MODE",

@@ -108,7 +108,7 @@ def read_settings(folder: Path) -> Mapping[str, Any]:
     except (OSError, ValueError) as problem:
         raise UsageError(f"{folder} is not a report folder: {problem}") from problem
     if not isinstance(settings, dict):
-        raise UsageError(f"{folder / SETTINGS} is not an object")
+        raise UsageError(f"{folder / SETTINGS} is not a JSON object")
     return settings
 
 
@@ -116,7 +116,7 @@ def read_runs(folder: Path) -> list[Run]:
     """Return the finished runs of a report. Raises UsageError."""
     path = folder / RUNS
     if not path.is_file():
-        raise UsageError(f"{folder} is not a report folder: there is no {RUNS}")
+        raise UsageError(f"{folder} is not a report folder: it does not contain {RUNS}")
     return [run for _, run in _whole_lines(path)]
 
 

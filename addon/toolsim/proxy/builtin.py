@@ -113,7 +113,7 @@ class BuiltinBackend:
             message = "toolsim: requests to this listener at /v1 go to the codex backend on %s:%s"
             logger.info(message, LOOPBACK, self.port)
         else:
-            message = "toolsim: the %s backend on %s:%s answers requests to this listener at /v1"
+            message = "toolsim: the %s backend answers requests to this listener at /v1 (internal address %s:%s)"
             logger.info(message, settings.builtin, LOOPBACK, self.port)
 
     async def _stop(self, first: Coroutine[Any, Any, None] | None = None) -> None:

@@ -97,7 +97,7 @@ def read_turn(path: Path, *, is_cleaned: bool = False) -> RecordedTurn:
     api = api_of_path(backend.request.path)
     body = parse_object(backend.request.get_content(strict=False) or b"")
     if api is None or body is None:
-        raise Unusable("the request is not for a known API")
+        raise Unusable("the request does not use a known API")
     request = _read(api, body)
     if request.stored_history is not None:
         raise Unusable("the request refers to a stored answer")

@@ -57,7 +57,7 @@ async def test_port_in_use_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: py
         (
             "scripted",
             "regular",
-            "the scripted backend on 127.0.0.1:{port}",
+            "the scripted backend answers requests to this listener at /v1 (internal address 127.0.0.1:{port})",
         ),
         ("codex", "regular", "requests to this listener at /v1 go to the codex backend on 127.0.0.1:{port}"),
         (

@@ -45,8 +45,8 @@ def check() -> None:
         logger.error("Unsupported mitmproxy (expected >=12.2,<13): %s.", problem)
     if missing := _missing():
         logger.warning(
-            "Unsupported mitmproxy (missing %s): answers cannot be ended early or saved when a backend dies, "
-            "and an exception does not end its exchange.",
+            "Unsupported mitmproxy (missing %s): toolsim cannot end answers early or save them when a backend dies, "
+            "and an exception does not end the exchange.",
             ", ".join(missing),
         )
 

@@ -154,7 +154,7 @@ class ResponsesReader(Reader):
         ):
             return self._fail(no_answer(body, "output"))
         if body.get("status") in ("queued", "in_progress") and not body.get("output"):
-            message = f"The backend's response is {body['status']}, expected a complete response."
+            message = f"The backend's response has the status {body['status']}, expected a complete response."
             return self._fail(ApiError(message, code="backend_bad_answer", status=502))
         events: list[BackendEvent] = [_opened(body)]
         return events + self._terminal(body)
@@ -368,7 +368,9 @@ class ResponsesReader(Reader):
 
     def _terminal(self, response: Mapping[str, Any]) -> list[BackendEvent]:
         if string(response.get("status")) in _FAILURES or response.get("error"):
-            error = response.get("error") or {"message": f"The backend's response is {response.get('status')}."}
+            error = response.get("error") or {
+                "message": f"The backend's response has the status {response.get('status')}."
+            }
             return self._fail(read_error(error))
         events: list[BackendEvent] = []
         # The token counts come first, so that they are reported even if the turn ends within the text.
