@@ -37,7 +37,7 @@ A client's `Authorization`
     proxy/test_access.py::test_proxy_header_leaves_clients_other_key
 Clients that use the listener as their proxy
     proxy/test_access.py::test_forwarding_requires_the_key
-There, the key is
+In `Proxy-Authorization`, the key
     proxy/test_access.py::test_forwarding_requires_the_key
 In mitmproxy's mode `socks5`
     unit/proxy/test_access.py::test_proxy_key_does_not_open_the_listener
@@ -359,7 +359,7 @@ The `server_url` of a
     unit/proxy/test_mcp_servers.py::test_mcp_is_off_by_default
 A server receives only
     proxy/test_mcp.py::test_no_secret_is_left_in_log_or_recording
-It does not receive
+A server does not receive
     proxy/test_mcp.py::test_no_secret_is_left_in_log_or_recording
 With [traces](inspect.md#traces), a server
     unit/otel/test_conventions.py::test_remote_server_is_identified_by_host_and_port
@@ -489,7 +489,7 @@ EXPLAINS = (
     "`printf %s KEY",
     "Behind a load balancer",
     "Such a server can",
-    "A server has no",
+    "toolsim limits what",
     "A server cannot send",
     "Tool outputs that a",
     "You can require approval",

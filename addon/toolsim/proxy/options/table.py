@@ -133,13 +133,14 @@ OPTIONS = (
     Option(
         "untagged",
         "on",
-        "Recognition of calls that the model writes without the tag. At the start or the end of an answer, these are "
-        "the JSON of a call, alone or in a code fence, and name(…). Anywhere in an answer, they are calls between "
-        "markers that models were trained on. Except with the value all, a call that also occurs in a tool output of "
-        "the same request is a quotation, with or without the tag, and stays text. on: an untagged call counts if "
-        "its tool is on offer; a call without markers must also match the tool's schema. off: untagged calls stay "
-        "text, except for <use_tool> blocks. no_use_tool: like off, but <use_tool> blocks also stay text. all: like "
-        "on, but calls that the model quotes also count, for tools whose outputs specify the next call.",
+        "Recognition of calls that the model writes without the tag. At the start or the end of an answer, toolsim "
+        "recognizes the JSON of a call, alone or in a code fence, and name(…). Anywhere in an answer, it recognizes "
+        "calls between markers that models were trained on. Except with the value all, a call that also occurs in a "
+        "tool output of the same request is a quotation, with or without the tag, and stays text. on: an untagged "
+        "call counts if its tool is on offer; a call without markers must also match the tool's schema. off: "
+        "untagged calls stay text, except for <use_tool> blocks. no_use_tool: like off, but <use_tool> blocks also "
+        "stay text. all: like on, but calls that the model quotes also count, for tools whose outputs specify the "
+        "next call.",
         ("on", "off", "no_use_tool", "all"),
     ),
     Option(
