@@ -222,7 +222,7 @@ def test_incomplete_recording_is_compared_in_part(tmp_path: Path) -> None:
     backend.metadata[NOTE]["missing_bytes"] = {}
     client.metadata["toolsim"]["error"] = "backend_timeout"
     path.write_bytes(dump([backend, client]))
-    assert "silent" in str(replay_file(path))
+    assert "stopped sending data" in str(replay_file(path))
     backend.response = None
     path.write_bytes(dump([backend, client]))
     result = replay_file(path)

@@ -45,7 +45,7 @@ def test_unsupported_mitmproxy_is_not_patched(
     patches.install(Exchanges(), Guard())
     assert http.HttpStream is HttpStream
     assert "state_stream_response_body" in caplog.text
-    assert "cannot be ended early" in caplog.text
+    assert "cannot end answers early" in caplog.text
 
 
 def test_overridden_methods_exist() -> None:

@@ -71,7 +71,7 @@ async def answered(status: int, body: bytes, key: str = "") -> Sequence[str] | s
     ("status", "body", "key", "expected"),
     [
         (200, b'{"data": [{"id": "a"}, {"id": "b"}, 5]}', "", ["a", "b"]),
-        (200, b"<html>", "", "not with JSON"),
+        (200, b"<html>", "", "is not JSON"),
         (401, b"{}", "", "it requires a key"),
         (401, b"{}", "k", "it rejects toolsim_upstream_key"),
         (500, b"{}", "", "with HTTP 500"),
