@@ -87,15 +87,15 @@ def test_tuning_session_is_locked(tmp_path: Path) -> None:
     program = f"""
 from pathlib import Path
 from toolsim.eval.learn import command
-from toolsim.eval.learn.memory import Busy, Memory
+from toolsim.eval.learn.memory import Busy, VerdictFile
 about = {{"url": "u", "model": "m"}}
-first = Memory(Path({str(tmp_path)!r}), about)
+first = VerdictFile(Path({str(tmp_path)!r}), about)
 try:
-    Memory(Path({str(tmp_path)!r}), about)
+    VerdictFile(Path({str(tmp_path)!r}), about)
 except Busy:
     print("busy")
 first.close(is_whole=True)
-Memory(Path({str(tmp_path)!r}), about).close()
+VerdictFile(Path({str(tmp_path)!r}), about).close()
 print("free")
 """
     done = python(tmp_path, "-c", program)

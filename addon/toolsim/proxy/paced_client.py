@@ -9,7 +9,7 @@ return value of ``data_received`` is awaited before the next chunk is read.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+import asyncio
 from typing import Any, override
 
 from tornado.simple_httpclient import SimpleAsyncHTTPClient, _HTTPConnection
@@ -31,6 +31,10 @@ class _PacedConnection(_HTTPConnection):
         self._pace = TimeSlice()
 
     @override
-    def data_received(self, chunk: bytes) -> Awaitable[None]:  # type: ignore[override]
+    async def data_received(self, chunk: bytes) -> None:  # type: ignore[override]
         super().data_received(chunk)
-        return self._pace.yield_to_others()
+        try:
+            await self._pace.yield_to_others()
+        except asyncio.CancelledError:
+            # The proxy is exiting. Tornado would log this exception with a traceback, but not that of a closed stream.
+            self.stream.close()
