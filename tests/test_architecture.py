@@ -191,7 +191,7 @@ def test_no_import_cycle() -> None:
         pytest.fail(" → ".join(error.args[1]))
 
 
-# ─ what the packages' docstrings claim ─
+# ─ claims of the packages' docstrings ─
 
 # Modules that name APIs without deciding by them: the vocabulary of the plan, and the choices of the options.
 API_WORDS = ("core/plan.py", "proxy/options/table.py")

@@ -217,7 +217,7 @@ def test_every_stage_direction_is_documented() -> None:
 
 
 def test_every_make_target_is_documented() -> None:
-    """Each target that ``make help`` shows is mentioned, and each mentioned one exists."""
+    """A page mentions each target that ``make help`` shows, and each target that a page mentions exists."""
     targets = set(re.findall(r"^([a-z-]+):.*## ", MAKEFILE, re.MULTILINE)) - {"help", "setup"}
     mentioned = set(re.findall(r"`make ([a-z-]+)|^make ([a-z-]+)", TEXT, re.MULTILINE))
     assert {first or second for first, second in mentioned} - {"setup", "help"} == targets

@@ -32,10 +32,10 @@ class Ports:
 class Attack:
     """An attack on a proxy.
 
-    ``world``: the name of the proxy (see conftest). ``sends``: returns the bytes of one client connection, which is
-    read to its end. ``expected``: a pattern for everything received. ``reaches``: the number of requests that are
-    allowed to reach the backend. ``backend``: the name of the backend's behavior. ``seconds``, ``mebibytes``: bounds
-    for the duration, and for the growth of the proxy's memory.
+    ``world``: the name of the proxy (see conftest). ``sends``: a function that returns the bytes to send over one
+    connection. ``expected``: a pattern for everything received until the connection closes. ``reaches``: the number of
+    requests that are allowed to reach the backend. ``backend``: the name of the backend's behavior. ``seconds``,
+    ``mebibytes``: bounds for the duration, and for the growth of the proxy's memory.
     """
 
     name: str
@@ -82,7 +82,7 @@ def patterns(count: int, first: int = 0) -> dict[str, object]:
 
 
 def function(number: int, **more: object) -> dict[str, object]:
-    """Return a tool that differs from the tools with other numbers."""
+    """Return a tool whose name and only parameter contain this number."""
     parameters = {"type": "object", "properties": {f"a{number}": {"type": "string"}}}
     return {"type": "function", "function": {"name": f"f{number}", "parameters": parameters, **more}}
 
@@ -298,7 +298,7 @@ LARGE: list[tuple[str, Callable[[], bytes], str, dict[str, Any]]] = [
         "10,000 calls in a stream",
         lambda: ask(stream=True),
         OK,
-        # Each call is seven events, which takes 6 to 10 s on a slow machine that also runs other tests.
+        # Each call results in seven events, so the answer takes 6 to 10 s on a slow machine that also runs other tests.
         {"reaches": 1, "backend": "10,000 calls", "seconds": 30.0},
     ),
     ("10,000 calls at once", ask, OK, {"reaches": 1, "backend": "10,000 calls at once", "seconds": 30.0}),

@@ -28,7 +28,7 @@ class World:
         self.neighbour = Neighbour(proxy.port, KEY)
 
     def send(self, data: bytes, seconds: float) -> bytes:
-        """Send the bytes of one connection; return everything received until it is closed."""
+        """Send these bytes over one connection, and return everything received until the connection closes."""
         with socket.create_connection(("127.0.0.1", self.ports.proxy), timeout=seconds) as connection:
             sender = threading.Thread(target=self._sendall, args=(connection, data), daemon=True)
             sender.start()
@@ -45,7 +45,7 @@ class World:
             connection.sendall(data)
 
     def memory(self) -> float:
-        """Return the peak memory of the proxy in MiB; 0 if the system does not report it."""
+        """Return the peak memory of the proxy in MiB, or 0 if the system does not report it."""
         status = Path(f"/proc/{self.proxy.pid}/status")
         found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text()) if status.exists() else None
         return int(found[1]) / 1024 if found else 0.0

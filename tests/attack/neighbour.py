@@ -1,4 +1,7 @@
-"""A client that the attack must not delay, in a separate process, since the attack keeps this process busy."""
+"""A client that the attack must not delay.
+
+It runs in a separate process because the attack keeps the test process busy.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,11 @@ import time
 
 
 class Neighbour:
-    """A client that requests the metrics repeatedly over one connection while the context is entered; waits are in
+    """A client that requests the metrics repeatedly over one connection while its context is active. Waits are in
     seconds.
 
     ``baseline``: the longest wait before the attack; ``worst``: the longest wait since then, set on exit. The context
-    can be entered again for each attack; ``close`` ends the process.
+    can be entered again for each further attack; ``close`` ends the process.
     """
 
     def __init__(self, port: int, key: str) -> None:
@@ -45,7 +48,10 @@ PAUSE_SECONDS = 0.005
 
 
 def ask(port: int, key: str) -> None:
-    """Measure waits from one line of standard input to the next."""
+    """Request the metrics repeatedly, and print the longest waits.
+
+    Lines of standard input start and end each measurement.
+    """
     while sys.stdin.readline():
         over = threading.Event()
         ending = threading.Thread(target=lambda over=over: (sys.stdin.readline(), over.set()))

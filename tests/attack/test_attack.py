@@ -1,4 +1,4 @@
-"""Attacks on a real mitmdump: the answer, and bounds for time, memory and the delay of a neighbor client."""
+"""Attacks on a real mitmdump: each checks the answer, and limits time, memory and the delay of a neighbor client."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ TRIES = 3
 
 
 def slowness() -> float:
-    """Return the factor by which the load slows this machine down, estimated from the number of runnable processes."""
+    """Return the factor by which load slows this machine down, estimated from the number of runnable processes."""
     return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
-# The attacks that take more than ten seconds.
+# Attacks that take more than ten seconds.
 LONG = {
     "large: 10,000 calls at once",
     "large: 10,000 calls in a stream",
@@ -69,7 +69,7 @@ def test_attack(attack: Attack, worlds: Any) -> None:
 
 
 def test_correct_key_is_accepted(worlds: Any) -> None:
-    """A request with the correct key is served, and the key is not forwarded."""
+    """A request with the correct key is served, and the key is not forwarded to the backend."""
     world = worlds("locked")
     world.backend.play(BACKENDS["fine"])
     reply = world.send(request("/v1/files", b"{}", Authorization="Bearer s3cret-key"), 10)
@@ -78,7 +78,7 @@ def test_correct_key_is_accepted(worlds: Any) -> None:
 
 
 def test_restarted_backend_serves_open_connections() -> None:
-    """A client with an open connection, like those of all SDKs, is served again once the backend is up."""
+    """A client that keeps its connection open, as all SDKs do, is served again once the backend has restarted."""
     with RawBackend() as reserved:
         port = reserved.port
     with Mitmdump(f"http://127.0.0.1:{port}") as proxy, Line(proxy.url) as line:
@@ -92,7 +92,7 @@ def test_restarted_backend_serves_open_connections() -> None:
 @pytest.mark.parametrize(
     ("host", "status", "code"),
     [
-        # mitmproxy itself recognizes these names.
+        # mitmproxy itself recognizes these two names as its own address.
         ("127.0.0.1", 502, "backend_unavailable"),
         ("localhost", 502, "backend_unavailable"),
         ("127.1", 508, "loop_detected"),
@@ -100,10 +100,10 @@ def test_restarted_backend_serves_open_connections() -> None:
     ],
 )
 def test_proxy_as_its_own_upstream_is_a_loop(host: str, status: int, code: str) -> None:
-    """If a proxy is its own upstream, the loop is detected on the second pass, also for the next request."""
+    """If a proxy is its own upstream, every request fails as a loop when it reaches the proxy for the second time."""
     port = free_port()
     arguments = ("--listen-port", str(port))
-    # mitmproxy logs connections only with toolsim_log=off, and detecting the engine would open more connections.
+    # mitmproxy logs connections only with toolsim_log=off. Detecting the engine would open more connections.
     options = {"toolsim_upstream": f"http://{host}:{port}", "toolsim_log": "off", "toolsim_engine": "unknown"}
     with Mitmdump(arguments=arguments, **options) as proxy, Line(proxy.url) as line:  # type: ignore[arg-type]
         for _ in range(3):

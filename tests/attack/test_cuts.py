@@ -81,7 +81,7 @@ def looks_complete(api: str, status: int, body: bytes) -> bool:
 @pytest.mark.parametrize("api", ["chat", "responses", "messages"])
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 def test_backend_disconnects_after_any_byte(api: str, stream: bool, reset: bool, worlds: Any) -> None:
-    """If the backend disconnects after any byte, the answer ends and does not look complete."""
+    """If the backend disconnects after any byte, the client's answer ends, and does not look complete."""
     world = worlds("over chat")
     path, question = QUESTIONS[api, stream]
     body = STREAM if stream else WHOLE
@@ -100,7 +100,7 @@ def test_backend_disconnects_after_any_byte(api: str, stream: bool, reset: bool,
 @pytest.mark.parametrize("world_name", ["over chat", "scripted"])
 @pytest.mark.parametrize("api", ["chat", "responses", "messages"])
 def test_client_disconnects_after_any_byte(api: str, world_name: str, worlds: Any) -> None:
-    """If a client disconnects after any byte, no exchange stays open, and the next client is answered."""
+    """If a client disconnects after any byte, its exchange is closed, and the next client is answered."""
     world = worlds(world_name)
     path, question = QUESTIONS[api, True]
 

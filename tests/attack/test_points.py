@@ -1,4 +1,4 @@
-"""Regressions where a fault looked like success or violated the API, tested with a real mitmdump, one row per fault."""
+"""Regression tests with a real mitmdump for faults that looked like success or violated the API, one row per fault."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def test_stream_comment_has_predecessors_fields(worlds: Any) -> None:
 
 
 def test_predecessors_mode_is_per_api(worlds: Any) -> None:
-    """The predecessor's output-mode variable for one API does not affect the other API."""
+    """The predecessor's environment variable for the output mode of one API does not affect the other API."""
     backend = worlds("plain").backend
     environment = {"PROXY_RESPONSES_OUTPUT_MODE": "obsidian-xml"}
     with Mitmdump(backend.url, environment=environment, toolsim_backend="chat") as proxy, Line(proxy.url) as line:

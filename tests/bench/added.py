@@ -18,8 +18,8 @@ def rows(
 ) -> Iterator[Row]:
     """Yield rows of elapsed time, its 99th percentile, and CPU time, for turns through both kinds of proxies.
 
-    ``pairs``: proxies without and with the feature, not yet started. Several processes of each kind are needed, since
-    two of the same kind already differ by a quarter of a millisecond per turn.
+    ``pairs``: proxies without and with the feature, not yet started. Each kind needs several processes, because even
+    two processes of the same kind differ by a quarter of a millisecond per turn.
     """
     waited: list[tuple[float, float]] = []
     worked: list[tuple[float, float]] = []

@@ -18,7 +18,7 @@ from bench.stage import PATHS, Client, backends, cpu_seconds
 from support.mitmdump import MITMDUMP, ROOT, Mitmdump
 
 STREAMS = ("prose-8000-4-1", "prose-16000-4-8")
-# The first rounds, after which both versions have compiled and cached what they need.
+# Warm-up rounds, in which both versions compile and cache what they need.
 _FIRST = 2
 
 

@@ -1,7 +1,8 @@
-"""First-text delay of a real Codex app-server with a stub model, through the addon and bridge and directly.
+"""Delay of the first text from a real Codex app-server with a stub model: through the addon and its bridge, and
+directly.
 
-Both paths share the child process, settings and model, and alternate, so that a busy machine affects both alike. The
-direct path skips two HTTP hops and the addon.
+Both paths use the same child process, settings and model. Their requests alternate, so that a busy machine affects both
+alike. The direct path skips two HTTP hops and the addon.
 """
 
 from __future__ import annotations

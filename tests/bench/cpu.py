@@ -1,7 +1,7 @@
 """CPU time of mitmdump with the addon divided by that of a bare mitmdump, for one streamed answer.
 
-The two alternate stream by stream, so that a busy machine affects both alike. Across APIs the bare proxy streams the
-backend's API, which would pass without translation.
+The two proxies alternate stream by stream, so that a busy machine affects both alike. If the client and the backend use
+different APIs, the bare proxy streams the backend's API, since it cannot translate.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class Case:
     """A kind of stream. ``model``: see `backend.py`.
 
     ``processes``: the number of pairs of new proxies to measure. Two equal processes differ permanently, by a tenth of
-    the cost of a stream with eight events per write. ``tls``: whether the backend uses TLS, where every delta passes
-    through mitmproxy's layers.
+    the cost of a stream with eight events per write. ``tls``: whether the backend uses TLS, in which case every delta
+    passes through mitmproxy's TLS layers.
     """
 
     model: str
@@ -63,7 +63,7 @@ def cases() -> Iterator[Case]:
         yield Case("emitted-2000-4-1", api, api, CALLS, "incremental")
         yield Case("emitted-80000-4-8", api, api, CALLS, "incremental", quick=api == "chat")
 
-    # Claude Code's API over a chat backend, which is the usual case, and over a backend of the same API.
+    # Claude Code's API with a chat backend, which is the usual case, and with a backend of the same API.
     for backend in ("chat", "messages"):
         yield Case("prose-8000-4-1", "messages", backend, PROSE, quick=backend == "chat")
         yield Case("prose-16000-4-8", "messages", backend, PROSE, processes=5)
@@ -92,7 +92,7 @@ def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
 
 
 def costs(case: Case, ours: Mitmdump, bare: Mitmdump, rounds: int) -> tuple[float, float]:
-    """Return the milliseconds of CPU time per stream, of toolsim and of the bare proxy."""
+    """Return the milliseconds of CPU time per stream for toolsim and for the bare proxy."""
     sides = ((ours, Client(ours.url), case.client), (bare, Client(bare.url), case.backend))
     taken: tuple[list[float], list[float]] = ([], [])
     for turn in range(rounds + 1):

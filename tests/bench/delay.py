@@ -74,10 +74,11 @@ def first_text(bare: str, ours: str, rounds: int) -> Iterator[Row]:
 
 
 def calls_over_a_websocket(url: str, rounds: int) -> Row:
-    """Return the time until the model is asked, in a loop of calls over a WebSocket connection that remembers the
-    conversation.
+    """Compare the time until the model receives a request in a loop of calls, over a WebSocket connection and over
+    HTTP.
 
-    The reference is HTTP over a connection that is also kept alive, whose requests contain all earlier calls.
+    The WebSocket connection remembers the conversation. The HTTP connection, which is the reference, is also kept
+    alive, but each of its requests contains all earlier calls.
     """
     times: list[list[float]] = [[], []]
     sent = {"model": "asked-1-1-1", "store": False, "tools": TOOLS}

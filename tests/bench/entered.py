@@ -1,7 +1,7 @@
 """Counts the files of the package that one request enters in a real, warm mitmdump.
 
-From ``tests``: ``python -m bench.entered`` prints the number for a streamed chat request with one call, and the files.
-Modules that are only imported or run at startup do not count.
+From ``tests``: ``python -m bench.entered`` prints the number of files, and their paths, for a streamed chat request
+with one call. Modules that are only imported or run at startup do not count.
 """
 
 from __future__ import annotations

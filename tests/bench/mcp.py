@@ -1,8 +1,8 @@
-"""The cost of MCP tools per turn: calls of the client, a stdio server and an HTTP server in parallel.
+"""The cost of MCP tools per turn: calls to the client's tool, to a stdio server and to an HTTP server, in parallel.
 
-The reference is the same answer of the model where all three tools are functions of the client. Its proxy has no MCP
+The reference is the same model answer, with all three tools as functions of the client, through a proxy without MCP
 servers. Both servers add two numbers and use the official package; the figures include their work, as an operator's
-figures would. The rows of a single server have a call of that server and a call of the client.
+figures would. In the rows of a single server, the model calls one tool of that server and one of the client.
 """
 
 from __future__ import annotations

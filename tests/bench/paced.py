@@ -3,7 +3,7 @@
 A bare mitmdump and toolsim process the same streams in alternation, each pinned to the first core; backend and client
 use the second core. All streams begin within four seconds, and one in ten ends with a call. The figure that other load
 on the machine affects least is the proxy's CPU time, including that of requests, per delta that its client has read.
-The delays are those of deltas that were written while all streams ran.
+Delays are measured for deltas that were written while all streams ran.
 
 ``make bench ROWS=paced``
 """

@@ -151,7 +151,7 @@ def deltas(stream: bytes) -> Iterator[dict[str, Any]]:
 
 
 def call_seen(stream: bytes) -> str:
-    """Return whether a client receives the call as a call with an object of arguments, as a broken call, or as text."""
+    """Return how a client receives the call: with its arguments as an object, as a broken call, or as text."""
     pieces = [call["function"] for delta in deltas(stream) for call in delta.get("tool_calls") or ()]
     arguments = "".join(piece.get("arguments") or "" for piece in pieces)
     if not pieces:

@@ -1,9 +1,10 @@
 """The share of a prompt that a server must process again in the next turn, for different options.
 
-The conversation is that of a client with 20 tools that has executed calls, with 40 items; the next turn has two more.
-The rows without a goal are changes that only the client can anticipate. A proxy sees one request, and cannot
-distinguish a new tool from an old one. An output format is in the catalog, because few clients change it; at the end of
-the prompt, everything after it would be processed again in each turn of the other clients.
+The conversation belongs to a client with 20 tools. It has 40 items, including executed calls, and the next turn adds
+two. The rows without a goal are changes that only the client can anticipate. A proxy sees one request, and cannot
+distinguish a new tool from an old one. The output format is stated in the catalog, because few clients change it. If it
+were at the end of the prompt, clients that never change it would have everything after its old position processed again
+in each turn.
 """
 
 from __future__ import annotations

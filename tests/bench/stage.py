@@ -38,7 +38,7 @@ def request_body(api: str, model: str, *, stream: bool = True) -> bytes:
 
 
 class Client:
-    """A client with one connection that is kept alive, like real clients."""
+    """A client with one connection that is kept alive, as real clients keep theirs."""
 
     def __init__(self, url: str) -> None:
         self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=600)
@@ -62,7 +62,7 @@ class Client:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the CPU time of all threads of a process, to the nanosecond; only Linux reports it."""
+    """Return the CPU time of all threads of a process in nanosecond resolution. This is available only on Linux."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
@@ -100,7 +100,7 @@ class Proxies:
         self._running: dict[str, Mitmdump] = {}
 
     def bare(self, *, tls: bool = False) -> Mitmdump:
-        """Return a mitmdump without the addon that streams; ``tls``: whether the backend uses TLS."""
+        """Return a mitmdump without the addon that streams answers; ``tls``: whether the backend uses TLS."""
         return self._get("bare", tls, **_BARE)
 
     def toolsim(self, backend: str = "auto", arguments: str = "buffered", *, tls: bool = False) -> Mitmdump:

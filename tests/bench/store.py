@@ -24,7 +24,7 @@ PROCESSES = 7
 
 
 def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
-    """Yield the rows of a turn, then the rows of a full store."""
+    """Yield the rows of the turns, then the rows of a full store."""
     with tempfile.TemporaryDirectory() as folder:
         for stream in (False, True):
             path = Path(folder) / ("streamed" if stream else "whole")

@@ -19,7 +19,7 @@ from bench.table import Row
     ],
 )
 def test_verdict_on_other_machines(value: float, unit: str, goal: float | None, pace: float, verdict: str) -> None:
-    """A faster machine makes no goal stricter, and a slower machine excuses only times."""
+    """A faster machine does not make goals stricter, and a slower machine excuses only times, not ratios."""
     row = Row("group", "row", value, unit, goal, pace=pace)
     assert row.verdict == verdict
     assert verdict in row.line()

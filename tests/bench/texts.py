@@ -1,4 +1,4 @@
-"""The texts of the benchmarks: prose, and calls of any size."""
+"""Texts for the benchmarks: prose, and calls of any size."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ def prose(size: int) -> str:
 
 
 def arguments(size: int) -> str:
-    """Return the JSON arguments of a call with a long string full of escapes, as for a file of code."""
+    """Return the JSON arguments of a call that writes a file of code, which is a long string full of escapes."""
     return json.dumps({"path": "a.py", "text": 'print("hello, world")\n' * (size // 26)})
 
 
 def call(size: int) -> str:
-    """Return a call as text whose arguments are one JSON string."""
+    """Return the text of a call whose arguments are a JSON document within a string."""
     return f"<tool_call>{json.dumps({'name': 'write', 'arguments': arguments(size)})}</tool_call>"
 
 
 def object_call(size: int) -> str:
-    """Return a call whose arguments are an object of many small values."""
+    """Return the text of a call whose arguments are an object of many small values."""
     rows = [{"id": number, "name": f"row {number}", "ok": True} for number in range(size // 45)]
     return f'<tool_call>{{"name":"write","arguments":{json.dumps({"rows": rows})}}}</tool_call>'
 
 
 def pieces(text: str, size: int) -> list[str]:
-    """Split a text into deltas of ``size`` characters."""
+    """Split text into deltas of ``size`` characters."""
     return [text[at : at + size] for at in range(0, len(text), size)]

@@ -1,4 +1,4 @@
-"""The cost of traces: a turn whose spans are sent to a collector, compared to the same turn without traces."""
+"""The cost of traces: a turn whose spans are sent to a collector, compared to the same turn without spans."""
 
 from __future__ import annotations
 

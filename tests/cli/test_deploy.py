@@ -49,7 +49,9 @@ def test_published_ports_are_bound_to_localhost(compose: Any) -> None:
 
 
 def test_copied_files_exist(compose: Any) -> None:
-    """Each file that the container copies exists and is part of the build; services use each other's names."""
+    """Every file that the container image copies exists and is part of the build context, and services use each other's
+    names.
+    """
     copied = re.findall(r"^COPY (.*) \S+$", CONTAINERFILE, re.MULTILINE)
     sources = [source for line in copied for source in line.split()]
     kept = (ROOT / ".dockerignore").read_text().splitlines()
@@ -66,7 +68,9 @@ def test_copied_files_exist(compose: Any) -> None:
 
 
 def test_proxies_with_a_shared_store() -> None:
-    """The proxies' command lines are accepted, and the load balancer's configuration is valid and names both."""
+    """The command lines of both proxies are accepted, and the load balancer's configuration is valid and names both
+    proxies.
+    """
     services = YAML(typ="safe").load((DEPLOY / "shared.yaml").read_text())["services"]
     for name in "one", "two":
         words = services[name]["command"]
@@ -82,7 +86,7 @@ def test_proxies_with_a_shared_store() -> None:
 
 
 def test_kubernetes_manifests_are_valid() -> None:
-    """The manifests match the API's schemas, the command line is accepted, and a pod has time to drain."""
+    """The Kubernetes manifests match the API's schemas, their command line is accepted, and a pod has time to drain."""
     documents = list(YAML(typ="safe").load_all((DEPLOY / "kubernetes.yaml").read_text()))
     for document in documents:
         kubernetes_validate.validate(document, "1.34", strict=True)
@@ -124,7 +128,7 @@ def seconds(value: str) -> int:
 
 
 def test_deployments_wait_for_the_drain(compose: Any) -> None:
-    """Each deployment waits longer than the drain timeout before a kill, and has a health check without a key."""
+    """Each deployment waits longer than the drain timeout before a kill, and its health check needs no key."""
     shared = YAML(typ="safe").load((DEPLOY / "shared.yaml").read_text())["services"]
     services = [compose["services"]["toolsim"], shared["one"], shared["two"]]
     drain = next(int(str(option.default)) for option in OPTIONS if option.name == "drain_timeout")
@@ -133,7 +137,7 @@ def test_deployments_wait_for_the_drain(compose: Any) -> None:
     assert min(graces) > drain + ANNOUNCE_SECONDS + END_SECONDS
     for service in services:
         assert "'http://127.0.0.1:8080/toolsim/health'" in service["healthcheck"]["test"][-1]
-    # Workers and MCP servers have to live until the answers are finished.
+    # Workers and MCP servers must stay alive until the answers are finished.
     assert "\nKillMode=mixed\n" in UNIT
 
 

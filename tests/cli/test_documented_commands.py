@@ -2,7 +2,7 @@
 
 Only machine-specific parts are replaced: the address of the backend (a text-only test server without TLS), the port of
 the listener (any free port), and placeholders (URL, DIR, a model file, which is a tiny one with random weights).
-Commands that do not differ otherwise run once.
+Commands that differ only in these parts run once.
 """
 
 from __future__ import annotations
@@ -45,10 +45,12 @@ ELSEWHERE = {
     ". ~/toolsim-venv/bin/activate": "cli/test_installation.py::test_package_works_without_checkout",
     "mkdir -p ~/toolsim-tutorial": "cli/test_installation.py::test_package_works_without_checkout",
     "cd ~/toolsim-tutorial": "cli/test_installation.py::test_package_works_without_checkout",
-    # Programs that the clients' tests install.
+    # Programs that the tests of the clients install.
     "npm install -g @openai/codex": "cli/test_launch.py",
 }
-"""The commands that are not run here, each with the test that runs it, or with the result that it sets up."""
+"""Commands that are not run here, each with the test that runs it, or with its result, which the tests set up
+themselves.
+"""
 
 LANGUAGES = {"sh", "python", "toml", "js", "yaml", "json", "diff", "text", ""}
 """The languages of all code blocks; only ``sh`` blocks contain commands."""
@@ -56,7 +58,7 @@ PROGRAMS = {"toolsim", "mitmdump", "mitmweb", "mitmproxy", "make", "pip", "pipx"
 
 
 def blocks(text: str) -> list[tuple[str, str]]:
-    """Return the language and the content of all code blocks, with any fence."""
+    """Return the language and the content of every code block, regardless of its fence characters."""
     found: list[tuple[str, str]] = []
     fence = ""
     for line in text.splitlines():
@@ -71,13 +73,15 @@ def blocks(text: str) -> list[tuple[str, str]]:
 
 
 def looks_like_command(line: str) -> bool:
-    """Return whether a line begins like a command; toolsim's own output begins with the name and version."""
+    """Return whether a line is a command. Lines that begin with toolsim's name and version are its output."""
     word, _, rest = line.strip().removeprefix("$ ").partition(" ")
     return line.startswith("$ ") or (word in PROGRAMS and not re.match(r"\d|=|:", rest))
 
 
 def fenced(text: str) -> list[str]:
-    """Return the command lines of all shell blocks, each with the variables that its block exports before it."""
+    """Return the command lines of all shell blocks, each preceded by the variables that its block has exported before
+    it.
+    """
     found = []
     for language, block in blocks(text):
         exported, line = "", ""
@@ -99,7 +103,7 @@ def fenced(text: str) -> list[str]:
 
 
 def inline(text: str) -> list[str]:
-    """Return the complete commands within sentences; ``eval compare`` is excluded because it needs two reports."""
+    """Return the complete commands within sentences, except ``eval compare``, which needs two reports."""
     return re.findall(
         r"`(toolsim (?:serve [^-\s`]|codex|demo|record|doctor|replay|export|options|addon-path)\b[^`]*)`", text
     )
@@ -109,7 +113,7 @@ PROSE = "\n".join((ROOT / page).read_text() for page in PAGES if not page.endswi
 ROWS = re.findall(r"^\| [^|]+ \| `(toolsim [^`]+)` \|", section("recipes"), re.MULTILINE)
 _BACKEND = re.compile(r"https?://[\w.]+(:\d+)?(?=/v1|[\s']|$)")
 COMMANDS = {_BACKEND.sub("BACKEND", line): line for line in sorted({*fenced(PROSE), *ROWS, *inline(PROSE)})}
-"""Documented commands, by the command without the address of the backend."""
+"""Documented command lines by their text with the backend's address replaced."""
 
 
 def test_every_command_is_found() -> None:
@@ -179,7 +183,7 @@ def check_call(url: str, *, proxy: str = "") -> None:
 
 
 def serves(line: str, backend: TextBackend, tmp_path: Path, env: Mapping[str, str]) -> None:
-    """Start the server, wait for its banner, and request a call, or any text if the model has random weights."""
+    """Start the server, wait for its banner, and request a call; if the model has random weights, request any text."""
     folder = tmp_path / "work"
     folder.mkdir()
     line = with_backend(line, backend).replace(" DIR ", " recordings ")
@@ -237,7 +241,10 @@ QUESTIONS = {"codex": "exec --skip-git-repo-check Hello", "claude": "-p Hello"}
 
 
 def launches(line: str, backend: TextBackend, scripted: str, tmp_path: Path, env: Mapping[str, str]) -> None:
-    """Start the program with a question, unless the page has one; without a URL, use the running toolsim."""
+    """Start the program with the page's question or, if the page has none, with a default one.
+
+    A command line without a URL uses the running toolsim.
+    """
     name = line.split()[2]
     if (codex() if name == "codex" else agent(name)) is None:
         pytest.skip(f"needs {name}: run `make test-clients`")

@@ -27,8 +27,8 @@ LOADED = (
     *("libnss_files.so.2", "libnss_dns.so.2", "libresolv.so.2", "libpthread.so.0", "libdl.so.2", "librt.so.1"),
     *("libutil.so.1", "libgcc_s.so.1", "libstdc++.so.6", "libm.so.6"),
 )
-# Parts of a Python that the image does not need: its tests, packages installed here, and files for compilers and
-# screens.
+# Parts of a Python installation that the image does not need: its tests, packages installed here, and files for
+# compilers and screens.
 LEFT_OUT = shutil.ignore_patterns(
     "test", "site-packages", "__pycache__", "*.a", "idlelib", "tkinter", "include", "share"
 )
@@ -130,7 +130,7 @@ def test_read_only_root_without_home(container: str) -> None:
     run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "played 14 turns" in run.stdout
-    assert "Read-only file system" in run.stderr  # The root was read-only.
+    assert "Read-only file system" in run.stderr  # This message from the script proves that the root was read-only.
 
 
 def modules(folder: Path) -> list[Path]:

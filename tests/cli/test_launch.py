@@ -1,4 +1,4 @@
-"""``toolsim launch`` as a process: the proxy that serves the program, signals, exit codes, and files that remain.
+"""``toolsim launch`` as a process: the proxy that serves the program, signals, exit codes, and remaining files.
 
 The program is a stand-in, which is found on the path under the name of Codex; ``clients/test_launch.py`` runs the real
 programs.
@@ -107,7 +107,9 @@ def base_url(seen: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize(("do", "code"), [("ask 0", 0), ("ask 7", 7), ("die 0", 137)])
 def test_exit_code_of_the_program(do: str, code: int, backend: TextBackend, env: dict[str, str]) -> None:
-    """The exit code is that of the program or, as in a shell, 128 plus the number of the signal that killed it."""
+    """The command's exit code is the program's or, as in a shell, 128 plus the number of the signal that killed the
+    program.
+    """
     run, seen = launch(env, f"{backend.url}/v1", "--port", "0", do=do)
     assert run.returncode == code
     assert seen["arguments"][-3:] == ["DO", *do.split()]
@@ -136,7 +138,7 @@ def test_users_files_are_unchanged(backend: TextBackend, env: dict[str, str]) ->
 
 
 def test_port_in_use(backend: TextBackend, env: dict[str, str]) -> None:
-    """If the default port is in use, any free port is used instead; an explicitly set port has to be free."""
+    """If the default port is in use, any free port is used instead. A port that the user sets must be free."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # The test is also valid if another program already uses the port.
             stack.enter_context(socket.create_server(("127.0.0.1", 8080)))
@@ -150,7 +152,10 @@ def test_port_in_use(backend: TextBackend, env: dict[str, str]) -> None:
 
 
 def test_running_proxy_is_reused(backend: TextBackend, env: dict[str, str]) -> None:
-    """A running proxy of that backend is used and keeps running, but not with other options or for another backend."""
+    """A running proxy for the same backend is used and keeps running.
+
+    It is not used for other options or another backend.
+    """
     with Mitmdump(backend.url) as proxy, TextBackend(lambda _: says("Other.")) as other:
         port = ("--port", str(proxy.port))
         for url in ([f"http://localhost:{backend.port}/v1"], []):
@@ -164,7 +169,7 @@ def test_running_proxy_is_reused(backend: TextBackend, env: dict[str, str]) -> N
 
 
 def test_key_of_running_and_new_proxies(backend: TextBackend, env: dict[str, str]) -> None:
-    """A running proxy that requires a key is not used without it; a new proxy has the key from its options."""
+    """A running proxy that requires a key is used only with that key. A new proxy takes its key from its options."""
     env["MY_KEY"] = "secret"
     with Mitmdump(backend.url, toolsim_api_key="secret") as proxy:
         port = ("--port", str(proxy.port))
@@ -181,7 +186,7 @@ def test_key_of_running_and_new_proxies(backend: TextBackend, env: dict[str, str
 
 
 def test_settings_file_is_read(backend: TextBackend, env: dict[str, str]) -> None:
-    """The user's settings file is read if there is no URL, and any other settings file can be named."""
+    """If no URL is given, the user's settings file is read, or the settings file that ``--config`` names."""
     text = f'backend = "{backend.url}/v1"\nport = 0\ntoolsim_api_key = "of the file"\n'
     named = Path(env["HOME"]).parent / "named.toml"
     named.write_text(text.replace("of the file", "of the other"))
@@ -231,7 +236,7 @@ def ended(process: subprocess.Popen[bytes], log: Path) -> tuple[int, str]:
 def test_signal_is_passed_on(
     number: signal.Signals, is_running_before: bool, backend: TextBackend, env: dict[str, str], tmp_path: Path
 ) -> None:
-    """A signal is passed on to the program, whose exit code counts; then the proxy also ends."""
+    """A signal is passed on to the program, whose exit code the command returns. Then the proxy also ends."""
     with contextlib.ExitStack() as stack:
         port = stack.enter_context(Mitmdump(backend.url)).port if is_running_before else 0
         command = [*TOOLSIM, "launch", "codex", f"{backend.url}/v1", "--port", str(port), "--", "DO", "wait", "5"]
@@ -247,7 +252,7 @@ CONTROLS_TERMINAL = (
 
 @pytest.mark.parametrize("is_running_before", [False, True])
 def test_ctrl_c(is_running_before: bool, backend: TextBackend, env: dict[str, str], tmp_path: Path) -> None:
-    """Ctrl-C on a terminal reaches the program only once, and the program's exit code counts."""
+    """Ctrl-C on a terminal reaches the program only once, and the command returns the program's exit code."""
     ours, theirs = pty.openpty()
     with contextlib.ExitStack() as stack:
         stack.callback(os.close, ours)

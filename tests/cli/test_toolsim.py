@@ -62,7 +62,7 @@ def test_demo(tmp_path: Path) -> None:
     ["demo --port 0", "demo --port 0 --web --set web_open_browser=false --set web_port=0", f"replay {ROOT / 'flows'}"],
 )
 def test_closed_output(words: str, unbuffered: str, tmp_path: Path) -> None:
-    """If its output is closed, as by ``head``, the command exits without a traceback; lines are not buffered."""
+    """If its output is closed, as by ``head``, the command exits without a traceback. Its lines are not buffered."""
     process = subprocess.Popen(
         [*TOOLSIM, *words.split()],
         cwd=tmp_path,
@@ -99,7 +99,7 @@ def test_serve(tmp_path: Path) -> None:
 
 
 def test_serve_with_backend_down(tmp_path: Path) -> None:
-    """``toolsim serve`` starts although the backend is down, and the banner and each turn report that."""
+    """``toolsim serve`` starts although the backend is down, and the banner and each turn report the failure."""
     with running(tmp_path, "serve", "http://127.0.0.1:9") as (url, log), Line(url) as line:
         wait_for(log, r"the backend: the connection was refused")
         assert line.post("/v1/chat/completions", ASK).status == 502

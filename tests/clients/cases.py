@@ -99,7 +99,7 @@ CASES = (
         calls=(("list_cities", {}),),
         words="Paris and Rome – è tutto.",
         chunk_size=5,
-        split=17,  # splits frames, lines and characters
+        split=17,  # This size splits frames, lines and characters.
     ),
     Case(
         "words after the call",  # A Responses answer can contain text after a call; a chat message cannot.
@@ -108,7 +108,7 @@ CASES = (
         words="Clear.",
     ),
     Case(
-        # About half of the clients would lose the call of an answer that is marked incomplete.
+        # About half of the clients would lose a call in an answer that is marked incomplete.
         "token limit after the call",
         (says(call("get_weather", PARIS), ending="length"), says("Clear.")),
         calls=(("get_weather", PARIS),),
@@ -168,11 +168,12 @@ def _pairs(*pairs: tuple[str, str]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(("api", "stage"), named, indirect=["stage"], scope="session")
 
 
-# A client sees only its own API, whatever API its backend has. So each client is tested with a backend of the same API,
-# and one client also with the other API.
+# A client sees only its own API, regardless of its backend's API. So each client is tested with a backend of the same
+# API, and one client also with the other API.
 over_its_own_api = _pairs(("responses", "responses"), ("chat", "chat"))
 over_the_other_api = _pairs(("responses", "chat"), ("chat", "responses"))
-# For clients of the Messages API, which no backend here has; Anthropic's SDK for Python is also tested over Responses.
+# For clients of the Messages API, since no backend in these tests uses that API. Anthropic's SDK for Python is also
+# tested with a Responses backend.
 over_chat = pytest.mark.parametrize("stage", ["chat"], ids=["over_chat"], indirect=True)
 # For a program that only supports the Responses API.
 over_responses = pytest.mark.parametrize("stage", ["responses"], ids=["over_responses"], indirect=True)
@@ -180,7 +181,7 @@ over_responses = pytest.mark.parametrize("stage", ["responses"], ids=["over_resp
 
 @dataclass(slots=True)
 class Outcome:
-    """The client's result of one prompt: the calls that it ran, their ids, and the final text or an error."""
+    """The result of one prompt for the client: the calls that it ran, their ids, and the final text or an error."""
 
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     ids: list[str] = field(default_factory=list)
@@ -236,5 +237,5 @@ class Stage:
 
 
 def transcript(exchange: Exchange) -> str:
-    """Return the prompt that the backend received, as one text."""
+    """Return the prompt that the backend received, as one string."""
     return "\n".join(f"{role}: {text}" for role, text in exchange.transcript)

@@ -26,6 +26,6 @@ def stage(request: pytest.FixtureRequest, text_backend: TextBackend) -> Iterator
 
 @pytest.fixture(scope="session")
 def bare_stage(text_backend: TextBackend) -> Iterator[Stage]:
-    """The same backend behind a mitmdump without the addon, where every tool loop must fail."""
+    """The same backend behind a mitmdump without the addon, which makes every tool loop fail."""
     with Mitmdump(text_backend.url, script=None) as proxy:
         yield Stage(text_backend, f"{proxy.url}/v1", "none")

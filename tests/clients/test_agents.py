@@ -132,7 +132,7 @@ def run_program(name: str, stage: Stage, folders: tuple[Path, Path], api: str) -
     [("opencode", "responses"), ("copilot", "chat"), ("copilot", "responses"), ("qwen", "chat")],
 )
 def test_tool_loop(name: str, api: str, chat_stage: Stage, folders: tuple[Path, Path]) -> None:
-    """The program runs the tools of an answer with one call and of one with two, and sends the outputs."""
+    """The program runs the call of one answer and the two calls of another, and sends their outputs to the model."""
     needs(name)
     _, tool, more = PROGRAMS[name]
 

@@ -1,4 +1,4 @@
-"""Real clients over servers with only one API, each started by a command line of the README."""
+"""Real clients of servers with only one API; each proxy is started by a command line of the README."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def by_messages(url: str, *, stream: bool) -> tuple[str, Any]:
 @over_each
 @pytest.mark.parametrize("ask", [by_responses, by_chat, by_messages])
 def test_each_pair_of_sdk_and_api(stage: Stage, ask: Any) -> None:
-    """Each SDK receives correct answers over each API, streamed or not, from the first answer on."""
+    """Each SDK receives correct answers over each API, streamed or not, starting with the first answer."""
     stage.backend.play([CALL] * 3)
     for stream in (True, False, True):
         assert ask(stage.base_url, stream=stream) == ("get_weather", PARIS)

@@ -84,7 +84,7 @@ def shown(exchange: Exchange) -> str:
 
 
 def play(stage: Stage, *steps: tuple[str, Turn]) -> None:
-    """Answer with the turn of the last step whose text is in the prompt; the first step needs no text."""
+    """Answer with the turn of the last step whose text occurs in the prompt. The first step needs no text."""
 
     def answer(exchange: Exchange) -> Turn:
         text = shown(exchange)
@@ -94,7 +94,7 @@ def play(stage: Stage, *steps: tuple[str, Turn]) -> None:
 
 
 def test_files_are_read_and_written(stage: Stage, claude: Claude) -> None:
-    """Claude Code runs two calls of one answer, then a call after their outputs, and writes its argument unchanged."""
+    """Claude Code runs two calls of one answer, then a call after their outputs that writes a file's exact text."""
     notes, more, out = (str(claude.work / name) for name in ("notes.txt", "more.txt", "out.txt"))
     written = 'heron & "ochre" <tool_call>\n'
     play(
@@ -168,7 +168,9 @@ def test_deferred_tool_is_loaded_by_a_search(stage: Stage, claude: Claude) -> No
 
 @over_chat
 def test_web_search_fails_without_a_server(stage: Stage, claude: Claude) -> None:
-    """A web search is a separate request with a tool that only Anthropic runs, so the model is told that it failed."""
+    """Only Anthropic can run the tool in Claude Code's separate request for a web search, so the model is told that it
+    failed.
+    """
     claude.environment["ENABLE_TOOL_SEARCH"] = "false"
     play(
         stage,

@@ -1,7 +1,7 @@
 """Codex CLI as a Responses client: ``codex exec`` runs its own function, custom and namespace tools.
 
 The tools that Codex declares depend on the model's name: a custom ``apply_patch`` for gpt-5.5, all tools as namespaces
-in an ``additional_tools`` item for gpt-6-sol, and MCP servers as namespaces for a name that Codex does not know.
+in an ``additional_tools`` item for gpt-6-sol, and MCP servers as namespaces for an unknown model.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from support.text_backend import Exchange, TextBackend, Turn, refuses, says
 HERE = Path(__file__).parent
 CODEX = programs.codex()
 PATIENCE = 30.0
-"""Maximum seconds for one run, which takes less than one second."""
+"""Maximum duration of one run, in seconds. A run usually takes less than one second."""
 
 pytestmark = pytest.mark.skipif(CODEX is None, reason="needs codex: run `make test-clients`")
 
@@ -184,7 +184,7 @@ def test_custom_tool(stage: Stage, codex: Codex) -> None:
 
 @over_responses
 def test_namespace_tool(stage: Stage, codex: Codex) -> None:
-    """A call of an MCP tool runs; Codex declares such tools as a namespace, which calls must contain."""
+    """A call to an MCP tool runs. Codex declares MCP tools as a namespace, which the call must contain."""
     play(stage, says(call("mcp__weather__get_weather", {"city": "Paris"})), says("Clear."))
     printed = codex.run(stage.base_url, "text-model")
     (used,) = printed.of("mcp_tool_call")
@@ -314,7 +314,7 @@ def test_compaction_when_context_is_full(stage: Stage, codex: Codex, first: tupl
 
 
 def test_no_call_without_the_addon(bare_stage: Stage, codex: Codex) -> None:
-    """Without the addon, Codex runs no tool for the same answer, so the loop tests can fail."""
+    """Without the addon, Codex runs no tool for the same answer, which proves that the loop tests can fail."""
     written = call("exec_command", LIST)
     play(bare_stage, says(written), says("One file."))
     printed = codex.run(bare_stage.base_url, "gpt-5.5")

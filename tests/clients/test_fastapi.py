@@ -66,7 +66,7 @@ def client(backend: TextBackend, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 def ask(client: openai.OpenAI, *tools: Any) -> Any:
-    """Return the streamed completion as accumulated by the SDK."""
+    """Return the streamed completion that the SDK has accumulated."""
     with client.chat.completions.stream(
         model="any", messages=[{"role": "user", "content": "Oslo?"}], tools=tools or (TOOL,)
     ) as stream:

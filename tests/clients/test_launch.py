@@ -52,7 +52,10 @@ PROGRAMS = {
 
 
 def programs(*quick: str) -> pytest.MarkDecorator:
-    """Return a parametrization with all programs, of which `make test` starts only ``quick``: a start takes seconds."""
+    """Return a parametrization with all programs.
+
+    `make test` starts only those in ``quick``, because each start takes seconds.
+    """
     return pytest.mark.parametrize(
         "name", [pytest.param(name, marks=[pytest.mark.extended] * (name not in quick)) for name in PROGRAMS]
     )
@@ -123,7 +126,10 @@ def launch(tmp_path: Path) -> Launch:
 
 
 def writes(name: str, out: Path) -> Any:
-    """Return the model's rule: a call that writes a file, then text; and text only for a side question."""
+    """Return the model's rule: write a call that creates a file, then text.
+
+    A request without the tool receives only text.
+    """
     program = PROGRAMS[name]
     arguments = {key: str(out) if value == "OUT" else value for key, value in program.arguments.items()}
 

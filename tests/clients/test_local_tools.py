@@ -92,7 +92,9 @@ async def test_shell(stage: Stage, mode: str) -> None:
 @over_responses
 @every_mode
 async def test_local_shell(stage: Stage, mode: str) -> None:
-    """A call of the older local shell, whose command is a list, runs, and its output is in the next prompt."""
+    """A call to the older ``local_shell`` tool, whose command is a list, is run, and its output appears in the next
+    prompt.
+    """
     ran: list[list[str]] = []
 
     def execute(request: Any) -> str:
@@ -124,7 +126,7 @@ async def test_apply_patch(stage: Stage, mode: str, tmp_path: Path) -> None:
 
 @over_responses
 async def test_invalid_shell_call_stays_text(stage: Stage) -> None:
-    """A shell call with invalid arguments stays text, since no item can represent it."""
+    """A shell call with invalid arguments remains text, since no item can represent it."""
     wrong = call("shell", {"commands": {"first": "ls"}})
     stage.backend.play((says(wrong),))
     assert await run(stage, "run_streamed", [ShellTool(lambda request: "never")]) == wrong

@@ -49,7 +49,10 @@ def published(text_backend: TextBackend, tmp_path_factory: pytest.TempPathFactor
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [True, False])
 def test_published_servers(stream: bool, published: tuple[Mitmdump, Path], text_backend: TextBackend) -> None:
-    """Reference servers return text, images, errors and allowed files; a writing tool requires approval."""
+    """Reference servers return text, images, errors and files of an allowed folder.
+
+    A tool that writes requires approval.
+    """
     proxy, folder = published
     calls = [
         block("all__get-sum", a=2, b=3),
@@ -99,7 +102,9 @@ def mcp_context(request: pytest.FixtureRequest, text_backend: TextBackend, remot
 
 
 async def run(proxy: Mitmdump, remote: str, mode: str, approve: bool | None) -> Any:
-    """Run an agent with a hosted server and a function; ``approve``: a person's decision, or None without approval."""
+    """Run an agent with a hosted server and a function; ``approve``: a person's decision, or None if no approval is
+    required.
+    """
     asked: list[Any] = []
 
     def decide(request: Any) -> Any:

@@ -63,7 +63,7 @@ def test_tool_loop_over_a_websocket(stage: Stage, clients: dict[str, NodeClient]
 def test_tool_loop_over_messages(
     stage: Stage, clients: dict[str, NodeClient], script: str, mode: str, case: Case
 ) -> None:
-    """The client completes the case over the Messages API, which has no control test, since no backend supports it."""
+    """The client completes the case over the Messages API. There is no control test, since no backend has this API."""
     stage.prepare(case)
     stage.compare(case, clients[script].run(stage.base_url, "messages", mode, case.prompts, case.strict))
 
@@ -84,7 +84,7 @@ def test_anthropic_node_sdk(stage: Stage, clients: dict[str, NodeClient]) -> Non
 def test_no_call_without_the_addon(
     bare_stage: Stage, clients: dict[str, NodeClient], script: str, api: str, mode: str
 ) -> None:
-    """Without the addon the same client makes no call from the same answer, so the loop tests can fail."""
+    """Without the addon, the client makes no call for the same answer, which shows that the loop tests can fail."""
     bare_stage.prepare(ONE_CALL)
     (outcome,) = clients[script].run(bare_stage.base_url, api, mode, ONE_CALL.prompts)
     bare_stage.compare_control(outcome)

@@ -112,7 +112,7 @@ async def test_typed_answer_with_tools(stage: Stage, api: str, mode: str) -> Non
 @every_mode
 @both_apis
 async def test_no_call_without_the_addon(bare_stage: Stage, api: str, mode: str) -> None:
-    """Without the addon the same client makes no call from the same answer, so the loop tests can fail."""
+    """Without the addon, the client makes no call for the same answer, which shows that the loop tests can fail."""
     bare_stage.prepare(ONE_CALL)
     (outcome,) = await run(bare_stage.base_url, api, mode, ONE_CALL.prompts)
     bare_stage.compare_control(outcome)

@@ -269,7 +269,10 @@ async def test_concurrent_conversations_stay_separate(stage: Stage) -> None:
 
 @both_apis
 def test_text_streams_and_disconnect_is_passed_on(stage: Stage, api: str) -> None:
-    """Text arrives while the backend is still writing, and when the client disconnects, so does the proxy."""
+    """Text arrives while the backend is still writing.
+
+    If the client disconnects, the proxy disconnects from the backend.
+    """
     stage.backend.play([says("Once upon a time", ending="hang")])
     with connect(stage.base_url) as client:
         with open_stream(client, api) as stream:
@@ -308,7 +311,7 @@ def words(event: Any) -> Any:
 @every_mode
 @both_apis
 def test_no_call_without_the_addon(bare_stage: Stage, api: str, mode: str) -> None:
-    """Without the addon the same client makes no call from the same answer, so the loop tests can fail."""
+    """Without the addon, the client makes no call for the same answer, which shows that the loop tests can fail."""
     bare_stage.prepare(ONE_CALL)
     with connect(bare_stage.base_url) as client:
         outcome = run(client, api, mode, "What is the weather?")

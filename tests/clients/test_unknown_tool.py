@@ -1,4 +1,4 @@
-"""Reactions of agent programs to a call of an undeclared tool, which explain the values of ``toolsim_unknown_tool``."""
+"""Reactions of agent programs to a call to an undeclared tool. They explain the values of ``toolsim_unknown_tool``."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def get_weather(city: str) -> str:
 
 
 async def test_pydantic_ai_reports_undeclared_call(served: tuple[str, str], backend: TextBackend) -> None:
-    """pydantic-ai answers an undeclared call with an error, which the model corrects, and accepts text as final."""
+    """pydantic-ai answers an undeclared call with an error, and the model corrects itself. Text is a final answer."""
     way, url = served
     backend.play([says(MARKUP), says(ANSWER)])
     async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:

@@ -36,7 +36,7 @@ def tools_of(body: dict[str, Any]) -> list[Any]:
 
 
 async def test_text_reasoning_and_usage_arrive_streamed_or_not(stage: Any) -> None:
-    """Deltas are unchanged, usage is the model server's, and a non-streamed answer has the same content."""
+    """Deltas are unchanged, token counts are the model server's, and a non-streamed answer has the same content."""
     stage.stub.reply = lambda body: Reply(["Hel", "lo"], reasoning=["thin", "king"])
     events = await stream(stage, input="hi", reasoning={"effort": "high", "summary": "auto"})
     assert [e["delta"] for e in events if e["type"] == "response.output_text.delta"] == ["Hel", "lo"]
@@ -58,7 +58,7 @@ async def test_text_reasoning_and_usage_arrive_streamed_or_not(stage: Any) -> No
 async def test_codex_adds_nothing_to_the_prompt(
     stage: Any, model: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Roles, order and images are preserved, and Codex adds no tools and no instructions, whatever the model."""
+    """For any model, roles, order and images are preserved, and Codex adds neither tools nor instructions."""
     body: dict[str, Any] = {
         "instructions": "I am the instructions.",
         "input": [
@@ -99,7 +99,7 @@ async def test_codex_adds_nothing_to_the_prompt(
 async def test_users_codex_configuration_has_no_effect(
     codex: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Instructions and programs (MCP servers, notify) in the user's config have no effect and remain there."""
+    """Instructions and programs (MCP servers, notify) in the user's configuration have no effect and are kept."""
     stub = StubModel()
     await stub.start()
     home = tmp_path / "home"
@@ -155,7 +155,7 @@ async def test_half_an_emoji_does_not_hang(stage: Any) -> None:
 
 
 async def test_unanswered_request_times_out(stage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request that Codex never answers times out and leaves no thread; others are served meanwhile."""
+    """If Codex never answers a request, it times out and leaves no thread. Other requests are served meanwhile."""
     monkeypatch.setattr(codex_backend, "_ACCEPT_TIMEOUT", 1.0)
     schema: dict[str, Any] = {"type": "object"}
     for _ in range(200):
@@ -335,7 +335,7 @@ async def test_long_conversation_is_never_summarized(stage: Any, model: str) -> 
 
 
 async def test_unknown_tool_calls_do_not_loop_endlessly(stage: Any) -> None:
-    """If the model calls an unknown tool, so that Codex asks again, the turn ends at the first text or at a limit."""
+    """If the model calls an unknown tool, Codex asks it again, and the turn ends at the first text or at a limit."""
     call = {"type": "function_call", "name": "shell", "call_id": "c1", "arguments": "{}"}
     stage.stub.reply = lambda body: Reply(["said"], calls=[call])
     assert await stage.text("x") == "said"

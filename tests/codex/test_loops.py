@@ -94,7 +94,7 @@ def history(request: dict[str, Any]) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("stream", [True, False])
 async def test_responses_loop(loops: Stage, stream: bool) -> None:
-    """A loop over the Responses API: the calls, the history with its roles, the image and the usage arrive."""
+    """In a loop over the Responses API, the calls, the history with its roles, the image and the usage arrive."""
     question = [{"type": "input_text", "text": "Weather here?"}, {"type": "input_image", "image_url": PIXEL}]
     given: list[Any] = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": question}]
     first = await respond(loops.client, stream, given)
@@ -118,7 +118,7 @@ async def test_responses_loop(loops: Stage, stream: bool) -> None:
 
 @pytest.mark.parametrize("stream", [True, False])
 async def test_chat_loop(loops: Stage, stream: bool) -> None:
-    """A loop over chat completions: the calls, the history with its roles and the image arrive."""
+    """In a loop over chat completions, the calls, the history with its roles and the image arrive."""
     image = {"type": "image_url", "image_url": {"url": PIXEL}}
     messages: list[Any] = [
         {"role": "system", "content": "Be brief."},

@@ -83,7 +83,7 @@ async def test_background_answer(codex: str, tmp_path: Path) -> None:
 
 @dataclass
 class Stage:
-    """A proxy with a store over a Codex whose model answers by ``script``; ``shown``: the model's prompts."""
+    """A proxy with a store, and a Codex backend whose model answers by ``script``; ``shown``: the model's prompts."""
 
     base_url: str = ""
     script: list[str] = field(default_factory=list)

@@ -28,7 +28,7 @@ TIGHT = (
     "toolsim_strict_policy=message",
     "toolsim_tool_allowlist=!facts_propose",
 )
-"""Addon options that no other scenario needs; a single proxy has all of them, so that a check takes seconds."""
+"""Addon options that no other scenario needs. A single proxy has all of them, so the check takes only seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def _check_cut(outcome: Outcome, workspace: Workspace) -> Verdict:
 
 
 def _same_ids(answer: Answer) -> Answer:
-    """Number calls like a gateway that gives the same id to every call."""
+    """Give every call the same id, as some gateways do."""
     return replace(answer, calls=tuple(replace(call, id="call_0") for call in answer.calls))
 
 

@@ -39,8 +39,8 @@ class Oracle:
         """Return the message that answers a request."""
         question = body["messages"][-1]["content"]
         shown = json.dumps(body["messages"][:-1]) + json.dumps(body.get("tools", []))
-        # The same question can occur with other tools, so take the entry whose tools are all in the prompt, and the
-        # largest of these.
+        # The same question can occur with other tools, so consider only entries whose tools are all in the prompt, and
+        # choose the largest of them.
         fitting = [
             (names, calls)
             for (asked, names), calls in self.right.items()

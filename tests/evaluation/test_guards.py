@@ -61,7 +61,7 @@ async def test_scenarios_pass_with_all_guards(api: str, stream: bool, methods: M
 
 
 def settings(**changed: Any) -> Removal:
-    """Return a removal of a mode or policy, which runs the loop with other settings."""
+    """Return a function that removes a mode or policy by running the loop with other settings."""
 
     def remove(monkeypatch: pytest.MonkeyPatch) -> None:
         begin = ToolLoopRunner.__init__
@@ -76,7 +76,7 @@ def settings(**changed: Any) -> Removal:
 
 
 def dispatcher(**changed: Any) -> Removal:
-    """Return a removal of a guard of the dispatcher."""
+    """Return a function that removes a guard of the dispatcher."""
 
     def remove(monkeypatch: pytest.MonkeyPatch) -> None:
         begin = ToolDispatcher.__init__

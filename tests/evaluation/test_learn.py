@@ -213,8 +213,9 @@ def recorded(folder: Path, count: int) -> Path:
 
 @pytest.mark.extended
 def test_recorded_turns_choose_and_confirm(learner: Learner) -> None:
-    """One half of the recorded turns chooses the setting, the other confirms it; the profile contains no text of
-    theirs.
+    """One half of the recorded turns chooses the setting, and the other half confirms it.
+
+    The profile contains no text from the turns.
     """
     turns = recorded(learner.folder, 60)
     with ScriptedModel(lambda seen, question: not question.calls or seen.form == "hermes") as model:
@@ -253,7 +254,7 @@ def test_unconfirmed_gain_is_not_kept(learner: Learner) -> None:
 
 @pytest.mark.extended
 def test_built_in_questions_are_asked_too(learner: Learner) -> None:
-    """With --built-in, the built-in questions are asked too, and the recorded ones confirm the choice."""
+    """With --built-in, the built-in questions are also asked, and the recorded turns confirm the choice."""
     turns = recorded(learner.folder, 40)
     with ScriptedModel(lambda seen, question: not question.calls or seen.form == "hermes") as model:
         code, printed = learner.run(model, "--from", str(turns), "--built-in", "--only", "form")

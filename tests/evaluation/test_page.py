@@ -62,7 +62,9 @@ def test_page_fits_the_window_and_unfolds(width: int, tmp_path: Path) -> None:
 
 
 def test_screenshot_of_a_report(tmp_path: Path) -> None:
-    """Take a screenshot of a report: README's image if TOOLSIM_SCREENSHOTS names a folder, else of the runs above."""
+    """A screenshot of a report is taken: of the report in ``TOOLSIM_SCREENSHOTS`` for the README, or else of the runs
+    above.
+    """
     folder = os.environ.get("TOOLSIM_SCREENSHOTS", "")
     page = Path(folder) / "report.html" if folder else tmp_path / "report.html"
     if not folder:

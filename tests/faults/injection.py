@@ -1,4 +1,4 @@
-"""A mitmproxy script that makes one function of toolsim raise an exception once, on the command of a test.
+"""A mitmproxy script that makes one function of toolsim raise an exception once, when a test tells it to.
 
 It listens on 127.0.0.1 at the port in ``FAULTS_PORT``; each line is a JSON command, and so is its answer:
 
@@ -33,7 +33,7 @@ _TOOL = 4
 
 
 class Faults:
-    """Records functions, and makes one of them fail."""
+    """Records the functions that are entered, and makes one of them fail."""
 
     def __init__(self) -> None:
         self.entered: dict[str, CodeType] = {}

@@ -26,7 +26,7 @@ SETTLE_SECONDS = 3.0
 ERRORS = ("RuntimeError", "KeyError", "MemoryError", "RecursionError")
 
 _INJECTION = Path(__file__).parent / "injection.py"
-# Differences between equal answers: ids, times, and whether the answer was stored.
+# Parts that differ between equal answers: ids, times, and whether the answer was stored.
 _VARIES = re.compile(
     rb'[0-9a-f]{12,}|"store": ?(?:true|false)|"(?:created|created_at|completed_at)": ?[\d.]+|"(?:date|via)": ?"[^"]*"'
 )
@@ -37,7 +37,10 @@ _COMPLETED = re.compile(rb'response\.completed|"finish_reason": ?"(?:stop|tool_c
 
 @dataclass(frozen=True)
 class Reply:
-    """A client's answer. ``status``: 0 if no headers arrived; ``is_whole``: whether the answer ended properly."""
+    """An answer as received by the client.
+
+    ``status``: 0 if no headers arrived; ``is_whole``: whether the answer ended properly.
+    """
 
     status: int
     body: bytes = b""
@@ -140,7 +143,7 @@ class World:
             connection.close()
 
     def _asked(self) -> list[tuple[str, bytes]]:
-        """Return the requests that the backend received, without the parts that vary."""
+        """Return the requests that the backend received, without the parts that vary between runs."""
         return [(asked.path, _VARIES.sub(b"~", asked.body)) for asked in self._backend.asked if asked.method == "POST"]
 
     def _left(self, scenario: Scenario) -> dict[str, int]:
@@ -190,7 +193,7 @@ def _shown(reply: Reply) -> str:
 
 @contextlib.contextmanager
 def world(folder: Path) -> Iterator[World]:
-    """Start the proxies; ``folder``: for their stores."""
+    """Start the proxies; ``folder``: the location of their stores."""
     with contextlib.ExitStack() as stack:
         backend = stack.enter_context(RawBackend())
         proxies = {}

@@ -363,7 +363,7 @@ def store(scenario: Scenario, files: Sequence[Path], folder: Path) -> None:
         (folder / f"{name}.flow").write_bytes(dump(clean(settle(flows))))
 
 
-# -- what depends on the time, the machine or chance --
+# -- values that depend on the time, the machine or chance --
 
 PLACE = "/home/user/project"
 # The text-only backend's ids; toolsim's ids are in ``compare``.

@@ -58,7 +58,7 @@ def mitm() -> Iterator[Any]:
 
 
 def test_fixtures_are_complete_and_small() -> None:
-    """The folder is smaller than 1 MB, and has a fixture of each client and story, and of both APIs on both sides."""
+    """The folder is smaller than 1 MB. It has a fixture for each client and story, and for both APIs on each side."""
     names = [path.stem for path in FILES]
     assert len(names) >= 24
     for word in (*CLIENTS, *(story for story in STORIES if story != "two-calls")):
@@ -94,7 +94,10 @@ def test_fixtures_name_no_machine(path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("with_addon", [False, True], ids=["plain", "addon"])
 def test_mitmdump_reads_every_fixture(tmp_path: Path, with_addon: bool) -> None:
-    """``mitmdump -nr`` reads every file; with the addon the output is as recorded, without it nothing changes."""
+    """``mitmdump -nr`` reads every file.
+
+    With the addon, the output equals the recorded one; without it, flows are unchanged.
+    """
     together, written = tmp_path / "all.flow", tmp_path / "written.flow"
     together.write_bytes(b"".join(path.read_bytes() for path in FILES))
     command = [sys.executable, "-c", "from mitmproxy.tools.main import mitmdump; mitmdump()"]
@@ -112,7 +115,8 @@ def test_mitmdump_reads_every_fixture(tmp_path: Path, with_addon: bool) -> None:
         expected = client if with_addon else backend
         ours, theirs = comparable(read[backend.id], like=expected), comparable(expected)
         if with_addon:
-            # A stream that is loaded completely is rewritten completely, with other headers but the same events.
+            # A stream that is loaded from a file is rewritten in one piece, so its headers differ, but its events are
+            # the same.
             for side in (ours, theirs):
                 side.get("response", {}).pop("headers", None)
         else:

@@ -1,7 +1,7 @@
 """Fuzz targets: no bytes make a parser raise an exception, and no result depends on how the bytes were split.
 
-The first two bytes of an input select the target and the split; a peer sends the remaining bytes. To allow hundreds of
-runs per second, inputs contain only the data that their target parses: model texts have no envelopes.
+The first two bytes of an input select the target and the split; the remaining bytes are the data of a peer. To allow
+hundreds of runs per second, inputs contain only the data that their target parses: model texts have no envelopes.
 """
 
 from __future__ import annotations

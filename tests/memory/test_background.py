@@ -58,7 +58,7 @@ class Gate:
 
 
 def test_polled_answer_equals_foreground_answer(client: openai.OpenAI, backend: TextBackend) -> None:
-    """A background answer is queued, is produced without a reader, and equals a foreground answer."""
+    """A background answer is queued, is produced although no client reads it, and equals a foreground answer."""
     backend.play([says("Hello ", "there.")])
     queued = start(client, input="Hello", metadata={"a": "b"})
     assert (queued.status, queued.background, queued.output, queued.usage) == ("queued", True, [], None)
@@ -73,7 +73,7 @@ def test_polled_answer_equals_foreground_answer(client: openai.OpenAI, backend: 
 
 
 def test_truncated_answer_can_be_continued(client: openai.OpenAI, backend: TextBackend) -> None:
-    """A token limit makes a background answer incomplete, with the text so far, and it can be continued."""
+    """A token limit ends a background answer as incomplete, with the text so far. The answer can be continued."""
     backend.play([says("Hello ", "there.", ending="length"), says("Go on.")])
     cut = ended(client, start(client, input="Hello", max_output_tokens=5).id)
     assert (cut.status, cut.incomplete_details.reason, cut.output_text) == (
@@ -134,7 +134,7 @@ def test_canceling_stops_the_model(client: openai.OpenAI, backend: TextBackend) 
 
 
 def test_deleting_stops_the_model(client: openai.OpenAI, backend: TextBackend) -> None:
-    """Deleting a running answer stops the model, and the answer is not found from then on."""
+    """Deleting a running answer stops the model, and the answer cannot be found afterwards."""
     backend.play([NEVER])
     started = start(client, input="Count")
     until(lambda: backend.exchanges and backend.exchanges[0].sent)
@@ -225,7 +225,9 @@ def test_sdk_can_start_and_resume(client: openai.OpenAI, backend: TextBackend) -
 
 
 def test_replies_to_web_pages_have_cors_headers(client: openai.OpenAI, backend: TextBackend) -> None:
-    """Every reply to a web page of a listed origin has the CORS header: start, follow, poll, cancel and resume."""
+    """Every reply to a web page of a listed origin has the CORS header, whether the page starts, follows, polls,
+    cancels or resumes an answer.
+    """
     gate = Gate(says("Fine."))
     backend.play(gate)
     origin, page = {"origin": "http://localhost:3000"}, client._client

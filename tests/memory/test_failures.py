@@ -1,4 +1,4 @@
-"""A failing store: turns that do not need it are answered, others receive a clear 503, until it works again."""
+"""A failing store: turns that do not need it are answered, and other turns receive a clear 503 until it works again."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ def test_corrupt_store(backend: TextBackend, tmp_path: Path, stream: bool) -> No
         Mitmdump(backend.url, toolsim_backend="chat", toolsim_store=f"sqlite:{file}") as proxy,
         connect(proxy) as client,
     ):
-        file.write_bytes(DAMAGED)  # Earlier, the proxy would not have started.
+        file.write_bytes(DAMAGED)  # An earlier version of toolsim did not start with such a store.
         first = ask(client, stream, input="Hello")
         assert (first.output_text, first.store) == ("One.", False)
         with pytest.raises(openai.InternalServerError) as caught:
             ask(client, stream, input="Again", previous_response_id=first.id)
         error: Any = caught.value
         assert (error.status_code, error.code, error.type) == (503, "store_unavailable", "server_error")
-        assert str(file) not in str(error)  # The path of the file is only in the operator's log.
+        assert str(file) not in str(error)  # Only the operator's log contains the path of the file.
         file.unlink()
         assert ask(client, stream, input="Hello").store is True
         proxy.wait_for(f"the store cannot .*{file}")

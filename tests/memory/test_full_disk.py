@@ -24,7 +24,7 @@ LIMIT = 200_000
 LIMITED = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({LIMIT}, resource.RLIM_INFINITY)); "
 COMMAND = (sys.executable, "-c", f"{LIMITED}from mitmproxy.tools.main import mitmdump; mitmdump()")
 LONG = "word " * 50_000
-"""A text that exceeds the file size limit, or the space left on a full disk."""
+"""Text that exceeds the file size limit, or the space left on a full disk."""
 
 
 @dataclass
@@ -58,7 +58,7 @@ def mounted(folder: Path) -> Iterator[Disk]:
 
 @contextmanager
 def limited(folder: Path) -> Iterator[Disk]:
-    """A size limit for the files of the process, where writes fail as on a full disk; needs no root."""
+    """A size limit for the files of the process, beyond which writes fail as on a full disk. It does not need root."""
     if not hasattr(resource, "prlimit"):
         pytest.skip("the size of another process's files cannot be limited here")
 

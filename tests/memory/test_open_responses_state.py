@@ -77,7 +77,7 @@ def test_function_call_round_trip(line: Line, backend: TextBackend, stream: bool
 
 @both_modes
 def test_store_false(line: Line, backend: TextBackend, stream: bool) -> None:
-    """A request with store: false can continue a stored answer, but continuing its own answer is an error."""
+    """A request with store: false can continue a stored answer, but its own answer cannot be continued."""
     backend.play([says("One."), says("Two."), says("Three.")])
     first = ask(line, stream, input="Hello")
     second = ask(line, stream, input="Again", previous_response_id=first["id"], store=False)

@@ -41,7 +41,7 @@ def shown(backend: TextBackend) -> str:
 
 @both_modes
 def test_conversation_by_previous_response_id(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
-    """In three turns that each name only the previous one, the model receives all turns, the client only its own."""
+    """If each turn names only the previous turn, the model receives all turns, and the client only new items."""
     backend.play([says("I look.\n", CALL), says("18 degrees."), says("Rain.")])
     first = ask(client, stream, input="Weather in Bonn?", tools=TOOLS, instructions="Be brief.")
     (call,) = [item for item in first.output if item.type == "function_call"]
@@ -126,7 +126,7 @@ def test_unknown_id_is_an_api_error(
 
 @both_modes
 def test_store_false_is_respected(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
-    """An answer that is not stored cannot be referred to, but can refer to stored answers."""
+    """An answer that is not stored cannot be referred to, but its request can refer to stored answers."""
     backend.play([says("One."), says("Two."), says("Three.")])
     first = ask(client, stream, input="Hello")
     second = ask(client, stream, input="Again", previous_response_id=first.id, store=False)

@@ -121,7 +121,7 @@ def _path(file: str) -> str:
 
 
 def outcomes(folder: Path, module: str) -> dict[str, int | None]:
-    """Return the exit code of each mutant of a module, or None for mutants that did not run."""
+    """Return the exit code of each mutant of a module; the code is None for a mutant that did not run."""
     found: dict[str, int | None] = {}
     for file in MODULES[module].files:
         path = folder / f"mutants/src/{_path(file)}.meta"

@@ -50,7 +50,7 @@ KEYS: list[tuple[str | None, int]] = [
 def test_every_request_needs_the_key(
     header: str | None, status: int, backend: RawBackend, locked: Mitmdump, ask: Any
 ) -> None:
-    """If a key is set, every request needs it, whatever its path, with and without tools."""
+    """If a key is set, every request needs it, regardless of its path and of its tools."""
     backend.play(stream_of("Hi"))
     headers = {} if header is None else {"Authorization": header.encode().decode("latin-1")}
     with Line(locked.url) as line:
@@ -97,7 +97,7 @@ ORIGINS += [("null", False), ("http://localhost:80:80", False)]
 
 @pytest.mark.parametrize(("origin", "listed"), ORIGINS)
 def test_preflight_requests(origin: str, listed: bool, backend: RawBackend, line: Line) -> None:
-    """The preflight request of a listed origin is answered, and that of any other origin is refused."""
+    """A preflight request from a listed origin is answered. From any other origin, a preflight request is refused."""
     backend.play(stream_of("Hi"))
     reply = line.request(
         "OPTIONS",
@@ -248,7 +248,7 @@ def test_page_of_the_listener_can_call_it(backend: RawBackend, storing: Mitmdump
 
 
 def test_wildcard_origin_accepts_every_page(backend: RawBackend) -> None:
-    """If every origin is listed, every page can use the listener, by any host name."""
+    """If every origin is listed, every page can use the listener under any host name."""
     backend.play(stream_of("Hi"))
     with Mitmdump(backend.url, toolsim_cors_origins="*") as proxy, Line(proxy.url) as line:
         assert line.request("GET", "/v1/models", Host="any.test", Origin="http://any.test").status == 200
@@ -353,7 +353,7 @@ SECRET = b"GET /secret HTTP/1.1\r\nHost: x\r\n\r\n"
 
 @pytest.mark.parametrize("options", [{}, {"toolsim_backend": "scripted"}], ids=["plain", "builtin"])
 def test_upstream_option_forwards_other_traffic(options: dict[str, Any], site: RawBackend, backend: RawBackend) -> None:
-    """With toolsim_upstream, other traffic is forwarded as by a plain mitmproxy."""
+    """With toolsim_upstream, other traffic is forwarded as a plain mitmproxy would forward it."""
     with Mitmdump(toolsim_upstream=backend.url, **options) as proxy:
         assert b"the secret" in said(proxy.port, absolute(site.port))
         assert b"the secret" in said(proxy.port, connect(f"127.0.0.1:{site.port}"), SECRET)

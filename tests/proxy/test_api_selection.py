@@ -98,7 +98,7 @@ def test_first_request_finds_the_api(backend: TextBackend, client: str, only: Ap
 @pytest.mark.parametrize("only", APIS)
 @pytest.mark.parametrize("client", APIS)
 def test_first_request_without_tools(backend: TextBackend, client: str, only: ApiName) -> None:
-    """A first request without tools is also answered through the backend's API, if that is another one."""
+    """A first request without tools is also answered if the backend's API is not the client's."""
     backend.apis, backend.rejected = [only], []
     with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
         for stream in (True, False):
@@ -106,7 +106,7 @@ def test_first_request_without_tools(backend: TextBackend, client: str, only: Ap
             answer = line.post(PATHS[client], request(client, has_tool=False, stream=stream), **{"x-api-key": "k"})
             assert answer.status == 200, answer.body
             assert b"Sunny" in answer.body
-            # Each API has a specific header for the key, and no headers of earlier attempts remain.
+            # Each API has its own header for the key, and no headers of earlier attempts remain.
             headers = {name.lower(): value for name, value in backend.exchanges[0].headers.items()}
             assert headers.get("x-api-key" if client == "messages" == only else "authorization", "k").endswith("k")
             assert ("anthropic-version" in headers) is (only == "messages")
@@ -229,7 +229,10 @@ def test_request_404_reaches_the_client(error: dict[str, Any], has_tool: bool) -
 
 
 def test_dying_backend_is_not_retried() -> None:
-    """A backend that dies is not retried, because it might have run the turn; only an error for the path is retried."""
+    """If the backend dies, the request is not sent again, because the backend might have run the turn.
+
+    It is sent again only if the backend refused the path.
+    """
 
     async def die(answer: Answer) -> None:
         await answer.head(404, 100, Content_Type="application/json")

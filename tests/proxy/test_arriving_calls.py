@@ -31,7 +31,7 @@ def proxy(request: pytest.FixtureRequest, backend: RawBackend) -> Iterator[Mitmd
 
 
 def frames_of_call(api_name: ApiName) -> tuple[list[bytes], list[bytes], list[bytes]]:
-    """Return the frames of the start of a call, of its argument deltas, and of the end of call and answer."""
+    """Return three groups of frames: the start of a call, its argument deltas, and the end of call and answer."""
     answer = ChatAnswer() if api_name == "chat" else ResponsesAnswer()
     begin = [*answer.begin(), *answer.begin_call("get_weather")]
     pieces = [frame for piece in PIECES for frame in answer.add_arguments(piece)]

@@ -80,7 +80,7 @@ def server(pages: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", SERVERS)
 def test_model_list_has_the_context_window(kind: str) -> None:
-    """The context window is in the list and in single models under all its names, also in Anthropic's list."""
+    """The model list and single models contain the context window in all common fields, as does Anthropic's list."""
     pages, window = SERVERS[kind]
     with server(pages) as (url, asked), Mitmdump(url) as proxy, Line(proxy.url) as line:
         (model,) = line.request("GET", "/v1/models").json()["data"]

@@ -64,7 +64,7 @@ def test_text_after_a_call_stops_the_backend(backend: RawBackend, line: Line, as
 
 
 def test_turn_that_ends_after_its_call_is_not_cut(backend: RawBackend, line: Line, ask: Any) -> None:
-    """A backend that ends right after its call keeps its connection, which the next request reuses."""
+    """If the backend's answer ends right after its call, the connection stays open, and the next request reuses it."""
     backend.play(stream_of("Let me look. ", CALL))
     for _ in range(3):
         assert line.post("/v1/chat/completions", ask(stream=True)).body.endswith(DONE)
@@ -251,9 +251,9 @@ def test_http2_client_connection_stays_open(backend: RawBackend, proxy: Mitmdump
 
 
 def test_http2_backend_connection_stays_open(h2_backend: H2Backend, ask: Any) -> None:
-    """On an HTTP/2 backend only the stream of the turn is reset, and the connection stays open.
+    """With an HTTP/2 backend, only the turn's stream is reset, and the connection stays open.
 
-    mitmproxy uses HTTP/2 to a backend only for an HTTP/2 client.
+    mitmproxy uses HTTP/2 with a backend only if the client uses HTTP/2.
     """
     target = f"https://127.0.0.1:{h2_backend.port}"
     with Mitmdump(target, ssl_insecure=True, toolsim_stop_after_tools="on", toolsim_engine="unknown") as proxy:

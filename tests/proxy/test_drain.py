@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: answers in progress are finished, or their clients receive the reason why not."""
+"""SIGTERM and SIGINT: answers in progress are finished, or their clients are told why not."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RESPONSES_TOOL = {"type": "function", "strict": False, **FUNCTION}
 MESSAGES_TOOL = {"name": "forecast", "input_schema": SCHEMA}
 
 Body = dict[str, Any]
-# The path of each API, and the request with a given text.
+# The path of each API, and a function that returns a request with a given text.
 APIS: dict[str, tuple[str, Callable[[str], Body]]] = {
     "chat": (
         "/v1/chat/completions",
@@ -195,7 +195,7 @@ def test_answer_beyond_drain_timeout_ends_with_an_error(
         assert time.monotonic() - began < 8
         assert "8 exchanges did not end within 1 s" in proxy.log()
         assert "backend_" not in proxy.log()
-        # The answers with a client, and the round of the background answer.
+        # Eight exchanges fail: the answers to clients, and the round of the background answer.
         assert len(re.findall(r'"error": "proxy_stopped"', proxy.log())) == 8
     with Mitmdump(backend.url, toolsim_store=store) as proxy, Line(proxy.url) as line:
         assert line.request("GET", f"/v1/responses/{queued['id']}").json()["status"] == "failed"

@@ -64,7 +64,11 @@ def called(reply: Any, *, stream: bool) -> str:
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("stream", [False, True])
 def test_rejected_tools_become_text(backend: RawBackend, ask: Any, stream: bool, end: str) -> None:
-    """After tools are rejected, the client receives its call from a text request, as in all later requests."""
+    """If the backend rejects tools, the request is resent with the tools described as text, so the client still
+    receives its call.
+
+    All later requests describe tools as text from the start.
+    """
     backend.play(refuses("tools", NO_JINJA, f"<tool_call>{CALL}</tool_call>", end))
     with Mitmdump(backend.url, toolsim_mode="auto") as proxy, Line(proxy.url) as line:
         for _ in range(3):
@@ -77,7 +81,7 @@ def test_rejected_tools_become_text(backend: RawBackend, ask: Any, stream: bool,
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_rejected_files_become_text(backend: RawBackend, ask: Any, stream: bool) -> None:
-    """After files are rejected, a line replaces them, later requests contain that line, and the log reports it once."""
+    """After files are rejected, a line of text replaces them, also in later requests. The log reports this once."""
 
     async def behave(answer: Answer) -> None:
         if b'"type":"file"' in answer.asked.body:

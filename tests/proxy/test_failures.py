@@ -1,4 +1,8 @@
-"""A backend that fails in any way: the client receives a clear error or the rest, and its connection stays usable."""
+"""Backend failures of all kinds: the client receives a clear error or, if the backend was only slow, the complete
+answer.
+
+Its connection stays usable.
+"""
 
 from __future__ import annotations
 
@@ -179,7 +183,7 @@ def test_stream_reports_failure_and_connection_stays(name: str, backend: RawBack
 def test_unsent_answer_reports_failure_and_connection_stays(
     name: str, backend: RawBackend, line: Line, ask: Any
 ) -> None:
-    """A failed answer of which nothing was sent becomes an HTTP error, and the next request works."""
+    """If an answer fails before any of it was sent, the client receives an HTTP error, and the next request works."""
     behaviour, stream, status = UNSENT[name]
     backend.play(behaviour)
     reply = line.post("/v1/chat/completions", ask(stream=stream))
@@ -224,7 +228,7 @@ def test_backend_down(tmp_path: Path, ask: Any) -> None:
 
 
 def test_answer_to_head_has_no_body() -> None:
-    """An answer to HEAD has no body, which the client would interpret as the next answer."""
+    """An answer to HEAD has no body, since the client would interpret a body as the next answer."""
     backend = f"http://127.0.0.1:{free_port()}"
     with (
         Mitmdump(backend, toolsim_backend="chat", toolsim_store="memory") as proxy,
@@ -238,7 +242,7 @@ def test_answer_to_head_has_no_body() -> None:
 
 
 def test_disconnect_stops_backend_and_frees_exchange(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None:
-    """A client that disconnects in the middle of a stream stops the backend, and its exchange is freed."""
+    """If a client disconnects in the middle of a stream, the backend is stopped, and the exchange is freed."""
 
     async def endless(answer: Answer) -> None:
         await answer.head(Content_Type=SSE)
@@ -317,7 +321,7 @@ def test_keep_alives_while_a_call_is_buffered(backend: RawBackend, tmp_path: Pat
 
 
 def test_slow_backend_is_not_idle(backend: RawBackend, line: Line, ask: Any) -> None:
-    """A backend can take longer than the idle timeout if it sends data more often."""
+    """An answer can take longer than the idle timeout if no pause between its parts is that long."""
 
     async def slow(answer: Answer) -> None:
         await answer.head(Content_Type="application/json")

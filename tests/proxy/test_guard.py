@@ -25,7 +25,7 @@ async def answer(to: Answer) -> None:
 
 @pytest.mark.parametrize(("path", "hook"), [(path, hook) for path, hooks in CASES.items() for hook in hooks])
 def test_exception_in_another_script_blocks_traffic(path: str, hook: str, tmp_path: Path) -> None:
-    """If an earlier script raises an exception, so that toolsim's hooks are not called, no data passes unchecked."""
+    """If an earlier script raises an exception, toolsim's hooks are not called, and no data passes unchecked."""
     script = tmp_path / "first.py"
     script.write_text(f"def {hook}(flow):\n    if flow.request.method == 'POST':\n        raise KeyError('first')\n")
     with RawBackend() as backend:

@@ -1,4 +1,4 @@
-"""Tools that the backend itself runs, through a real mitmdump: their events pass, and their secrets do not leak."""
+"""Tools that the backend itself runs, through a real mitmdump: the client receives their events, not their secrets."""
 
 from __future__ import annotations
 

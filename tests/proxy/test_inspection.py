@@ -36,7 +36,7 @@ TURNS = {
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory, ask: Any) -> Iterator[Path]:
-    """A flow file with one exchange of each kind, whose prompt contains the name of the kind."""
+    """A flow file with one exchange of each kind. Each prompt contains the name of its kind."""
     path = tmp_path_factory.mktemp("flows") / "turns.flow"
     with TextBackend(list(TURNS.values())) as backend:
         with Mitmdump(backend.url, arguments=["-w", str(path)]) as proxy, Line(proxy.url) as line:
@@ -54,7 +54,10 @@ def read(path: Path) -> list[HTTPFlow]:
 
 
 def test_streams_are_stored(recorded: Path) -> None:
-    """The file contains a streamed answer as the client received it, and as the backend sent it in the backup."""
+    """The file contains a streamed answer as the client received it.
+
+    The flow's backup contains the answer of the backend.
+    """
     flow = read(recorded)[0]
     assert flow.response is not None
     sent = flow.response.content or b""
@@ -104,7 +107,7 @@ def kinds(flows: Iterable[HTTPFlow]) -> list[str]:
 
 @pytest.mark.parametrize(("recipe", "found"), RECIPES)
 def test_documented_filters_find_their_flows(recorded: Path, recipe: str, found: list[str]) -> None:
-    """Each filter of the page finds the documented flows, without the addon."""
+    """Each filter on the documentation page finds the documented flows, without the addon."""
     matches = flowfilter.parse(recipe)
     assert kinds(flow for flow in read(recorded) if matches(flow)) == found
 
@@ -119,7 +122,7 @@ def test_mitmdump_accepts_a_filter(recorded: Path, tmp_path: Path) -> None:
 
 
 def test_every_documented_filter_is_tested() -> None:
-    """Each filter of the page is tested here."""
+    """Each filter on the documentation page is tested here."""
     section = (
         (ROOT / "addon" / "docs" / "inspect.md").read_text().split("<!-- inspect -->")[1].split("<!-- /inspect -->")[0]
     )

@@ -144,7 +144,10 @@ def test_disconnect_stops_second_round(stream: bool, proxy: Mitmdump, backend: T
 
 @pytest.mark.slow
 def test_second_round_is_not_buffered(backend: TextBackend, proxy: Mitmdump) -> None:
-    """If the client does not read, the second round is not buffered; once it reads, the text arrives completely."""
+    """If the client does not read, the second round is not buffered.
+
+    Once the client reads, it receives the complete text.
+    """
     long = ["many words " * 100] * 20_000
     backend.play(model(GREETING, says(*long)))
     with Line(proxy.url) as line:

@@ -139,7 +139,7 @@ def test_compliant_answer_passes_byte_for_byte(
 def test_failure_to_comply_is_remembered(
     api: ApiName, stream: bool, proxies: dict[ApiName, Mitmdump], backend: TextBackend
 ) -> None:
-    """Once a backend has failed to comply, later prompts for that model contain the requirement."""
+    """Once a backend has ignored the required format, later prompts for the same model contain the requirement."""
     for name, rounds in ((f"forgets {api} {stream}", 2), (f"forgets {api} {stream}", 1)):
         backend.play(model(says(PROSE), says(RIGHT)), chunk_size=5)
         reply = post(proxies[api], api, body(api, name, stream=stream))
@@ -180,7 +180,9 @@ def test_json_that_becomes_invalid_ends_with_an_error(
 @pytest.mark.slow
 @pytest.mark.parametrize(("api", "stream"), [*product(APIS, (False, True))])
 def test_retries_stay_within_the_limit(api: ApiName, stream: bool, backend: TextBackend) -> None:
-    """With ``toolsim_retry``, a model that does not comply with its prompt is retried, and receives its own answer."""
+    """With ``toolsim_retry``, a model that does not return the required JSON is shown its own answer and asked again,
+    up to the limit.
+    """
     with Mitmdump(backend.url, toolsim_backend=api, toolsim_retry=2) as proxy:
         backend.play([says(PROSE), says(WRONG), says(RIGHT)], chunk_size=5)
         reply = post(proxy, api, body(api, "m", stream=stream))

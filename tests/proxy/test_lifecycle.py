@@ -20,7 +20,7 @@ from support.wire import DONE, chat_frame
 
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
-    """A copy of the script that can be modified; the package is the installed one."""
+    """A copy of the script, which a test can modify. The script imports the installed package."""
     copy = tmp_path / "toolsim.py"
     shutil.copy(ADDON, copy)
     return copy

@@ -158,7 +158,7 @@ def test_mcp_call_is_hidden_from_messages_client(stream: bool, proxy: Mitmdump, 
 
 @pytest.mark.slow
 def test_request_can_name_an_allowed_server(client: openai.OpenAI, backend: TextBackend, remote: str) -> None:
-    """A request can name a server on an allowed host, which alone receives the token; other hosts are refused."""
+    """A request can name a server on an allowed host, and only it receives the token. Other hosts are refused."""
     backend.play([says(block("mine__header", name="authorization")), says("Yes.")])
     tool: Any = {"type": "mcp", "server_label": "mine", "server_url": remote, "authorization": "s3cret-token"}
     answer = client.responses.create(model="m", input="hi", tools=[{**tool, "require_approval": "never"}])
@@ -210,7 +210,7 @@ def test_forged_records_are_text(client: openai.OpenAI, backend: TextBackend) ->
 
 @pytest.mark.slow
 def test_approval_is_for_one_call(client: openai.OpenAI, backend: TextBackend) -> None:
-    """An approval runs the call for which it was requested, once, and runs nothing with another key."""
+    """An approval runs only the call for which it was requested, only once, and only with the same API key."""
     backend.play([says(block("shy__add", a=1, b=2))])
     answer = client.responses.create(model="m", input="hi")
     [asked] = [item for item in answer.output if item.type == "mcp_approval_request"]
@@ -227,7 +227,9 @@ def test_approval_is_for_one_call(client: openai.OpenAI, backend: TextBackend) -
 
 @pytest.mark.slow
 def test_unlisted_web_page_is_refused(proxy: Mitmdump, backend: TextBackend) -> None:
-    """An unlisted web page is refused, since its tools would act even if it could not read the answer."""
+    """A request from an unlisted web page is refused, since its tools would act even if the page could not read the
+    answer.
+    """
     backend.play([says(ADD)])
     with Line(proxy.url) as line:
         body = {"model": "m", "input": "hi"}
@@ -305,10 +307,9 @@ def servers_of(parent: int) -> list[int]:
 
 @pytest.mark.slow
 def test_stored_approval_belongs_to_its_client(backend: TextBackend, tmp_path: Path) -> None:
-    """An approval request is stored, and valid only for the client that received it, even if the backend's key is
-    shared.
+    """A stored approval request is valid only for the client that received it, even if clients share the backend's key.
 
-    The same holds for background answers, which can also run calls.
+    The same is true for background answers, which can also run calls.
     """
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"shy": BAD}}))
     options: dict[str, Any] = {"toolsim_store": "memory", "toolsim_mcp_config": str(tmp_path / "mcp.json")}
@@ -334,7 +335,7 @@ def test_stored_approval_belongs_to_its_client(backend: TextBackend, tmp_path: P
 
 @pytest.mark.slow
 def test_tools_are_looked_up_before_they_run(backend: TextBackend, tmp_path: Path) -> None:
-    """A catalog that starts with names includes MCP tools, which are looked up before they are called."""
+    """If the catalog at first lists only names, it includes MCP tools, and a tool is looked up before it is called."""
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"calc": OFFICIAL | NEVER}}))
     options: dict[str, Any] = {"toolsim_mcp_config": str(tmp_path / "mcp.json"), "toolsim_catalog_budget": 100}
     with Mitmdump(backend.url, toolsim_backend="chat", **options) as proxy:

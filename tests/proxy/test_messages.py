@@ -133,7 +133,7 @@ def test_masked_tools_are_not_sent(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("options", [{"mode": "auto"}, {"mode": "native", "tool_allowlist": ["!get_time"]}, {}])
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 def test_signed_reasoning_passes_unchanged(stream: bool, options: dict[str, Any]) -> None:
-    """Signed reasoning passes to the client and back to the backend unchanged, as Anthropic's server requires."""
+    """Signed reasoning is passed to the client and back to the backend unchanged, as Anthropic's server requires."""
     signed = [
         {"type": "thinking", "thinking": "Bonn, \u00fcber all.", "signature": "EqQB+/8="},
         {"type": "thinking", "thinking": "", "signature": "EmwK="},
@@ -274,7 +274,9 @@ def test_messages_turn_ends_early_and_is_recorded(tmp_path: Path) -> None:
 
 
 def test_anthropics_web_search_is_refused(text_backend: TextBackend) -> None:
-    """Claude Code's request for Anthropic's web search is refused over another API, with the type of the tool."""
+    """With a backend of another API, Claude Code's request for Anthropic's web search is refused, and the error names
+    the tool.
+    """
     search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 8}
     with Mitmdump(text_backend.url) as proxy, Line(proxy.url) as line:
         refused = line.post("/v1/messages", asked(tools=[search]))

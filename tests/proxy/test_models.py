@@ -398,7 +398,7 @@ def test_model_list_with_silent_backends(file: Path, small: TextBackend) -> None
 
 
 def test_model_list_does_not_loop(file: Path) -> None:
-    """A file that names the proxy itself as a backend does not make it list its own models endlessly."""
+    """If the file names the proxy itself as a backend, the model list does not request itself endlessly."""
     with proxied(file) as (proxy, line):
         write(file, f'[[models]]\nnames = "a"\nurl = "{proxy.url}/v1"\n')
         assert listed(line) == ["a"]
@@ -452,7 +452,9 @@ def test_turn_continues_after_pattern_is_removed(
 
 
 def test_streams_continue_while_the_file_changes(file: Path, small: TextBackend, server: TextBackend) -> None:
-    """While the file changes repeatedly, each request is answered completely by a backend that its model had."""
+    """While the file changes repeatedly, each request is answered completely by a backend to which its model was
+    assigned.
+    """
     small.play(lambda exchange: says(*"small one", pause=0.01))
     server.play(lambda exchange: says(*"large one", pause=0.01))
     versions = [

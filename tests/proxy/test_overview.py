@@ -62,7 +62,9 @@ def test_overview_of_a_builtin_backend() -> None:
 
 
 def test_overview_of_a_real_backend() -> None:
-    """``/`` belongs to the backend, text of the backend and clients is escaped, and the models are requested once."""
+    """``/`` belongs to the backend, text from the backend and clients is escaped, and the models are requested only
+    once.
+    """
 
     async def behave(answer: Answer) -> None:
         path = answer.asked.path

@@ -58,9 +58,12 @@ def peak(pid: int) -> int:
 def test_large_stream_recording_is_bounded(
     backend: RawBackend, proxy: Mitmdump, line: Line, folder: Path, ask: Any, tools: bool
 ) -> None:
-    """While 50 MB are streamed, nothing is delayed, memory stays bounded, and the file counts missing bytes."""
+    """While 50 MB are streamed, nothing is delayed and memory stays bounded.
+
+    The file contains the number of missing bytes.
+    """
     seen_first = threading.Event()
-    piece = chat_frame("word " * 13_000)  # A text of 64 kB.
+    piece = chat_frame("word " * 13_000)  # This is text of 64 kB.
 
     async def behave(answer: Answer) -> None:
         await answer.head(Content_Type="text/event-stream")
@@ -108,7 +111,7 @@ PLANTED = {
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_secrets_are_not_recorded(backend: RawBackend, line: Line, folder: Path, ask: Any, stream: bool) -> None:
-    """Secrets of many forms in headers, query, body and answer are not in the file, neither complete nor split."""
+    """Secrets of many forms in headers, query, body and answer are not in the file, either complete or split."""
     arguments = json.dumps({"city": "Bonn", "password": PLANTED["argument"]})
     block = f"<tool_call>{json.dumps({'name': 'get_weather', 'arguments': arguments})}</tool_call>"
     text = f"The key {PLANTED['openai']} and {PLANTED['bearer']}, {PLANTED['jwt']}. {block}"

@@ -112,7 +112,7 @@ COMPRESSED_ANSWERS = {"whole": False, "stream": True}
 
 @pytest.mark.parametrize("name", COMPRESSED_ANSWERS)
 def test_compressed_answer_is_decoded(name: str, backend: RawBackend, line: Line, ask: Any) -> None:
-    """A compressed answer is decoded, even if it was not requested; such a stream arrives in one chunk."""
+    """A compressed answer is decoded, even if it was not requested. A compressed stream arrives in one chunk."""
     stream = COMPRESSED_ANSWERS[name]
     plain = chat_frame(CALL) + chat_frame(finish="stop") + DONE if stream else chat_whole(CALL)
 

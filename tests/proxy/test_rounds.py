@@ -169,7 +169,9 @@ HISTORY = [
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_answer_that_is_not_the_required_json(stream: bool, line: Line, backend: TextBackend) -> None:
-    """After an output and a faulty call, the model must answer without calls, and the format is enforced."""
+    """If prose after a tool output is not the required JSON, the next round enforces the format, and its JSON is the
+    answer.
+    """
     form = {"type": "json_schema", "json_schema": {"name": "report", "schema": {"type": "object", "required": ["sky"]}}}
     backend.play([says(BAD), says("It will rain."), says('{"sky":"rain"}')], chunk_size=5)
     asked = body("chat/completions", stream=stream, messages=HISTORY, response_format=form)
@@ -185,7 +187,7 @@ def test_answer_that_is_not_the_required_json(stream: bool, line: Line, backend:
 
 @pytest.mark.slow
 def test_empty_answer_after_an_output(line: Line, backend: TextBackend) -> None:
-    """After an empty answer, the second prompt forbids calls, and its text is the answer."""
+    """After an empty answer, a second prompt forbids calls, and the client receives the text that follows it."""
     backend.play([says(""), says("It will rain.")])
     reply = line.post("/v1/chat/completions", body("chat/completions", stream=False, messages=HISTORY))
     assert reply.json()["choices"][0]["message"]["content"] == "It will rain."

@@ -35,7 +35,7 @@ def cities(reply: Any) -> list[Any]:
 
 
 def test_two_cities_are_two_calls(scripted: Line) -> None:
-    """A question about two cities results in a text and two calls."""
+    """A question about two cities results in text and two calls."""
     reply = scripted.post("/v1/chat/completions", body(QUESTION))
     assert cities(reply) == [{"city": "Bonn"}, {"city": "Paris"}]
     assert reply.json()["choices"][0]["message"]["content"].startswith("Let me ask get_weather.")

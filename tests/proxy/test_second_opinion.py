@@ -88,7 +88,7 @@ def in_both_modes(rule: Rule, api: str, line: Line, backend: TextBackend) -> Ite
 
 
 def word_count(exchanges: Iterable[Exchange]) -> int:
-    """Return the number of words in these prompts, which the backend counts as tokens."""
+    """Return the number of words in these prompts; the backend counts each word as a token."""
     return sum(len(text.split()) for exchange in exchanges for _, text in exchange.transcript)
 
 
@@ -255,7 +255,7 @@ def test_refused_call_is_reported(backend: TextBackend, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_background_answer_over_a_chat_backend(backend: TextBackend) -> None:
-    """In a background answer over a chat backend, text also replaces a refused call."""
+    """In a background answer from a chat backend, too, a call that the second opinion refuses is replaced with text."""
     backend.play(WAYS["no, behind words"][0])
     options = {"toolsim_second_opinion": "on", "toolsim_store": "memory", "toolsim_backend": "chat"}
     with Mitmdump(backend.url, **options) as proxy, Line(proxy.url) as line:

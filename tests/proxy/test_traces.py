@@ -1,4 +1,4 @@
-"""Traces of a real mitmdump, sent to a stand-in for a collector: the tree, its parent, its ends, and its omissions."""
+"""Traces of a real mitmdump, sent to a stand-in for a collector: the span tree, its parent, its ends, omitted data."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DAYS = {
     "additionalProperties": False,
 }
 GOOD = '<tool_call>{"name":"forecast","arguments":{"days":3}}</tool_call>'
-# No text of a conversation is short enough to occur by chance in an id, which is random.
+# These texts are too long to occur by chance in a random id.
 BAD = GOOD.replace("3", '"thirty-three"')
 ADD = '<tool_call>{"name":"calc__add","arguments":{"a":1234567890123,"b":1}}</tool_call>'
 HEADER = '<tool_call>{"name":"web__header","arguments":{"name":"traceparent"}}</tool_call>'
@@ -275,7 +275,9 @@ def test_repeated_request_has_two_spans(backend: TextBackend, collector: OtlpRec
 
 
 def test_background_answer_has_a_span(backend: TextBackend, collector: OtlpReceiver) -> None:
-    """The model span of a background answer belongs to the request that started it, which has ended before."""
+    """The model span of a background answer belongs to the request that started it, although that request has already
+    ended.
+    """
     backend.play([says("It ", "rains.", pause=0.2)])
     path, body = ask("responses", stream=False, background=True)
     with (
@@ -333,7 +335,7 @@ def test_failing_collector_does_not_affect_turns(way: str, backend: TextBackend,
 
 
 def test_content_is_recorded_only_if_enabled(backend: TextBackend) -> None:
-    """With OpenTelemetry's variable for content, the spans contain the prompt and the answer, without keys."""
+    """If OpenTelemetry's variable for content is set, the spans contain the prompt and the answer, without keys."""
     with OtlpReceiver() as receiver:
         environment = receiver.environment | {"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY"}
         with Mitmdump(backend.url, environment=environment) as proxy, Line(proxy.url) as line:

@@ -50,7 +50,7 @@ def text_backend() -> Iterator[TextBackend]:
 
 
 def held_while(is_held: Callable[[], bool], *texts: str) -> Behaviour:
-    """Return a stream whose last text is held back while ``is_held`` is true; the others are sent immediately."""
+    """Return a stream whose last text is held back while ``is_held`` is true. The other texts are sent immediately."""
 
     async def behave(answer: Answer) -> None:
         await answer.head(Content_Type="text/event-stream")

@@ -215,7 +215,7 @@ def test_http_cases_over_websocket(client: Client, proxy: Mitmdump, backend: Tex
     assert over_websocket == over_http
 
 
-# -- what else a connection does
+# -- other behavior of connections
 
 
 def test_streams_of_one_connection_are_independent(client: Client, backend: TextBackend) -> None:
@@ -272,7 +272,7 @@ def test_dying_backend_is_an_error(client: Client, backend: TextBackend) -> None
 
 
 def test_oversized_and_binary_data(proxy: Mitmdump, backend: TextBackend) -> None:
-    """A request that is too large fails; binary data and floods close their connection, and no other one."""
+    """A request that is too large fails. Binary data and floods close their connection, and no other connection."""
     backend.play(lambda _: says("OK."))
     with connected(proxy) as other:
         with connected(proxy) as client:
@@ -304,7 +304,7 @@ def test_oversized_and_binary_data(proxy: Mitmdump, backend: TextBackend) -> Non
 
 
 def test_connections_per_key_are_limited(proxy: Mitmdump, backend: TextBackend) -> None:
-    """The limit of connections per key applies to all spellings of the key, and closed ones no longer count."""
+    """The limit of connections per key applies to all spellings of the key, and closed connections no longer count."""
     backend.play(lambda _: says("OK."))
     spellings = ["Bearer many", "bearer many", "BEARER many", "Bearer  many", "many"]
     with ExitStack() as stack:

@@ -2,7 +2,7 @@
 
 For each kind of frame a client sends ``FLOOD_BYTES`` of it as fast as the proxy accepts them, reads all answers, and
 disconnects. Meanwhile one neighbor requests the health page repeatedly, and another reads a stream whose backend sends
-a chunk every ``PIECE_SECONDS``. Both are first measured alone.
+a chunk every ``PIECE_SECONDS``. Both neighbors are first measured alone.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Waits:
 
     @property
     def longest(self) -> float:
-        """The longest wait of a health page."""
+        """The longest wait for a health page."""
         return max(self.pages, default=float("inf"))
 
     @property
@@ -86,7 +86,7 @@ class Waits:
 
 
 def run(say: Callable[[str], None] = print, size: int = FLOOD_BYTES) -> dict[str, Waits]:
-    """Return the measurements by kind of frame, and alone under the empty name."""
+    """Return the measurements by kind of frame; the empty kind is the measurement without a flood."""
     with RawBackend() as backend:
         backend.play(_endless)
         with Mitmdump(backend.url, command=MITMDUMP, toolsim_backend="chat", flow_detail=0) as proxy:

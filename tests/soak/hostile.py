@@ -152,7 +152,7 @@ class _Good:
 
 
 def _be_good_next_to(attack: tuple[Any, ...], good: _Good, attacked: Mitmdump, waits: Waits) -> None:
-    """Measure the good client while the hostile client runs an ``attack``, the arguments of ``_attack``."""
+    """Measure the good client during an attack; ``attack``: the arguments of ``_attack``."""
     ours, theirs = _PROCESSES.Pipe()
     attacker = _PROCESSES.Process(target=_attack, args=(*attack, theirs), daemon=True)
     attacker.start()

@@ -32,7 +32,10 @@ _ENDINGS = {"chat": "/v1/chat/completions", "responses": "/v1/responses"}
 
 @dataclass
 class Outcome:
-    """The result of a run. ``wrong``: failures. ``memory``: seconds, and the proxy's resident MiB then."""
+    """The result of a run.
+
+    ``wrong``: failures. ``memory``: pairs of a time in seconds and the proxy's resident memory in MiB.
+    """
 
     done: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
@@ -170,7 +173,7 @@ class Soak:
         self._judge(story, status, bytes(received))
         return not any(line.startswith("connection: close") for line in lines)
 
-    # -- the judgement --
+    # -- the judgment --
 
     def _judge(self, story: Story, status: int, received: bytes) -> None:
         self._look_for_strangers(story, received)

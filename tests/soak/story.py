@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 NONCE = re.compile(rb"n[0-9a-f]{16}z")
-"""A pattern of the nonces that mark all texts of an exchange."""
+"""A pattern for the nonces, which mark all texts of an exchange."""
 
 
 @dataclass(frozen=True)

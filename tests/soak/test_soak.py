@@ -9,7 +9,7 @@ from soak.run import Soak
 @pytest.mark.slow
 @pytest.mark.extended
 def test_short_soak() -> None:
-    """With concurrent streams, failing backends and disconnecting clients, no answer is wrong."""
+    """With concurrent streams, failing backends and disconnecting clients, every answer is correct."""
     outcome = Soak(seconds=12, streams=20, seed=1).run()
     assert outcome.wrong == []
     assert outcome.counted == outcome.total > 100

@@ -33,7 +33,7 @@ _FLAGS = (
     "--force-color-profile=srgb",
     "--remote-debugging-pipe",
 )
-# Seconds, which are generous because other tests can slow the machine down.
+# Time limit in seconds. It is generous because other tests can slow the machine down.
 _SECONDS = 60.0
 
 

@@ -17,7 +17,7 @@ from support.mitmdump import CRASHES
 TOOLSIM = (sys.executable, "-m", "toolsim")
 START_SECONDS = 60.0
 BASE_URL = r"base URL for clients +(http://[^/\s]+)/v1"
-"""A pattern of the line in the startup banner that contains the listener's URL."""
+"""A pattern for the line in the startup banner that contains the listener's URL."""
 
 
 def environment(home: Path) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Positions for splitting a text or a stream, for tests that must hold at any position."""
+"""Positions for splitting text or a stream, for tests that must hold at any position."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def each(
 def _noting(failed: list[Exception], skipped: list[str], case: object) -> Iterator[None]:
     try:
         yield
-    except pytest.skip.Exception as skip:  # It would end the test, and the other cases would not run.
+    except pytest.skip.Exception as skip:  # Otherwise the exception would end the test before the other cases have run.
         skipped.append(str(skip))
     except Exception as error:
         error.add_note(f"in the case {case!r}")

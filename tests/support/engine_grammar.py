@@ -54,7 +54,7 @@ def gbnf(text: str) -> Callable[[str], bool]:
 
 
 def structural_tag(form: Mapping[str, Any]) -> Callable[[str], bool]:
-    """Return a function that decides whether a structural tag accepts a complete answer; first validate the tag."""
+    """Validate a structural tag, and return a function that decides whether the tag accepts a complete answer."""
     xgrammar = _xgrammar()
     return _acceptor(xgrammar.Grammar.from_structural_tag(xgrammar.StructuralTag.model_validate(dict(form))))
 

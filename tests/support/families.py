@@ -29,7 +29,10 @@ REPORTED: list[dict[str, Any]] = load("reported")["cases"]
 
 
 def wanted(case: dict[str, Any]) -> dict[str, Any]:
-    """Return the calls and the prose that toolsim should find: the report's, unless toolsim decided differently."""
+    """Return the calls and the prose that toolsim should find.
+
+    They are the report's unless the case records another decision.
+    """
     return case.get("decision", case)  # type: ignore[no-any-return]
 
 
@@ -68,7 +71,10 @@ def floors() -> dict[str, dict[str, dict[str, int]]]:
 
 
 def raised(old: dict[str, dict[str, dict[str, int]]]) -> dict[str, dict[str, dict[str, int]]]:
-    """Return the current floors, none worse than before: more texts correct, fewer read in part or as other calls."""
+    """Return the current floors, where none is worse than in ``old``.
+
+    The number of correct texts never falls; the numbers of texts read in part or as other calls never rise.
+    """
     new = floors()
     for form, changes in new.items():
         for change, floor in changes.items():

@@ -127,7 +127,7 @@ def outcome(case: Malformed, parsed: Parsed) -> Outcome:
     if calls == list(case.calls):
         return "leftover" if parsed.prose.strip() else "right"
     if not calls:
-        # Text that differs from the original in any byte would be another outcome.
+        # Text counts as unchanged only if it equals the original in every byte.
         return "text" if parsed.prose == case.text else "other"
     return "part" if len(calls) == 1 and calls[0] in case.calls and len(case.calls) > 1 else "other"
 

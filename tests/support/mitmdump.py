@@ -22,10 +22,10 @@ from support import preloaded
 ROOT = Path(__file__).parents[2]
 ADDON = ROOT / "addon" / "toolsim.py"
 
-# A new interpreter, as when a user starts mitmdump.
+# Start a new interpreter, as a user does.
 MITMDUMP = (sys.executable, "-c", "from mitmproxy.tools.main import mitmdump; mitmdump()")
 
-# Long, because the first start creates a certificate authority, and the machine can be busy.
+# This limit is long, because the first start creates a certificate authority, and the machine can be busy.
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
 # mitmproxy logs these texts if one of its layers or an addon raises an exception. Any of them fails the test.

@@ -41,7 +41,10 @@ class Received:
 
 
 class OtlpReceiver:
-    """The receiving server, as a context manager. ``status``: of its answers; ``bodies``: all received bodies."""
+    """The receiving server, as a context manager.
+
+    ``status``: the status of its answers; ``bodies``: all received bodies.
+    """
 
     def __init__(self) -> None:
         self.status = 200

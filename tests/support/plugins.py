@@ -1,4 +1,5 @@
-"""Compares each optional module with the core's protocol in mypy, which cannot follow an import by name.
+"""Assignments that make mypy compare each optional module with the core's protocol. mypy cannot follow an import by
+name.
 
 This code is never executed.
 """

@@ -12,7 +12,7 @@ _PORTS = range(20_000, 32_000)
 
 def free_port() -> int:
     """Return a free port of this machine that another process is unlikely to use in the meantime."""
-    # Hypothesis seeds the module's own generator, so two workers would draw the same port from it.
+    # Hypothesis seeds the global generator of ``random``, so two workers would draw the same port from it.
     draw = random.SystemRandom()
     while True:
         port = draw.choice(_PORTS)

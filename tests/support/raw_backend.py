@@ -25,7 +25,7 @@ class Asked:
     sent: int = 0
     """Number of body writes that succeeded."""
     gone: threading.Event = field(default_factory=threading.Event)
-    """Set when the proxy closed the connection during the answer."""
+    """Set once the proxy has closed the connection during the answer."""
 
     def header(self, name: str) -> str | None:
         return next((value for key, value in self.headers if key.lower() == name.lower()), None)

@@ -15,7 +15,7 @@ from support.ports import free_port
 
 
 class RedisServer:
-    """The server as a context manager. ``append``: data survives a restart."""
+    """The server as a context manager. ``append``: whether data survives a restart."""
 
     def __init__(self, *, append: bool = False) -> None:
         self._program = shutil.which("redis-server")

@@ -90,7 +90,10 @@ def _load(table: str) -> dict[str, Any]:
 
 
 def steps(case: Case, size: int) -> list[tuple[int, int, int]]:
-    """Return for each delta the number of characters that arrive and are emitted, and of calls; last, the end."""
+    """Return for each delta the numbers of characters received, characters emitted, and calls emitted.
+
+    The last entry is for the end of the text.
+    """
     tools = [Tool(tool["name"], tool["name"], parameters=tool.get("parameters")) for tool in case.tools]
     policy = {"stop_after_tools": "off", "stream_arguments": "incremental" if case.is_incremental else "buffered"}
     answer = Answer(plan("responses", "chat", True, tools, policy=policy), Report())
@@ -109,7 +112,7 @@ def steps(case: Case, size: int) -> list[tuple[int, int, int]]:
 
 
 def releases(case: Case, size: int) -> str:
-    """Return the releases of a text in deltas of ``size`` characters."""
+    """Return the releases of a case's text in deltas of ``size`` characters."""
     marks = [
         f"+{emitted}{'!' * calls}" if calls or emitted not in (0, arrived) else "" if emitted else "-"
         for arrived, emitted, calls in steps(case, size)
