@@ -52,7 +52,7 @@ def collect_garbage() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def restore_log() -> Iterator[None]:
-    """Restore the log's handlers and levels, which a test changes if it starts mitmproxy's Master or the command."""
+    """Restore the log's handlers and levels. A test changes them if it starts mitmproxy's Master or the command."""
     root = logging.getLogger()
     handlers = root.handlers[:]
     # Copy the values immediately, since another thread might be creating a logger.

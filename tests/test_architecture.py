@@ -389,7 +389,7 @@ def test_start_imports_no_optional_feature() -> None:
 
 
 def test_no_module_shadows_the_stdlib() -> None:
-    """No module has the name of a standard library module, which it would shadow in its own folder."""
+    """No module is named like a standard library module, which would be shadowed in the module's folder."""
     folders = (ADDON, ROOT / "tests")
     paths = [path for folder in folders for path in folder.rglob("*.py") if "node_modules" not in path.parts]
     names = {path.stem for path in paths} | {path.parent.name for path in paths}

@@ -29,7 +29,10 @@ pytest.skip("needs chromium", allow_module_level=True)
 @pytest.mark.slow
 @pytest.mark.parametrize(("ci", "workers"), [("true", "0"), ("true", "2"), ("", "0")])
 def test_missing_program_fails_only_in_ci(tmp_path: Path, ci: str, workers: str) -> None:
-    """A test or module that is skipped for a missing program fails in CI, also in workers; other skips are allowed."""
+    """A test or module that lacks a program fails in CI, also in worker processes.
+
+    It may be skipped for other reasons.
+    """
     shutil.copy(Path(__file__).with_name("conftest.py"), tmp_path)
     (tmp_path / "test_some.py").write_text(TESTS)
     (tmp_path / "test_module.py").write_text(MODULE)
@@ -49,7 +52,7 @@ def test_missing_program_fails_only_in_ci(tmp_path: Path, ci: str, workers: str)
 
 
 def test_all_cases_run_and_failures_are_named() -> None:
-    """All cases run; a single failure is raised unchanged, several as a group, and two decorators multiply."""
+    """All cases run, and two decorators multiply. A single failure is raised unchanged, several failures as a group."""
     ran: list[tuple[int, str]] = []
 
     @each("number", [1, 2, 3])
@@ -73,7 +76,7 @@ def test_all_cases_run_and_failures_are_named() -> None:
 
 
 def test_skipped_case_does_not_end_others() -> None:
-    """If a case is skipped, the others run; only if every case is skipped, the test is skipped."""
+    """If a case is skipped, the other cases still run. The test is skipped only if every case is skipped."""
     ran: list[int] = []
 
     @each("number", [1, 2, 3])

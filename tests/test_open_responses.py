@@ -187,7 +187,7 @@ def test_order_of_events(streamed: Outcome) -> None:
     "allowed", [{"type": "function", "name": "get_weather"}, {"type": "function", "function": {"name": "get_weather"}}]
 )
 def test_tool_outside_allowed_tools_is_not_called(stream: bool, allowed: dict[str, Any]) -> None:
-    """A declared tool outside ``allowed_tools`` is never called, and the text of such a call is kept."""
+    """A declared tool outside ``allowed_tools`` is never called, and the text of a call to it is kept."""
     choice = {"type": "allowed_tools", "mode": "auto", "tools": [allowed]}
     sent = {"input": "x", "tools": [WEATHER, {**WEATHER, "name": "other"}], "tool_choice": choice}
     response = ask(sent, f"{OTHER}{CALL}", stream).response
@@ -218,7 +218,7 @@ def test_unknown_previous_response() -> None:
 
 
 def compact(**sent: Any) -> tuple[int, dict[str, Any]]:
-    """Return the status and body of a compaction request, over a chat backend that writes the summary."""
+    """Return the status and body of the answer to a compaction request, whose summary a chat backend writes."""
     body = json.dumps(sent).encode()
     policy = Policy(backend="chat")
     job = RequestJob("responses", "/v1/responses", policy, data=body, limit=10_000, action="compact")

@@ -13,11 +13,10 @@ import time
 
 
 class Neighbour:
-    """A client that requests the metrics repeatedly over one connection while its context is active. Waits are in
-    seconds.
+    """A client that requests the metrics repeatedly over one connection while its context is active.
 
-    ``baseline``: the longest wait before the attack; ``worst``: the longest wait since then, set on exit. The context
-    can be entered again for each further attack; ``close`` ends the process.
+    ``baseline``: the longest wait before the attack, in seconds; ``worst``: the longest wait since then, set on exit.
+    The context can be entered again for each further attack; ``close`` ends the process.
     """
 
     def __init__(self, port: int, key: str) -> None:

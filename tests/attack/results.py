@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 ROWS: list[tuple[str, str, float, float, float]] = []
-"""One row per attack: its name, its status, seconds, memory growth in MiB, and the neighbor's delay above the baseline
-in seconds.
+"""One row per attack: name, status, seconds, memory growth in MiB, and the neighbor's delay above its baseline in
+seconds.
 """

@@ -100,7 +100,7 @@ def test_restarted_backend_serves_open_connections() -> None:
     ],
 )
 def test_proxy_as_its_own_upstream_is_a_loop(host: str, status: int, code: str) -> None:
-    """If a proxy is its own upstream, every request fails as a loop when it reaches the proxy for the second time."""
+    """If a proxy is its own upstream, every request fails, at the latest when it reaches the proxy again."""
     port = free_port()
     arguments = ("--listen-port", str(port))
     # mitmproxy logs connections only with toolsim_log=off. Detecting the engine would open more connections.

@@ -1,5 +1,4 @@
-"""Delay of the first text from a real Codex app-server with a stub model: through the addon and its bridge, and
-directly.
+"""Delay of the first text from a real Codex app-server with a stub model, through the addon and directly.
 
 Both paths use the same child process, settings and model. Their requests alternate, so that a busy machine affects both
 alike. The direct path skips two HTTP hops and the addon.

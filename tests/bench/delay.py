@@ -74,11 +74,10 @@ def first_text(bare: str, ours: str, rounds: int) -> Iterator[Row]:
 
 
 def calls_over_a_websocket(url: str, rounds: int) -> Row:
-    """Compare the time until the model receives a request in a loop of calls, over a WebSocket connection and over
-    HTTP.
+    """Return a row that compares the time until the model receives a request, over WebSocket and over HTTP.
 
-    The WebSocket connection remembers the conversation. The HTTP connection, which is the reference, is also kept
-    alive, but each of its requests contains all earlier calls.
+    The requests form a loop of calls. The WebSocket connection remembers the conversation. The HTTP connection, which
+    is the reference, is also kept alive, but each of its requests contains all earlier calls.
     """
     times: list[list[float]] = [[], []]
     sent = {"model": "asked-1-1-1", "store": False, "tools": TOOLS}

@@ -62,7 +62,7 @@ class Client:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the CPU time of all threads of a process in nanosecond resolution. This is available only on Linux."""
+    """Return the CPU time of all threads of a process with nanosecond resolution. This is available only on Linux."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 

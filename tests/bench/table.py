@@ -33,9 +33,7 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """``ok``, ``MISSED``, ``scaled`` for a time that meets only a slower machine's goal, or "" if the row has no
-        goal.
-        """
+        """``ok``, ``MISSED``, ``scaled`` for a time that meets only a slower machine's goal, or "" without a goal."""
         if self.goal is None:
             return ""
         if self.value <= self.goal:
@@ -76,7 +74,7 @@ _ROW, _LEFT, _SCALE = 22, 470, 220
 def picture(rows: Sequence[Row]) -> str:
     """Return a chart with a bar for each row that has a goal.
 
-    Each bar shows the value as a share of the goal, which is a line.
+    Each bar shows the value as a share of the goal, and a line marks the goal.
     """
     height = _ROW * (len(rows) + 2)
     width = _LEFT + 3 * _SCALE + 90

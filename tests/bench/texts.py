@@ -11,7 +11,7 @@ def prose(size: int) -> str:
 
 
 def arguments(size: int) -> str:
-    """Return the JSON arguments of a call that writes a file of code, which is a long string full of escapes."""
+    """Return the JSON arguments of a call that writes code to a file, with a long string full of escapes."""
     return json.dumps({"path": "a.py", "text": 'print("hello, world")\n' * (size // 26)})
 
 

@@ -49,8 +49,9 @@ def test_published_ports_are_bound_to_localhost(compose: Any) -> None:
 
 
 def test_copied_files_exist(compose: Any) -> None:
-    """Every file that the container image copies exists and is part of the build context, and services use each other's
-    names.
+    """Every file that the container image copies exists and is part of the build.
+
+    Services use each other's names.
     """
     copied = re.findall(r"^COPY (.*) \S+$", CONTAINERFILE, re.MULTILINE)
     sources = [source for line in copied for source in line.split()]
@@ -68,9 +69,7 @@ def test_copied_files_exist(compose: Any) -> None:
 
 
 def test_proxies_with_a_shared_store() -> None:
-    """The command lines of both proxies are accepted, and the load balancer's configuration is valid and names both
-    proxies.
-    """
+    """The proxies' command lines are accepted, and the load balancer's configuration is valid and names the proxies."""
     services = YAML(typ="safe").load((DEPLOY / "shared.yaml").read_text())["services"]
     for name in "one", "two":
         words = services[name]["command"]

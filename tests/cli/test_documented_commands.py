@@ -48,8 +48,7 @@ ELSEWHERE = {
     # Programs that the tests of the clients install.
     "npm install -g @openai/codex": "cli/test_launch.py",
 }
-"""Commands that are not run here, each with the test that runs it, or with its result, which the tests set up
-themselves.
+"""Commands that are not run here, each with the test that runs it, or with the effect that this file achieves itself.
 """
 
 LANGUAGES = {"sh", "python", "toml", "js", "yaml", "json", "diff", "text", ""}
@@ -79,9 +78,7 @@ def looks_like_command(line: str) -> bool:
 
 
 def fenced(text: str) -> list[str]:
-    """Return the command lines of all shell blocks, each preceded by the variables that its block has exported before
-    it.
-    """
+    """Return the command lines of all shell blocks, each with the variables that its block has exported before."""
     found = []
     for language, block in blocks(text):
         exported, line = "", ""
@@ -113,7 +110,7 @@ PROSE = "\n".join((ROOT / page).read_text() for page in PAGES if not page.endswi
 ROWS = re.findall(r"^\| [^|]+ \| `(toolsim [^`]+)` \|", section("recipes"), re.MULTILINE)
 _BACKEND = re.compile(r"https?://[\w.]+(:\d+)?(?=/v1|[\s']|$)")
 COMMANDS = {_BACKEND.sub("BACKEND", line): line for line in sorted({*fenced(PROSE), *ROWS, *inline(PROSE)})}
-"""Documented command lines by their text with the backend's address replaced."""
+"""Documented command lines, keyed by the line with a placeholder for the backend's address."""
 
 
 def test_every_command_is_found() -> None:

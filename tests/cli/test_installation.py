@@ -1,4 +1,7 @@
-"""The published package, in a new environment; a separate file, since it waits for a package registry."""
+"""The published package, in a new environment.
+
+The tests are in a separate file because they wait for a package registry.
+"""
 
 from __future__ import annotations
 

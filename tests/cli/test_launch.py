@@ -107,9 +107,7 @@ def base_url(seen: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize(("do", "code"), [("ask 0", 0), ("ask 7", 7), ("die 0", 137)])
 def test_exit_code_of_the_program(do: str, code: int, backend: TextBackend, env: dict[str, str]) -> None:
-    """The command's exit code is the program's or, as in a shell, 128 plus the number of the signal that killed the
-    program.
-    """
+    """The exit code is the program's or, as in a shell, 128 plus the number of the signal that killed the program."""
     run, seen = launch(env, f"{backend.url}/v1", "--port", "0", do=do)
     assert run.returncode == code
     assert seen["arguments"][-3:] == ["DO", *do.split()]
@@ -186,7 +184,7 @@ def test_key_of_running_and_new_proxies(backend: TextBackend, env: dict[str, str
 
 
 def test_settings_file_is_read(backend: TextBackend, env: dict[str, str]) -> None:
-    """If no URL is given, the user's settings file is read, or the settings file that ``--config`` names."""
+    """If no URL is given, the settings come from the user's settings file, or from the file that ``--config`` names."""
     text = f'backend = "{backend.url}/v1"\nport = 0\ntoolsim_api_key = "of the file"\n'
     named = Path(env["HOME"]).parent / "named.toml"
     named.write_text(text.replace("of the file", "of the other"))

@@ -1,8 +1,8 @@
 """Agent programs as clients: opencode, Copilot CLI and Qwen Code run their tools in loops of several steps.
 
-Their tools are many and large (16 to 40 thousand characters of schemas), and so are their instructions. Obsidian
-Copilot 4 also runs opencode in its Agent Chat, as a child process that supports the Agent Client Protocol, with the
-provider that its user has added.
+They have many large tools (16 to 40 thousand characters of schemas), and long instructions. Obsidian Copilot 4 also
+runs opencode in its Agent Chat, as a child process that supports the Agent Client Protocol, with the provider that its
+user has added.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def play(stage: Stage, *steps: tuple[str, Turn]) -> None:
 
 
 def test_files_are_read_and_written(stage: Stage, claude: Claude) -> None:
-    """Claude Code runs two calls of one answer, then a call after their outputs that writes a file's exact text."""
+    """Claude Code runs two calls of one answer, then a third call, which writes the exact text of a file."""
     notes, more, out = (str(claude.work / name) for name in ("notes.txt", "more.txt", "out.txt"))
     written = 'heron & "ochre" <tool_call>\n'
     play(
@@ -124,7 +124,7 @@ def test_failed_tool_is_reported_to_the_model(stage: Stage, claude: Claude) -> N
 
 @over_chat
 def test_next_question_continues_the_prompt(stage: Stage, claude: Claude) -> None:
-    """The prompt of the next question contains the calls of the first one, and begins like the previous prompt."""
+    """The prompt of the second question contains the calls of the first, and begins like the previous prompt."""
     play(
         stage,
         ("", says(call("Bash", {"command": "cat notes.txt", "description": "Look."}))),
@@ -168,7 +168,7 @@ def test_deferred_tool_is_loaded_by_a_search(stage: Stage, claude: Claude) -> No
 
 @over_chat
 def test_web_search_fails_without_a_server(stage: Stage, claude: Claude) -> None:
-    """Only Anthropic can run the tool in Claude Code's separate request for a web search, so the model is told that it
+    """A web search is a separate request with a tool that only Anthropic can run, so the model is told that the tool
     failed.
     """
     claude.environment["ENABLE_TOOL_SEARCH"] = "false"

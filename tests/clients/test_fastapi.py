@@ -1,4 +1,4 @@
-"""The FastAPI endpoint of the parsing page under a real uvicorn, over a text-only model, with the official SDK."""
+"""The FastAPI endpoint of the parsing page under a real uvicorn, with a text-only model and the official SDK."""
 
 from __future__ import annotations
 

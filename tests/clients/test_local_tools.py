@@ -92,8 +92,9 @@ async def test_shell(stage: Stage, mode: str) -> None:
 @over_responses
 @every_mode
 async def test_local_shell(stage: Stage, mode: str) -> None:
-    """A call to the older ``local_shell`` tool, whose command is a list, is run, and its output appears in the next
-    prompt.
+    """A call to the older ``local_shell`` tool is run, and its output appears in the next prompt.
+
+    The command of this tool is a list.
     """
     ran: list[list[str]] = []
 

@@ -1,4 +1,4 @@
-"""MCP over a text-only backend, with third-party servers and clients.
+"""MCP with a text-only backend, third-party servers and third-party clients.
 
 The servers are two reference servers of the MCP project, and a server of the Python package over HTTP. The clients are
 the OpenAI SDK, whose types parse every event, and the Agents SDK with ``HostedMCPTool``.
@@ -102,8 +102,8 @@ def mcp_context(request: pytest.FixtureRequest, text_backend: TextBackend, remot
 
 
 async def run(proxy: Mitmdump, remote: str, mode: str, approve: bool | None) -> Any:
-    """Run an agent with a hosted server and a function; ``approve``: a person's decision, or None if no approval is
-    required.
+    """Run an agent with a hosted server and a function; ``approve``: a person's decision, or None without any
+    approvals.
     """
     asked: list[Any] = []
 

@@ -148,7 +148,9 @@ def responses_loop(client: openai.OpenAI, *, stream: bool) -> None:
 
 
 def chat_loop(client: openai.OpenAI, *, stream: bool) -> None:
-    """Run two turns over chat; check that the client sees only its function, and the model all outputs."""
+    """Run two turns over chat completions; check that the client sees only its function, and the model sees all
+    outputs.
+    """
     tools: Any = [{"type": "function", "function": {"name": "note", "parameters": {"type": "object"}}}]
 
     def ask(messages: Any) -> dict[str, Any]:

@@ -44,9 +44,7 @@ class Outcome:
 
 
 def cases() -> Iterator[Case]:
-    """Yield three cases per question: any tool is required over each of two APIs, and the last tool by name over one of
-    them.
-    """
+    """Yield three cases per question: any tool is required over both APIs, and the last tool by name over one API."""
     data = json.loads(files("toolsim.eval").joinpath("questions.json").read_text())
     declared = {tool["name"]: tool for tool in data["tools"]}
     for index, asked in enumerate(data["questions"]):

@@ -74,7 +74,9 @@ def learner(tmp_path: Path) -> Iterator[Learner]:
 
 @pytest.mark.extended
 def test_learned_profile_is_used_by_the_proxy(learner: Learner) -> None:
-    """A model that calls tools for greetings gets a profile with a second opinion, which the proxy then uses."""
+    """A model that calls tools for greetings gets a profile that enables second opinions, and the proxy uses this
+    profile.
+    """
     with ScriptedModel(needless=True, engine="llama.cpp") as model:
         code, printed = learner.run(model)
         assert code == 0, printed
@@ -166,7 +168,7 @@ def test_no_profile_if_time_limit_is_reached(learner: Learner) -> None:
 
 @pytest.mark.extended
 def test_interrupt_and_concurrent_session(learner: Learner) -> None:
-    """A second session for the same model is refused, and Ctrl-C keeps the answers."""
+    """A second session for the same model is refused, and Ctrl-C does not lose any answers."""
 
     def slow_later(number: int) -> None:
         time.sleep(0.5 if number > 12 else 0)
@@ -234,7 +236,7 @@ def test_recorded_turns_choose_and_confirm(learner: Learner) -> None:
 
 
 def test_unconfirmed_gain_is_not_kept(learner: Learner) -> None:
-    """A setting that is better only for the choosing half is not kept."""
+    """A setting is not kept if only the half of the turns that chose it shows an improvement."""
     turns = recorded(learner.folder, 60)
     own = own_questions([turns])
     chosen = {str(question.messages[-1]["content"]) for question in own.choosing}

@@ -62,7 +62,7 @@ def test_page_fits_the_window_and_unfolds(width: int, tmp_path: Path) -> None:
 
 
 def test_screenshot_of_a_report(tmp_path: Path) -> None:
-    """A screenshot of a report is taken: of the report in ``TOOLSIM_SCREENSHOTS`` for the README, or else of the runs
+    """A screenshot is taken of the report in the folder TOOLSIM_SCREENSHOTS or, by default, of a report on the runs
     above.
     """
     folder = os.environ.get("TOOLSIM_SCREENSHOTS", "")

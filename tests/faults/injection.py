@@ -1,6 +1,7 @@
 """A mitmproxy script that makes one function of toolsim raise an exception once, when a test tells it to.
 
-It listens on 127.0.0.1 at the port in ``FAULTS_PORT``; each line is a JSON command, and so is its answer:
+It listens on 127.0.0.1, at the port in ``FAULTS_PORT``. Each line it receives is a JSON command, and it answers with a
+line of JSON:
 
 - ``{"do": "record"}``: record every function that is entered from now on.
 - ``{"do": "functions"}``: stop recording; the answer lists the names of the functions.

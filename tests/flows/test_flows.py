@@ -1,4 +1,6 @@
-"""The fixtures in flows/: each replays, however it is split, and loads in mitmdump, with and without the addon."""
+"""The fixtures in flows/: each replays, regardless of how it is split, and loads in mitmdump, with and without the
+addon.
+"""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def words(data: bytes, step: int) -> None:
 
 
 def strict_words(data: bytes, step: int) -> None:
-    """Check that splitting does not change the result of a text with a strict tool, where failed calls are errors."""
+    """Check that splitting text does not change its result if a tool is strict, so that failed calls are errors."""
     text = data.decode("utf-8", "replace")
     whole = _answer(Policy(), text, len(text) + 1, _TOOLS)
     assert _answer(Policy(), text, step, _TOOLS) == whole, "the cut made a difference"

@@ -166,7 +166,7 @@ def test_failed_answer_stores_its_error(client: openai.OpenAI, backend: TextBack
 
 
 def test_answer_is_not_found_with_another_key(client: openai.OpenAI, proxy: Mitmdump, backend: TextBackend) -> None:
-    """With another key, a background answer is not found, neither while it is produced nor afterwards."""
+    """With another key, a background answer is not found, either while it is produced or afterwards."""
     gate = Gate(says("Fine."))
     backend.play(gate)
     started = start(client, input="Hello", stream=True)
@@ -225,8 +225,8 @@ def test_sdk_can_start_and_resume(client: openai.OpenAI, backend: TextBackend) -
 
 
 def test_replies_to_web_pages_have_cors_headers(client: openai.OpenAI, backend: TextBackend) -> None:
-    """Every reply to a web page of a listed origin has the CORS header, whether the page starts, follows, polls,
-    cancels or resumes an answer.
+    """Every reply to a web page of a listed origin has the CORS header: to start, follow, poll, cancel or resume an
+    answer.
     """
     gate = Gate(says("Fine."))
     backend.play(gate)

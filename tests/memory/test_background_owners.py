@@ -31,9 +31,7 @@ def proxy(backend: TextBackend, store: str, **options: Any) -> Mitmdump:
 
 
 def test_proxy_dies(backend: TextBackend, redis: RedisServer, tmp_path: Path) -> None:
-    """When a proxy dies, its unfinished answers count as failed once its lease expires, and its finished answers
-    remain.
-    """
+    """When a proxy dies, its unfinished answers count as failed once its lease expires. Its finished answers remain."""
     # Test both kinds of store together, since their leases expire in the same period.
     left = []
     for store in f"sqlite:{tmp_path / 'store'}", redis.url:
@@ -110,8 +108,8 @@ def test_another_proxy_serves_the_answer(backend: TextBackend, redis: RedisServe
 
 
 def test_redis_is_restarted(backend: TextBackend) -> None:
-    """An answer that ends while the store is down is stored once the store works again, and is not reported as finished
-    before.
+    """An answer that ends while the store is down is reported as finished only once the store works again and contains
+    it.
     """
     backend.play([says("Hello ", "there.", pause=0.3)])
     with RedisServer(append=True) as redis, proxy(backend, redis.url) as running, connect(running) as client:

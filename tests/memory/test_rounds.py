@@ -29,7 +29,7 @@ def asking(backend: TextBackend, file: Path) -> Iterator[Mitmdump]:
 
 @both_modes
 def test_corrected_call_replaces_the_faulty_one(asking: Mitmdump, backend: TextBackend, stream: bool) -> None:
-    """The corrected call is stored, the faulty one is in no later request, and the conversation continues."""
+    """The corrected call is stored, no later request contains the faulty call, and the conversation continues."""
     bad = CALL.replace('"Bonn"', "5")
     backend.play([says("I look. ", bad), says(CALL), says("18 degrees."), says("Rain.")])
     with connect(asking) as client:

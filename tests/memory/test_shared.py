@@ -103,8 +103,7 @@ def converse(url: str, number: int, tally: Tally) -> None:
                 if answer.store:
                     previous = {"previous_response_id": answer.id}
                     break
-                # The answer was reported as not stored, so repeat the turn, like a client that wants to continue from
-                # it.
+                # The answer was reported as not stored, so repeat the turn, like a client that wants to continue.
                 tally.note("not kept, and said so")
                 time.sleep(0.2)
             else:

@@ -98,7 +98,7 @@ def test_first_request_finds_the_api(backend: TextBackend, client: str, only: Ap
 @pytest.mark.parametrize("only", APIS)
 @pytest.mark.parametrize("client", APIS)
 def test_first_request_without_tools(backend: TextBackend, client: str, only: ApiName) -> None:
-    """A first request without tools is also answered if the backend's API is not the client's."""
+    """A first request without tools is answered, even by a backend that does not have the client's API."""
     backend.apis, backend.rejected = [only], []
     with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
         for stream in (True, False):

@@ -64,8 +64,7 @@ def called(reply: Any, *, stream: bool) -> str:
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("stream", [False, True])
 def test_rejected_tools_become_text(backend: RawBackend, ask: Any, stream: bool, end: str) -> None:
-    """If the backend rejects tools, the request is resent with the tools described as text, so the client still
-    receives its call.
+    """If the backend rejects tools, the client still receives its call: the request is resent with the tools as text.
 
     All later requests describe tools as text from the start.
     """

@@ -1,7 +1,6 @@
-"""Backend failures of all kinds: the client receives a clear error or, if the backend was only slow, the complete
-answer.
+"""Backend failures of all kinds: the client receives a clear error or, if the backend was only slow, its answer.
 
-Its connection stays usable.
+The client's connection remains usable in all cases.
 """
 
 from __future__ import annotations

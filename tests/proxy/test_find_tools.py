@@ -22,7 +22,8 @@ TOOLS = [
 
 @pytest.mark.slow
 def test_lookup_is_a_separate_round(tmp_path: Path) -> None:
-    """The model receives tool names, then the entry that it looks up; the client receives the call; each round replays.
+    """The model receives tool names, then the entry that it looks up. The client receives the call, and each round
+    replays.
 
     A request with few tools has the complete catalog.
     """

@@ -74,7 +74,7 @@ def proxy(backend: RawBackend, folder: Path) -> Iterator[Mitmdump]:
 
 @pytest.mark.slow
 def test_hosted_tool_events_are_streamed(backend: RawBackend, proxy: Mitmdump, line: Line, folder: Path) -> None:
-    """A hosted tool's events pass one by one, renumbered, and no secret is in an echo, the log or a recording."""
+    """A hosted tool's events arrive one by one, with new numbers, and no echo, log or recording contains a secret."""
     backend.play(streams)
     approval = {"type": "mcp_approval_response", "approval_request_id": "mcpr_0", "approve": True}
     history = [{"role": "user", "content": "hi"}, {**ASKED, "id": "mcpr_0"}, approval]
@@ -128,7 +128,10 @@ async def says_hello(answer: Answer) -> None:
 
 @pytest.mark.slow
 def test_dropped_tool_is_reported(backend: RawBackend) -> None:
-    """A hosted tool alone passes unchanged; next to a function it is dropped and reported, or refused with a hint."""
+    """A hosted tool alone is passed unchanged.
+
+    Next to a function, it is dropped and reported, or refused with a hint.
+    """
     backend.play(says_hello)
     alone = json.dumps({"model": "m", "input": "hi", "tools": [SERVER], "tool_choice": "required"}).encode()
     both = {"model": "m", "input": "hi", "tools": [FUNCTION, SERVER]}

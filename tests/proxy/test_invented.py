@@ -262,7 +262,7 @@ def test_both_rounds_are_recorded(stream: bool, backend: TextBackend, tmp_path: 
 
 @pytest.mark.slow
 def test_recorded_first_round_ends_at_the_second(backend: TextBackend, tmp_path: Path) -> None:
-    """A recorded first round ends where the second one begins, and replays without a difference."""
+    """A recorded first round ends where the second round begins, and replays without a difference."""
     with Mitmdump(backend.url, toolsim_retry=1, toolsim_capture=str(tmp_path)) as proxy, Line(proxy.url) as line:
         for stream in (False, True):
             backend.play(model(GREETING), chunk_size=5)
@@ -338,7 +338,7 @@ def test_http2_reset_ends_only_its_stream(proxy: Mitmdump, backend: TextBackend)
 
 @pytest.mark.slow
 def test_backend_disconnects_after_first_answer(ask: Any) -> None:
-    """Whatever the backend does after the end of its first answer, the client receives the text."""
+    """The client receives the text, regardless of whether the backend ends, resets or continues its first answer."""
 
     def ends(how: str) -> Behaviour:
         async def behave(answer: Answer) -> None:

@@ -180,9 +180,7 @@ def test_json_that_becomes_invalid_ends_with_an_error(
 @pytest.mark.slow
 @pytest.mark.parametrize(("api", "stream"), [*product(APIS, (False, True))])
 def test_retries_stay_within_the_limit(api: ApiName, stream: bool, backend: TextBackend) -> None:
-    """With ``toolsim_retry``, a model that does not return the required JSON is shown its own answer and asked again,
-    up to the limit.
-    """
+    """With ``toolsim_retry``, a model that does not comply is shown its answers and asked again, up to the limit."""
     with Mitmdump(backend.url, toolsim_backend=api, toolsim_retry=2) as proxy:
         backend.play([says(PROSE), says(WRONG), says(RIGHT)], chunk_size=5)
         reply = post(proxy, api, body(api, "m", stream=stream))

@@ -57,7 +57,7 @@ def body(api: ApiName, outputs: list[str], *, stream: bool = False) -> dict[str,
 @pytest.mark.slow
 @pytest.mark.parametrize(("api", "served"), [*product(APIS, APIS)])
 def test_repetitions_add_a_hint_then_end(api: ApiName, served: ApiName, backend: TextBackend) -> None:
-    """The third repetition adds a hint at a fixed position; the sixth is answered without the model."""
+    """The third repetition of a call adds a hint at a fixed position, and the sixth is answered without the model."""
     with Mitmdump(backend.url, toolsim_backend=served) as proxy, Line(proxy.url) as line:
         prompts: list[str] = []
         for count in (2, 3, 4, 5):

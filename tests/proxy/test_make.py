@@ -57,9 +57,7 @@ def make_run(tmp_path: Path, *variables: str) -> Iterator[tuple[int, str]]:
 
 
 def test_make_run_prints_working_commands(tmp_path: Path) -> None:
-    """Both printed commands work unchanged: the first results in a call, and the second in text about the call's
-    output.
-    """
+    """Both printed commands work unchanged: the first results in a call, and the second in text about its output."""
     with make_run(tmp_path) as (_, printed):
         store = tmp_path / "state/toolsim/answers.sqlite"
         ask, answer = CURL.findall(printed)

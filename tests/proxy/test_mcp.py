@@ -91,7 +91,10 @@ def kinds(response: Any) -> list[str]:
 def test_local_and_remote_servers_in_one_conversation(
     stream: bool, client: openai.OpenAI, backend: TextBackend
 ) -> None:
-    """A local and a remote server are called in one round with a client's function; the next turn has all outputs."""
+    """A local server, a remote server and a client's function are called in one round.
+
+    The next turn has all outputs.
+    """
     text = ADD + block("web__header", name="x-own") + block("note", text="x")
     tools: Any = [{"type": "function", "name": "note", "parameters": {"type": "object"}}]
 
@@ -227,9 +230,7 @@ def test_approval_is_for_one_call(client: openai.OpenAI, backend: TextBackend) -
 
 @pytest.mark.slow
 def test_unlisted_web_page_is_refused(proxy: Mitmdump, backend: TextBackend) -> None:
-    """A request from an unlisted web page is refused, since its tools would act even if the page could not read the
-    answer.
-    """
+    """A request from an unlisted web page is refused, since tools would act even if the page cannot read the answer."""
     backend.play([says(ADD)])
     with Line(proxy.url) as line:
         body = {"model": "m", "input": "hi"}

@@ -274,8 +274,8 @@ def test_messages_turn_ends_early_and_is_recorded(tmp_path: Path) -> None:
 
 
 def test_anthropics_web_search_is_refused(text_backend: TextBackend) -> None:
-    """With a backend of another API, Claude Code's request for Anthropic's web search is refused, and the error names
-    the tool.
+    """If the backend has another API, a request for Anthropic's web search is refused with an error that names the tool
+    type.
     """
     search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 8}
     with Mitmdump(text_backend.url) as proxy, Line(proxy.url) as line:

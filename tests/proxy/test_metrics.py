@@ -1,4 +1,4 @@
-"""The metrics of a real mitmdump, checked by Prometheus's own tools; the dashboard's queries over a real scrape."""
+"""The metrics of a real mitmdump, checked by Prometheus's own tools, and the dashboard's queries on a real scrape."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def queries() -> list[tuple[str, str]]:
 
 
 def test_no_dashboard_panel_is_empty(backend: TextBackend, tmp_path: Path) -> None:
-    """With real turns, no panel of the dashboard is empty or shows NaN, and each metric has a panel."""
+    """After real turns, no panel of the dashboard is empty or shows NaN, and each metric has a panel."""
     profiles = tmp_path / "profiles"
     profiles.mkdir()
     (profiles / "mine.toml").write_text('models = ["m"]\n')

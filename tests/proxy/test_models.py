@@ -41,7 +41,7 @@ def server() -> Iterator[TextBackend]:
 
 @pytest.fixture
 def file(tmp_path: Path, small: TextBackend, server: TextBackend) -> Path:
-    """Return a file with a renamed model at one backend, and unchanged names at the other."""
+    """Return a file that renames a model of one backend, and leaves the names of the other backend unchanged."""
     for backend in (small, server):
         backend.play([])
         backend.rejected, backend.models, backend.list_headers = [], ["text-model"], []
@@ -266,7 +266,7 @@ def test_profile_follows_the_backends_model_name(file: Path, small: TextBackend,
 
 
 def test_model_of_a_large_body_is_found(file: Path, small: TextBackend, server: TextBackend) -> None:
-    """A worker finds the model of a large body after other keys of that name, and in a compressed body."""
+    """A worker finds the model of a large body after other keys of the same name, even if the body is compressed."""
     small.play([says(CALL)] * 2)
     body = request("chat", model="haiku")
     del body["model"]
@@ -360,7 +360,7 @@ def listed(line: Line, **headers: str) -> list[str]:
 
 
 def test_model_list(file: Path, small: TextBackend, server: TextBackend) -> None:
-    """The model list contains the literal names, and the backends' models that a pattern matches."""
+    """The model list contains the literal names in the file, and the backends' models that match a pattern."""
     small.models, server.models = [QWEN, "haiku-x", "gpt-5-small"], ["gpt-5", "gpt-4", "haiku-y", "gpt-5-mini"]
     with proxied(file) as (_, line):
         assert listed(line, **KEYS) == ["claude-haiku-4-5", "gpt-5", "gpt-5-mini"]
@@ -452,9 +452,7 @@ def test_turn_continues_after_pattern_is_removed(
 
 
 def test_streams_continue_while_the_file_changes(file: Path, small: TextBackend, server: TextBackend) -> None:
-    """While the file changes repeatedly, each request is answered completely by a backend to which its model was
-    assigned.
-    """
+    """While the file changes repeatedly, each request is answered completely by a backend that its model has had."""
     small.play(lambda exchange: says(*"small one", pause=0.01))
     server.play(lambda exchange: says(*"large one", pause=0.01))
     versions = [

@@ -62,9 +62,7 @@ def test_overview_of_a_builtin_backend() -> None:
 
 
 def test_overview_of_a_real_backend() -> None:
-    """``/`` belongs to the backend, text from the backend and clients is escaped, and the models are requested only
-    once.
-    """
+    """``/`` belongs to the backend, text from the backend and clients is escaped, and models are requested once."""
 
     async def behave(answer: Answer) -> None:
         path = answer.asked.path

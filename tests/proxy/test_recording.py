@@ -195,7 +195,7 @@ def without_ids(reply: Reply) -> list[Any]:
 
 
 def test_replayed_flow_is_new(backend: RawBackend, ask: Any, tmp_path: Path) -> None:
-    """A replayed flow has calls again, without "Revert" and without a key, and both of its sides are new."""
+    """A flow is replayed without "Revert" and without a key. It has calls again, and both its sides are new."""
     saved, again, captured = tmp_path / "saved.flow", tmp_path / "again.flow", tmp_path / "captured"
     with Mitmdump(backend.url, arguments=["-w", str(saved)], toolsim_api_key="k") as first, Line(first.url) as line:
         for _ in range(2):

@@ -29,7 +29,7 @@ def refused(proxy: Mitmdump) -> list[dict[str, Any]]:
 
 
 def counts(proxy: Mitmdump, **headers: str) -> dict[str, int]:
-    """Return the metric of refused requests by reason, without zeros."""
+    """Return the numbers of refused requests by reason, omitting zeros."""
     with Line(proxy.url) as line:
         text = line.request("GET", "/toolsim/metrics", **headers).body.decode()
     found = re.findall(r'^toolsim_refused_requests_total\{reason="(\w+)"\} (\d+)$', text, re.MULTILINE)

@@ -76,7 +76,7 @@ def test_chunked_request_is_forwarded_with_a_length(backend: RawBackend, proxy: 
 
 
 def test_http_1_0_client(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None:
-    """A client without support for chunks receives its stream until the end of the connection."""
+    """An HTTP/1.0 client, which does not support chunks, receives a stream that ends with the connection."""
     backend.play(stream_of("Hi ", CALL))
     body = json.dumps(ask(stream=True)).encode()
     with socket.create_connection(("127.0.0.1", proxy.port)) as client:

@@ -119,7 +119,7 @@ def calls_of(reply: Reply, api: str, *, stream: bool) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("api", ["chat/completions", "responses"])
 @pytest.mark.parametrize("way", WAYS)
 def test_retry_gives_the_exact_reason(way: str, api: str, stream: bool, line: Line, backend: TextBackend) -> None:
-    """After any faulty call, the model receives its answer and the exact reason, and the client a valid call."""
+    """After a faulty call, the model receives its answer and the exact reason. The client receives a valid call."""
     first, record, reason = WAYS[way]
     backend.play([first, says(GOOD)], chunk_size=5)
     more = {"tool_choice": "required"} if way == "required" else {}
@@ -169,9 +169,7 @@ HISTORY = [
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_answer_that_is_not_the_required_json(stream: bool, line: Line, backend: TextBackend) -> None:
-    """If prose after a tool output is not the required JSON, the next round enforces the format, and its JSON is the
-    answer.
-    """
+    """If text after a tool output is not the required JSON, the next round enforces the format and its JSON is sent."""
     form = {"type": "json_schema", "json_schema": {"name": "report", "schema": {"type": "object", "required": ["sky"]}}}
     backend.play([says(BAD), says("It will rain."), says('{"sky":"rain"}')], chunk_size=5)
     asked = body("chat/completions", stream=stream, messages=HISTORY, response_format=form)
@@ -209,7 +207,10 @@ def test_large_request_is_not_retried(line: Line, backend: TextBackend, proxy: M
 
 @pytest.mark.slow
 def test_errors_pass_and_failed_round_changes_nothing(line: Line, backend: TextBackend) -> None:
-    """An error in the first round reaches the client unchanged, and a failed second round changes nothing."""
+    """An error in the first round reaches the client unchanged.
+
+    If the second round fails, the client receives the first.
+    """
     backend.play([refuses(429, "Slow down.")])
     refused = line.post("/v1/chat/completions", body("chat/completions", stream=True))
     assert (refused.status, refused.json()["error"]["message"]) == (429, "Slow down.")
@@ -311,7 +312,7 @@ def test_rounds_with_large_bodies_and_proxy_authentication(backend: TextBackend)
 @pytest.mark.parametrize("size", [1_000, 1_000_000])
 @pytest.mark.parametrize("retry", [0, 1])
 def test_unread_data_stops_the_backend(retry: int, size: int) -> None:
-    """The data for a client that does not read is bounded; once the client reads, it receives everything."""
+    """The data buffered for a client that does not read is bounded. Once the client reads, it receives everything."""
     count = 24_000_000 // size
     piece = chat_frame("x" * size)
 

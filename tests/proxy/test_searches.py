@@ -154,7 +154,9 @@ def test_disconnect_aborts_the_search(proxy: Mitmdump, backend: TextBackend, lin
 
 @pytest.mark.slow
 def test_deferred_tool_search(proxy: Mitmdump, backend: TextBackend) -> None:
-    """A search for deferred tools has equal blocks streamed or not, and the next prompt begins like the last one."""
+    """A search for deferred tools has the same blocks, streamed or not, and the next prompt begins like the previous
+    one.
+    """
     deferred: Any = {"name": "get_weather", "description": "Weather.", "input_schema": CITY, "defer_loading": True}
     tools: Any = [{"type": f"{SEARCH}_20251119", "name": SEARCH}, deferred]
     turns = [says(block(SEARCH, pattern="weather")), says(block("get_weather", city="Bonn"))]

@@ -126,7 +126,7 @@ WAYS: dict[str, tuple[Rule, list[list[str]], int]] = {
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("way", WAYS)
 def test_two_clear_no_answers_refuse_a_call(way: str, api: str, line: Line, backend: TextBackend) -> None:
-    """Only two clear "no" answers refuse a call, and text replaces a refused call that was alone."""
+    """Only two clear "no" answers refuse a call. If no call is left, text replaces it."""
     rule, items, rounds = WAYS[way]
     both = []
     for seen, exchanges in in_both_modes(rule, api, line, backend):

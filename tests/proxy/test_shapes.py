@@ -1,4 +1,4 @@
-"""Requests in the format of each API at the paths of the others, through a real mitmdump."""
+"""Requests in the format of each API at the paths of the other APIs, through a real mitmdump."""
 
 from __future__ import annotations
 

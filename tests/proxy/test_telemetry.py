@@ -28,7 +28,7 @@ def turn_lines(proxy: Mitmdump) -> list[Any]:
 
 
 def test_each_exchange_is_reported_once(backend: RawBackend, tmp_path: Path, ask: Any) -> None:
-    """An exchange is one log line, which agrees with the saved flow, headers and metrics."""
+    """Each exchange is reported in one log line, which agrees with the saved flow, the headers and the metrics."""
     saved = tmp_path / "saved.flow"
     with Mitmdump(backend.url, arguments=("-w", str(saved))) as proxy, Line(proxy.url) as line:
         backend.play(whole)
@@ -150,7 +150,7 @@ async def two_calls(answer: Answer) -> None:
 
 @pytest.mark.parametrize(("stop", "cutoff"), [("off", None), ("on", "more than 1 calls")])
 def test_calls_over_the_limit_are_reported(backend: RawBackend, ask: Any, stop: str, cutoff: str | None) -> None:
-    """Log, header and metrics report a call over the limit, and report a cut only if the turn was cut."""
+    """Log, header and metrics report a call beyond the limit. They report a cut only if the turn was cut."""
     options = {"toolsim_stop_after_tools": stop, "toolsim_tool_block_max": 1, "toolsim_log": "json"}
     with Mitmdump(backend.url, **options) as proxy, Line(proxy.url) as line:
         backend.play(two_calls)

@@ -108,7 +108,7 @@ def names(spans: list[Received]) -> list[str]:
 
 
 def check(spans: list[Received], parent: str) -> None:
-    """Check that the spans form one trace: the client's turn is first, and the parent of all others."""
+    """Check that the spans form one trace: the client's turn is the first span, and the parent of all other spans."""
     assert {span.trace for span in spans} == {TRACE}
     assert [span.parent for span in spans] == [parent] + [spans[0].id] * (len(spans) - 1)
     assert all(span.began <= span.ended for span in spans)
@@ -275,9 +275,7 @@ def test_repeated_request_has_two_spans(backend: TextBackend, collector: OtlpRec
 
 
 def test_background_answer_has_a_span(backend: TextBackend, collector: OtlpReceiver) -> None:
-    """The model span of a background answer belongs to the request that started it, although that request has already
-    ended.
-    """
+    """The model span of a background answer belongs to the request that started it, although that has already ended."""
     backend.play([says("It ", "rains.", pause=0.2)])
     path, body = ask("responses", stream=False, background=True)
     with (

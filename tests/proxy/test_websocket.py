@@ -141,7 +141,7 @@ def test_websocket_response_and_sequential_responses(client: Client, backend: Te
 
 
 def test_websocket_continuation(client: Client, backend: TextBackend) -> None:
-    """The second answer continues the first and names it, also after a call, whose output it receives."""
+    """The second answer continues the first and names it, also if the second request is the output of a call."""
     backend.play([says("OK.", CALL), says("Cobalt."), says("Done.")])
     first = client.ask("Remember cobalt.", tools=[TOOL])
     output = {"type": "function_call_output", "call_id": first["output"][1]["call_id"], "output": "18"}
@@ -175,7 +175,7 @@ def test_websocket_reconnect_store_false_recovery(proxy: Mitmdump, backend: Text
 
 
 def test_websocket_failed_continuation_evicts_cache(client: Client, backend: TextBackend) -> None:
-    """After an output without its call, or a backend's error, the previous response is not found any more."""
+    """After an output without its call, or a backend's error, the previous response is no longer found."""
     backend.play([says("OK."), says("OK."), refuses(500, "Out.")])
     for wrong in ([{"type": "function_call_output", "call_id": "call_missing", "output": "x"}], "Go on."):
         first = client.ask("Remember ember.")
@@ -272,7 +272,7 @@ def test_dying_backend_is_an_error(client: Client, backend: TextBackend) -> None
 
 
 def test_oversized_and_binary_data(proxy: Mitmdump, backend: TextBackend) -> None:
-    """A request that is too large fails. Binary data and floods close their connection, and no other connection."""
+    """A request that is too large fails. Binary data and floods close only the connection on which they arrive."""
     backend.play(lambda _: says("OK."))
     with connected(proxy) as other:
         with connected(proxy) as client:
@@ -458,7 +458,7 @@ def test_client_that_does_not_read(proxy: Mitmdump, backend: TextBackend) -> Non
 
 
 def test_unread_data_is_bounded_per_connection() -> None:
-    """The data for a client that does not read is bounded per connection, however many answers it has requested."""
+    """The data buffered for a client that does not read is bounded per connection, for any number of answers."""
     streams, piece = 16, chat_frame("x" * 60_000)
     sent = [0]
 
@@ -490,7 +490,7 @@ def test_unread_data_is_bounded_per_connection() -> None:
 
 
 def test_concurrent_streams_stay_separate(proxy: Mitmdump, backend: TextBackend) -> None:
-    """With two connections and two streams each, every answer and every conversation stays separate over many turns."""
+    """With two connections of two streams each, answers and conversations stay separate across many turns."""
 
     def echo(exchange: Any) -> Turn:
         return says("<", exchange.transcript[-1][1], ">")

@@ -1,7 +1,7 @@
 """The waits of a client at a proxy with MCP, store and rounds, while a hostile client with another key attacks it.
 
 The good client has several concurrent conversations. Each sends small requests: one whose answer is stored, one that
-continues it, and one that causes a call of a local MCP server; or it sends large requests. Each conversation has a
+continues it, and one that causes a call to a local MCP server; or it sends large requests. Each conversation has a
 unique mark, and its answers must contain this mark and no other.
 
 The hostile client sends bodies of 15 MB to be stored, requests 1,100 calls that need approval, names an MCP server with

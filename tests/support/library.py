@@ -74,7 +74,7 @@ def plan_of(api: ApiName, tools: Tools, *, stream: bool, **policy: Any) -> Plan:
 def by_proxy(
     api: ApiName, tools: Tools, text: Sequence[str], *, stream: bool, finish: str = "stop", cut: int = 0, **policy: Any
 ) -> Seen:
-    """Return an official client's reading of a text that a chat backend streams in these deltas.
+    """Return the answer that an official client reads if a chat backend streams text in these deltas.
 
     ``cut``: the backend's bytes arrive in chunks of this length, or in one chunk if it is 0.
     """

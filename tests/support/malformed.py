@@ -1,8 +1,8 @@
 """Malformed markers: each form of a call with a marker doubled, dropped, halved or misspelled, or with other
 whitespace.
 
-``tests/cases/marker_forms.json`` has the forms. Each text has one change; values are unchanged, and so is the
-whitespace next to values and names.
+``tests/cases/marker_forms.json`` has the forms. Each text has one change; values, and whitespace next to values and
+names, are unchanged.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Form:
 
 @dataclass(frozen=True)
 class Malformed:
-    """A text with one change, and the calls that it should result in."""
+    """Text with one change, and the calls that should result from it."""
 
     form: str
     change: str

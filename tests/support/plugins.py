@@ -1,7 +1,6 @@
-"""Assignments that make mypy compare each optional module with the core's protocol. mypy cannot follow an import by
-name.
+"""Assignments that make mypy compare each optional module with its protocol in the core.
 
-This code is never executed.
+mypy cannot follow the core's own imports, which are by name. This code is never executed.
 """
 
 from __future__ import annotations

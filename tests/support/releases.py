@@ -60,7 +60,7 @@ PROSE = {
 
 @dataclass(frozen=True)
 class Case:
-    """A text to parse; ``is_incremental``: whether arguments are streamed, and count like text."""
+    """Text to parse; ``is_incremental``: whether arguments are streamed, and count like text."""
 
     name: str
     text: str

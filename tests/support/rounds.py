@@ -25,7 +25,7 @@ from toolsim.wire.json_codec import dump
 
 @dataclass
 class Script:
-    """The model's answer in each round: a text, which is cut off if it ends with ``|length``, or None for an error.
+    """The model's answer in each round: text, which is cut off if it ends with ``|length``, or None for an error.
 
     Bytes are the stream of a backend that emits structured calls (``emitted``). ``asked``: the messages of each round
     that the backend received. ``size``: the length of text deltas.

@@ -1,6 +1,6 @@
-"""A text model with the answers to `toolsim tune`'s questions, which it only gives under certain settings.
+"""A text model that answers `toolsim tune`'s questions correctly, but only under certain settings.
 
-It derives the setting from the request body, like any backend could. Under a setting that it is not good at, it answers
+It derives the setting from the request body, as any backend could. Under a setting that it is not good at, it answers
 with text where calls are expected.
 """
 
@@ -58,8 +58,8 @@ def seen(body: Mapping[str, Any]) -> Seen:
 class ScriptedModel:
     """Serves the model over chat completions, in separate threads.
 
-    ``needless``: whether it calls where no call is expected; asked about such a call, it answers no. ``engine``:
-    llama.cpp or none.
+    ``needless``: whether it makes calls where none is expected. If it is asked about such a call, it answers no.
+    ``engine``: llama.cpp or none.
     """
 
     def __init__(

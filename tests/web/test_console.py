@@ -31,7 +31,7 @@ SECONDS = 60.0
 
 @contextmanager
 def console(folder: Path, port: int, columns: int, *options: str) -> Iterator[Callable[[str], str]]:
-    """Start the console over the scripted backend; yield a function that waits for a text on its screen."""
+    """Start the console over the scripted backend; yield a function that waits for text on its screen."""
     screen, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
     listen = ["--listen-host", "127.0.0.1", "--listen-port", str(port)]

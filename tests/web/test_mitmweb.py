@@ -343,9 +343,7 @@ def test_failed_turn_is_marked_and_explained(page: Chromium) -> None:
 
 
 def test_mitmweb_accepts_documented_filters(page: Chromium, web_port: int) -> None:
-    """mitmweb's filter language accepts every filter on the documentation page, and the filters find the documented
-    flows.
-    """
+    """mitmweb accepts every filter on the documentation page, and the filters find the documented flows."""
     section = PAGE.split("<!-- inspect -->")[1].split("<!-- /inspect -->")[0]
     everything = len(rows(page))
     understood = {}
