@@ -216,8 +216,7 @@ def decisions(path: Path) -> Iterator[int]:
 
 
 def test_only_wire_decides_by_api() -> None:
-    """Only ``wire`` makes decisions by API; other modules use the API's object, so that a third API is just one more
-    object.
+    """Only ``wire`` makes decisions by API; other modules use the API's object, so a third API is just one more object.
 
     ``eval`` is a client, and uses the APIs as clients do, through the openai package.
     """

@@ -1,4 +1,4 @@
-"""The rules of the Open Responses specification, followed by ``/v1/responses`` over a backend with only the chat API.
+"""The rules of the Open Responses specification, which ``/v1/responses`` follows with a chat-only backend.
 
 Each rule is tested end to end: a client's request is rewritten, a chat backend answers, and its answer is rewritten.
 """

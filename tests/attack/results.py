@@ -3,6 +3,4 @@
 from __future__ import annotations
 
 ROWS: list[tuple[str, str, float, float, float]] = []
-"""One row per attack: name, status, seconds, memory growth in MiB, and the neighbor's delay above its baseline in
-seconds.
-"""
+"""One row per attack: name, status, seconds, memory growth in MiB, and the neighbor's added delay in seconds."""

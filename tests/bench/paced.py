@@ -35,7 +35,7 @@ _WRITTEN = re.compile(rb"\d+ (\d{9,}) ")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A number of concurrent ``streams``, for ``seconds`` each."""
+    """A load of concurrent ``streams`` that last ``seconds`` each."""
 
     streams: int
     client: str = "chat"

@@ -65,7 +65,7 @@ def per_delta(make: Callable[[], Callable[[str], object]], deltas: Sequence[str]
 
 
 def whole_way(client: ApiName, backend: ApiName, text: str, together: int) -> tuple[float, float]:
-    """Return the time per delta from backend bytes to client bytes, and the time of the JSON alone."""
+    """Return the time per delta of the path from backend bytes to client bytes, and the time of its JSON alone."""
     deltas = pieces(text, STEP)
     kind, body = backend_answer(backend, True, deltas)
     frames = [frame + b"\n\n" for frame in body.split(b"\n\n") if frame]

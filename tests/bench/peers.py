@@ -206,7 +206,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> int:
-    """Put the table of the last run on the page of benchmarks."""
+    """Insert the table of the last run in the page of benchmarks."""
     rows = [row for row in json.loads((BUILD / "bench.json").read_text())["rows"] if row["group"] == "peers"]
     if not rows:
         print("no such rows in the last run: make bench ROWS=peers")

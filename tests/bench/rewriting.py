@@ -24,7 +24,7 @@ GROUP = "rewriting"
 
 
 def tools(count: int, salt: int) -> list[dict[str, Any]]:
-    """Return typical tools of a client; a new ``salt`` produces different tools, which are in no cache."""
+    """Return typical tools of a client. A new ``salt`` produces different tools, so no cache contains them."""
     return [
         {
             "type": "function",

@@ -91,7 +91,7 @@ _TRUSTING: dict[str, Any] = {"ssl_insecure": True}
 
 
 class Proxies:
-    """The proxies in front of one backend, each started on first use and left running until the end."""
+    """The proxies in front of one backend. Each proxy is started on first use, and runs until the end."""
 
     def __init__(self, url: str, url_over_tls: str, stack: ExitStack) -> None:
         self.url = url
@@ -100,7 +100,7 @@ class Proxies:
         self._running: dict[str, Mitmdump] = {}
 
     def bare(self, *, tls: bool = False) -> Mitmdump:
-        """Return a mitmdump without the addon that streams answers; ``tls``: whether the backend uses TLS."""
+        """Return a mitmdump that streams answers, without the addon; ``tls``: whether the backend uses TLS."""
         return self._get("bare", tls, **_BARE)
 
     def toolsim(self, backend: str = "auto", arguments: str = "buffered", *, tls: bool = False) -> Mitmdump:
@@ -108,11 +108,11 @@ class Proxies:
         return self._get(f"{backend} {arguments}", tls, **options)
 
     def fresh(self, backend: str = "auto", **options: Any) -> Mitmdump:
-        """Return a proxy that is not yet started, for a single measurement."""
+        """Return a proxy for a single measurement. The caller has to start it."""
         return Mitmdump(self.url, command=MITMDUMP, toolsim_backend=backend, **options)
 
     def fresh_bare(self) -> Mitmdump:
-        """Return a proxy without the addon that is not yet started."""
+        """Return a proxy without the addon for a single measurement. The caller has to start it."""
         return Mitmdump(self.url, command=MITMDUMP, **_BARE)
 
     def _get(self, name: str, tls: bool, **options: Any) -> Mitmdump:

@@ -1,4 +1,4 @@
-"""The cost of a store: a turn that is stored, a turn that continues another, and a lookup among many records."""
+"""The cost of a store: a turn that is stored, a turn that continues another turn, and a lookup among many records."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ COMMANDS = {_BACKEND.sub("BACKEND", line): line for line in sorted({*fenced(PROS
 
 
 def test_every_command_is_found() -> None:
-    """Each block with a command is marked as shell, and each shell line is a single command that is run completely."""
+    """Each block with a command is marked as shell, and each of its lines is one complete command."""
     everything = blocks(PROSE)
     assert {language for language, _ in everything} <= LANGUAGES
     unmarked = [line for language, text in everything if language != "sh" for line in text.splitlines()]
@@ -214,7 +214,7 @@ def serves(line: str, backend: TextBackend, tmp_path: Path, env: Mapping[str, st
 
 
 def starts_mitmproxy(line: str, backend: TextBackend, tmp_path: Path, env: Mapping[str, str]) -> None:
-    """Start mitmproxy in the checkout, and send it a request directly or, with an upstream, as its proxy client."""
+    """Start mitmproxy in the checkout, and send a request to it or, with an upstream, through it as a forward proxy."""
     line = re.sub(r"http://127\.0\.0\.1:11434", backend.url, line)
     line = f"{line} --listen-port 0 --set confdir={tmp_path}"
     with started(["sh", "-c", line if "exec " in line else f"exec {line}"], ROOT, env) as (url, _):
@@ -264,7 +264,7 @@ def shell(line: str, cwd: Path, env: Mapping[str, str]) -> subprocess.CompletedP
 
 
 def answers(line: str, scripted: str, tmp_path: Path, env: Mapping[str, str]) -> None:
-    """Send a request to the scripted model by curl."""
+    """Run a curl command, and check that the scripted model answers it."""
     run = shell(line.replace("http://127.0.0.1:8080", scripted), tmp_path, env)
     answer = json.loads(run.stdout)
     assert not answer.get("error"), run.stdout

@@ -126,7 +126,10 @@ def test_program_receives_context_window(env: dict[str, str]) -> None:
 
 
 def test_users_files_are_unchanged(backend: TextBackend, env: dict[str, str]) -> None:
-    """The only new files are mitmproxy's certificates and the stored answers, whose location is printed."""
+    """The only new files are mitmproxy's certificates and the stored answers.
+
+    The command prints where these are stored.
+    """
     run, _ = launch(env, f"{backend.url}/v1", "--port", "0")
     assert sorted(path.name for path in Path(env["HOME"]).iterdir()) == [".local", ".mitmproxy"]
     store = f"{env['HOME']}/.local/state/toolsim/answers.sqlite"
@@ -279,7 +282,7 @@ def test_interrupted_before_the_program_starts(env: dict[str, str], tmp_path: Pa
 
 
 def test_former_command_still_works(backend: TextBackend, env: dict[str, str]) -> None:
-    """``toolsim claude --run`` works for one more release, and prints its current name."""
+    """``toolsim claude --run``, the command's former name, works for one more release, and prints the current name."""
     program = Path(env["PATH"].partition(os.pathsep)[0]) / "claude"
     program.write_text("#!/bin/sh\necho $ANTHROPIC_BASE_URL $ENABLE_TOOL_SEARCH $*\nexit 3\n")
     program.chmod(0o755)

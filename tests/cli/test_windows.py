@@ -63,7 +63,7 @@ def test_simulation_lacks_modules_missing_on_windows(tmp_path: Path) -> None:
 
 
 def test_large_request_is_rewritten_in_a_worker(served: tuple[str, Path]) -> None:
-    """A request of more than 32 KB is rewritten in another process, which starts and stays alive."""
+    """A request of more than 32 KB is rewritten in a worker process, which also serves the next request."""
     url, _ = served
     for _ in range(2):
         messages = [{"role": "system", "content": "x " * 500_000}, {"role": "user", "content": "Weather in Bonn?"}]

@@ -146,7 +146,7 @@ CASES = (
 
 
 class Sky(BaseModel):
-    """A schema that a client can require of an answer in text, in addition to its tools."""
+    """A schema that a client can require for the final text answer, in addition to its tools."""
 
     city: str
     sky: str

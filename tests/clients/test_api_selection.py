@@ -37,8 +37,7 @@ LINES = dict(zip(APIS, re.findall(r"`toolsim (serve http://127\S+)`", (ROOT / "R
 
 @pytest.fixture
 def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """A proxy in front of a server with only the API ``param``; only the host and port of README's command line are
-    replaced.
+    """A proxy in front of a server with only the API ``param``, started by README's command line with another port.
 
     At the end, the log, a metric and ``doctor`` must name that API.
     """

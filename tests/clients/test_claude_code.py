@@ -1,4 +1,4 @@
-"""Claude Code as a client of the Messages API: the real program, over a text-only backend."""
+"""Claude Code as a client of the Messages API: the real program, with a text-only backend."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_next_question_continues_the_prompt(stage: Stage, claude: Claude) -> Non
 
 @over_chat
 def test_answer_with_json_schema(stage: Stage, claude: Claude) -> None:
-    """An answer with a JSON schema is a call of Claude Code's tool for structured output."""
+    """If the user sets a JSON schema, the answer is a call to Claude Code's tool for structured output."""
     schema = {"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}
     play(stage, ("", says(call("StructuredOutput", {"word": "heron"}))))
     result = claude.ask("What is the word?", "--json-schema", json.dumps(schema), "--max-turns", "3")
@@ -168,9 +168,7 @@ def test_deferred_tool_is_loaded_by_a_search(stage: Stage, claude: Claude) -> No
 
 @over_chat
 def test_web_search_fails_without_a_server(stage: Stage, claude: Claude) -> None:
-    """A web search is a separate request with a tool that only Anthropic can run, so the model is told that the tool
-    failed.
-    """
+    """A web search is a separate request with a tool that only Anthropic can run, so the model sees a failure."""
     claude.environment["ENABLE_TOOL_SEARCH"] = "false"
     play(
         stage,
@@ -205,7 +203,7 @@ def test_web_search_with_an_mcp_server(text_backend: TextBackend, tmp_path: Path
 
 
 def test_deferred_tools_keep_the_prompt_small(text_backend: TextBackend, tmp_path: Path) -> None:
-    """With 60 deferred tools, the prompt contains only the tool that was found, and its beginning is constant."""
+    """With 60 deferred tools, the prompt contains only the tool that was found, and always begins identically."""
     many = {"command": sys.executable, "args": [str(Path(__file__).parents[1] / "support" / "many_mcp.py"), "60"]}
     (tmp_path / "many.json").write_text(json.dumps({"mcpServers": {"many": many}}))
     name, sizes = "mcp__many__operation_7", dict[str, list[int]]()

@@ -262,7 +262,7 @@ def test_backend_failure_is_reported(stage: Stage, codex: Codex, turn: Turn, mes
 
 @pytest.mark.parametrize("is_refused", [False, True], ids=["websocket", "websocket_refused"])
 def test_configuration_in_one_line(text_backend: TextBackend, codex: Codex, is_refused: bool) -> None:
-    """Configured by a single line, Codex treats toolsim as OpenAI, over a WebSocket connection or over HTTP."""
+    """If a single line configures it, Codex treats toolsim as OpenAI, over a WebSocket connection or over HTTP."""
     arguments = ("--set", "websocket=false") if is_refused else ()
     with Mitmdump(text_backend.url, toolsim_backend="chat", arguments=arguments) as proxy:
         stage = Stage(text_backend, f"{proxy.url}/v1", "chat")

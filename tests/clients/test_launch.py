@@ -1,4 +1,4 @@
-"""``toolsim launch`` with the real programs: each writes a file because a text-only model calls its tool."""
+"""``toolsim launch`` with the real programs: each writes a file when a text-only model calls its tool."""
 
 from __future__ import annotations
 

@@ -102,9 +102,7 @@ def mcp_context(request: pytest.FixtureRequest, text_backend: TextBackend, remot
 
 
 async def run(proxy: Mitmdump, remote: str, mode: str, approve: bool | None) -> Any:
-    """Run an agent with a hosted server and a function; ``approve``: a person's decision, or None without any
-    approvals.
-    """
+    """Run an agent with a hosted server and a function; ``approve``: a person's decision, or None without approval."""
     asked: list[Any] = []
 
     def decide(request: Any) -> Any:
@@ -158,7 +156,7 @@ async def test_hosted_and_function_calls_in_agents_sdk(
 async def test_approvals_in_agents_sdk(
     approve: bool, mode: str, mcp_context: Mitmdump, remote: str, text_backend: TextBackend
 ) -> None:
-    """The person is asked to approve the call; if it is refused, the next prompt contains the reason."""
+    """The person is asked to approve the call. If the person refuses it, the next prompt contains the reason."""
     text_backend.play([says(block("calc__add", a=1, b=2)), says("Well.")])
     result, asked = await run(mcp_context, remote, mode, approve)
     assert asked == [{"a": 1, "b": 2}]

@@ -46,7 +46,10 @@ def get_weather(city: str) -> str:
 
 
 async def test_pydantic_ai_reports_undeclared_call(served: tuple[str, str], backend: TextBackend) -> None:
-    """pydantic-ai answers an undeclared call with an error, and the model corrects itself. Text is a final answer."""
+    """pydantic-ai reports an undeclared call to the model, which corrects itself.
+
+    It accepts text as the final answer.
+    """
     way, url = served
     backend.play([says(MARKUP), says(ANSWER)])
     async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:

@@ -1,4 +1,4 @@
-"""Programs that use the reported usage to decide when to compact, over a server that reports none."""
+"""Programs that use the reported usage to decide when to compact, with a server that reports no usage."""
 
 from __future__ import annotations
 

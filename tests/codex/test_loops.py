@@ -1,4 +1,4 @@
-"""The tool loops of the openai client, through a real mitmdump, over the real Codex app-server with a stub model."""
+"""Tool loops of the openai client through a real mitmdump, with the real Codex app-server and a stub model."""
 
 from __future__ import annotations
 

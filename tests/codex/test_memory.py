@@ -1,4 +1,4 @@
-"""The response store over the real Codex app-server, which stores no responses itself."""
+"""The response store with the real Codex app-server, which does not store responses itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retries and MCP tools over the real Codex app-server, where each round is a separate thread."""
+"""Retries and MCP tools with the real Codex app-server, where each round is a separate thread."""
 
 from __future__ import annotations
 
@@ -148,9 +148,7 @@ def responses_loop(client: openai.OpenAI, *, stream: bool) -> None:
 
 
 def chat_loop(client: openai.OpenAI, *, stream: bool) -> None:
-    """Run two turns over chat completions; check that the client sees only its function, and the model sees all
-    outputs.
-    """
+    """Run two turns over chat; check that the client sees only its own function, and the model sees all outputs."""
     tools: Any = [{"type": "function", "function": {"name": "note", "parameters": {"type": "object"}}}]
 
     def ask(messages: Any) -> dict[str, Any]:

@@ -40,7 +40,7 @@ class Guard:
 
 
 def scripts() -> dict[str, Script]:
-    """Return the scripts by the prompts that start them."""
+    """Return the scripts, keyed by the prompts that start them."""
     return {guard.scenario.prompt: guard.script for guard in GUARDS}
 
 
@@ -232,7 +232,7 @@ GUARDS = (
             _prompt("disabled_use"),
             _executed(final=None),
             loop={"tool_use_mode": "disabled"},
-            # The answer passes a gateway that parses calls out of any text.
+            # The answer passes through a gateway that parses calls out of any text.
             answer_transform=calls_from_content_tags,
         ),
         (get(),),

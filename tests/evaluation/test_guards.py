@@ -143,7 +143,7 @@ REMOVALS: list[tuple[str, str, Removal]] = [
 async def test_scenario_fails_without_its_guard(
     what: str, id: str, remove: Removal, methods: Methods, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a guard, policy or mode of the runtime, its scenario fails."""
+    """If a guard, policy or mode of the runtime is removed, its scenario fails."""
     remove(monkeypatch)
     without = await play(methods, BY_ID[id])
     assert not without.ok
@@ -168,7 +168,7 @@ OPTIONS: list[tuple[str, tuple[str, ...]]] = [
 @pytest.mark.parametrize(("id", "options"), OPTIONS, ids=[id for id, _ in OPTIONS])
 @pytest.mark.asyncio(loop_scope="module")
 async def test_scenario_fails_without_its_option(id: str, options: tuple[str, ...], methods: Methods) -> None:
-    """Without an option of the addon, its scenario fails."""
+    """If an option of the addon is not set, its scenario fails."""
     without = await play(methods, replace(BY_ID[id], options=options))
     assert not without.ok
     assert without.label != "internal_error", without.detail

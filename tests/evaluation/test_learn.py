@@ -1,4 +1,4 @@
-"""``toolsim tune``, from the command to the proxy that uses the profile, over models that need a specific setting."""
+"""``toolsim tune``, from the command to the proxy that uses the profile, with models that need a specific setting."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KEY = "sk-secret-0123456789"
 
 
 class Learner:
-    """The tune command with separate folders."""
+    """The tune command, run with separate folders."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -74,9 +74,7 @@ def learner(tmp_path: Path) -> Iterator[Learner]:
 
 @pytest.mark.extended
 def test_learned_profile_is_used_by_the_proxy(learner: Learner) -> None:
-    """A model that calls tools for greetings gets a profile that enables second opinions, and the proxy uses this
-    profile.
-    """
+    """A model that calls tools for greetings gets a profile with second opinions, and the proxy uses this profile."""
     with ScriptedModel(needless=True, engine="llama.cpp") as model:
         code, printed = learner.run(model)
         assert code == 0, printed
@@ -119,7 +117,7 @@ def test_learned_profile_is_used_by_the_proxy(learner: Learner) -> None:
 
 @pytest.mark.extended
 def test_backend_failure_leaves_partial_profile(learner: Learner) -> None:
-    """If the backend fails midway, the decisions so far are kept in a partial profile; the next session resumes."""
+    """If the backend fails midway, a partial profile contains the decisions so far, and the next session resumes."""
 
     def fault(number: int) -> tuple[int, dict[str, str]] | None:
         return (500, {}) if number > 70 else None

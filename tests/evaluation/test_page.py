@@ -62,9 +62,7 @@ def test_page_fits_the_window_and_unfolds(width: int, tmp_path: Path) -> None:
 
 
 def test_screenshot_of_a_report(tmp_path: Path) -> None:
-    """A screenshot is taken of the report in the folder TOOLSIM_SCREENSHOTS or, by default, of a report on the runs
-    above.
-    """
+    """A screenshot is taken of the report in the folder TOOLSIM_SCREENSHOTS or, by default, of the runs above."""
     folder = os.environ.get("TOOLSIM_SCREENSHOTS", "")
     page = Path(folder) / "report.html" if folder else tmp_path / "report.html"
     if not folder:

@@ -323,7 +323,7 @@ def proxy(target: str | None, captured: Path, **options: Any) -> Iterator[str]:
 
 
 def record(scenarios: Sequence[Scenario], folder: Path) -> None:
-    """Run scenarios; those with the same options use the same mitmdump, one after another."""
+    """Run scenarios. Scenarios with the same options use the same mitmdump, one after another."""
     with ExitStack() as stack:
         backend = stack.enter_context(TextBackend())
         kinds = sorted({(scenario.backend, json.dumps(scenario.options)) for scenario in scenarios})

@@ -1,5 +1,6 @@
-"""The fixtures in flows/: each replays, regardless of how it is split, and loads in mitmdump, with and without the
-addon.
+"""The fixtures in flows/: each replays with any split of its bytes.
+
+Each loads in mitmdump with and without the addon.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Fuzzes the parsers, guided by branch coverage (libFuzzer, through atheris), which hypothesis does not use."""
+"""Fuzzes the parsers, guided by branch coverage (libFuzzer, through atheris), unlike hypothesis."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def marked_call(data: bytes, step: int) -> None:
 
 
 def native_call(data: bytes, step: int) -> None:
-    """Check that a structured call, its name and arguments separated by NUL, is not repaired once announced."""
+    """Check that a structured call is not repaired once announced. NUL separates its name and its arguments."""
     name, _, arguments = data.decode("utf-8", "replace").partition("\0")
     judge = Judge(Plan("chat", "chat", AnswerForm(True, "m"), tools=_TOOLS, any_strict=True), Report())
     for verdict in StructuredCalls(judge).verdicts(StructuredCall(name, arguments), is_announced=step % 2 == 0):

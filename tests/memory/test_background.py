@@ -188,7 +188,7 @@ def events_of(stream: Any) -> list[Any]:
 
 
 def test_stream_resumes_from_any_event(client: openai.OpenAI, backend: TextBackend) -> None:
-    """A stream can be resumed from any event, during and after the answer, repeatedly, with equal events."""
+    """A stream can be resumed from any event, repeatedly, during and after the answer, and has the same events."""
     backend.play([says(*(f"word {number} " for number in range(10)), pause=0.05)])
     stream = start(client, input="Count", stream=True, tools=TOOLS)
     first = [next(stream).to_dict() for _ in range(8)]
@@ -225,9 +225,7 @@ def test_sdk_can_start_and_resume(client: openai.OpenAI, backend: TextBackend) -
 
 
 def test_replies_to_web_pages_have_cors_headers(client: openai.OpenAI, backend: TextBackend) -> None:
-    """Every reply to a web page of a listed origin has the CORS header: to start, follow, poll, cancel or resume an
-    answer.
-    """
+    """Every reply to a web page of a listed origin has the CORS header, for each action on a background answer."""
     gate = Gate(says("Fine."))
     backend.play(gate)
     origin, page = {"origin": "http://localhost:3000"}, client._client
@@ -254,7 +252,7 @@ def test_replies_to_web_pages_have_cors_headers(client: openai.OpenAI, backend: 
 def test_canceling_ends_the_streams_of_all_followers(
     client: openai.OpenAI, proxy: Mitmdump, backend: TextBackend
 ) -> None:
-    """When an answer is canceled, the stream of each of its followers ends with an error that reports this."""
+    """When an answer is canceled, the stream of each follower ends with an error that reports the cancellation."""
     backend.play([says(*["word "] * 5, pause=0.02, ending="hang")])
     stream = start(client, input="Count", stream=True)
     id = next(stream).response.id

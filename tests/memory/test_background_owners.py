@@ -77,7 +77,10 @@ def test_proxy_is_stopped(backend: TextBackend, tmp_path: Path) -> None:
 
 
 def test_another_proxy_serves_the_answer(backend: TextBackend, redis: RedisServer) -> None:
-    """Another proxy can retrieve, stream, cancel and delete an answer: the model is stopped, and each stream ends."""
+    """Another proxy can retrieve, stream, cancel and delete an answer.
+
+    Canceling stops the model and ends each stream.
+    """
     backend.play([NEVER, NEVER, says("Hello ", "there.")])
     with ExitStack() as stack:
         one, two = (stack.enter_context(proxy(backend, redis.url)) for _ in "12")
@@ -108,9 +111,7 @@ def test_another_proxy_serves_the_answer(backend: TextBackend, redis: RedisServe
 
 
 def test_redis_is_restarted(backend: TextBackend) -> None:
-    """An answer that ends while the store is down is reported as finished only once the store works again and contains
-    it.
-    """
+    """An answer that ends while the store is down is reported as finished only once the store works and has it."""
     backend.play([says("Hello ", "there.", pause=0.3)])
     with RedisServer(append=True) as redis, proxy(backend, redis.url) as running, connect(running) as client:
         stream = start(client, input="Hello", stream=True)
@@ -146,7 +147,7 @@ def test_free_slot_goes_to_a_waiting_key(backend: TextBackend) -> None:
 
 
 def test_answers_above_the_limit_are_refused(backend: TextBackend) -> None:
-    """Answers above the limit are refused with 429, and another can start as soon as one has ended.
+    """Answers above the limit are refused with 429, and a new answer can start as soon as one has ended.
 
     A faulty call is retried as in any other answer, and each answer is counted and logged when it ends.
     """

@@ -62,9 +62,10 @@ def test_openai_node_with_background_answers(stage: Stage, openai_node: NodeClie
     "name", [pytest.param(name, marks=[pytest.mark.extended] * (name == "LlamaIndex")) for name in LOOPS]
 )
 async def test_clients_that_send_only_new_items(stage: Stage, name: str) -> None:
-    """However a client continues a conversation, the model receives all of it, once, in order.
+    """Regardless of how a client continues a conversation, the model receives it completely, once and in order.
 
-    The loop runs non-streamed with one API and store, and streamed with the other; a client cannot see either.
+    The loop runs non-streamed with one API and store, and streamed with the other API and store, since a client cannot
+    see either.
     """
     needed(name)
     stage.backend.play([says(text) for text in MODEL_TEXTS], chunk_size=3)

@@ -116,7 +116,7 @@ def test_preflight_requests(origin: str, listed: bool, backend: RawBackend, line
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/models"])
 def test_listed_pages_can_read_answers_and_errors(path: str, backend: RawBackend, line: Line, ask: Any) -> None:
-    """Pages of a listed origin can read all answers: rewritten, passed through, and errors."""
+    """Pages of a listed origin can read all answers: rewritten answers, answers passed through, and errors."""
 
     async def refuse(answer: Answer) -> None:
         await answer.whole(b"{}", 429, Content_Type="application/json", Vary="Accept")

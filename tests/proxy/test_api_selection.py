@@ -133,7 +133,10 @@ def test_websocket_request_finds_the_api(backend: TextBackend, only: ApiName) ->
 @pytest.mark.parametrize("only", APIS)
 @pytest.mark.parametrize("client", ["responses", "messages"])
 def test_counts_of_each_pair(backend: TextBackend, client: str, only: ApiName) -> None:
-    """Token counts are the backend's if it has the same API, and otherwise estimates, before and after a turn."""
+    """Token counts come from a backend that has the client's API.
+
+    Otherwise, they are estimates, before and after a turn.
+    """
     backend.apis, backend.rejected = [only], []
     path = {"responses": "/v1/responses/input_tokens", "messages": "/v1/messages/count_tokens"}[client]
     with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
@@ -251,7 +254,7 @@ def test_dying_backend_is_not_retried() -> None:
 
 
 def test_rounds_and_parallel_requests(backend: TextBackend) -> None:
-    """Rounds of an answer also find the backend's API, and each of several parallel first requests is answered."""
+    """An answer in several rounds also finds the backend's API, and several parallel first requests are all answered."""
     backend.apis, backend.rejected = ["chat"], []
     broken = '<tool_call>{"name":"get_weather","arguments":{oops</tool_call>'
     with Mitmdump(backend.url, toolsim_retry=1) as proxy, Line(proxy.url) as line:
@@ -299,7 +302,7 @@ def test_errors_have_the_format_of_the_clients_api(client: str, stream: bool) ->
 
 
 def test_body_that_is_not_json_is_the_clients_error(backend: TextBackend) -> None:
-    """A body that is not JSON is the client's error, not a missing path."""
+    """If a request's body is not JSON, the error is the client's, and the path does not count as missing."""
     backend.apis, backend.rejected = ["chat"], []
     with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
         reply = line.request("POST", PATHS["messages"], b"{oops", content_type="application/json")

@@ -29,9 +29,7 @@ def backend() -> Iterator[TextBackend]:
 @pytest.mark.parametrize("api", ["chat", "responses", "messages"])
 @pytest.mark.parametrize("retry", [0, 1])
 def test_answers_are_chat_completions(backend: TextBackend, api: str, retry: int) -> None:
-    """Requests in other formats receive chat completions answers, in one or two rounds, and the model sees their
-    history.
-    """
+    """Requests in other formats receive chat completions answers in one or two rounds. The model sees their history."""
     with (
         Mitmdump(backend.url, toolsim_backend=api, toolsim_retry=retry) as proxy,
         OpenAI(base_url=f"{proxy.url}/v1", api_key="none", max_retries=0) as client,

@@ -122,7 +122,7 @@ def test_backend_that_does_not_hang_up(backend: RawBackend, line: Line, ask: Any
 
 
 def test_events_are_not_buffered(backend: RawBackend, line: Line, ask: Any) -> None:
-    """Each text of the rewritten stream arrives before the backend sends the next one."""
+    """Each piece of text in the rewritten stream arrives before the backend sends the next piece."""
     pieces = [f"word{number} " for number in range(6)]
     times: list[float] = []
 
@@ -147,7 +147,7 @@ def test_events_are_not_buffered(backend: RawBackend, line: Line, ask: Any) -> N
 
 
 class H2Backend:
-    """An HTTP/2 backend that continues after its call; it uses TLS, since mitmproxy has no cleartext HTTP/2 client."""
+    """An HTTP/2 backend that continues after its call. It uses TLS, since mitmproxy has no cleartext HTTP/2 client."""
 
     def __init__(self, certificate: Path) -> None:
         self.sent: list[int] = []

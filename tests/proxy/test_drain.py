@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: answers in progress are finished, or their clients are told why not."""
+"""SIGTERM and SIGINT: answers in progress are finished, or their clients receive an error with the reason."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def test_rejected_schema_becomes_text(backend: RawBackend, ask: Any) -> None:
 
 
 def test_json_of_an_enforced_form_is_the_call(backend: RawBackend, ask: Any) -> None:
-    """If the server enforces the call's form, its JSON is the call."""
+    """If the server enforces a JSON form for calls, the JSON that it returns is the call."""
 
     async def version(answer: Answer) -> None:
         await answer.whole(b'{"version": "0.12.6"}', Content_Type="application/json")

@@ -1,4 +1,4 @@
-"""A catalog that starts with names, through a real mitmdump: the lookup is a round, and a recording replays."""
+"""A catalog that starts with names, through a real mitmdump: each lookup is a round, and its recording replays."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ TOOLS = [
 
 @pytest.mark.slow
 def test_lookup_is_a_separate_round(tmp_path: Path) -> None:
-    """The model receives tool names, then the entry that it looks up. The client receives the call, and each round
-    replays.
+    """The model receives tool names, then the entry that it looks up. The client receives the call. Each round replays.
 
     A request with few tools has the complete catalog.
     """

@@ -1,4 +1,4 @@
-"""Exceptions in the hooks of a real mitmdump: the forwarded data, and the client's answer."""
+"""Exceptions in the hooks of a real mitmdump: their effect on forwarded data, and on the client's answer."""
 
 from __future__ import annotations
 

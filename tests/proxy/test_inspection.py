@@ -72,7 +72,7 @@ def test_streams_are_stored(recorded: Path) -> None:
 
 
 def test_refusals_are_stored(recorded: Path) -> None:
-    """The file contains the body of a refusal, which passes unchanged."""
+    """The file contains the body of a backend's refusal, which is passed on unchanged."""
     flow = read(recorded)[list(TURNS).index("refused")]
     assert flow.response is not None
     assert b"Slow down." in (flow.response.content or b"")

@@ -80,7 +80,7 @@ WAYS: dict[str, tuple[Rule, list[list[str]], int]] = {
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("way", WAYS)
 def test_only_undeclared_greeting_causes_second_round(way: str, api: str, line: Line, backend: TextBackend) -> None:
-    """Streamed or not, over each API, only an undeclared greeting causes a second round."""
+    """Over each API, streamed or not, an undeclared greeting causes a second round, and no other answer does."""
     rule, items, rounds = WAYS[way]
     both = []
     for seen, exchanges in in_both_modes(rule, api, line, backend):
@@ -96,7 +96,7 @@ def test_only_undeclared_greeting_causes_second_round(way: str, api: str, line: 
 @pytest.mark.slow
 @pytest.mark.parametrize("api", ["chat/completions", "responses"])
 def test_second_request_has_no_tools(api: str, line: Line, backend: TextBackend) -> None:
-    """The second request is the client's own without its tools, streamed like the first."""
+    """The second request is the client's own request without its tools, and is streamed like the first."""
     backend.play(model(GREETING))
     line.post(f"/v1/{api}", body(api, stream=True, temperature=0.8))
     first, second = backend.exchanges
@@ -276,7 +276,7 @@ def test_recorded_first_round_ends_at_the_second(backend: TextBackend, tmp_path:
 
 @pytest.mark.slow
 def test_built_in_backend(tmp_path: Path) -> None:
-    """An undeclared call of a built-in backend is also replaced with text."""
+    """An undeclared call from a built-in backend is also replaced with text."""
     script = tmp_path / "greets.py"
     script.write_text(GREETS)
     with Mitmdump(script=script, toolsim_backend="scripted") as proxy, Line(proxy.url) as line:

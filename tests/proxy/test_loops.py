@@ -1,4 +1,4 @@
-"""Loops across turns, through a real mitmdump: the hint in the prompt, and the answer that ends the loop."""
+"""Loops of a model across turns, through a real mitmdump: the hint in the prompt, and the answer that ends a loop."""
 
 from __future__ import annotations
 

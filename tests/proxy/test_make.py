@@ -138,7 +138,7 @@ def test_make_run_names_a_model_of_the_backend(tmp_path: Path) -> None:
 
 
 def test_backends_page_has_the_printed_commands() -> None:
-    """The page of backends contains the commands that ``make run`` prints."""
+    """The documentation page about backends contains the commands that ``make run`` prints."""
     page = (ROOT / "addon" / "docs" / "backends.md").read_text()
     recipe = (ROOT / "Makefile").read_text()
     for name in ("ASK", "ANSWER"):

@@ -41,7 +41,7 @@ def text_backend() -> Iterator[TextBackend]:
 
 
 def test_key_in_the_messages_header(text_backend: TextBackend) -> None:
-    """The key in the Messages API's header is accepted, and the operator's key is not passed on."""
+    """A key in the header of the Messages API is accepted, and the operator's key is not passed on."""
     with Mitmdump(text_backend.url, toolsim_api_key="k") as proxy, Line(proxy.url) as line:
         refused = line.post("/v1/messages", asked(), **{"x-api-key": "wrong"})
         assert (refused.status, refused.json()["type"]) == (401, "error")
@@ -274,9 +274,7 @@ def test_messages_turn_ends_early_and_is_recorded(tmp_path: Path) -> None:
 
 
 def test_anthropics_web_search_is_refused(text_backend: TextBackend) -> None:
-    """If the backend has another API, a request for Anthropic's web search is refused with an error that names the tool
-    type.
-    """
+    """If the backend has another API, Anthropic's web search is refused with an error that names the tool's type."""
     search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 8}
     with Mitmdump(text_backend.url) as proxy, Line(proxy.url) as line:
         refused = line.post("/v1/messages", asked(tools=[search]))

@@ -97,7 +97,7 @@ def series(text: str) -> set[str]:
 
 
 class Prometheus:
-    """A real Prometheus that scrapes one target every second, with a key."""
+    """A real Prometheus that scrapes one target every second and sends the target's key."""
 
     def __init__(self, folder: Path, target: str, key: str) -> None:
         self._address = f"127.0.0.1:{free_port()}"

@@ -254,7 +254,7 @@ def test_counts_and_compaction_use_the_models_backend(
 
 
 def test_profile_follows_the_backends_model_name(file: Path, small: TextBackend, tmp_path: Path) -> None:
-    """The profile is selected by the backend's name for the model."""
+    """The profile is selected by the name that the backend uses for the model."""
     folder = tmp_path / "profiles"
     folder.mkdir()
     (folder / "q.toml").write_text('models = ["qwen2.5*"]\n[options]\ntoolsim_manifest = "typescript"\n')
@@ -299,7 +299,7 @@ def ended(line: Line, id: str, **headers: str) -> Any:
 
 
 def test_stored_answer_belongs_to_its_key(file: Path, small: TextBackend, server: TextBackend) -> None:
-    """An answer of one model can be continued with another, but not with another key."""
+    """An answer from one model can be continued with another model, but not with another key."""
     other = {"authorization": "Bearer others"}
     with proxied(file, toolsim_store="memory") as (_, line):
         small.play([says("My word is KIWI.")])
@@ -410,7 +410,10 @@ def test_model_list_does_not_loop(file: Path) -> None:
 
 
 def test_broken_file_leaves_the_old_one_in_use(file: Path, small: TextBackend, server: TextBackend) -> None:
-    """If the file is broken while serving, the old one stays in use, and the log reports the problem once."""
+    """If the file becomes invalid while the proxy runs, the old content stays in use.
+
+    The log reports the problem once.
+    """
     small.play([says(*"Slowly, but surely.", pause=0.1), says(CALL), says(CALL)])
     with proxied(file) as (proxy, line), Line(proxy.url) as other:
         response = line.begin("POST", PATHS["chat"], request("chat", has_tool=False, model="haiku", stream=True))

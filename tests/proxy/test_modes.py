@@ -80,7 +80,10 @@ JOINS = [
 def test_upstream_path_replaces_the_clients(
     base: str, asked: str, expected: str, backend: RawBackend, ask: Any
 ) -> None:
-    """The upstream's path replaces the part before the endpoint; without an upstream path the client's is unchanged."""
+    """The upstream's path replaces the part before the endpoint.
+
+    If the upstream has no path, the client's path is kept.
+    """
     backend.play(answers)
     with Mitmdump(toolsim_upstream=backend.url + base) as proxy, Line(proxy.url) as line:
         assert line.post(asked, ask()).json()["choices"][0]["message"]["tool_calls"]
@@ -149,7 +152,7 @@ def test_other_hosts_are_reached(intercepting: Mitmdump, backend: RawBackend) ->
 
 
 def test_upstream_down(ask: Any) -> None:
-    """An upstream that is down results in a 502 in the API's format, within the intercepted connection."""
+    """If the upstream is down, the client receives a 502 in the API's format over the intercepted connection."""
     with Mitmdump(toolsim_upstream="http://127.0.0.1:9") as proxy, through(proxy) as client:
         for _ in range(2):
             reply = client.post("https://api.nowhere.invalid/v1/chat/completions", json=ask())

@@ -65,7 +65,7 @@ def test_request_and_answer_pass_byte_for_byte(name: str, backend: RawBackend, l
     [("/events", None), ("/v1/chat/completions", NO_TOOLS), ("/v1/responses", b'{"input":"hi","stream":true}')],
 )
 def test_stream_passes_in_chunks(path: str, body: bytes | None, backend: RawBackend, line: Line) -> None:
-    """The first event of a passed stream arrives before the last one is sent, and chunks are unchanged."""
+    """The first event of a passed stream arrives before the last event is sent, and chunks are unchanged."""
     frames = [b": ping\r\n\r\n", chat_frame("<tool_call>"), b"data: \xf0\x9f", b"\x98\x80\n\n", DONE]
 
     async def behave(answer: Answer) -> None:

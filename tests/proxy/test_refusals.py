@@ -108,7 +108,7 @@ def test_loops_are_logged(path: str) -> None:
 
 
 def test_refusal_is_one_line_in_the_text_log(backend: RawBackend) -> None:
-    """In the text log a refused request is one line, without mitmproxy's own two lines."""
+    """In the text log, a refused request causes one line, and mitmproxy's own two lines are omitted."""
     with Mitmdump(backend.url, toolsim_log="text", toolsim_api_key="k") as proxy:
         before = proxy.log()
         with Line(proxy.url) as line:

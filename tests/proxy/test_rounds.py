@@ -207,10 +207,7 @@ def test_large_request_is_not_retried(line: Line, backend: TextBackend, proxy: M
 
 @pytest.mark.slow
 def test_errors_pass_and_failed_round_changes_nothing(line: Line, backend: TextBackend) -> None:
-    """An error in the first round reaches the client unchanged.
-
-    If the second round fails, the client receives the first.
-    """
+    """An error in the first round reaches the client unchanged. If the second round fails, the first answer is sent."""
     backend.play([refuses(429, "Slow down.")])
     refused = line.post("/v1/chat/completions", body("chat/completions", stream=True))
     assert (refused.status, refused.json()["error"]["message"]) == (429, "Slow down.")
@@ -245,7 +242,10 @@ def test_text_of_a_round_is_streamed(line: Line, backend: TextBackend) -> None:
 
 @pytest.mark.slow
 def test_each_round_is_a_flow_that_replays(backend: TextBackend, tmp_path: Path) -> None:
-    """The client's flow contains its request and answer; each round is a flow that refers to it and replays."""
+    """The client's flow contains its request and answer.
+
+    Each round is a separate flow that refers to it and replays.
+    """
     with Mitmdump(
         backend.url,
         toolsim_retry=1,
@@ -284,7 +284,7 @@ def test_each_round_is_a_flow_that_replays(backend: TextBackend, tmp_path: Path)
 
 @pytest.mark.slow
 def test_rounds_with_a_builtin_backend_and_key() -> None:
-    """Rounds can use a built-in backend that requires a key; a client without the key is refused."""
+    """Rounds can use a built-in backend that requires a key. A client without the key is refused."""
     options: dict[str, Any] = {"toolsim_backend": "scripted", "toolsim_api_key": "k"}
     with Mitmdump(None, toolsim_retry=1, **options) as it, Line(it.url) as line:
         question = {"input": "What is the forecast for 3 days? [badly]"}

@@ -67,7 +67,7 @@ def responses(proxy: Mitmdump, **more: Any) -> Any:
 
 @pytest.mark.slow
 def test_web_search_over_both_apis(proxy: Mitmdump, backend: TextBackend) -> None:
-    """A web search works in a Messages request with only that tool, and in a stored Responses turn."""
+    """A web search works in a Messages request without other tools, and in a stored Responses turn."""
     backend.play([says(block("web_search", query="herons")), says("See https://birds.example/heron")])
     answer = messages(proxy, tools=[WEB], tool_choice={"type": "tool", "name": "web_search"})
     assert [each.type for each in answer.content] == ["server_tool_use", "web_search_tool_result", "text"]
@@ -109,7 +109,7 @@ def test_background_request_runs_mcp_tools(proxy: Mitmdump, backend: TextBackend
 
 @pytest.mark.slow
 def test_search_tool_is_not_offered_separately(proxy: Mitmdump, backend: TextBackend) -> None:
-    """The MCP tool that serves web searches is not offered under its own name, but the server's other tools are."""
+    """The MCP tool that runs web searches is not offered under its own name, but its server's other tools are offered."""
     backend.play([says("Well.")])
     responses(proxy)
     shown = str(backend.exchanges[-1].transcript)
@@ -119,7 +119,7 @@ def test_search_tool_is_not_offered_separately(proxy: Mitmdump, backend: TextBac
 
 @pytest.mark.slow
 def test_oversized_or_malformed_search_results(proxy: Mitmdump, backend: TextBackend) -> None:
-    """If a search's output is too large or is malformed JSON, the model continues."""
+    """If a search's output is too large or malformed JSON, the answer of the model continues."""
     for query, content in (("huge", "unavailable"), ("nested", None)):
         backend.play([says(block("web_search", query=query)), says("I go on.")])
         answer = messages(proxy, tools=[WEB])
@@ -154,9 +154,7 @@ def test_disconnect_aborts_the_search(proxy: Mitmdump, backend: TextBackend, lin
 
 @pytest.mark.slow
 def test_deferred_tool_search(proxy: Mitmdump, backend: TextBackend) -> None:
-    """A search for deferred tools has the same blocks, streamed or not, and the next prompt begins like the previous
-    one.
-    """
+    """A search for deferred tools has the same blocks, streamed or not. The next prompt begins like the last prompt."""
     deferred: Any = {"name": "get_weather", "description": "Weather.", "input_schema": CITY, "defer_loading": True}
     tools: Any = [{"type": f"{SEARCH}_20251119", "name": SEARCH}, deferred]
     turns = [says(block(SEARCH, pattern="weather")), says(block("get_weather", city="Bonn"))]

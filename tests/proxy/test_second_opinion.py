@@ -126,7 +126,7 @@ WAYS: dict[str, tuple[Rule, list[list[str]], int]] = {
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("way", WAYS)
 def test_two_clear_no_answers_refuse_a_call(way: str, api: str, line: Line, backend: TextBackend) -> None:
-    """Only two clear "no" answers refuse a call. If no call is left, text replaces it."""
+    """Only two clear "no" answers refuse a call. If no call remains, the client receives text instead."""
     rule, items, rounds = WAYS[way]
     both = []
     for seen, exchanges in in_both_modes(rule, api, line, backend):
@@ -214,7 +214,7 @@ def test_disconnect_stops_the_question(stream: bool, proxy: Mitmdump, backend: T
 
 @pytest.mark.slow
 def test_text_is_sent_while_its_call_waits(line: Line, backend: TextBackend) -> None:
-    """The text before a call is sent immediately, and the call after the verdict."""
+    """The text before a call is sent immediately, and the call is sent once there is a verdict."""
     backend.play(model(says("Well. ", BONN), get_weather=says("", "yes", pause=0.5)))
     response = line.begin("POST", "/v1/responses", body("responses", stream=True))
     received = list(arrivals(response))

@@ -38,7 +38,7 @@ def test_answer_has_the_format_of_the_path(pair: tuple[TextBackend, Mitmdump], p
 
 
 def test_stored_answer_to_chat_format_continues() -> None:
-    """A stored answer to a request in chat's format can be continued by its id, with the complete history."""
+    """A stored answer to a request in the chat format can be continued by its id, with the complete history."""
     with TextBackend(apis=["chat"]) as backend, Mitmdump(backend.url, toolsim_store="memory") as proxy:
         with Line(proxy.url) as line:
             backend.play([says("Fine.")] * 2)
@@ -51,7 +51,7 @@ def test_stored_answer_to_chat_format_continues() -> None:
 
 
 def test_background_answer_to_chat_format() -> None:
-    """A background answer to a request in chat's format can be polled."""
+    """A background answer to a request in the chat format can be polled."""
     with TextBackend(apis=["chat"]) as backend, Mitmdump(backend.url, toolsim_store="memory") as proxy:
         backend.play([says("Fine.")])
         with Line(proxy.url) as line:

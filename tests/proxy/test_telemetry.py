@@ -1,4 +1,4 @@
-"""Reports of an exchange: log line, saved flow, headers, counters; they never contain argument values."""
+"""Reports of an exchange: log line, saved flow, headers and counters. They never contain argument values."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_log_has_one_line_per_turn(backend: RawBackend, ask: Any) -> None:
 
 @pytest.mark.slow
 def test_log_has_one_line_per_round(backend: RawBackend, ask: Any) -> None:
-    """An answer in several rounds has one log line per round, and none about connections."""
+    """An answer in several rounds has one log line per round, and no log lines about connections."""
     backend.play(stream_of(CALL.removesuffix("}</tool_call>")))
     with Mitmdump(backend.url, toolsim_log="text", toolsim_retry=1) as proxy, Line(proxy.url) as line:
         proxy.wait_for("is this an API")  # The line about the backend at startup might be logged late.

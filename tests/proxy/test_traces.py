@@ -1,4 +1,4 @@
-"""Traces of a real mitmdump, sent to a stand-in for a collector: the span tree, its parent, its ends, omitted data."""
+"""Traces of a real mitmdump, sent to a stand-in for a collector: the tree of spans, their ends, and omitted data."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def test_dying_backend_marks_both_spans(proxy: Mitmdump, backend: TextBackend, c
 
 
 def test_backend_429_is_an_error_of_its_span(proxy: Mitmdump, backend: TextBackend, collector: OtlpReceiver) -> None:
-    """A backend's status 429 is an error of the model's span, but by HTTP conventions not of the proxy's span."""
+    """A backend's status 429 marks the model's span as an error but, by HTTP conventions, not the proxy's span."""
     backend.play([refuses(429, f"Slow down, {KEY}.")])
     path, body = ask("responses", stream=False)
     with Line(proxy.url) as line:
@@ -359,7 +359,7 @@ def test_content_is_recorded_only_if_enabled(backend: TextBackend) -> None:
     ],
 )
 def test_opentelemetry_is_not_imported_unless_enabled(environment: dict[str, str], tmp_path: Path) -> None:
-    """A proxy without enabled traces does not import OpenTelemetry."""
+    """A proxy does not import OpenTelemetry unless traces are enabled."""
     script = tmp_path / "shows.py"
     script.write_text(
         "import sys\n"

@@ -1,4 +1,4 @@
-"""A file of keys behind a real mitmdump: names, owners, limits, wrong keys, and changes while serving."""
+"""A file of keys behind a real mitmdump: names, owners, limits, wrong keys, and changes while the proxy runs."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def rows(proxy: Mitmdump) -> list[dict[str, Any]]:
 
 
 def test_user_is_in_log_and_metrics(text_backend: TextBackend, tmp_path: Path) -> None:
-    """The user's name is in the log and the metrics and owns stored answers; the backend does not receive the key."""
+    """The user's name is in the log and the metrics, and owns stored answers. The backend does not receive the key."""
     keys = written(tmp_path, f"alice {ALICE}\nbob {BOB}\n")
     text_backend.play(lambda _: says("Hello."))
     with Mitmdump(
@@ -96,7 +96,7 @@ def test_user_is_in_log_and_metrics(text_backend: TextBackend, tmp_path: Path) -
 
 
 def test_user_removed_while_serving(backend: RawBackend, tmp_path: Path) -> None:
-    """After a user is removed, their stream continues, but their WebSocket connection answers no more turns."""
+    """After a user is removed, the user's stream continues, but their WebSocket connection answers no more turns."""
     keys = written(tmp_path, f"alice {ALICE}\nbob {BOB}\n")
     backend.play(held_while(lambda: keys.read_text().startswith("alice"), "Hel", "lo."))
     body = BODIES["/v1/chat/completions"] | {"stream": True}
@@ -115,7 +115,7 @@ def test_user_removed_while_serving(backend: RawBackend, tmp_path: Path) -> None
         assert other.post("/v1/chat/completions", body, **bearer(KARL)).status == 200
         client.send(input="Hi")
         assert client.message()["error"]["code"] == "invalid_api_key"
-        # The file is broken while serving.
+        # The file becomes invalid while the proxy runs.
         keys.write_text(f"karl {KARL} concurent=1\n")
         assert other.post("/v1/chat/completions", body, **bearer(BOB)).status == 200
         proxy.wait_for(r"keys:1: karl: .*; the previous version stays in use")

@@ -198,7 +198,7 @@ def test_websocket_compact_new_chain(client: Client, proxy: Mitmdump, backend: T
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_http_cases_over_websocket(client: Client, proxy: Mitmdump, backend: TextBackend, name: str) -> None:
-    """The suite's HTTP cases result in the same prompts over WebSocket, and events conform to the schemas."""
+    """The suite's HTTP cases result in the same prompts over WebSocket, and all events conform to the schemas."""
     sent, text = REQUESTS[name]
     backend.play(lambda _: says(text))
     answer = client.ask(sent["input"], **{key: value for key, value in sent.items() if key != "input"})
@@ -219,7 +219,7 @@ def test_http_cases_over_websocket(client: Client, proxy: Mitmdump, backend: Tex
 
 
 def test_streams_of_one_connection_are_independent(client: Client, backend: TextBackend) -> None:
-    """One stream continues while another on the same connection is canceled; messages carry their stream's id."""
+    """One stream continues while another on the same connection is canceled. Each message carries its stream's id."""
     slow = says(*["word "] * 200, pause=0.05)
     backend.play(lambda exchange: slow if "slow" in str(exchange.transcript) else says("Fast."))
     client.send(input="slow", stream_id="a")
@@ -264,7 +264,7 @@ def test_disconnect_stops_the_model(proxy: Mitmdump, backend: TextBackend) -> No
 
 
 def test_dying_backend_is_an_error(client: Client, backend: TextBackend) -> None:
-    """If the backend dies in the middle of an answer, the answer has failed, and the next request is answered."""
+    """If the backend dies in the middle of an answer, the answer ends as failed, and the next request is answered."""
     backend.play([says("Half", ending="eof"), says("OK.")])
     client.send(input="x", tools=[TOOL])
     assert client.events()[-1]["type"] == "response.failed"
@@ -324,7 +324,7 @@ def test_connections_per_key_are_limited(proxy: Mitmdump, backend: TextBackend) 
 
 
 def test_stop_closes_connections_with_code_1001(backend: TextBackend) -> None:
-    """When the proxy stops, answering and idle connections are closed with code 1001, and the model is stopped."""
+    """When the proxy stops, busy and idle connections are closed with code 1001, and the model is stopped."""
     backend.play([says(*["word "] * 500, pause=0.05)])
     with Mitmdump(backend.url, toolsim_backend="chat") as proxy, connected(proxy) as idle, connected(proxy) as client:
         client.send(input="x")
@@ -528,7 +528,7 @@ def test_concurrent_streams_stay_separate(proxy: Mitmdump, backend: TextBackend)
 
 
 def test_upgrade_requires_the_key(backend: TextBackend) -> None:
-    """An upgrade requires the key, which the backend does not receive, and websocket=false refuses every upgrade."""
+    """An upgrade requires the key, which is not passed to the backend. websocket=false refuses every upgrade."""
     backend.play(lambda _: says("OK."))
     with Mitmdump(backend.url, toolsim_backend="chat", toolsim_api_key="secret") as proxy:
         with pytest.raises(InvalidStatus) as raised, connected(proxy):

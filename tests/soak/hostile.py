@@ -75,7 +75,7 @@ _PROCESSES = multiprocessing.get_context("spawn")
 
 @dataclass
 class Waits:
-    """Seconds of the good client's requests, and the outcomes of the hostile client's attacks.
+    """The times of the good client's requests, in seconds, and the outcomes of the hostile client's attacks.
 
     ``memory``: samples of the minutes under attack, and the attacked proxy's memory in MiB.
     """

@@ -43,7 +43,7 @@ ASKED = {
 
 @contextmanager
 def haproxy(folder: Path, port: int, ports: list[int]) -> Iterator[None]:
-    """Run HAProxy with the published configuration, on ``port`` and in front of ``ports``."""
+    """Run HAProxy with the published configuration on ``port``, in front of the proxies on ``ports``."""
     text = (ROOT / "addon" / "deploy" / "haproxy.cfg").read_text()
     text = text.replace("bind :8080", f"bind 127.0.0.1:{port}")
     for name, at in zip(("one", "two"), ports, strict=True):

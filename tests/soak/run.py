@@ -49,7 +49,7 @@ class Outcome:
 
     @property
     def growth(self) -> float:
-        """Growth of the proxy in MiB between the second fifth of the run and the last."""
+        """Growth of the proxy's memory, in MiB, from the second fifth of the run to the last fifth."""
         fifth = max(len(self.memory) // 5, 1)
         early = sorted(size for _, size in self.memory[fifth : 2 * fifth] or self.memory)
         late = sorted(size for _, size in self.memory[-fifth:])

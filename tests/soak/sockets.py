@@ -32,7 +32,10 @@ SAMPLES = 20
 
 @dataclass
 class Found:
-    """The result of a run. ``memory``: the proxy's MiB, sampled during the run and after the last connection."""
+    """The result of a run.
+
+    ``memory``: the proxy's memory in MiB, sampled during the run and after the last connection.
+    """
 
     done: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)

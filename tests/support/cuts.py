@@ -17,8 +17,7 @@ def places(start: int, stop: int) -> range:
 
 
 def step(size: int) -> int:
-    """Return the distance between positions that each cost a turn of a real proxy: ``size``, or in `make test` three
-    times that.
+    """Return the distance between positions that each cost a turn of a real proxy: ``size``, tripled in `make test`.
 
     ``CUTS=1`` tries every position, which takes minutes.
     """

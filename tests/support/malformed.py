@@ -1,5 +1,4 @@
-"""Malformed markers: each form of a call with a marker doubled, dropped, halved or misspelled, or with other
-whitespace.
+"""Malformed markers: each call form with a marker doubled, dropped, halved or misspelled, or with other whitespace.
 
 ``tests/cases/marker_forms.json`` has the forms. Each text has one change; values, and whitespace next to values and
 names, are unchanged.

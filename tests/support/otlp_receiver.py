@@ -1,6 +1,6 @@
 """A stand-in for a collector: receives OTLP over HTTP as protobuf, decoded with the package of its definitions.
 
-Unlike a collector, it checks only what the package decodes.
+Unlike a collector, it checks only that the package can decode the data.
 """
 
 from __future__ import annotations

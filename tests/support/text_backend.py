@@ -34,8 +34,10 @@ from tornado.netutil import bind_sockets
 from tornado.web import Application, RequestHandler
 
 Ending = Literal["stop", "length", "error", "eof", "hang"]
-"""How an answer ends: properly; cut by the token limit; by an error event; by the end of the stream without a
-terminator (a non-streamed answer: by closing the socket in the middle); or not at all, until the client disconnects.
+"""The end of an answer: complete; cut by the token limit; an error event; a stream without its terminator; or no end
+until the client disconnects.
+
+A non-streamed answer without its terminator closes the socket in the middle.
 """
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 _UINT32, _FLOAT32, _STRING, _ARRAY, _INT32 = 4, 6, 8, 9, 5
 _ALIGNMENT = 32
 _WIDTH, _HIDDEN = 32, 64
-# The first three tokens are special; then each byte, so that any text can be written.
+# The first three tokens are special. One token per byte follows, so the model can write any text.
 _TOKENS = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "\u2581"]
 _UNKNOWN, _CONTROL, _NORMAL, _BYTE = 2, 3, 1, 6
 _KINDS = [_UNKNOWN, _CONTROL, _CONTROL, *[_BYTE] * 256, _NORMAL]

@@ -1,4 +1,4 @@
-"""Answers as events: plans with one tool, and the client's events for the backend's."""
+"""Answers as events: plans with one tool, and a function that returns the client's events for those of the backend."""
 
 from __future__ import annotations
 

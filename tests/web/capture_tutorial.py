@@ -1,4 +1,4 @@
-"""Generates the images of addon/docs/tutorial.md from a real run: the demo in mitmweb, and Codex over it.
+"""Generates the images of addon/docs/tutorial.md from a real run: the demo in mitmweb, with Codex as its client.
 
 Needs chromium, Codex (``make test-clients``), pngquant, and the ports 8080 and 8081. Run it in ``tests/``: ``python -m
 web.capture_tutorial``.
