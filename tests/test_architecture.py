@@ -300,8 +300,8 @@ def _is_self(node: ast.expr) -> bool:
 def patches(module: ast.Module) -> Iterator[str]:
     """Yield the places where a file sets or deletes an attribute of an object that another library might own.
 
-    Allowed are attributes of toolsim's classes, and those of ``DOCUMENTED``, but not attributes of imported objects, or
-    of an argument whose class belongs to another library.
+    Attributes of toolsim's classes, and those in ``DOCUMENTED``, are allowed. Attributes of imported objects, or of an
+    argument whose class belongs to another library, are not allowed.
     """
     imported: set[str] = set()
     foreign: set[str] = set()

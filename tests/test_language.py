@@ -47,7 +47,7 @@ def test_module_docstrings_are_noun_phrases_or_begin_with_a_verb() -> None:
 
 MAX_WORDS = 30
 MAX_LONG_SHARE = 0.08
-"""Maximum share of sentences on a page that may be longer."""
+"""Maximum share of a page's sentences that can have more than 30 words."""
 
 
 def sentences(page: str) -> list[str]:
@@ -187,7 +187,7 @@ BUDGET: dict[str, int] = {
 """The remaining uses of each word that the glossary or the style guide replaced, by a pattern."""
 
 EXCEPTIONS = (
-    # This file and the changelog are about earlier names.
+    # These files contain earlier names.
     "addon/toolsim/proxy/legacy.py",
     HISTORY,
     # This file lists the words.

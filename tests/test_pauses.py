@@ -40,7 +40,7 @@ WITHOUT = {
     "backends/codex/server.py::_cancel_and_wait": "for the end of a task",
     "background/runs.py::_renew": "for seconds, or for a change of its own",
     "proxy/prose_fallback.py::whole": "it takes all events that have arrived, at most 32 (Load)",
-    # The number of iterations is toolsim's own.
+    # toolsim alone determines the number of iterations.
     "background/background_store.py::end": "MAX_TRIES",
     "background/background_store.py::_replace": "only another proxy's write repeats it",
     "background/endpoints.py::_current": "MAX_TRIES",

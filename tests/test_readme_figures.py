@@ -58,7 +58,7 @@ def test_figures_by_model_and_method() -> None:
 
 
 def test_figures_of_calls_as_text() -> None:
-    """The figures of calls as text, and of correct irrelevance answers without them, agree with the reports."""
+    """The figures agree with the reports: calls as text, and correct irrelevance answers without calls as text."""
     as_text, clean = {}, {}
     for model, size in MODELS.items():
         report, short = OF_MODELS[size], model.rpartition("-")[2]

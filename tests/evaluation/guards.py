@@ -342,7 +342,7 @@ GUARDS = (
             _executed("state_get"),
             options=("toolsim_catalog_budget=300",),
         ),
-        # The lookup is not part of the next question.
+        # The client's next request does not contain the lookup, so the script then ends.
         (block("find_tools", {"names": ["state_get"]}), lambda shown: get() if "you looked up" in shown else DONE),
     ),
 )

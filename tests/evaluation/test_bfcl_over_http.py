@@ -96,9 +96,7 @@ def server() -> Iterator[str]:
 
 @pytest.mark.extended
 def test_correct_answers_score_with_every_method(server: str, tmp_path: Path) -> None:
-    """Correct answers score at least 98 % in each category: with the addon, with native tools, and with BFCL's
-    prompt.
-    """
+    """Correct answers score at least 98 % of each category: with the addon, with native tools, with BFCL's prompt."""
     command = [sys.executable, "-m", "toolsim.eval", "--base-url", server, "--models", "oracle"]
     suites = ",".join(f"bfcl:{category}" for category in bfcl.SINGLE_TURN)
     further = ["--method", ",".join(METHODS), "--suite", suites, "--sample", "10", "--out", str(tmp_path), "-q"]

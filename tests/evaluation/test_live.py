@@ -1,6 +1,4 @@
-"""A live evaluation of a server that fails deliberately: each failure is attributed to its run, and no finished run is
-lost.
-"""
+"""A live evaluation of a server that fails deliberately: each failure belongs to its run, and no finished run is lost."""
 
 from __future__ import annotations
 
@@ -206,9 +204,7 @@ def wait_for_lines(out: Path, count: int, process: subprocess.Popen[str]) -> Non
 
 @pytest.mark.extended
 def test_resumed_evaluation_has_the_same_totals(server: Server, uninterrupted: Any, tmp_path: Path) -> None:
-    """If an evaluation is interrupted, terminated, killed and resumed, it keeps each finished run and has the same
-    totals.
-    """
+    """If an evaluation is interrupted, killed and resumed, it keeps each finished run, and its totals are the same."""
     arguments: tuple[str, ...] = ("--base-url", server.url, *SLOW)
     interruptions = signal.SIGINT, signal.SIGTERM, signal.SIGKILL
     for number in interruptions:

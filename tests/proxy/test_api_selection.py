@@ -254,7 +254,7 @@ def test_dying_backend_is_not_retried() -> None:
 
 
 def test_rounds_and_parallel_requests(backend: TextBackend) -> None:
-    """An answer in several rounds also finds the backend's API, and several parallel first requests are all answered."""
+    """An answer in several rounds also finds the backend's API, and several parallel first requests are answered."""
     backend.apis, backend.rejected = ["chat"], []
     broken = '<tool_call>{"name":"get_weather","arguments":{oops</tool_call>'
     with Mitmdump(backend.url, toolsim_retry=1) as proxy, Line(proxy.url) as line:

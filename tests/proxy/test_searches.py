@@ -109,7 +109,7 @@ def test_background_request_runs_mcp_tools(proxy: Mitmdump, backend: TextBackend
 
 @pytest.mark.slow
 def test_search_tool_is_not_offered_separately(proxy: Mitmdump, backend: TextBackend) -> None:
-    """The MCP tool that runs web searches is not offered under its own name, but its server's other tools are offered."""
+    """The MCP tool that runs web searches is not offered under its own name. Its server's other tools are offered."""
     backend.play([says("Well.")])
     responses(proxy)
     shown = str(backend.exchanges[-1].transcript)

@@ -45,7 +45,7 @@ def _first(right: Sequence[Any]) -> Any:
 
 
 def right_turns(entry: Mapping[str, Any], answers: Sequence[Sequence[str]]) -> list[list[Decoded]]:
-    """Return the correct calls of each turn of a multi-turn case, which the package lists as lines of Python."""
+    """Return the correct calls of each turn of a multi-turn case. BFCL's package lists them as lines of Python."""
     functions = {function["name"]: function["parameters"]["properties"] for function in entry["function"]}
     return [[_call(line, functions) for line in turn] for turn in answers]
 
@@ -59,6 +59,6 @@ def _call(line: str, functions: Mapping[str, Mapping[str, Any]]) -> Decoded:
 
 
 def load(category: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return the entries of a category and its answers by id, which are empty if no call is correct."""
+    """Return the entries of a category, and its answers by id. An answer is empty if no call is correct."""
     none = "irrelevance" in category
     return bfcl_package.load_entries(category), {} if none else bfcl_package.load_answers(category)

@@ -21,7 +21,7 @@ _ANY, _OTHER = "any model", "another form"
 
 
 def load(name: str) -> dict[str, Any]:
-    """Return a table of cases."""
+    """Return the table of cases with this name."""
     return json.loads((CASES / f"{name}.json").read_text(encoding="utf-8"))  # type: ignore[no-any-return]
 
 
@@ -47,7 +47,10 @@ def calls(parsed: Parsed) -> list[str]:
 
 
 def is_right(case: dict[str, Any], parsed: Parsed) -> bool:
-    """Return whether an answer has the expected calls and prose; without calls the prose is the text itself."""
+    """Return whether an answer has the expected calls and prose.
+
+    If no call is expected, the prose must equal the text.
+    """
     if not wanted(case)["calls"]:
         return not parsed.calls and parsed.prose == case["text"]
     # Whitespace next to a call is not compared, since it is not part of the report.
@@ -293,7 +296,7 @@ def _malformed() -> str:
 
 
 def main() -> None:
-    """Write the page, and the floors, which never get worse."""
+    """Write the page, and the floors, which never become worse."""
     old = json.loads(FLOORS.read_text(encoding="utf-8")) if FLOORS.exists() else {}
     FLOORS.write_text(dumped(raised(old)), encoding="utf-8")
     PAGE.write_text(page(), encoding="utf-8")

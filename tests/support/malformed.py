@@ -31,7 +31,9 @@ CHANGES = (
 """All kinds of change, in the order of the tables."""
 
 Outcome = Literal["right", "leftover", "part", "text", "other"]
-"""All calls and nothing else; all calls, and markup as text; some of several calls; only text; any other call."""
+"""The results of parsing malformed text, in order: all calls and nothing else; all calls, and markup as text; some of
+several calls; only text; any other call.
+"""
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ class Exchange:
     transcript: list[tuple[str, str]] = field(default_factory=list)
     """The messages: (role, text); image parts are ``<image URL>``."""
     sent: list[str] = field(default_factory=list)
-    """The text deltas that were written (streamed: that the socket accepted)."""
+    """The text deltas that were written or, in a stream, accepted by the socket."""
     chunks: list[bytes] = field(default_factory=list)
     """All writes that the socket accepted."""
     over: threading.Event = field(default_factory=threading.Event)
@@ -274,7 +274,7 @@ class _Handler(RequestHandler):
         self.exchange.over.set()
 
     def begin(self) -> BackendAnswer:
-        """Return the answer to send, with its counts, which are words instead of tokens."""
+        """Return the answer to send, with its counts, which are numbers of words instead of tokens."""
         body, exchange, turn = self.exchange.body, self.exchange, self.turn
         words_in = sum(len(text.split()) for _, text in exchange.transcript)
         counts = usage(self.api_name, words_in, len(turn.text.split())) if self.backend.has_usage else None

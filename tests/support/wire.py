@@ -76,7 +76,7 @@ def event_frame(data: Json) -> bytes:
 
 
 class ChatAnswer:
-    """An answer of a chat backend. ``counts``: its usage object, or None."""
+    """An answer from a chat backend. ``counts``: its usage object, or None."""
 
     api_name: ApiName = "chat"
 
@@ -146,7 +146,7 @@ class ChatAnswer:
 
 
 class ResponsesAnswer:
-    """An answer of a Responses backend. ``fields``: more fields of its Response object, such as ``FULL_RESPONSE``."""
+    """An answer from a Responses backend. ``fields``: more fields of its Response object, such as ``FULL_RESPONSE``."""
 
     api_name: ApiName = "responses"
 
@@ -304,7 +304,7 @@ class ResponsesAnswer:
 
 
 class MessagesAnswer:
-    """An answer of a Messages backend. ``counts``: its usage object, or None."""
+    """An answer from a Messages backend. ``counts``: its usage object, or None."""
 
     api_name: ApiName = "messages"
     REASONS: Mapping[str, str] = {"stop": "end_turn", "length": "max_tokens", "content_filter": "refusal"}
