@@ -1,4 +1,4 @@
-"""Generate ``screenshots/demo.svg``, the terminal output of a real run of ``toolsim demo``. Needs the extra [eval]."""
+"""Generates ``screenshots/demo.svg``, the terminal output of a real run of ``toolsim demo``. Needs the extra [eval]."""
 
 from __future__ import annotations
 

@@ -48,7 +48,8 @@ ELSEWHERE = {
     # Programs that the tests of the clients install.
     "npm install -g @openai/codex": "cli/test_launch.py",
 }
-"""Commands that are not run here, each with the test that runs it, or with the effect that this file achieves itself.
+"""Commands that are not run here, each with the test that runs it, or with the effect that these tests produce
+differently.
 """
 
 LANGUAGES = {"sh", "python", "toml", "js", "yaml", "json", "diff", "text", ""}

@@ -298,7 +298,7 @@ def test_web_search(text_backend: TextBackend, codex: Codex, tmp_path: Path) -> 
 @over_responses
 @pytest.mark.parametrize("first", [(), (NO_SUMMARY,)], ids=["at_once", "after_a_call_instead"])
 def test_compaction_when_context_is_full(stage: Stage, codex: Codex, first: tuple[Turn, ...]) -> None:
-    """When its context is full, Codex receives a summary, after a second attempt if necessary, and continues from it.
+    """When its context is full, Codex receives a summary, if necessary after a second attempt, and continues from it.
 
     Codex is configured by a single line, as its users would do it.
     """

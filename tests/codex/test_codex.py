@@ -222,7 +222,7 @@ async def test_disconnect_during_thread_start_abandons_request(stage: Any) -> No
 
 
 async def test_killed_child_fails_its_requests_only(stage: Any) -> None:
-    """If the child process is killed, its requests fail with response.failed or 502, and the next request works."""
+    """If the child process is killed, its requests fail with response.failed or 502, and the next request succeeds."""
     stage.stub.reply = lambda body: Reply(["word "] * 200, delay=0.05)
     streamed = asyncio.create_task(stream(stage, input="a"))
     whole = asyncio.create_task(stage.post(input="b"))

@@ -145,7 +145,7 @@ def test_backend_failure_leaves_partial_profile(learner: Learner) -> None:
     ],
 )
 def test_no_profile_without_answers(learner: Learner, status: int, headers: dict[str, str], says: str) -> None:
-    """If no question is answered, there is no profile, and the reason is printed."""
+    """If no question is answered, no profile is written, and the reason is printed."""
     with ScriptedModel(fault=lambda _: (status, headers)) as model:
         code, printed = learner.run(model)
     assert code == 1
@@ -156,7 +156,7 @@ def test_no_profile_without_answers(learner: Learner, status: int, headers: dict
 
 @pytest.mark.extended
 def test_no_profile_if_time_limit_is_reached(learner: Learner) -> None:
-    """If the time limit is reached before any decision, there is no profile."""
+    """If the time limit is reached before any decision, no profile is written."""
     with ScriptedModel(seconds=1.0) as model:
         code, printed = learner.run(model, "--minutes", "0.05")
     assert code == 1

@@ -1,4 +1,4 @@
-"""A live evaluation of a server that fails deliberately: each failure belongs to its run, and no finished run is lost."""
+"""A live evaluation of a server that fails deliberately: each failure belongs to its run. No finished run is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fixtures in flows/: each replays with any split of its bytes, and mitmdump loads it, with or without the addon."""
+"""The fixtures in flows/: each replays with any split of its bytes, and mitmdump loads it with or without the addon."""
 
 from __future__ import annotations
 

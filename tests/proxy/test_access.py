@@ -69,7 +69,7 @@ def test_every_request_needs_the_key(
 
 
 def test_only_the_backend_is_reachable(backend: RawBackend, locked: Mitmdump) -> None:
-    """In front of a single backend, no host name or tunnel leads to another server, not even with the key."""
+    """If a proxy has a single backend, no host name or tunnel leads to another server, not even with the key."""
     key = {"Authorization": "Bearer söcret".encode().decode("latin-1")}
     backend.play(stream_of("Hi"))
     with RawBackend() as elsewhere, Line(locked.url) as line:

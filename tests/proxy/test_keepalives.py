@@ -116,7 +116,7 @@ async def called(answer: Answer) -> None:
 @pytest.mark.parametrize("api", PATHS)
 @pytest.mark.parametrize("play", [late_head, late_body, late_whole])
 def test_keep_alives_while_the_backend_is_silent(api: str, play: Play, backend: RawBackend, line: Line) -> None:
-    """While the backend is silent, the client receives keep-alives of its API, and finally a single answer."""
+    """While the backend is silent, the client receives keep-alives of its API, and finally exactly one answer."""
     backend.play(play)
     status, data = asked(line, api)
     assert status == 200

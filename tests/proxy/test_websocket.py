@@ -141,7 +141,7 @@ def test_websocket_response_and_sequential_responses(client: Client, backend: Te
 
 
 def test_websocket_continuation(client: Client, backend: TextBackend) -> None:
-    """The second answer continues the first and names it, also if the second request is the output of a call."""
+    """The second answer continues the first and names it, even if the second request is the output of a call."""
     backend.play([says("OK.", CALL), says("Cobalt."), says("Done.")])
     first = client.ask("Remember cobalt.", tools=[TOOL])
     output = {"type": "function_call_output", "call_id": first["output"][1]["call_id"], "output": "18"}

@@ -1,4 +1,4 @@
-"""``make soak SECONDS=1800``: load and faults over a long time, and their outcome."""
+"""``make soak SECONDS=1800``: a long load test with faults, and its outcome."""
 
 from __future__ import annotations
 

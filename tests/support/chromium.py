@@ -1,6 +1,7 @@
-"""A headless Chromium, controlled by the DevTools protocol over a pair of pipes, without driver, WebSocket or package.
+"""A headless Chromium, controlled by the DevTools protocol over a pair of pipes.
 
-Protocol: https://chromedevtools.github.io/devtools-protocol/; messages end with a zero byte.
+It needs no driver, WebSocket or package. Messages end with a zero byte. Protocol:
+https://chromedevtools.github.io/devtools-protocol/
 """
 
 from __future__ import annotations

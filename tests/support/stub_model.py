@@ -34,8 +34,8 @@ class Reply:
     """The stub's answer to a request: an HTTP error, or texts ``delay`` seconds apart.
 
     ``end``: the name of the terminal event without "response."; "" closes the connection without a terminal event.
-    ``reason``: the reason of an incomplete answer. ``error``: the error of ``response.failed``. ``reasoning`` texts are
-    a summary before the text. ``calls`` are complete output items.
+    ``reason``: the reason for an incomplete answer. ``error``: the error of ``response.failed``. ``reasoning`` texts
+    are a summary before the text. ``calls`` are complete output items.
     """
 
     pieces: list[str] = field(default_factory=lambda: ["Hello"])
