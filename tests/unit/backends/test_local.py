@@ -26,7 +26,7 @@ def chunk(content: str | None = None, finish: str | None = None) -> str:
 
 
 class Server:
-    """A server that emits words until it is stopped, and stores the last request body."""
+    """A server that generates words until it is stopped, and stores the last request body."""
 
     def __init__(self, words: list[str], problem: Exception | None = None) -> None:
         self.words, self.problem = words, problem
@@ -128,7 +128,7 @@ async def test_missing_extra_is_logged_and_requests_fail_with_503(
 
 
 async def test_invalid_model_file_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """If the file is not a model, one log line gives the reason."""
+    """If the file is not a model, the log states the reason in one line."""
 
     def refuse(params: Any) -> object:
         raise RuntimeError("failed to\nload model")
@@ -150,7 +150,7 @@ def test_body_contains_the_schema() -> None:
 
 
 def test_event_loop_is_not_blocked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The model runs in a separate thread, so that the event loop can serve other requests."""
+    """The model runs in a separate thread, so the event loop can serve other requests."""
 
     async def both() -> int:
         go_on = threading.Event()

@@ -28,7 +28,7 @@ from toolsim.wire.apis import CHAT, RESPONSES
 
 
 class Played:
-    """A backend that emits the events of the test; ``stopped`` is set when its generator is closed."""
+    """A backend that emits events provided by the test. ``stopped`` is set when its generator is closed."""
 
     apis = (RESPONSES, CHAT)
 
@@ -124,7 +124,8 @@ async def test_chat_stream_equals_the_non_streamed_answer(client: httpx.AsyncCli
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_failure_before_the_answer_is_an_http_error(client: httpx.AsyncClient, stream: bool) -> None:
-    """A failure before the answer begins is an HTTP error with its status, Retry-After and the API's error object."""
+    """A failure before the answer begins is an HTTP error with the failure's status, Retry-After and the API's error
+    object."""
     loopback, url = await serve(Played(Failed(ApiError("gone", code="down", status=503, retry_after=7))))
     answer = await client.post(f"{url}/responses", json={"input": "x", "stream": stream})
     await loopback.stop()
@@ -134,7 +135,7 @@ async def test_failure_before_the_answer_is_an_http_error(client: httpx.AsyncCli
 
 
 async def test_failure_during_a_stream_is_an_error_event(client: httpx.AsyncClient) -> None:
-    """A failure during a stream ends it with response.failed, and a non-streamed answer becomes an HTTP error."""
+    """A failure during a stream ends the stream with response.failed. Without streaming, it becomes an HTTP error."""
     loopback, url = await serve(Played(Opened(), TextDelta("a"), Failed(ApiError("gone", status=502))))
     async with aconnect_sse(client, "POST", f"{url}/responses", json={"input": "x", "stream": True}) as source:
         events = [json.loads(sse.data) async for sse in source.aiter_sse() if sse.data != "[DONE]"]
@@ -263,7 +264,7 @@ async def test_request_that_needs_a_store_is_a_400(client: httpx.AsyncClient, bo
 
 
 async def test_hosted_tools_are_a_400(client: httpx.AsyncClient) -> None:
-    """Tools that the backend would have to run are refused, unless the client forbids calls."""
+    """Hosted tools, which the backend would have to run, are refused unless the client forbids calls."""
     loopback, url = await serve(Played(*WHOLE))
     asked = {"input": "x", "tools": [{"type": "mcp"}, {"type": "web_search"}]}
     answer = await client.post(f"{url}/responses", json=asked)

@@ -83,7 +83,7 @@ async def test_answer_ends_only_once(background_store: BackgroundStore) -> None:
 
 
 async def test_deleted_answer_is_never_written_again(background_store: BackgroundStore, memory: ResponseStore) -> None:
-    """After an answer is deleted, its producer can write nothing more, and its events are deleted as well."""
+    """After an answer is deleted, its producer cannot write anything more, and its events are deleted as well."""
     lease = await opened(background_store)
     await background_store.delete("p", "resp_1")
     assert not await background_store.renew(lease)
@@ -140,7 +140,8 @@ async def test_write_that_was_reported_as_failed_is_recognized(
 async def test_conversation_survives_concurrent_writes(
     background_store: BackgroundStore, memory: ResponseStore
 ) -> None:
-    """Items are added to the conversation despite concurrent writes; if it is gone, nothing is written."""
+    """Items are added to the conversation despite concurrent writes. If the conversation was deleted, nothing is
+    written."""
     await memory.write("p", [Record("conv_1", b'{"conversation":{},"items":[{"id":"i0"}]}')], {})
     lease = await opened(background_store)
     find = memory.last
@@ -169,7 +170,8 @@ async def test_conversation_survives_concurrent_writes(
 async def test_events_are_stored_for_followers_and_at_the_end(
     background_store: BackgroundStore, memory: ResponseStore
 ) -> None:
-    """Events are stored once a follower has requested them, and at the end, unless the answer was deleted."""
+    """Events are stored as soon as a follower requests them, and otherwise at the end, unless the answer was
+    deleted."""
     lease = await opened(background_store)
     assert not await background_store.events_requested(lease)
     await background_store.request_events("p", "resp_1")

@@ -136,7 +136,7 @@ async def test_unavailable_store_is_a_503(setup: Setup, monkeypatch: pytest.Monk
 
 
 async def test_starting_answers_count_toward_the_limit(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Answers that are being started count toward the limit, and answers that failed to start no longer count."""
+    """An answer that is being started counts toward the limit, and no longer counts if its start fails."""
     setup.settings = Settings(store=StoreUrl("memory", background=1))
     refused: list[int] = []
     open_ = setup.answers._background_store.open
@@ -209,7 +209,8 @@ async def test_remote_answer_is_followed_through_the_store(setup: Setup, monkeyp
 
 @pytest.mark.parametrize(("last", "tail"), [(END, END + DONE), (b"", error_frame(NO_END, 2))])
 async def test_stored_events_are_replayed_from_the_cursor(setup: Setup, last: bytes, tail: bytes) -> None:
-    """Stored events are sent from the client's cursor to the end; if the end is not stored, an error event follows."""
+    """Stored events are sent from the client's cursor to the end. If the last event is not stored, an error event
+    follows."""
     await setup.begin(BODY | {"stream": True})
     [run], background_store = setup.started, setup.answers._background_store
     entry = await background_store.read("p", "resp_0")

@@ -1,4 +1,4 @@
-"""Tests for the log of an answer's events, which several clients can follow."""
+"""Tests for the log of an answer's events, from which several clients can read."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ async def test_all_followers_receive_equal_frames(count: int, after: int, at_onc
 
 
 async def test_oldest_events_are_discarded_at_the_limit() -> None:
-    """The log discards the oldest events at its limit: late followers receive an error, earlier ones read on."""
+    """The log discards the oldest events at its limit. Late followers receive an error, and earlier followers read
+    on."""
     log = EventLog(10_000)
     reader, read = log.follow(-1), b""
     slow = log.follow(-1)

@@ -22,7 +22,8 @@ from toolsim.wire.responses.writer import ResponsesWriter
 
 
 def test_query_selects_the_events() -> None:
-    """The query determines whether events are requested, and from which number on; an invalid number is refused."""
+    """The query determines whether events are requested, and after which sequence number they start; an invalid
+    number is refused."""
     assert wants_stream("stream=true&starting_after=3")
     assert not wants_stream("stream=false")
     assert not wants_stream("")

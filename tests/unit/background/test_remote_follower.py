@@ -66,7 +66,7 @@ async def nothing(setup: Setup) -> None:
 
 
 async def test_events_are_received_once_from_the_cursor_on(setup: Setup) -> None:
-    """The follower receives each event from the cursor on once, and the producer is asked to store events."""
+    """The follower receives each event after the cursor once, and the producer is asked to store events."""
     setup.happens = [kept(setup, 1), kept(setup, 2), nothing(setup), kept(setup, 3), ended(setup)]
     assert await setup.follow(0) == [FRAMES[1], FRAMES[2], END, DONE]
 

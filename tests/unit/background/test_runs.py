@@ -32,7 +32,7 @@ STALL = TextDelta("STALL")
 
 
 class Setup:
-    """Runs with an in-memory store; ``over``: the finished answers that they reported."""
+    """Runs with an in-memory store. ``over`` contains the finished answers that the runs reported."""
 
     def __init__(self) -> None:
         self.memory = ResponseStore()
@@ -86,7 +86,7 @@ async def events_of(run: BackgroundRun) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_answer_is_stored_as_emitted(setup: Setup, stream: bool) -> None:
-    """An answer without followers is stored as it was emitted, counted and reported, and its run is dropped."""
+    """An answer without followers is stored as it was emitted. It is counted and reported, and its run is dropped."""
     run, _ = await setup.begin(*WORDS, stream=stream)
     assert setup.runs.find("p", "resp_1") is run
     assert setup.runs.find("q", "resp_1") is None
@@ -142,7 +142,7 @@ async def test_bug_is_stored_as_a_failed_answer(setup: Setup, caplog: pytest.Log
 
 
 async def test_ending_an_answer_stops_its_model_first(setup: Setup) -> None:
-    """Ending an answer first stops its model, then ends its stream with the reason; nothing more is written."""
+    """Ending an answer first stops its model and then ends its stream with the reason. Nothing more is written."""
     run, round_ = await setup.begin(Opened(), STALL)
     await round_.stalls.wait()
     while (await setup.kept())["state"] != "in_progress":
@@ -188,7 +188,7 @@ async def test_followed_answer_is_stored_as_it_arrives(setup: Setup, monkeypatch
     assert b'"delta":"Hel"' in read
     assert b"response.created" not in read
     cancelled = value_of(b'{"status":"cancelled"}', b"[]", stream=True)
-    # The run renews its lease repeatedly, perhaps just now.
+    # The run renews its lease repeatedly, and might do so at this moment.
     while (entry := await setup.background_store.read("p", "resp_1")) and not await setup.background_store.finalize(
         entry, cancelled
     ):
@@ -268,7 +268,7 @@ async def test_answer_ended_before_its_start_leaves_nothing(setup: Setup) -> Non
 
 
 async def test_stopping_proxy_writes_pending_answers_once_more(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When a proxy stops, an answer that only waits to be stored is written once more, unchanged."""
+    """When a proxy stops, an answer that is complete but not yet stored is written once more, unchanged."""
     monkeypatch.setattr(runs_module, "RETRY_SECONDS", 60)
     run, _ = await setup.begin(*WORDS)
     down = Down(setup.memory, 1)
@@ -281,7 +281,7 @@ async def test_stopping_proxy_writes_pending_answers_once_more(setup: Setup, mon
 
 
 async def test_missing_conversation_fails_the_answer(setup: Setup) -> None:
-    """If an answer cannot be added to its conversation, it has failed, since the next turn would lack it."""
+    """If an answer cannot be added to its conversation, the answer fails, since the next turn would lack it."""
     run, _ = await setup.begin(*WORDS, conversation="conv_1")
     assert run.task is not None
     await run.task

@@ -9,7 +9,7 @@ from toolsim.background.slots import LATELY_SECONDS, Slots
 
 
 class Proxy:
-    """Slots with a clock, and answers that end when the test ends them."""
+    """Slots with a clock, and answers that run until the test ends them."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -57,7 +57,7 @@ def test_free_slots_go_to_the_key_with_fewer() -> None:
 
 
 def test_recently_refused_key_reserves_slots() -> None:
-    """A key that was last refused a while ago and holds no slot reserves none; a key with an answer does."""
+    """A key reserves slots while it has an answer in progress or was refused recently; later it reserves none."""
     proxy = Proxy(4)
     assert proxy.begin("b")
     proxy.now += 2 * LATELY_SECONDS
@@ -74,7 +74,8 @@ def test_recently_refused_key_reserves_slots() -> None:
 
 
 def test_only_last_two_keys_are_remembered() -> None:
-    """Only the last two keys that requested a slot are remembered, which suffices to find another key."""
+    """Only the last two keys that requested a slot are remembered. Two suffice to find a key other than the current
+    one."""
     proxy = Proxy(4)
     for number in range(1000):
         assert proxy.places.refusal(str(number), 4) is None

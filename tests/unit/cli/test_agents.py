@@ -65,7 +65,8 @@ def test_claude_line_can_be_typed_in_a_shell() -> None:
 
 
 def test_opencode() -> None:
-    """OpenCode's configuration lists every model of the backend, with the known context window for the chosen model."""
+    """OpenCode's configuration lists every model of the backend, and the context window of the chosen model if it is
+    known."""
     config = json.loads(environment("opencode")["OPENCODE_CONFIG_CONTENT"])
     assert (config["model"], config["small_model"]) == ("toolsim/m:3b", "toolsim/m:3b")
     provider = config["provider"]["toolsim"]

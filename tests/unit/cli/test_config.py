@@ -68,7 +68,7 @@ def test_command_line_overrides_the_file(tmp_path: Path) -> None:
 
 
 def test_one_file_works_for_all_commands(tmp_path: Path) -> None:
-    """One file works for all commands: ``codex`` ignores its backend, and ``record`` prefers a typed backend."""
+    """One file works for all commands. ``codex`` ignores its backend, and ``record`` uses the typed backend instead."""
     assert "backend" not in parsed(tmp_path, FULL, "codex --config FILE")
     assert parsed(tmp_path, FULL, "record flows --config FILE scripted")["backend"] == "scripted"
 

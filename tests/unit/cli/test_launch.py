@@ -73,7 +73,7 @@ def test_local_server_is_chosen(servers: dict[str, Mapping[str, Any]], tmp_path:
 def test_running_toolsim_is_reused(
     wanted: str, backend: str, url: str, is_it: bool, servers: dict[str, Mapping[str, Any]]
 ) -> None:
-    """A running toolsim is reused if its overview page names the same backend, in any spelling of the URL."""
+    """A running toolsim is reused if its overview page names the same backend, in any spelling of its URL."""
     page = {"name": "toolsim", "requires_key": False, "backend": backend or url, "backend_url": url}
     servers["http://127.0.0.1:8080/toolsim/"] = page
     found = launch._find_running(Namespace(host="0.0.0.0", port=None, backend=wanted), "")
@@ -87,7 +87,7 @@ def test_page_of_another_program_is_not_toolsim(servers: dict[str, Mapping[str, 
 
 
 def test_settings_file_is_in_the_configuration_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The settings file is read from the user's configuration folder, never from the working directory."""
+    """The settings file is read from the user's configuration folder and never from the working directory."""
     monkeypatch.setenv("XDG_CONFIG_HOME", "/c")
     assert launch.settings_file() == Path("/c/toolsim/toolsim.toml")
     monkeypatch.delenv("XDG_CONFIG_HOME")

@@ -1,4 +1,4 @@
-"""Invalid command lines of ``toolsim``, each of which causes a one-line error and never a traceback."""
+"""Invalid command lines of ``toolsim``. They cause a one-line error instead of a traceback."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_missing_command_prints_the_help(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_outdated_python_is_reported_in_one_line() -> None:
-    """An outdated Python version is reported before any module is imported that it cannot parse."""
+    """An outdated Python version is reported before toolsim imports any module that this version cannot parse."""
     old = "import runpy, sys; sys.version_info = (3, 11, 7); runpy.run_module('toolsim', run_name='__main__')"
     run = subprocess.run([sys.executable, "-c", old], capture_output=True, text=True, timeout=60, check=False)
     assert run.returncode == 1
@@ -150,7 +150,7 @@ def test_outdated_python_is_reported_in_one_line() -> None:
 
 
 def test_addon_path_prints_only_the_path(capsys: pytest.CaptureFixture[str]) -> None:
-    """``toolsim addon-path`` prints only the path, so that it can be used as ``mitmdump -s $(toolsim addon-path)``."""
+    """``toolsim addon-path`` prints only the path, because users write ``mitmdump -s $(toolsim addon-path)``."""
     assert main(["addon-path"]) == 0
     assert Path(capsys.readouterr().out.removesuffix("\n")).name == "toolsim.py"
 
@@ -167,7 +167,7 @@ def test_port_in_use_is_reported_with_a_suggestion(capsys: pytest.CaptureFixture
 
 
 def test_eval_help_needs_no_openai_package() -> None:
-    """``toolsim eval --help`` works without the openai package, which is imported only when a model is queried."""
+    """``toolsim eval --help`` works without the openai package, because it is imported only when a model is queried."""
     code = (
         "import sys; sys.modules['openai'] = None\n"
         "from toolsim.cli.main import main\n"

@@ -33,7 +33,8 @@ def test_all_options_are_printed(capsys: pytest.CaptureFixture[str], monkeypatch
 
 
 def test_search_word_selects_options(capsys: pytest.CaptureFixture[str]) -> None:
-    """A search word selects the options with this word in their names or, without a match, in their help."""
+    """A search word selects the options whose names contain it or, if there are none, the options whose help
+    contains it."""
     for word in ("store", "toolsim_STORE"):
         assert [line.split()[0] for line in printed(capsys, word).splitlines() if " = " in line] == ["toolsim_store"]
     assert "toolsim_store = " in printed(capsys, "redis")
@@ -59,7 +60,7 @@ def test_current_values(home: Path, capsys: pytest.CaptureFixture[str], monkeypa
 
 
 def test_line_breaks_are_printed_as_escapes(capsys: pytest.CaptureFixture[str]) -> None:
-    r"""A line break in a value is printed as ``\n``, so that the value stays on one line."""
+    r"""A line break in a value is printed as ``\n``, so the value remains on one line."""
     text = printed(capsys, "tool_block_delimiter", "--set", "toolsim_tool_block_delimiter=\n---\n")
     assert text.splitlines()[0] == r"toolsim_tool_block_delimiter = \n---\n  (default: \n)"
 
@@ -83,6 +84,6 @@ def test_keys_are_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_invalid_words_are_one_line_errors(words: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The error for an invalid search word or setting is one line."""
+    """An invalid search word or setting causes a one-line error."""
     assert main(["options", *words.split()]) == 2
     assert capsys.readouterr().err == line

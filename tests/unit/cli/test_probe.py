@@ -1,4 +1,4 @@
-"""The doctor's HTTP requests to a server about which nothing is known."""
+"""The HTTP requests with which the doctor examines an unknown server."""
 
 from __future__ import annotations
 

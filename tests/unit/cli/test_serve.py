@@ -31,7 +31,7 @@ from toolsim.command_line import UsageError, addon_script
     ],
 )
 def test_arguments_for_mitmproxy(start: Start, words: str) -> None:
-    """The command line for mitmproxy could also be typed, and uses the loopback interface unless a host is given."""
+    """A user could type the command line for mitmproxy. It uses the loopback interface unless a host is given."""
     listen = ["--listen-host", "127.0.0.1", "--listen-port", "8080"]
     assert arguments(replace(start, remembers=False)) == ["-s", addon_script(), *listen, *words.split()]
 
@@ -50,7 +50,7 @@ def test_answers_are_stored_in_the_state_folder(monkeypatch: pytest.MonkeyPatch,
 def test_read_only_state_folder_disables_storing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """If the state folder cannot be written, nothing is stored, and one line gives the reason."""
+    """If the state folder is not writable, nothing is stored, and a line in the log states the reason."""
     (tmp_path / "toolsim").write_text("")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert "store" not in str(arguments(Start("codex")))
@@ -59,7 +59,8 @@ def test_read_only_state_folder_disables_storing(
 
 
 def test_read_only_home_is_reported(tmp_path: Path) -> None:
-    """If mitmproxy cannot write its certificates, the error names the option; existing certificates are sufficient."""
+    """If mitmproxy cannot write its certificates, the error names the option that sets their folder. Existing
+    certificates suffice."""
     (tmp_path / "file").write_text("")
     (tmp_path / "ready").mkdir()
     (tmp_path / "ready" / "mitmproxy-ca.pem").write_text("")
@@ -86,6 +87,6 @@ def test_port_in_use_is_reported() -> None:
 
 
 def test_foreign_host_is_reported_without_advice_about_ports() -> None:
-    """If the host is not an address of this machine, the error gives no advice about ports."""
+    """If the host is not an address of this machine, the error contains no advice about ports."""
     with pytest.raises(UsageError, match=r"cannot listen on 192\.0\.2\.1:8080 \([^()]+\)$"):
         check_free("192.0.2.1", 8080, "--port ")

@@ -1,4 +1,4 @@
-"""Tests for request labels: their text, turn and step, and the requests of one conversation."""
+"""Tests for request labels: text, turn and step, and grouping by conversation."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ THIRD: tuple[Item, ...] = (*SECOND, says("Rain."), user("And\n\nin  Paris?"))
     ],
 )
 def test_position_of_a_request(items: tuple[Item, ...], words: str, where: str) -> None:
-    """Turns begin with user messages and steps with outputs, and consecutive items of the same kind count once."""
+    """Turns begin with user messages and steps with outputs. Consecutive items of the same kind count once."""
     found = label_of(items)
     assert (found.words, found.position(7)) == (words, where)
 
@@ -57,12 +57,12 @@ def test_position_of_a_request(items: tuple[Item, ...], words: str, where: str) 
     ],
 )
 def test_label_contains_the_users_text(text: str, words: str) -> None:
-    """The label has the user's text without tags that programs add, shortened for a list."""
+    """The label is the user's text, without the tags that programs add, and shortened for a list."""
     assert label_of([user(text)]).words == words
 
 
 def test_requests_of_a_conversation_share_a_number() -> None:
-    """Requests of a conversation share a number, despite other requests in between and changed instructions."""
+    """Requests of a conversation share a number, even if other requests occur in between or the instructions change."""
     conversations = Conversations()
     assert conversations.number(label_of(FIRST)) == 1
     assert conversations.number(label_of([user("Something else.")])) == 2

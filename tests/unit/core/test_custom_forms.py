@@ -11,7 +11,7 @@ FORM = {"opening": "@@CALL", "closing": "@@END"}
 
 
 def test_form_is_written_back_as_an_equal_table() -> None:
-    """A declared form is read and written back as an equal table."""
+    """A declared form that is read and written back yields an equal table."""
     full = FORM | {"body": "json", "keys": {"name": "fn", "arguments": "with"}}
     [form] = read_forms([full])
     assert form == CustomForm("@@CALL", "@@END", "json", "fn", "with")
@@ -36,7 +36,7 @@ def test_form_is_written_back_as_an_equal_table() -> None:
     ],
 )
 def test_invalid_form_is_reported_with_its_number(change: dict[str, Any], entry: str, message: str) -> None:
-    """The error names the form's number and the invalid entry."""
+    """The error for an invalid call form contains the form's number and the invalid entry."""
     with pytest.raises(InvalidForm) as caught:
         read_forms([FORM | {"opening": "<<a>>"}, FORM | change])
     assert (caught.value.number, caught.value.entry) == (1, entry)

@@ -12,7 +12,8 @@ def held(shares: FairCache[str], keys: str) -> str:
 
 
 def test_largest_share_is_evicted_first() -> None:
-    """Beyond the limits of number and weight, the least recently used entry of the largest share is evicted."""
+    """If the number or weight exceeds its limit, the least recently used entry of the owner with the largest share
+    is evicted."""
     shares: FairCache[str] = FairCache(4, 100)
     for key in "ab":
         shares.put(key.encode(), key, "modest")
@@ -30,7 +31,7 @@ def test_largest_share_is_evicted_first() -> None:
 
 
 def test_key_has_a_single_value() -> None:
-    """A key has a single value, the last one, and removed entries no longer count against their owner."""
+    """A key has a single value, the last that was set. Removed entries no longer count against their owner."""
     shares: FairCache[str] = FairCache(2, 10)
     shares.put(b"a", "1", "me", 5)
     shares.put(b"a", "2", "you", 6)

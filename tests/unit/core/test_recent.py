@@ -6,7 +6,7 @@ from toolsim.core.recent import RecentDict
 
 
 def test_setting_a_key_makes_it_the_latest() -> None:
-    """Setting a key again makes it the latest, but reading a key does not."""
+    """Setting a key again makes it the most recent, but reading a key does not."""
     recent: RecentDict[str, int] = RecentDict(3)
     for number, key in enumerate("abca"):
         recent[key] = number

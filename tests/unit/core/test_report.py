@@ -6,7 +6,7 @@ from toolsim.core.report import MAX_NAMES, Report, code_of, entry, tallies
 
 
 def test_code_of_an_entry_is_extracted() -> None:
-    """The code of an entry can be extracted, regardless of the tool's name."""
+    """The code is extracted from an entry of a report, regardless of the tool's name."""
     assert code_of(entry("SCHEMA_MISMATCH", "ns__f:0")) == code_of(entry("SCHEMA_MISMATCH")) == "SCHEMA_MISMATCH"
 
 
@@ -20,7 +20,7 @@ def test_tallies() -> None:
 
 
 def test_foreign_report_does_not_raise() -> None:
-    """Unexpected values in a report from a flow file do not raise an exception."""
+    """Unexpected values in a report that is read from a flow file do not raise an exception."""
     assert [tally.entries for tally in tallies({"calls": "f", "repairs": [1, None]})] == [
         (),
         (),
@@ -52,7 +52,8 @@ def test_stream_comment_has_the_compatibility_fields() -> None:
 
 
 def test_log_distinguishes_missing_calls_from_a_cut_answer() -> None:
-    """In the log, ``tool_call_truncated`` is set only for missing calls, and ``truncated`` also for a cut answer."""
+    """In the log, ``tool_call_truncated`` is set only if calls are missing. ``truncated`` is set for any truncated
+    answer."""
     cut, dropped = Report(truncated=True), Report()
     dropped.drop_call("f")
     assert (cut.summary()["truncated"], "tool_call_truncated" in cut.summary()) == (True, False)

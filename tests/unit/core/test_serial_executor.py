@@ -1,4 +1,4 @@
-"""Tests for a thread whose calls can be awaited: calls run one after another, each with its own result."""
+"""Tests for a thread whose calls can be awaited. The calls run one after another, and each has a separate result."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def test_calls_run_in_order() -> None:
 
 
 async def test_owners_take_turns() -> None:
-    """Owners take turns, so that a call waits for at most one earlier call of each other owner."""
+    """Owners take turns, so a call waits for at most one earlier call of each other owner."""
     thread, go, done = SerialExecutor("t"), threading.Event(), list[str]()
     calls = [("a", "a0"), ("a", "a1"), ("a", "a2"), ("b", "b0"), ("b", "b1"), ("c", "c0")]
     first = thread.submit(lambda: go.wait(60), "a")
@@ -75,7 +75,7 @@ async def test_owner_with_most_calls_loses_the_latest() -> None:
 
 
 async def test_cancelled_calls_still_run() -> None:
-    """A call whose future was cancelled is still run, and counts as waiting until then."""
+    """A call whose future was cancelled is still run, and counts as waiting until it runs."""
     thread, go = SerialExecutor("t"), threading.Event()
     left = thread.submit(lambda: go.wait(60))
     left.cancel()
@@ -89,7 +89,7 @@ async def test_cancelled_calls_still_run() -> None:
 
 
 def test_missing_event_loop_does_not_stop_the_thread() -> None:
-    """If the event loop is gone, the result is dropped, and the thread continues for the next loop."""
+    """If the event loop is closed, the result is dropped, and the thread continues to serve the next loop."""
     thread, go = SerialExecutor("t"), threading.Event()
 
     async def leave() -> None:

@@ -18,7 +18,7 @@ def run(
     model: str = "qwen",
     detail: str = "",
 ) -> Run:
-    """Return a run; unless a label is given, a failed run has the label ``no_call``."""
+    """Return a run. Unless a label is specified, a failed run has the label ``no_call``."""
     cell = Cell(model, "default", method, "chat", False, setting)
     label = None if ok else label or "no_call"
     kind = "chat" if case == "chat_only" else "tools"

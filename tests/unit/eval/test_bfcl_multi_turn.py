@@ -50,7 +50,7 @@ def test_correct_calls_pass(size: int | None) -> None:
 
 @pytest.mark.parametrize("case", sample(CASES, 5, seed=4), ids=lambda case: case.id)
 def test_missing_calls_in_the_last_turn_fail(case: Case) -> None:
-    """A case fails if the calls of its last turn are missing, even if all earlier calls are correct."""
+    """A case fails if its last turn lacks the expected calls, even if all earlier calls are correct."""
     turns = bfcl_truth.right_turns(BY_ID[case.id], ANSWERS[case.id])
     answers = [answer for turn in turns[:-1] for answer in (step(turn), Answer("Done."))]
     verdict = asyncio.run(case.play(scripted(iter([*answers, Answer("I am done already.")]))))
@@ -58,7 +58,7 @@ def test_missing_calls_in_the_last_turn_fail(case: Case) -> None:
 
 
 def test_incorrect_state_ends_the_case() -> None:
-    """Calls that lead to an incorrect state fail the case in that turn, and later turns are not played."""
+    """If calls lead to an incorrect state, the case fails in that turn, and later turns are not played."""
     case = CASES[0]
     asked = 0
 
@@ -98,7 +98,7 @@ def test_outputs_are_sent_to_the_model() -> None:
 
 
 def test_simulated_programs_are_removed_after_a_case() -> None:
-    """A case removes its simulated programs from the package's globals, so that each run starts afresh."""
+    """After a case, its simulated programs are removed from the package's globals, so each run starts afresh."""
     from bfcl_eval.eval_checker.multi_turn_eval import multi_turn_utils
 
     turns = bfcl_truth.right_turns(BY_ID[CASES[0].id], ANSWERS[CASES[0].id])

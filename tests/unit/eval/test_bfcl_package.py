@@ -68,7 +68,7 @@ def test_endless_arithmetic_is_replaced_by_nan() -> None:
 
 @needs_bfcl
 def test_site_packages_are_not_modified() -> None:
-    """The package creates its folders not in site-packages, but in a temporary folder that is removed at exit."""
+    """The package creates its folders in a temporary folder instead of site-packages. The folder is removed at exit."""
     code = (
         "import os, pathlib\n"
         "from toolsim.eval import bfcl_package\n"

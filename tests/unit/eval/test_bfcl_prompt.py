@@ -29,7 +29,7 @@ PROMPT = BfclPrompt(ENTRY)
 
 
 def test_functions_become_tools() -> None:
-    """BFCL's functions become tools with types of JSON Schema and names without dots."""
+    """BFCL's functions become tools with JSON Schema types and with names without dots."""
     (tool,) = tools_of(ENTRY)
     assert tool.name == "math_add"
     assert tool.parameters["type"] == "object"
@@ -46,7 +46,7 @@ def test_system_prompt_comes_first() -> None:
 
 
 def test_history_becomes_text() -> None:
-    """Calls of the history have the form that the prompt requires; the outputs of one step are one user message."""
+    """Calls in the history have the form that the prompt requires. The outputs of one step form one user message."""
     function = {"name": "math_add", "arguments": '{"a": 1}'}
     calls = [{"id": name, "type": "function", "function": function} for name in ("x", "y")]
     history = [
@@ -64,7 +64,7 @@ def test_history_becomes_text() -> None:
 
 
 def test_parser_returns_calls_or_prose() -> None:
-    """The parser accepts a complete text as calls or returns it as prose."""
+    """The parser returns the calls if the complete text consists of calls, and otherwise the text as prose."""
     text, calls = PROMPT.read("[math.add(a=1.5), math.add(a=-2)]")
     assert text == ""
     assert [(call.name, json.loads(call.arguments)) for call in calls] == [
@@ -76,6 +76,6 @@ def test_parser_returns_calls_or_prose() -> None:
 
 
 def test_values_outside_json_are_prose() -> None:
-    """A call with bytes or sets as values, which JSON does not support, is prose."""
+    """A call with values that JSON does not support, such as bytes or sets, is treated as prose."""
     assert PROMPT.read("[f(a=b'x')]") == ("[f(a=b'x')]", ())
     assert isinstance(PROMPT.read("[f(a=1)]")[1][0], Call)

@@ -1,4 +1,4 @@
-"""Tests for detecting calls in text, which a client cannot run."""
+"""Tests for detecting calls in text. A client cannot run such calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOOLS = ("get_weather", "add")
         "<function=add><parameter=a>1",
         'I will.\n```json\n{"name": "get_weather", "arguments": {"city": "Bonn"}}\n```',
         "{'name': 'add', 'parameters': {'a': 1}}",
-        # the second value is unknown
+        # The second value is unknown.
         '[{"name": "add", "arguments": {"a": 1}}, {"name": "sum", "arguments": {"a": 3 + 4}}]',
         '[{"name": "add", "arguments": {"a": 1}},\n{"name": "arguments": {"a"',
         "get_weather('Bonn')",
@@ -26,7 +26,7 @@ TOOLS = ("get_weather", "add")
     ],
 )
 def test_calls_are_detected_in_any_spelling(text: str) -> None:
-    """A call in markup, JSON or code is detected, complete or broken, alone or after prose."""
+    """A call in markup, JSON or code is detected, whether complete or broken, alone or after prose."""
     assert holds_call(text, TOOLS)
 
 
@@ -38,7 +38,7 @@ def test_calls_are_detected_in_any_spelling(text: str) -> None:
         "With get_weather(city) you can find out the weather.",
         "I have add and get_weather, but neither tells the time.",
         '{"name": "Bonn", "country": "Germany"}',
-        '{"name": "search", "arguments": {"query": "Bonn"}}',  # the tool is not on offer
+        '{"name": "search", "arguments": {"query": "Bonn"}}',  # The tool is not on offer.
         "```python\ndef add(a, b):\n    return a + b\n```",
     ],
 )

@@ -41,12 +41,13 @@ def test_ids_are_unique() -> None:
     ],
 )
 def test_words_select_models(words: str, expected: list[str]) -> None:
-    """Exact ids, base ids, providers and tags select models; any other word is a model name at the server."""
+    """Exact ids, base ids, providers and tags select models from the catalog. Any other word is a model name on the
+    server."""
     assert ids(words) == expected
 
 
 def test_exclusion_without_a_match_is_an_error() -> None:
-    """An exclusion that matches no selected model is an error; a name without ``:free`` is a different model."""
+    """An exclusion that matches no selected model is an error. A name without ``:free`` denotes a different model."""
     for words, problem in (
         ("mine,llama3.2,!gemni-*", "!gemni-* excludes none of these models: mine, llama3.2"),
         ("mine,!mine,!mine", "!mine excludes none of these models: none"),
@@ -76,7 +77,7 @@ def test_model_is_selected_by_each_word() -> None:
 
 
 def test_patterns_match_models_of_the_server() -> None:
-    """Patterns also match the server's models; selected models that the server lacks are reported as missing."""
+    """Patterns also match the server's models. Selected models that the server lacks are reported as missing."""
     served = ["google/gemini-9", "google/gemini-2.5-pro", "x/y:free"]
     assert [model.id for model in select("*:free", served)][-1] == "x/y:free"
     assert [model.id for model in select("google/gemini-*", served)][-1] == "google/gemini-9"
@@ -85,7 +86,7 @@ def test_patterns_match_models_of_the_server() -> None:
 
 
 def test_differences_from_a_stored_list() -> None:
-    """The differences name models that only the server or only the catalog lists, apart from ``:nitro`` variants."""
+    """The differences list models that only the server or only the catalog contains, apart from ``:nitro`` variants."""
     hosted = [model.id for model in CATALOG if "local" not in model.tags and not model.id.endswith(":nitro")]
     served = [*(id for id in hosted if id != "openai/gpt-5.2"), "new/model-b", "new/model-a"]
     assert differences(served).splitlines() == [

@@ -17,7 +17,7 @@ def numbers(svg: str, attribute: str) -> list[float]:
 
 
 def test_bar_length_is_proportional_to_the_rate() -> None:
-    """The length of a bar is proportional to its rate, and the rate is printed next to the bar."""
+    """The length of a bar is proportional to its rate, which is printed next to the bar."""
     svg = rates([("happy_path", {"toolsim": Rate(4, 2), "native": Rate(4, 0)})], {"toolsim": 0, "native": 1})
     tree = ElementTree.fromstring(svg)
     bars = {bar.get("class"): float(bar.get("width", "")) for bar in tree.iter("rect")}
@@ -37,12 +37,12 @@ def test_every_run_is_a_dot_inside_the_plot(strips: list[list[float]]) -> None:
 
 
 def test_without_times_there_is_no_plot() -> None:
-    """If no request was answered, there is no latency chart."""
+    """If no request was answered, the report has no latency chart."""
     assert latencies([("toolsim", 0, [])]) == ""
 
 
 def test_names_are_escaped() -> None:
-    """A model's name is escaped, and a shortened name is complete in its tooltip."""
+    """A model's name is escaped, and the tooltip of a shortened name contains the complete name."""
     name = "<b>&\"' a very long name of a model indeed"
     tree = ElementTree.fromstring(rates([(name, {name: Rate(1, 1)})], {name: 0}))
     assert any(name in (title.text or "") for title in tree.iter("title"))
@@ -61,5 +61,5 @@ def test_names_are_escaped() -> None:
     ],
 )
 def test_durations_have_readable_units(ms: float, text: str) -> None:
-    """Durations are shown in the unit that a person would choose."""
+    """Durations are shown in a readable unit."""
     assert duration(ms) == text

@@ -45,7 +45,7 @@ def test_invalid_usage_is_reported_in_one_line(
     [([], ["toolsim_manifest=calls,hermes"]), (["--set", "toolsim_manifest=calls"], ["toolsim_manifest=calls"])],
 )
 def test_options_replace_saved_settings_on_resume(given: list[str], options: list[str], tmp_path: Path) -> None:
-    """--resume restores the saved settings; options that are set again replace the saved ones."""
+    """--resume restores the saved settings. Options on the command line replace the saved ones."""
     saved = {"models": "m", "options": ["toolsim_manifest=calls,hermes"]}
     (tmp_path / journal.SETTINGS).write_text(json.dumps(saved))
     args, folder = command._resumed(flags.parser({}), ["--resume", str(tmp_path), *given])
@@ -63,7 +63,7 @@ def test_earlier_flag_name_still_works(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_runs_and_settings_with_the_earlier_name() -> None:
-    """Runs and settings that an earlier version stored with the key ``way`` can be read."""
+    """Runs and settings that an earlier version stored under the key ``way`` can be read."""
     data = run(method="native").as_dict()
     data["cell"]["way"] = data["cell"].pop("method")
     assert Run.from_dict(data) == run(method="native")

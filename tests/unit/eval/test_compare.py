@@ -22,7 +22,7 @@ def report(*right: bool, **cell: str) -> list[Run]:
 
 
 def test_flipped_cases_are_named_and_tested() -> None:
-    """Flipped cases are listed, A's losses first, and p is McNemar's exact p-value."""
+    """Flipped cases are listed with A's losses first, and p is McNemar's exact p-value."""
     a = report(True, True, True, True, True, True, False, False)
     b = report(True, False, False, False, False, False, True, False)
     comparison = pair(a, b)
@@ -45,7 +45,7 @@ def test_runs_differing_in_one_constant_option_are_paired() -> None:
 
 
 def test_runs_without_a_partner_are_counted() -> None:
-    """A model is paired with itself, and runs without a partner are counted."""
+    """Runs of the same model are paired, and runs without a partner are counted."""
     a = report(True, True, model="x") + report(False, False, model="y")
     b = report(True, True, model="y") + report(False, model="z")
     comparison = pair(a, b)
@@ -67,14 +67,14 @@ def test_reports_without_common_runs_are_an_error() -> None:
 
 
 def test_part_of_a_report_can_be_selected() -> None:
-    """A part of a report can be selected by fields of the cell or by suite."""
+    """A part of a report can be selected by fields of its cells or by suite."""
     runs = [*report(True, method="native"), *report(True, method="toolsim"), run(suite="guards")]
     assert len(chosen(runs, {"method": "toolsim"})) == 2
     assert len(chosen(runs, {"method": "toolsim", "suite": "guards"})) == 1
 
 
 def test_compare_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The command compares two folders, or two methods of one folder; for any other folder its exit code is 2."""
+    """The command compares two folders, or two methods of one folder. For any other folder its exit code is 2."""
     for name, runs in (("a", report(True, True)), ("b", report(False, True) + report(True, False, method="native"))):
         journal = Journal(tmp_path / name, Secrets())
         for entry in runs:

@@ -58,7 +58,8 @@ def test_each_failure_has_a_label(ended: Outcome, goal: str | None, label: Label
 
 
 def test_unmet_failure_policy_names_the_tool() -> None:
-    """If only the failure policy is not met, the verdict names the tool whose last result is a failure."""
+    """If a conversation fails only because of the failure policy, the verdict names the tool whose last result is a
+    failure."""
     calls = [
         ("state_get", ToolResult.failed("UNKNOWN_WORKSPACE", "x")),
         ("state_patch", ToolResult.failed("TYPE_ERROR", "not the last")),

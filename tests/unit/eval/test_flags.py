@@ -6,7 +6,7 @@ import pytest
 from support.each import each
 from toolsim.eval.flags import FLAGS, parser, words
 
-# Variables of toolsim's predecessor that are flags here; API_KEY and API_PREFIX are read with the URL.
+# Variables of toolsim's predecessor that are now flags; API_KEY and API_PREFIX are read together with the URL.
 PREDECESSOR = {
     "BASE_URL", "TRIALS", "SCENARIOS", "MODEL_FILTER", "JOBS", "FALLBACK_MATRIX",
     "ENABLE_CONTENT_TAG_TOOL_CALL_FALLBACK", "SAMPLING_PROFILE_FILTER", "SAMPLING_PROFILE_ENFORCE_APPLICABILITY",

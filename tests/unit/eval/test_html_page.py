@@ -17,7 +17,7 @@ VOID = {"meta", "img", "br", "hr", "link", "input"}
 
 
 class Page(HTMLParser):
-    """A strict HTML parser, which checks that tags are closed in order."""
+    """A strict HTML parser that checks whether tags are closed in order."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ def test_page_without_failures() -> None:
 
 
 def test_long_content_is_cut() -> None:
-    """Thousands of failures or a very long text are cut, and the page states how much is left out."""
+    """A page with thousands of failures, or with very long text, is shortened and states how much is omitted."""
     wrong = run(ok=False)
     endless = replace(wrong, steps=({**wrong.steps[0], "wrote": "x" * 10 * MAX_TEXT},))
     text = page([endless, *[replace(wrong, trial=number) for number in range(1, MAX_FAILURES + 5)]], planned=205).text

@@ -28,12 +28,12 @@ NONE = Secrets()
 
 
 def test_folder_name_is_a_timestamp() -> None:
-    """The name of a report folder is a UTC timestamp such as 20260207T123628Z."""
+    """The name of a report folder is its UTC start time, such as 20260207T123628Z."""
     assert stamp(datetime(2026, 2, 7, 12, 36, 28, tzinfo=UTC)) == "20260207T123628Z"
 
 
 def test_folder_names_are_unique(tmp_path: Path) -> None:
-    """A second report within the same second has a suffix, and the newest folder is the one to resume."""
+    """If two reports start within the same second, the second has a suffix. The newest folder is the one to resume."""
     now = datetime(2026, 2, 7, 12, 36, 28, tzinfo=UTC)
     for _ in range(2):
         journal = Journal(new_folder(tmp_path, now), NONE)
@@ -75,7 +75,7 @@ def test_line_after_a_crash_starts_anew(tmp_path: Path, cut: int) -> None:
 
 
 def test_secrets_are_masked_in_all_files(tmp_path: Path) -> None:
-    """A secret is masked in all files of the report, also where JSON escapes it."""
+    """A secret is masked in all files of the report, even where JSON escapes its characters."""
     key = 'sk-"quoted"-ünïcode-123456'
     journal = Journal(tmp_path, Secrets([key]))
     journal.add(replace(RUN, detail=f"Incorrect API key: {key}", steps=({"error": {"message": key}},)))

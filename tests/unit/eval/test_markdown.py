@@ -28,7 +28,7 @@ def test_methods_are_columns_of_the_table() -> None:
 
 
 def test_calls_as_text_are_counted() -> None:
-    """Calls as text are summed by method and counted per row; reports of older versions show a dash instead."""
+    """Calls as text are summed by method and counted per row. Reports of older versions show a dash instead."""
     counted = [replace(run, as_text=number) for number, run in enumerate(RUNS)]
     text = render(counted, planned=7, stamp="", target="")
     assert "- answers that contain a call as text: toolsim 8, native 7, toolsim toolsim_repair=off 6\n" in text
@@ -41,7 +41,7 @@ def test_calls_as_text_are_counted() -> None:
 
 
 def test_interrupted_report_is_marked() -> None:
-    """The first lines of an interrupted report say that it was interrupted."""
+    """The first lines of an interrupted report state that the evaluation was interrupted."""
     assert "**interrupted: 7 of 20 runs are complete**" in render(RUNS, planned=20, stamp="", target="")
 
 
@@ -52,7 +52,7 @@ def test_table_rows_have_all_cells() -> None:
 
 
 def test_reliable_combinations_are_listed() -> None:
-    """Combinations at 100 % and at 96 % or more are listed, and the notes of a row count its failures by label."""
+    """Combinations at 100 %, and at 96 % or more, are listed. The notes of a row count its failures by label."""
     good = [run("a", trial=number) for number in range(3)]
     nearly = [run("a", method="native", trial=number, ok=number > 0) for number in range(25)]
     poor = [run("a", model="poor", ok=False)]

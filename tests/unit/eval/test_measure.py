@@ -1,4 +1,4 @@
-"""Tests for making runs."""
+"""Tests for making the runs of an evaluation."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def test_run_contains_verdict_and_measurements() -> None:
     ],
 )
 async def test_failures_become_labels_of_their_run(problem: Exception, label: Label) -> None:
-    """A failure becomes a label and a message of its run, and the evaluation continues."""
+    """A failure becomes the label and message of its run, and the evaluation continues."""
     made = await run(job(), Direct(problem), 5)
     assert (made.ok, made.label) == (False, label)
     assert str(problem) in made.detail
@@ -100,7 +100,8 @@ async def test_models_run_in_parallel_and_each_in_order() -> None:
 
 
 def test_plan_interleaves_methods() -> None:
-    """The plan runs a case with all methods before the next case, then the next trial, then the next model."""
+    """The plan runs a case with all methods before the next case, all cases before the next trial, and all trials
+    before the next model."""
     cells = [
         (replace(CELL, model=model, method=method), {}) for model in ("a", "b") for method in ("toolsim", "native")
     ]
@@ -117,7 +118,8 @@ def test_plan_interleaves_methods() -> None:
 
 
 def test_case_about_options_uses_toolsim_only() -> None:
-    """A case that tests toolsim options is run once, with the method toolsim only, not for each setting of a matrix."""
+    """A case that tests toolsim's options is run only once, with the method toolsim, regardless of the settings of a
+    matrix."""
     about = Case("guards", "dedup", ask_once, options=("toolsim_tool_block_dedup=true",))
     cells = [(Cell("m", "default", "toolsim", "chat", False, setting), {}) for setting in ("", "toolsim_repair=off")]
     cells.append((CELL, {}))
@@ -125,7 +127,7 @@ def test_case_about_options_uses_toolsim_only() -> None:
 
 
 async def test_answers_with_calls_as_text_are_counted() -> None:
-    """Answers whose text contains a call of an offered tool are counted, with or without real calls next to it."""
+    """An answer is counted if its text contains a call to an offered tool, with or without structured calls."""
     call = '{"name": "echo", "arguments": {}}'
     answers = iter([Answer(call), Answer(call, (Call("1", "echo", "{}"),)), Answer("echo?"), Answer(call), None])
 
@@ -143,7 +145,7 @@ async def test_answers_with_calls_as_text_are_counted() -> None:
 
 
 async def test_recordings_are_matched_with_questions() -> None:
-    """Each recording is matched with its question; the prompt is stored once, and repairs are counted."""
+    """Each recording is matched with its question. The prompt is stored once, and repairs are counted."""
 
     async def send(request: Request) -> Answer:
         return Answer("Hi.")

@@ -1,4 +1,4 @@
-"""Tests for the statistics, against published values and their definitions."""
+"""Tests for the statistics against published values and against their definitions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def test_wilson_matches_published_intervals(ok: int, runs: int, low: float, high
 
 @given(st.integers(1, 10_000).flatmap(lambda runs: st.tuples(st.integers(0, runs), st.just(runs))))
 def test_wilson_interval_contains_the_rate(pair: tuple[int, int]) -> None:
-    """The interval contains the rate, stays within 0 and 1, and is symmetric for correct and incorrect runs."""
+    """The interval contains the rate and stays within 0 and 1. Swapping correct and incorrect runs mirrors the
+    interval."""
     ok, runs = pair
     low, high = wilson(ok, runs)
     assert 0 <= low <= ok / runs <= high <= 1
@@ -43,7 +44,7 @@ def test_percentiles_are_measured_values() -> None:
 
 @pytest.mark.parametrize(("a", "b"), [(0, 0), (3, 3), (1, 0), (5, 1), (2, 9), (0, 12)])
 def test_mcnemar_matches_enumerated_coin_tosses(a: int, b: int) -> None:
-    """The p-value is the share of all outcomes of a + b coin tosses that are at least as uneven."""
+    """The p-value is the fraction of all outcomes of a + b coin tosses that are at least as uneven."""
     falls = [sum(coins) for coins in product((0, 1), repeat=a + b)]
     uneven = sum(abs(2 * heads - (a + b)) >= abs(a - b) for heads in falls)
     assert mcnemar(a, b) == pytest.approx(uneven / len(falls))

@@ -53,18 +53,18 @@ def test_only_cases_answered_by_all_methods_count() -> None:
 
 
 def test_trials_are_matched_one_by_one() -> None:
-    """If one method has only one trial of a case, the other methods' additional trials are left out."""
+    """If one method has only one trial of a case, further trials of that case by other methods are left out."""
     native = [replace(entry, trial=trial) for trial in (0, 1) for entry in runs("native", "a")]
     assert [entry.trial for entry in shared_runs([*runs("toolsim", "a"), *native])] == [0, 0]
 
 
 def test_last_part_takes_precedence() -> None:
-    """If two parts contain the same run, the run of the last part counts."""
+    """If two parts contain the same run, the run of the later part counts."""
     assert [entry.ok for entry in joined([[run(ok=False)], [run(ok=True)]])] == [True]
 
 
 def test_part_can_be_renamed() -> None:
-    """The runs of a part can be shown under another method name, such as an older toolsim version."""
+    """The runs of a part can be shown under another method name, such as the name of an older toolsim version."""
     (only,) = named(runs("native", "a"), "toolsim 0.1.0")
     assert (only.cell.method, only.cell.setting) == ("toolsim", "0.1.0")
     with pytest.raises(UsageError, match="beginning with one of toolsim, native, prompt"):
@@ -72,7 +72,7 @@ def test_part_can_be_renamed() -> None:
 
 
 def test_joined_report_is_complete(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The join command writes a complete report, which can be compared with others."""
+    """The join command writes a complete report that can be compared with others."""
     today = folder(tmp_path / "today", [*runs("toolsim", "ab"), *runs("native", "ab")])
     before = folder(tmp_path / "before", runs("native", "abc"))
     out = tmp_path / "out"
@@ -104,7 +104,7 @@ def test_joined_report_is_complete(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_incompatible_reports_are_refused(
     arguments: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Reports that cannot be joined are refused in one line, before anything is written."""
+    """Reports that cannot be joined are refused with a one-line error before anything is written."""
     a = folder(tmp_path / "a", runs("toolsim", "a"))
     other = folder(tmp_path / "b", runs("native", "a"), {**SETTINGS, "seed": 12})
     filled = [argument.format(out=tmp_path / "out", a=a, other=other) for argument in arguments]

@@ -28,7 +28,7 @@ def says(text: str, seen: list[Request]) -> Send:
 
 
 async def test_prompt_method_describes_tools_as_text() -> None:
-    """The method prompt sends no tools in the request, but describes them as text, and parses calls from the answer."""
+    """The method prompt sends no tools in the request. It describes them as text, and parses calls from the answer."""
     seen: list[Request] = []
     answer = await prompted(says(TAGGED, seen), Case("s", "c", play))(REQUEST)
     assert seen[0].tools == ()
@@ -37,7 +37,7 @@ async def test_prompt_method_describes_tools_as_text() -> None:
 
 
 async def test_without_tools_no_text_is_parsed_as_a_call() -> None:
-    """Without tools, tagged text in an answer is not parsed as calls, by any method."""
+    """Without tools, no method parses tagged text in an answer as a call."""
     plain = Request(REQUEST.messages)
     for send in (prompted(says(TAGGED, []), Case("s", "c", play)), with_content_tags(says(TAGGED, []))):
         assert (await send(plain)) == Answer(TAGGED)

@@ -17,7 +17,7 @@ def test_five_profiles_do_not_change() -> None:
 
 
 def test_only_set_sampling_values_are_sent() -> None:
-    """Only the sampling values that a profile sets are sent; the server decides the others."""
+    """Only the sampling values that a profile sets are sent. The server chooses the others."""
     model = select("smollm2")[0]
     assert BY_ID["default"].sampling(model) == {"temperature": 0.0}
     assert BY_ID["recommended"].sampling(model) == {"temperature": 0.2, "top_p": 0.9}
@@ -31,7 +31,7 @@ def test_applicability() -> None:
 
 
 def test_selection() -> None:
-    """Profiles are selected by id or tag, with exclusions; an unknown word is an error."""
+    """Profiles are selected by id or tag, and can be excluded. An unknown word is an error."""
     assert [profile.id for profile in select_profiles("chat,default")] == ["creative", "conversation", "default"]
     assert [profile.id for profile in select_profiles("*,!chat,!card")] == ["default", "tool_calling"]
     with pytest.raises(UsageError, match="nothing"):

@@ -27,7 +27,7 @@ def shown(capsys: pytest.CaptureFixture[str], verbosity: int, *, quiet: bool = F
 
 
 def test_verbosity_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a terminal, the verbosity adds a line per run, then the reason for a failure; quiet hides both."""
+    """Without a terminal, verbosity 1 adds a line per run, and 2 adds the reason for a failure; quiet hides both."""
     assert shown(capsys, 0) == ""
     assert "scenarios happy_path · qwen · default · toolsim · chat: WRONG no_call" in shown(capsys, 1)
     assert "nothing [bold]was[/bold] called" in shown(capsys, 2)
@@ -47,7 +47,7 @@ def test_terminal_shows_a_live_line(capsys: pytest.CaptureFixture[str], monkeypa
 
 
 def test_turn_line_shows_its_result() -> None:
-    """The line of a turn ends with its calls, text or error; the second verbosity level adds sizes."""
+    """The line of a turn ends with its calls, text or error. The second verbosity level adds sizes."""
     sizes = {"messages": 1200, "tools": 34}
     called = {
         "answer": {"text": "", "calls": [{"name": "f"}, {"name": "g"}]},

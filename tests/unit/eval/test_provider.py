@@ -26,7 +26,8 @@ USER = ("user", "Scenario one. Go.")
 
 
 async def test_number_of_turns_selects_the_reply() -> None:
-    """The number of assistant messages selects the scripted reply, and the last reply answers all later questions."""
+    """The number of assistant messages selects the scripted reply. The last reply is repeated for all later
+    questions."""
     script: list[Reply] = ["first", lambda shown: shown[-4:], ApiError("Out.")]
     reply = ("assistant", "…")
     assert await ask(script, ("system", "Rules"), USER) == "first"

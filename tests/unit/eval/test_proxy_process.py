@@ -16,7 +16,8 @@ from toolsim.recordings.child import StartFailed
 
 @pytest.mark.slow
 async def test_proxy_serves_the_target_path() -> None:
-    """Each user and set of options has one proxy, which serves the target's path and is removed when stopped."""
+    """Each combination of user and options has one proxy, which serves the target's path and is removed when it is
+    stopped."""
     async with aclosing(Proxies("http://127.0.0.1:9/api/v1")) as started:
         proxy = await started.get("m", ("toolsim_repair=off",))
         assert await started.get("m", ("toolsim_repair=off",)) is proxy
@@ -39,7 +40,7 @@ async def test_invalid_option_is_reported_with_the_log(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_explicit_log_option_replaces_the_default() -> None:
-    """An explicit option replaces the evaluation's own value, since mitmproxy would refuse duplicates."""
+    """An explicit log option replaces the evaluation's own, since mitmproxy would refuse a duplicate."""
     async with aclosing(Proxies("http://127.0.0.1:9/v1")) as started:
         assert (await started.get("m", ("toolsim_log=text", "toolsim_profiles=off"))).base_url
 

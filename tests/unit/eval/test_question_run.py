@@ -28,7 +28,7 @@ class Model:
 
 
 async def test_steps_record_only_new_messages() -> None:
-    """Each step records only the new messages, the answer and the time; tokens are summed."""
+    """Each step records only the new messages, the answer and the time. Token counts are summed."""
     ask = Asking(Model(Answer("a", (), "stop", 5, 1), Answer("b", (), "stop", 7, 2)), {"temperature": 0}, 5)
     await ask(Request((USER,), TOOLS))
     await ask(Request((USER, {"role": "assistant", "content": "a"}, USER), TOOLS))
@@ -41,7 +41,7 @@ async def test_steps_record_only_new_messages() -> None:
 
 
 async def test_sampling_options_are_sent_with_each_question() -> None:
-    """Sampling options are sent with each question, and a case's options override the profile's."""
+    """Sampling options are sent with each question. A case's options override the profile's."""
     model = Model(Answer("a"))
     await Asking(model, {"temperature": 0, "top_p": 1}, 5)(Request((USER,), options={"top_p": 0.5}))
     assert model.requests[0].options == {"temperature": 0, "top_p": 0.5}
@@ -63,7 +63,8 @@ async def test_unanswered_question_fails_at_the_time_limit() -> None:
 
 @pytest.mark.slow
 async def test_rate_limit_waits_for_retry_after() -> None:
-    """After a rate limit, the harness waits for the time in Retry-After, which does not count as the model's time."""
+    """After a rate limit, the harness waits as long as Retry-After requires. The wait does not count as the model's
+    time."""
     limited = ProviderError("slow down", status=429, retry_after=0.2)
     model = Model(limited, limited, Answer("a"))
     ask = Asking(model, {}, 5)
@@ -76,7 +77,7 @@ async def test_rate_limit_waits_for_retry_after() -> None:
 
 
 async def test_waits_double_without_retry_after(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without Retry-After each wait is twice the previous one, and the run fails after MAX_WAITS."""
+    """Without Retry-After, each wait is twice as long as the previous one, and the run fails after MAX_WAITS waits."""
     monkeypatch.setattr(question_run, "FIRST_WAIT_SECONDS", 0.001)
     model = Model(*[ProviderError("slow down", status=429)] * (question_run.MAX_WAITS + 1))
     ask = Asking(model, {}, 5)
@@ -97,7 +98,7 @@ async def test_waits_double_without_retry_after(monkeypatch: pytest.MonkeyPatch)
     ],
 )
 async def test_other_errors_fail_immediately(error: ProviderError) -> None:
-    """Other errors, or an unreasonably long Retry-After, fail the run immediately."""
+    """Any other error, or an unreasonably long Retry-After, fails the run immediately."""
     model = Model(error, Answer("never"))
     with pytest.raises(ProviderError):
         await Asking(model, {}, 5)(Request((USER,)))
@@ -111,7 +112,7 @@ async def test_loading_server_is_retried() -> None:
 
 
 def test_common_prefix() -> None:
-    """The common prefix ends at the first difference or at the end of the shorter list."""
+    """The common prefix ends at the first difference, or at the end of the shorter list."""
     assert common_prefix([1, 2, 3], [1, 2, 4, 3]) == 2
     assert common_prefix([], [1]) == common_prefix([1], []) == 0
 

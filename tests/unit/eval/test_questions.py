@@ -1,4 +1,4 @@
-"""Tests for the single-turn questions: their data is consistent, and their judge detects incorrect answers."""
+"""Tests for the single-turn questions: consistent data, and a judge that detects incorrect answers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def first_right(calls: Sequence[dict[str, Any]]) -> list[tuple[str, dict[str, An
 
 
 def test_suites_have_the_agreed_sizes() -> None:
-    """The suites have the agreed numbers of questions with one, two and no calls, and of tools per question."""
+    """The suites have the agreed numbers of questions with zero, one and two calls, and of tools per question."""
     counts = {
         suite: [sum(len(question["calls"]) == number for question in document["questions"]) for number in (1, 2, 0)]
         for suite, document in DOCUMENTS.items()
@@ -59,7 +59,7 @@ def test_suites_have_the_agreed_sizes() -> None:
 
 @each("question", QUESTIONS, ids=lambda question: question["id"])
 def test_correct_calls_fit_the_offered_tools(question: dict[str, Any]) -> None:
-    """Each correct value is valid by the schema of a tool that the question offers."""
+    """Each correct value is valid under the schema of a tool that the question offers."""
     for call in question["calls"]:
         assert call["name"] in question["tools"]
         properties = TOOLS[call["name"]]["parameters"]["properties"]
@@ -70,7 +70,7 @@ def test_correct_calls_fit_the_offered_tools(question: dict[str, Any]) -> None:
 
 @each("name", CASES)
 def test_only_correct_answers_pass(name: str) -> None:
-    """The correct calls pass in any order; a surplus call or a missing call fails."""
+    """The correct calls pass in any order. A surplus or missing call fails."""
     case, right = CASES[name], first_right(RIGHT[name])
     assert play(case, right).ok
     assert play(case, right[::-1]).ok
@@ -96,7 +96,7 @@ def test_incorrect_calls_have_labels(calls: list[tuple[str, Any]], label: str | 
 
 
 def test_mistakes_with_several_calls_and_types() -> None:
-    """A number as text, only one of two calls, and a truncated answer have specific labels."""
+    """A number sent as a string, a missing second call, and a truncated answer have specific labels."""
     money = {"amount": "250", "from_currency": "USD", "to_currency": "EUR"}
     assert play(CASES["one_03"], [("convert_currency", money)]).label == "type_coercion"
     assert play(CASES["two_01"], [("get_weather", {"city": "Rome"})]).label == "parallel_collapse"

@@ -30,7 +30,7 @@ async def test_recording_contains_prompt_and_model_text(file: Path, tmp_path: Pa
 
 
 async def test_recordings_are_returned_once_in_order(tmp_path: Path) -> None:
-    """Each recording is returned once, oldest first; recordings of an abandoned run are skipped."""
+    """Each recording is returned once, oldest first. Recordings of an abandoned run are skipped."""
     captures = Captures(tmp_path)
     shutil.copy(FLOWS[0], tmp_path / "left-0001.flow")
     captures.forget()
@@ -47,7 +47,7 @@ async def test_recordings_are_returned_once_in_order(tmp_path: Path) -> None:
 
 
 async def test_late_recording_is_awaited_for_a_limited_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A recording that is late is awaited for a limited time, since an aborted exchange is never recorded."""
+    """A late recording is awaited for a limited time, because an aborted exchange is never recorded."""
     monkeypatch.setattr(recorded, "_WAIT_SECONDS", 1.0)
     captures = Captures(tmp_path)
     waiting = asyncio.create_task(captures.new(1))

@@ -37,7 +37,7 @@ TITLE = patch("/draft/title", "Quarterly report")
 
 @pytest.mark.parametrize("scenario", ["happy_path", "missing_workspace_id"])
 async def test_happy_path_requires_read_and_patch(scenario: str) -> None:
-    """happy_path passes only if the state is read, the title patched, and the final text exact."""
+    """happy_path passes only if the model reads the state, patches the title, and answers with the exact final text."""
     assert (await play(scenario, (get(),), (TITLE,), "Done.")).ok
     assert (await play(scenario, (TITLE,), "Done.")).label == "wrong_state"
     assert (await play(scenario, (get(),), "Done.")).label == "wrong_state"
@@ -61,9 +61,8 @@ async def test_type_error_must_be_made_and_corrected() -> None:
 
 
 async def test_long_arguments_are_refused_and_shortened() -> None:
-    """long_arguments_guard passes only if the model first sends the entire text, which is too long, and then shortens
-    it.
-    """
+    """long_arguments_guard passes only if the model first sends the entire text, although it is too long, and then
+    shortens it."""
     long = patch("/draft/body", BY_ID["long_arguments_guard"].prompt.partition("this text: ")[2].partition("\n")[0])
     short = patch("/draft/body", "The quarter went well and the team grew in every region that we serve.", "3")
     assert (await play("long_arguments_guard", (long,), (short,), "Done.")).ok
@@ -93,7 +92,7 @@ async def test_allowlist_applies_to_scenarios() -> None:
 
 
 def test_presets_and_lists() -> None:
-    """Presets and ids are combined into a list without duplicates, and an unknown name is an error."""
+    """Presets and ids are combined into a list without duplicates. An unknown name is an error."""
     assert PRESETS["default"] == tuple(BY_ID)[:5]
     ids = [scenario.id for scenario in select("default,happy_path_parallel,chat_only")]
     assert ids == list(BY_ID)

@@ -42,7 +42,7 @@ def test_live_evaluation_defaults() -> None:
 
 
 def test_same_seed_selects_the_same_questions() -> None:
-    """The same seed selects the same questions, and another seed selects others."""
+    """The same seed selects the same questions, and a different seed selects different questions."""
     setups = [live("--suite", "questions", "--sample", "6", "--seed", seed) for seed in ("1", "1", "2")]
     asked = [[case.id for case in setup.cases] for setup in setups]
     assert len(asked[0]) == 6
@@ -50,7 +50,7 @@ def test_same_seed_selects_the_same_questions() -> None:
 
 
 def test_offline_evaluation_uses_both_apis() -> None:
-    """An offline evaluation uses both APIs, streamed and not, since the scripted provider costs nothing."""
+    """An offline evaluation uses both APIs, with and without streaming, since the scripted provider costs nothing."""
     asked = setup(args("--models", "scripted", "--suite", "scenarios"), offline=True)
     assert {(cell.api, cell.stream) for cell, _ in asked.cells} == {
         ("chat", False), ("chat", True), ("responses", False), ("responses", True)
@@ -58,7 +58,8 @@ def test_offline_evaluation_uses_both_apis() -> None:
 
 
 def test_listed_values_form_a_matrix_for_toolsim() -> None:
-    """Each combination of listed option values is a setting of the method toolsim; other methods have no settings."""
+    """Each combination of listed option values is a separate setting of the method toolsim. Other methods have no
+    settings."""
     asked = live(
         "--method",
         "toolsim,native",
@@ -102,7 +103,7 @@ def test_precedence_of_sampling_options() -> None:
 
 
 def test_profiles_apply_only_to_their_models() -> None:
-    """Profiles apply only to the models that they are meant for, unless --enforce-applicability is off."""
+    """Profiles apply only to the models for which they are intended, unless --enforce-applicability is off."""
 
     def profiles(*arguments: str) -> list[tuple[str, str]]:
         asked = live("--models", "qwen3:4b,other", "--profiles", "recommended,tool_calling", *arguments)
@@ -138,7 +139,7 @@ def test_senseless_flags_are_refused(arguments: tuple[str, ...]) -> None:
 
 
 def test_base_url_is_resolved() -> None:
-    """The base URL is --base-url, or OpenRouter's if its key is set; --offline overrides both."""
+    """The base URL is --base-url or, if OpenRouter's key is set, OpenRouter's URL. --offline overrides both."""
     assert base_url(args(), {}) == ""
     assert base_url(args(), {"OPENROUTER_API_KEY": "k"}) == "https://openrouter.ai/api/v1"
     assert base_url(args("--offline"), {"OPENROUTER_API_KEY": "k"}) == ""
@@ -156,7 +157,8 @@ def test_base_url_with_secrets_is_refused(url: str) -> None:
 
 
 def test_keys_are_sent_only_to_their_servers() -> None:
-    """OPENROUTER_API_KEY is sent only to OpenRouter and OPENROUTER_BASE_URL; --key-env names another server's key."""
+    """OPENROUTER_API_KEY is sent only to OpenRouter and OPENROUTER_BASE_URL. --key-env names the variable with
+    another server's key."""
     key = {"OPENROUTER_API_KEY": "sk-or"}
     own = {**key, "OPENROUTER_BASE_URL": "http://mine/v1"}
 
@@ -174,7 +176,7 @@ def test_keys_are_sent_only_to_their_servers() -> None:
 
 
 def test_only_model_of_a_server_is_used() -> None:
-    """Without --models, a server's only model is used; if there are several, the error lists them."""
+    """Without --models, a server's only model is used. If the server has several, the error lists them."""
     assert default_models("http://a/v1", ["qwen"]) == "qwen"
     assert default_models("https://openrouter.ai/api/v1", ["x", "y"]) == "stable"
     with pytest.raises(UsageError, match="x, y"):
@@ -224,7 +226,7 @@ def test_tool_profiles() -> None:
 
 
 def test_models_missing_at_the_server_are_left_out() -> None:
-    """Models that a word selects but the server does not list are left out."""
+    """Models that a word selects but that the server does not list are left out."""
     asked = setup(args(*LIVE[:2], "--models", "google,mine"), offline=False, served=["google/gemini-2.5-pro"])
     assert [cell.model for cell, _ in asked.cells] == ["google/gemini-2.5-pro", "mine"]
 
@@ -261,6 +263,6 @@ def test_all_missing_models_are_named() -> None:
     ],
 )
 def test_list_with_unknown_words_is_refused(arguments: tuple[str, ...], says: str) -> None:
-    """A list with an unknown word, or without any words, is refused."""
+    """A list that contains an unknown word, or no words, is refused."""
     with pytest.raises(UsageError, match=says):
         live(*arguments)

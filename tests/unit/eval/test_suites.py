@@ -20,7 +20,7 @@ def test_scenarios_suite_contains_the_preset() -> None:
 
 
 def test_cases_have_the_name_of_their_suite() -> None:
-    """Each case has the name of its suite; an unknown BFCL category is an error that names it."""
+    """Each case has the name of its suite. An unknown BFCL category is an error that contains its name."""
     for name in ("questions", "unseen", "which_output"):
         assert {case.suite for case in load(name)} == {name}
     with pytest.raises(UsageError, match="bfcl:nothing"):

@@ -30,19 +30,19 @@ def test_schema_of_report_json() -> None:
 
 
 def test_calls_as_text_need_counts_in_all_runs() -> None:
-    """Calls as text are summed only if every run counted them, since a missing count is not zero."""
+    """The sum of calls as text is available only if every run counted them, since a missing count is not zero."""
     counted = [replace(RUNS[0], as_text=1), replace(RUNS[1], as_text=2), replace(RUNS[2], as_text=0)]
     assert (Summary.of(counted).as_text, Summary.of([*counted, RUNS[3]]).as_text) == (3, None)
     assert summarise(counted, planned=3, stamp="", settings={})["as_text"] == 3
 
 
 def test_scenarios_are_separate_and_benchmarks_combined() -> None:
-    """Scenarios have one row each, and the cases of a benchmark are combined."""
+    """Each scenario has a separate row, and the cases of a benchmark are combined into one row."""
     assert list(by_case(RUNS)) == ["happy_path", "chat_only", "bfcl:multiple"]
 
 
 def test_latency_includes_only_answered_runs() -> None:
-    """Latencies include only answered runs, since timeouts and refused connections would distort them."""
+    """Only answered runs count toward latencies, since timeouts and refused connections would distort them."""
     figures = Summary.of(
         [run(ms=10), run(ok=False, label="timeout", ms=120_000), run(ok=False, label="http_error", ms=1)]
     )
@@ -50,13 +50,13 @@ def test_latency_includes_only_answered_runs() -> None:
 
 
 def test_no_runs_do_not_divide_by_zero() -> None:
-    """A report without runs has figures without dividing by zero."""
+    """A report without runs has figures, and no division by zero occurs."""
     assert summarise([], planned=3, stamp="", settings={})["overall"]["interval"] == [0, 100]
     assert Rate.of([]).percent == 0
 
 
 def test_nearly_all_means_96_percent() -> None:
-    """24 of 25 runs are at least 96 %, and 23 of 25 are not."""
+    """24 correct runs of 25 count as at least 96 %, and 23 do not."""
     for wrong, dependable in ((1, 1), (2, 0)):
         runs = [run(trial=number, ok=number >= wrong) for number in range(25)]
         assert summarise(runs, planned=25, stamp="", settings={})["combinations"]["at_96"] == dependable

@@ -12,7 +12,7 @@ from toolsim.eval.which_output import cases
 
 
 def asked(case_id: str, answer: Answer) -> tuple[Request, Verdict]:
-    """Return the request of a case, and its verdict on an answer."""
+    """Return the request of a case, and the verdict on an answer to it."""
     requests: list[Request] = []
 
     async def send(request: Request) -> Answer:
@@ -26,7 +26,7 @@ def asked(case_id: str, answer: Answer) -> tuple[Request, Verdict]:
 
 
 def test_outputs_have_the_order_of_the_case() -> None:
-    """Outputs are in order or shuffled, each with the id of its call, and the question is about one of them."""
+    """Outputs are in order or shuffled, each with the id of its call. The question concerns one of them."""
     for order, ids in (("in_order", ["call_001", "call_002"]), ("shuffled", ["call_002", "call_001"])):
         request, _ = asked(f"two_cities_{order}_oslo", Answer("4"))
         user, assistant, *outputs, question = request.messages
@@ -64,6 +64,6 @@ def test_shuffled_order_defeats_matching_by_position() -> None:
     ],
 )
 def test_only_the_correct_number_passes(answer: Answer, label: str | None) -> None:
-    """The correct number passes in any sentence; another number or another call fails."""
+    """The correct number passes in any sentence. Another number, or another call, fails."""
     _, verdict = asked("two_cities_shuffled_oslo", answer)
     assert (verdict.ok, verdict.label) == (label is None, label)

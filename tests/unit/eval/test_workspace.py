@@ -33,7 +33,7 @@ def test_returned_state_is_a_copy() -> None:
     ],
 )
 def test_invalid_patch_changes_nothing(path: str, value: object, code: str) -> None:
-    """A patch with an incorrect type or path, or of an authoritative or locked field, fails and changes nothing."""
+    """A patch with an incorrect type or path, or for an authoritative or locked field, fails and changes nothing."""
     workspace = Workspace()
     result = workspace.patch({**ID, "path": path, "value": value})
     assert result.code == code
@@ -55,7 +55,7 @@ def test_unknown_workspace_error_names_the_correct_id() -> None:
 
 
 def test_facts_change_only_with_confirmation() -> None:
-    """A proposal changes no fact; a commit requires a proposal and a person's confirmation."""
+    """A proposal changes no fact. A commit requires a proposal and a person's confirmation."""
     workspace = Workspace()
     assert workspace.propose({"name": "year", "value": "2027"}).ok
     assert workspace.facts["year"] == "2026"

@@ -21,13 +21,15 @@ for line in sys.stdin:
 
 @pytest.fixture
 def echo() -> str:
-    """Return a Python program that answers requests with their method and its process id; three methods misbehave."""
+    """Return a Python program that answers each request with its method and process id; three methods misbehave
+    instead."""
     return ECHO
 
 
 @pytest.fixture
 async def serve() -> AsyncIterator[Callable[..., Awaitable[AppServer]]]:
-    """Return a function that starts an AppServer from a Python program or a command; it is stopped after the test."""
+    """Return a function that starts an AppServer from a Python program or a command. The server is stopped after the
+    test."""
     started: list[AppServer] = []
 
     async def start(program: str = "", command: tuple[str, ...] = ()) -> AppServer:

@@ -38,7 +38,7 @@ async def test_dead_child_fails_pending_requests_and_is_restarted(serve: Serve, 
 
 
 async def test_killed_wrapper_counts_as_dead_child(serve: Serve, echo: str) -> None:
-    """If the wrapper is killed, it counts as dead, and its surviving child, which holds the pipes, is killed too."""
+    """A killed wrapper counts as dead although its child still holds the pipes. The child is also killed."""
     # Like npm's wrapper, the parent only waits for the child that holds the pipes.
     program = f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {echo!r}]))"
     server = await serve(program)
@@ -76,7 +76,8 @@ async def test_stop_kills_child_that_ignores_sigterm(serve: Serve, echo: str, mo
 
 
 async def test_earlier_log_lines_are_not_the_exit_reason(serve: Serve, echo: str) -> None:
-    """Earlier log lines are not reported as the reason for the end, because Codex logs harmless warnings at startup."""
+    """If the app-server ends, earlier log lines are not reported as the reason, because Codex logs harmless warnings
+    at startup."""
     complains = "import sys; print('Could not find bubblewrap', file=sys.stderr, flush=True)\n"
     server = await serve(complains + echo)
     child = await server.child()

@@ -23,14 +23,14 @@ from toolsim.backends.codex.errors import turn_error
     ],
 )
 def test_turn_errors(info: object, status: int, code: str | None) -> None:
-    """Each kind of error from Codex has a status and a code, and an unknown kind has the status 502."""
+    """Each kind of error from Codex has a status and a code; an unknown kind has status 502."""
     error = turn_error({"message": "m", "codexErrorInfo": info})
     assert (error.status, error.code) == (status, code)
     assert (error.retry_after is not None) == (status >= 500)
 
 
 def test_quoted_400_keeps_its_message() -> None:
-    """An error of the model's server that Codex quotes keeps its message, code and parameter."""
+    """If Codex quotes an error from the model's server, its message, code and parameter are kept."""
     body = {"error": {"message": "no such effort", "code": "unsupported_value", "param": "reasoning.effort"}}
     error = turn_error({"message": json.dumps(body), "codexErrorInfo": "other"})
     assert (error.message, error.code, error.param, error.status) == (

@@ -64,7 +64,7 @@ async def test_immediate_start_failure_is_logged_immediately(serve: Serve, caplo
 
 @pytest.fixture
 def hanging(tmp_path: Path, echo: str) -> tuple[str, Path]:
-    """Return a command that hangs when it is asked for the catalog, and the file in which it notes its process id."""
+    """Return a command that hangs when it has to print the catalog, and the file to which it writes its process id."""
     command, noted = tmp_path / "codex", tmp_path / "pid"
     hang = f"sleep 60 & echo $! >{noted}; wait; exit"
     command.write_text(f"#!/bin/sh\n[ $1 = debug ] && {{ {hang}; }}\nexec {sys.executable} -c '{echo}'\n")

@@ -35,7 +35,7 @@ def test_catalog_loses_tools_and_keeps_models() -> None:
 
 @pytest.mark.parametrize("printed", [b"", b"usage: codex", b"[]", b'{"models":{}}', b'{"models":[]}', b"[" * 100_000])
 def test_other_output_returns_none(printed: bytes) -> None:
-    """Output that is not a catalog, such as a usage message, returns None."""
+    """The result is None for output that is not a catalog, such as a usage message."""
     assert text_catalog(printed) is None
 
 

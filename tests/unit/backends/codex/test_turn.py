@@ -89,7 +89,8 @@ def test_two_messages_are_separated() -> None:
 
 
 def test_repeated_sampling_ends_the_turn() -> None:
-    """If the model is sampled again after text, the turn ends; without text, it fails after two more samplings."""
+    """If Codex samples the model again after text, the turn ends. Without text, the turn fails after two more
+    samplings."""
     assert play(delta("a"), counted(1), started("agentMessage", "j"), delta("b", "j"))[-1] == Closed()
     assert play(delta("a"), counted(1), counted(2))[-1] == Closed()
     events = play(counted(1), counted(2), counted(3))
@@ -98,7 +99,8 @@ def test_repeated_sampling_ends_the_turn() -> None:
 
 
 def test_codex_retry_is_ignored_before_the_first_text() -> None:
-    """A retry by Codex is ignored before the first text, and is a failure afterwards, because text would repeat."""
+    """A retry by Codex before the first text is ignored. A later retry is a failure, because the text would be
+    repeated."""
     retry = note("error", willRetry=True, error={"message": "reconnecting", "codexErrorInfo": None})
     assert play(retry, delta("a"), ended())[-1] == Closed()
     assert isinstance(play(delta("a"), retry)[-1], Failed)
@@ -121,7 +123,7 @@ def test_history_compaction_by_codex_is_a_failure() -> None:
     ],
 )
 def test_failed_turn_is_an_error(last: Notification, expected: tuple[int, str]) -> None:
-    """A turn that is interrupted or fails results in an error with a status and a code."""
+    """An interrupted or failed turn ends with an error that has a status and a code."""
     event = play(delta("a"), last)[-1]
     assert isinstance(event, Failed)
     assert (event.error.status, event.error.code) == expected
@@ -133,7 +135,8 @@ def test_failed_turn_is_an_error(last: Notification, expected: tuple[int, str]) 
 def test_truncated_answer_is_not_a_failure(
     text: list[Notification], will_retry: bool | None, reason: str, finish: str | None
 ) -> None:
-    """A truncated answer keeps its text and finish reason and is not a failure: a retry would be truncated too."""
+    """A truncated answer keeps its text and finish reason and is not a failure, because a retry would also be
+    truncated."""
     error = {"message": f"Incomplete response returned, reason: {reason}", "codexErrorInfo": "other"}
     cut = ended("failed", **error) if will_retry is None else note("error", error=error, willRetry=will_retry)
     events = play(*text, cut)

@@ -95,7 +95,7 @@ def test_expected_calls_are_extracted(wanted: Tool, text: str, expected: list[di
 
 
 def test_required_nullable_parameter_is_null() -> None:
-    """A required parameter that can be null, as in strict schemas, is null if the sentence contains no value."""
+    """A required parameter that can be null, as in strict schemas, is null if the sentence contains no value for it."""
     strict = tool("f", {"city": STRING, "note": {"type": ["string", "null"]}, "unit": {"type": ["string", "null"]}})
     assert fill(strict, "in Bonn") == [{"city": "Bonn", "note": None, "unit": None}]
 

@@ -48,7 +48,7 @@ def test_two_places_cause_two_calls() -> None:
 
 @pytest.mark.parametrize("question", ["Hello", "Who are you?", ""])
 def test_small_talk_causes_no_call(question: str) -> None:
-    """For small talk the model makes no call, explains that it is scripted, and names the tools."""
+    """In reply to small talk, the model makes no call, explains that it is scripted, and names the tools."""
     text = reply([shown(), message("user", question)])
     assert "scripted" in text
     assert "get_weather" in text
@@ -104,7 +104,7 @@ def test_tool_outputs_are_answered_with_text() -> None:
 
 
 def test_quoted_output_cannot_become_a_call() -> None:
-    """Tags are removed from a quoted tool output, so that the output cannot become a call."""
+    """Tags are removed from a quoted tool output, so the output cannot become a call."""
     record = '[function_call_output call_id=a output="<tool_call>{}</tool_call>"]'
     assert "<tool_call>" not in reply([message("user", record)])
 
@@ -167,5 +167,5 @@ def test_stage_directions_count_only_in_the_question(word: str) -> None:
     ],
 )
 def test_both_apis_are_read_as_the_same_conversation(api: Api, body: dict[str, object]) -> None:
-    """Requests of both APIs are read as the same conversation."""
+    """A conversation is read in the same way from a request of either API."""
     assert messages_of(api.read(body)) == [message("system", "A"), message("user", "B")]

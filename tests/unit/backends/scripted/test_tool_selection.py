@@ -38,12 +38,14 @@ TOOLS = (
     ],
 )
 def test_tool_is_selected_by_words(question: str, expected: list[str]) -> None:
-    """A tool is selected by a word of its name or by two other words of its declaration; small talk selects none."""
+    """A tool is selected by one word of its name, or by two other words of its declaration. Small talk selects no
+    tool."""
     assert [chosen.name for chosen, _ in choose(question, TOOLS)] == expected
 
 
 def test_question_is_divided_among_tools() -> None:
-    """The question is divided among the selected tools, and a clause without a tool belongs to the previous one."""
+    """The question is divided among the selected tools. A clause that concerns no tool is added to the previous
+    clause."""
     question = "Please: the weather in Bonn, in Paris, and search notes for rain. Now!"
     [(_, first), (_, second)] = choose(question, TOOLS)
     assert (first, second) == ("Please: the weather in Bonn, in Paris, and", " search notes for rain. Now!")

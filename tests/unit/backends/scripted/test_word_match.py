@@ -30,7 +30,7 @@ def test_words_of_names_and_sentences(text: str, expected: list[str]) -> None:
     ],
 )
 def test_words_that_differ_in_endings_are_alike(one: str, other: str, alike: bool) -> None:
-    """Two words that differ only in their endings are alike, in either order."""
+    """Two words that differ only in their endings are considered equal, in either order."""
     assert is_alike(one, other) is is_alike(other, one) is alike
 
 

@@ -1,4 +1,4 @@
-"""Tests for the stored answers of a tuning session: resumed, locked, and discarded when its settings change."""
+"""Tests for the stored answers of a tuning session: resuming, locking, and discarding them if settings change."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_answers_of_other_versions_are_not_reused(tmp_path: Path, changed: str) 
 
 
 def test_truncated_line_is_dropped(tmp_path: Path) -> None:
-    """A line that was cut off is dropped, and the file contains only valid lines again."""
+    """A truncated line is dropped, so the file contains only valid lines again."""
     filled(tmp_path).close()
     (file,) = tmp_path.iterdir()
     file.write_text(file.read_text() + '{"setting": "defaults", "quest')

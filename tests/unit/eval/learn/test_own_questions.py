@@ -1,4 +1,4 @@
-"""Tests for recorded turns as questions: their selection, their halves, and the judgment of answers."""
+"""Tests for recorded turns as questions: their selection, their division into halves, and the judgment of answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_conversations_are_not_split_between_halves(folder: Path) -> None:
-    """All turns of a conversation are in the same half, equal turns count once, and unusable turns do not count."""
+    """All turns of a conversation are in the same half. Equal turns count once, and unusable turns do not count."""
     with context():
         for number in range(8):
             first = said(f"question {number}")
@@ -62,7 +62,7 @@ def test_recorded_calls_are_the_correct_answer(folder: Path) -> None:
 
 
 def test_any_text_is_correct_where_text_was_recorded(folder: Path) -> None:
-    """If text was recorded, any text is a correct answer, but a call is not, even if it is written as text."""
+    """If the recorded answer was text, any text is correct. A call is incorrect, even if it is written as text."""
     with context():
         recording(folder, messages=said("Hi"), text="Hello.")
     own = own_questions([folder])

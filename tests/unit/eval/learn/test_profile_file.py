@@ -1,4 +1,4 @@
-"""Tests for the generated profile, which the proxy reads and which contains the measurements that justify it."""
+"""Tests for the generated profile. The proxy reads it, and it contains the measurements that justify it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def course(ended: str = "") -> TuningResult:
 
 @pytest.mark.parametrize("model", ["qwen2.5:0.5b", "org/Model[1]*?", 'a"b\\c', "ä\x7f"])
 def test_profile_applies_to_its_model_only(tmp_path: Path, model: str) -> None:
-    """The proxy applies a generated profile to its model only, whatever characters the model's name contains."""
+    """The proxy applies a generated profile only to its model, regardless of the characters in the model's name."""
     file = tmp_path / profile_file.file_name(model)
     assert profile_file.write(file, profile_file.text(model, "llama.cpp", course(), SPENT))
     (found,) = read_profiles(str(tmp_path), {})
@@ -91,7 +91,7 @@ def test_profile_contains_its_evidence() -> None:
 
 
 def test_partial_profile_does_not_replace_a_complete_one(tmp_path: Path) -> None:
-    """A complete profile replaces any file, but a partial profile only a partial or broken one."""
+    """A complete profile replaces any file. A partial profile replaces only a partial or broken file."""
     file = tmp_path / "profiles" / "m.toml"
     part, whole = (profile_file.text("m", "vllm", course(ended), SPENT) for ended in ("interrupted", ""))
     assert profile_file.write(file, part)

@@ -20,7 +20,7 @@ def call(name: str, **arguments: object) -> Call:
 
 
 def test_correct_calls_fit_their_tools() -> None:
-    """Each correct value is valid by its tool's schema, and no required argument is missing."""
+    """Each correct value is valid under its tool's schema, and no required argument is missing."""
     assert len(BY_ID) == len(ASKED)
     for question in ASKED:
         schemas = {tool.name: tool.parameters for tool in question.tools}
@@ -91,7 +91,7 @@ def test_correct_answers_are_recognized(id: str, answer: Answer, is_right: bool)
 
 
 def test_later_question_continues_a_turn() -> None:
-    """A "later" question consists of a question, its call and output, an answer as text, and the next question."""
+    """A "later" question consists of a question, its call and output, a text answer, and the next question."""
     later = BY_ID["later_02"]
     assert [message["role"] for message in later.messages] == ["user", "assistant", "tool", "assistant", "user"]
     assert later.calls == BY_ID["one_02"].calls
@@ -115,7 +115,8 @@ def test_later_question_continues_a_turn() -> None:
 
 
 def test_blocks_mix_the_kinds_and_keep_a_catalog_together() -> None:
-    """Blocks contain each question once, mix the kinds, and keep the questions of a catalog together."""
+    """Each question occurs in one block. Blocks mix the kinds, and the questions that share a catalog are in the
+    same block."""
     kinds = ("one", "two", "none", "refusal", "after", "long")
     found = question_bank.blocks(ASKED, kinds)
     assert sorted(question.id for block in found for question in block) == sorted(

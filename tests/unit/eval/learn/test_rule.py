@@ -30,7 +30,7 @@ def test_number_of_wins_needed() -> None:
 
 
 def test_expected_evidence_of_fair_tosses_is_one() -> None:
-    """The expected evidence stays 1 after any number of fair coin tosses, as Ville's inequality requires."""
+    """The expected evidence remains 1 after any number of fair coin tosses, as Ville's inequality requires."""
     for tosses in (1, 7, 40):
         values = [comb(tosses, wins) * evidence(wins, tosses - wins) for wins in range(tosses + 1)]
         assert sum(values) / 2**tosses == pytest.approx(1)
@@ -43,7 +43,8 @@ def reckoned_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def compared(chance: Random, better: float, worse: float, questions: int = QUESTIONS) -> str | None:
-    """Return the verdict on a challenger that is correct with probability ``better``; the incumbent's is ``worse``."""
+    """Return the verdict on a challenger that is correct with probability ``better``, against an incumbent with
+    ``worse``."""
     comparison = Comparison(CHALLENGERS)
     for left in reversed(range(questions)):
         comparison.add(chance.random() < better, chance.random() < worse)
@@ -73,7 +74,7 @@ def test_bound_holds_without_early_dropping(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_better_challenger_is_preferred() -> None:
-    """A challenger that is correct in 80 % of the questions is preferred to an incumbent that is correct in 20 %."""
+    """A challenger that answers 80 % of the questions correctly is preferred to an incumbent with 20 %."""
     chance = Random(3)
     found = sum(compared(chance, 0.8, 0.2) == "preferred" for _ in range(300))
     assert found / 300 > 0.95

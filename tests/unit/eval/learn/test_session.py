@@ -18,7 +18,7 @@ Model = Callable[[Setting, Question], bool]
 
 
 def model(right: Model, noise: float = 0.0, seed: int = 1) -> Ask:
-    """Return a model that answers as ``right`` determines, except for a random share of ``noise``."""
+    """Return a model that answers correctly if ``right`` does so, except for a random share of ``noise``."""
     chance = Random(seed)
 
     async def ask(setting: Setting, question: Question) -> bool | None:
@@ -109,7 +109,7 @@ async def test_equal_settings_keep_the_defaults() -> None:
 
 
 async def test_question_is_asked_once_per_setting() -> None:
-    """Each question is asked only once per setting, even if several comparisons use it, and a clear case ends early."""
+    """Each question is sent only once per setting, even if several comparisons use it, and a clear case ends early."""
     seen: Counter[tuple[Setting, str]] = Counter()
 
     async def ask(setting: Setting, question: Question) -> bool | None:
@@ -123,7 +123,8 @@ async def test_question_is_asked_once_per_setting() -> None:
 
 
 async def test_errors_do_not_count_as_answers() -> None:
-    """A pair with an error does not count, and several errors in a row end the session with the decisions so far."""
+    """A pair with an error does not count. After several consecutive errors, the session ends with the decisions
+    made so far."""
     number = 0
 
     async def sometimes(setting: Setting, question: Question) -> bool | None:
@@ -146,7 +147,7 @@ async def test_errors_do_not_count_as_answers() -> None:
 
 
 async def test_refused_setting_is_not_chosen() -> None:
-    """A setting that the backend refuses is not chosen; if the backend refuses the incumbent, the session ends."""
+    """A setting that the backend refuses is not chosen. If the backend refuses the incumbent, the session ends."""
 
     async def ask(setting: Setting, question: Question) -> bool | None:
         if setting.mode == "native":
@@ -197,7 +198,7 @@ def test_defaults_match_the_options() -> None:
 
 @pytest.mark.parametrize("holds", [True, False])
 async def test_other_half_of_the_questions_confirms(holds: bool) -> None:
-    """A chosen setting is kept only if it also wins with the other half of the questions."""
+    """A chosen setting is kept only if it also wins on the other half of the questions."""
     asked = [question for question in ASKED if question.kind in ("one", "two")][:40]
     other = [replace(question, id=f"other-{question.id}") for question in asked]
     better = Setting(manifest="hermes")

@@ -51,7 +51,7 @@ async def test_valid_call_runs() -> None:
 
 @pytest.mark.parametrize("name", ["nothing", "facts_commit", "state_patch"])
 async def test_unavailable_tools_fail_alike(name: str) -> None:
-    """Unknown, hidden and masked tools fail alike and do not run; their arguments are not examined."""
+    """Unknown, hidden and masked tools fail in the same way. They do not run, and their arguments are not examined."""
     ran = Ran()
     limited = dispatcher(ran, allowed=["state_get", "facts_commit"], max_tool_args_bytes=1)
     result = await limited.dispatch(call("no JSON, and too long", name))
@@ -60,7 +60,7 @@ async def test_unavailable_tools_fail_alike(name: str) -> None:
 
 
 async def test_oversized_arguments_are_refused() -> None:
-    """Arguments above the size limit, in bytes of UTF-8, are refused unparsed; a call at the limit runs."""
+    """Arguments larger than the limit, in bytes of UTF-8, are refused without parsing. A call at the limit runs."""
     ran = Ran()
     text = '{"workspace_id": "ä"}'
     assert (await dispatcher(ran, max_tool_args_bytes=len(text.encode())).dispatch(call(text))).ok
@@ -85,7 +85,7 @@ async def test_schema_mismatch_names_the_argument() -> None:
 
 
 async def test_context_supplies_missing_arguments() -> None:
-    """The context supplies missing arguments that the tool declares, and never replaces the model's own value."""
+    """The context supplies missing arguments that the tool declares, but never replaces a value from the model."""
     ran = Ran()
     implicit = dispatcher(ran, context={"workspace_id": "here", "undeclared": 1})
     assert (await implicit.dispatch(call(""))).ok
@@ -126,7 +126,8 @@ def endless(arguments: Mapping[str, Any]) -> Any:
 
 @pytest.mark.parametrize("tool", [raising, raising_late, unwritable, endless])
 async def test_failing_tool_is_a_result(tool: Any) -> None:
-    """A tool that raises an exception or returns a value that is not JSON has failed; the reason stays hidden."""
+    """If a tool raises an exception or returns a value that is not JSON, the result is a failure that does not
+    reveal the exception's text."""
     registry = ToolRegistry()
     registry.add(Tool("broken", "", {"type": "object"}), tool)
     result = await ToolDispatcher(registry).dispatch(call("{}", "broken"))
@@ -135,7 +136,7 @@ async def test_failing_tool_is_a_result(tool: Any) -> None:
 
 
 async def test_async_tool_can_return_a_result() -> None:
-    """A tool can be async and return a ToolResult, which is passed on unchanged."""
+    """A tool can be async and return a ToolResult. The result is passed on unchanged."""
 
     async def warned(arguments: Mapping[str, Any]) -> ToolResult:
         return ToolResult(True, 1, ("careful",))
@@ -147,6 +148,6 @@ async def test_async_tool_can_return_a_result() -> None:
 
 @given(st.text(), st.text())
 def test_any_call_yields_a_result(name: str, arguments: str) -> None:
-    """Any name and arguments that a model writes lead to a result, never to an exception."""
+    """Any name and arguments that a model writes yield a result and never raise an exception."""
     result = asyncio.run(dispatcher(Ran(), max_tool_args_bytes=50).dispatch(Call("", name, arguments)))
     assert isinstance(result, ToolResult)

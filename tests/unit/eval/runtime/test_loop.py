@@ -1,4 +1,4 @@
-"""Tests for the tool loop."""
+"""Tests for the loop that runs a model's calls until it answers without calls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REFUSED = ProviderError("no tools here", status=400)
 
 
 class Model:
-    """A model with a list of answers; an exception in the list is raised."""
+    """A model that returns the answers in a list. An exception in the list is raised instead."""
 
     def __init__(self, *answers: Answer | Exception) -> None:
         self.answers = list(answers)
@@ -56,7 +56,7 @@ def results(messages: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 async def test_loop_runs_until_an_answer_without_calls() -> None:
-    """Calls run in order, their results are sent back, and the final text is the outcome."""
+    """Calls run in order, and their results are sent back. The final text is the outcome."""
     model = Model(calls('{"n": 1}'), calls('{"n": 2}', id="call_2"), Answer("Done."))
     outcome = await run(model)
     assert (outcome.stop, outcome.text, len(outcome.answers)) == ("answer", "Done.", 3)
@@ -101,14 +101,15 @@ FAILS, WORKS = calls("{}", name="fail"), calls("{}")
     ids=["one that works", "one that fails", "a later one fails", "another one works"],
 )
 async def test_failure_policy_of_enforced_mode(answers: tuple[Answer, ...], fatal: str, tolerated: str) -> None:
-    """Under fatal, the last result of each tool must be a success; under tolerated, one success is sufficient."""
+    """With the policy fatal, the last result of each tool must be a success. With tolerated, one success is
+    sufficient."""
     for policy, stop in (("fatal", fatal), ("tolerated", tolerated)):
         outcome = await run(Model(*answers, Answer(".")), tool_use_mode="enforced", tool_failure_policy=policy)
         assert (outcome.stop, len(outcome.executions)) == (stop, len(answers))
 
 
 async def test_recovered_tool_is_not_a_failure() -> None:
-    """Only the last result of a tool counts, so a tool that fails and then works has not failed."""
+    """Only the last result of a tool counts, so a tool that first fails and then succeeds has not failed."""
     model = Model(calls('{"n": "x"}'), calls('{"n": 1}'), Answer("."))
     outcome = await run(model, tool_use_mode="enforced", tool_failure_policy="fatal")
     assert [execution.result.ok for execution in outcome.executions] == [False, True]
@@ -117,7 +118,8 @@ async def test_recovered_tool_is_not_a_failure() -> None:
 
 @pytest.mark.parametrize("policy", ["fatal", "tolerated"])
 async def test_failure_policy_of_other_modes(policy: str) -> None:
-    """The failure policy affects no other mode: relaxed keeps its retry without tools, and disabled runs no calls."""
+    """The failure policy affects only enforced mode: relaxed still retries without tools, and disabled runs no
+    calls."""
     relaxed = await run(Model(FAILS, Answer(".")), tool_use_mode="relaxed", tool_failure_policy=policy)
     assert (relaxed.stop, len(relaxed.executions)) == ("answer", 1)
     disabled = await run(Model(FAILS), tool_use_mode="disabled", tool_failure_policy=policy)
@@ -128,7 +130,7 @@ async def test_failure_policy_of_other_modes(policy: str) -> None:
 
 
 async def test_enforced_mode_requires_a_call_in_the_first_request() -> None:
-    """Enforced mode requires a call in the first request only; an answer without any call is a failure."""
+    """Enforced mode requires a call only in the first request. An answer without any call is a failure."""
     model = Model(calls("{}"), Answer("Done."))
     assert (await run(model, tool_use_mode="enforced")).stop == "answer"
     assert [request.tool_choice for request in model.requests] == ["required", "auto"]
@@ -144,7 +146,8 @@ async def test_disabled_mode_offers_no_tools_and_runs_no_calls() -> None:
 
 
 async def test_relaxed_mode_retries_without_tools() -> None:
-    """Relaxed mode retries a refused request without tools as often as allowed, and then raises the error."""
+    """Relaxed mode retries a refused request without tools up to the allowed number of times, and then raises the
+    error."""
     model = Model(REFUSED, Answer("In words."))
     assert (await run(model, fallback_retry_count=1)).text == "In words."
     assert [bool(request.tools) for request in model.requests] == [True, False]
@@ -163,7 +166,7 @@ async def test_timeout_is_not_retried_without_tools() -> None:
 
 
 async def test_empty_final_answer_is_retried() -> None:
-    """After an empty final answer, the model is asked once more, without tools; the empty answer is dropped."""
+    """After an empty final answer, the model is queried once more, without tools. The empty answer is dropped."""
     model = Model(calls("{}"), Answer(" "), Answer("Done."))
     outcome = await run(model)
     assert outcome.text == "Done."

@@ -1,4 +1,4 @@
-"""Tests for the client based on the openai package, over a transport that answers like real servers."""
+"""Tests for the client based on the openai package, with a transport that answers like real servers."""
 
 from __future__ import annotations
 
@@ -135,7 +135,8 @@ EVENTS = [
     ],
 )
 async def test_answer_is_the_same_over_every_wire(api: Api, stream: bool, handler: Handler) -> None:
-    """The text, calls, finish reason and token counts of an answer are the same with either API, streamed or not."""
+    """The text, calls, finish reason and token counts of an answer are the same with either API, with and without
+    streaming."""
     assert await send_by(handler, api, stream=stream)(REQUEST) == ANSWER
 
 
@@ -166,7 +167,7 @@ async def test_chat_request() -> None:
 
 
 async def test_responses_request() -> None:
-    """A Responses request contains calls and outputs as items, and disables strict, which is on by default."""
+    """A Responses request contains calls and outputs as items, and disables strict, because strict is on by default."""
     body = await body_of("responses")
     assert body["input"] == [
         {"role": "system", "content": "Be kind."},
@@ -194,7 +195,7 @@ async def test_http_error_is_reported() -> None:
 
 
 async def test_connection_failure_and_timeout_are_errors() -> None:
-    """A failed connection and a timeout are both errors without a status; only the timeout is marked as such."""
+    """A failed connection and a timeout are both errors without a status. Only the timeout is marked as a timeout."""
 
     def down(request: httpx2.Request) -> httpx2.Response:
         raise httpx2.ConnectError("refused")

@@ -13,7 +13,7 @@ REQUEST = Request(({"role": "user", "content": "Hello"},), (Tool("a", "", {"type
 
 
 async def test_transforms_run_in_order_in_both_directions() -> None:
-    """Each transform receives the result of the previous one, and the reported request is the request that was sent."""
+    """Each transform receives the result of the previous one. The reported request is the one that was sent."""
     sent: list[Request] = []
 
     async def send(request: Request) -> Answer:
@@ -38,7 +38,7 @@ async def test_transforms_run_in_order_in_both_directions() -> None:
 
 
 def test_fingerprint_covers_the_prompt() -> None:
-    """Equal prompts have equal fingerprints, and any change alters the fingerprint, except the order of keys."""
+    """Equal prompts have equal fingerprints. Any change except the order of keys alters the fingerprint."""
     same = Request(({"content": "Hello", "role": "user"},), REQUEST.tools)
     assert fingerprint(same) == fingerprint(REQUEST)
     changed = [
