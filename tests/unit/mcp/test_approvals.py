@@ -1,4 +1,4 @@
-"""Tests for approvals: each is valid for one call, one owner, a single use and a limited time."""
+"""Tests for approvals, each of which is valid for one call, one owner, a single use and a limited time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def ask(approvals: Approvals, owner: str = "me") -> str:
 
 
 def test_approval_returns_the_requested_call_once() -> None:
-    """An approval returns the call as it was requested, but only once."""
+    """An approval returns the call as requested, but only once."""
     approvals = Approvals()
     name = ask(approvals)
     asked = approvals.take(name, "me")
@@ -26,7 +26,7 @@ def test_approval_returns_the_requested_call_once() -> None:
 
 
 def test_other_owners_cannot_approve() -> None:
-    """Another owner or an invented ID cannot approve a call, and its owner still can."""
+    """A call cannot be approved by another owner or with an invented ID. Afterwards, its owner can still approve it."""
     approvals = Approvals()
     name = ask(approvals, "a")
     assert approvals.take(name, "b") is None
@@ -37,7 +37,7 @@ def test_other_owners_cannot_approve() -> None:
 
 
 def test_pending_approvals_expire() -> None:
-    """Pending approvals expire, and beyond the limit the oldest are forgotten."""
+    """Pending approvals expire. If their number exceeds the limit, the oldest are dropped."""
     now = 0.0
     approvals = Approvals(lambda: now)
     name = ask(approvals)
@@ -59,7 +59,8 @@ def test_owner_loses_only_own_approvals() -> None:
 
 
 async def test_operator_decides_waiting_calls() -> None:
-    """The operator decides all calls of a waiting answer at once, and a timeout or a disconnect counts as a refusal."""
+    """The operator decides on all waiting calls of an answer together. A timeout or a disconnect counts as a
+    refusal."""
     changed: list[str] = []
     desk = OperatorApprovals(changed.append)
     mine, other = ApprovalPrompt("mine", "files", "drop", "{}"), ApprovalPrompt("other", "files", "drop", "{}")

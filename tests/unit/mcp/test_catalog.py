@@ -50,7 +50,7 @@ def test_tool_names_are_unique() -> None:
 
 
 def test_server_descriptions_are_limited() -> None:
-    """The tools of a server are limited in number and bytes, and descriptions are shortened and sanitized."""
+    """The number and total size of a server's tools are limited, and their descriptions are shortened and sanitized."""
     assert len(McpCatalog(()).add(Server("a"), [RemoteTool(str(n)) for n in range(MAX_TOOLS + 9)])) == MAX_TOOLS
     large = RemoteTool("x", schema={"type": "object", "title": "y" * (MAX_TOOLS_BYTES // 2)})
     assert len(McpCatalog(()).add(Server("a"), [large, large, large])) == 1

@@ -1,4 +1,4 @@
-"""Tests for a connection to one server with real processes, including a deliberately misbehaving server."""
+"""Tests for a connection to one server, with real processes, including a server that deliberately misbehaves."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def bad(request: pytest.FixtureRequest) -> AsyncIterator[McpConnection]:
 
 @pytest.mark.slow
 async def test_server_lists_and_calls_tools(bad: McpConnection) -> None:
-    """A server's tools are listed once, and its calls return text, errors and the restricted environment."""
+    """A server's tools are listed once. Its calls return text and errors, and its environment is restricted."""
     tools = await bad.tools()
     assert (tools[0].name, tools[0].is_read_only, tools[1].is_read_only) == ("echo", True, False)
     assert await bad.tools() is tools
@@ -57,7 +57,7 @@ async def test_server_lists_and_calls_tools(bad: McpConnection) -> None:
 
 @pytest.mark.slow
 async def test_trace_ids_are_passed_on(bad: McpConnection) -> None:
-    """A call within a span passes on the trace IDs in its metadata, and other calls do not have metadata."""
+    """A call within a span passes on the trace IDs in its metadata. Other calls have no metadata."""
     assert (await bad.call("meta", {}, 1000)).output == "null"
     span = trace.NonRecordingSpan(trace.SpanContext(1, 2, is_remote=False, trace_flags=trace.TraceFlags(1)))
     with trace.use_span(span):
@@ -80,8 +80,8 @@ async def test_trace_ids_are_passed_on(bad: McpConnection) -> None:
     indirect=["bad"],
 )
 async def test_failed_call_does_not_affect_the_next(bad: McpConnection, tool: str, words: str) -> None:
-    """A failed call is reported in time without blocking the event loop or exposing secrets, and the next
-    call works."""
+    """A failed call is reported in time without blocking the event loop or exposing secrets, and the next call
+    works."""
     await bad.tools()
     longest, last, is_over = 0.0, time.monotonic(), False
 
@@ -124,7 +124,7 @@ async def test_failed_starts_are_delayed() -> None:
 
 @pytest.mark.slow
 async def test_cancelled_call_does_not_affect_others(bad: McpConnection) -> None:
-    """Cancelling a call does not affect other callers, who use the same server or a new one."""
+    """Cancelling a call does not affect other callers. They continue with the same server or a new one."""
     call = asyncio.create_task(bad.call("hang", {}, 100))
     await asyncio.sleep(0.5)
     call.cancel()
@@ -182,7 +182,7 @@ async def test_secrets_are_never_in_messages(caplog: pytest.LogCaptureFixture) -
 
 @pytest.mark.slow
 async def test_official_servers_work() -> None:
-    """Official servers work over each transport, and a slow call does not affect other calls."""
+    """Official servers work with each transport, and a slow call does not affect other calls."""
 
     async def over_the_web(url: str, way: str) -> None:
         connection = McpConnection(server(url=url, type=way, headers={"X-Own": "mine"}, timeout=10))
@@ -207,7 +207,7 @@ async def test_official_servers_work() -> None:
 
 @pytest.mark.slow
 async def test_callers_share_a_local_server_in_turns(bad: McpConnection) -> None:
-    """A local server handles one request at a time, and the callers' answers take turns."""
+    """A local server handles one request at a time, and the answers that call it take turns."""
     await bad.tools()
     done: list[str] = []
 
@@ -222,7 +222,7 @@ async def test_callers_share_a_local_server_in_turns(bad: McpConnection) -> None
 
 @pytest.mark.slow
 async def test_busy_server_times_out_without_being_dropped() -> None:
-    """A request that waits longer than its timeout fails because the server is busy, but the server is not dropped."""
+    """A request that waits longer than its timeout fails because the server is busy. The server is kept."""
     connection = McpConnection(server(**BAD, timeout=1))
     await connection.tools()
     calls = [connection.call("sleep", {"seconds": 0.8}, 100, Caller("me", "slow")) for _ in range(4)]

@@ -12,7 +12,7 @@ HOG, QUICK, THIRD = Caller("me", "hog"), Caller("you", "quick"), Caller("me", "t
 
 
 async def test_answers_take_turns() -> None:
-    """Each answer's calls keep their order, and answers take turns after each call."""
+    """The calls of each answer keep their order, and a different answer has its turn after each call."""
     turns, done = FairLock(), []
 
     async def call(who: Caller, name: str) -> None:
@@ -27,7 +27,7 @@ async def test_answers_take_turns() -> None:
 
 
 async def test_waiting_ends_with_a_timeout() -> None:
-    """Waiting ends with a timeout, and callers that gave up or were cancelled are skipped."""
+    """Waiting ends with a timeout. Callers that gave up or were cancelled are skipped."""
     turns, done = FairLock(), []
 
     async def call(who: Caller, seconds: float) -> None:
@@ -47,7 +47,7 @@ async def test_waiting_ends_with_a_timeout() -> None:
 
 
 async def test_turn_of_a_cancelled_caller_goes_to_the_next() -> None:
-    """A turn that arrives as its caller is cancelled goes to the next caller."""
+    """If a caller is cancelled at the moment when its turn arrives, the turn is passed to the next caller."""
     turns = FairLock()
     entered = turns.acquire(HOG, 1)
     await entered.__aenter__()

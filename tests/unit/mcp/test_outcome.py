@@ -1,4 +1,4 @@
-"""Tests for outputs of a server, as the client and the model see them."""
+"""Tests for the outputs of an MCP server, as shown to the client and the model."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def test_parts_of_a_result_become_text(part: dict[str, Any], text: str) -> None:
 
 
 def test_structured_content_is_used_only_without_text() -> None:
-    """Structured content is used only without text, because it repeats the text."""
+    """Structured content is used only if there is no text, because it usually repeats the text."""
     assert of(structured={"a": 1}).output == '{"a":1}'
     assert of({"type": "text", "text": "x"}, structured={"a": 1}).output == "x"
 
 
 def test_errors_have_api_formats() -> None:
-    """Errors and oversized results have the API's formats for the client, and are text for the model."""
+    """For the client, errors and oversized results have the API's formats. For the model, they are text."""
     own = of({"type": "text", "text": "No such file."}, is_error=True)
     assert (own.output, own.code, own.shown) == (None, FAILED, "Error: No such file.")
     assert own.error is not None

@@ -48,7 +48,7 @@ def web(number: int) -> Server:
 
 
 async def test_server_has_one_connection_per_credentials(now: Any) -> None:
-    """A server has one connection regardless of the allowed tools, but separate ones for different credentials."""
+    """A server has one connection for all sets of allowed tools, but separate connections for different credentials."""
     pool = Pool(clock=lambda: now.time)
     for server in (LOCAL, Server("local", ("x",), allowed=(Filter(frozenset()),)), web(1), web(2), web(1)):
         await pool.tools(server)
@@ -67,7 +67,7 @@ async def test_calls_keep_their_order(now: Any) -> None:
 
 
 async def test_idle_remote_connections_are_closed(now: Any) -> None:
-    """Idle remote connections are closed, but busy and local connections stay."""
+    """Idle remote connections are closed, but busy and local connections remain open."""
     pool = Pool(clock=lambda: now.time)
     for server in (LOCAL, web(1), web(2)):
         await pool.tools(server)
@@ -79,7 +79,7 @@ async def test_idle_remote_connections_are_closed(now: Any) -> None:
 
 
 async def test_client_limit_closes_its_oldest_connection(now: Any) -> None:
-    """At the client's limit, its least recently used connection is closed; if all are busy, the client receives an
+    """At the client's limit, its least recently used connection is closed. If all are busy, the client receives an
     error."""
     pool = Pool(clock=lambda: now.time)
     await pool.tools(web(100), Caller("modest"))

@@ -84,7 +84,7 @@ def test_invalid_entry_is_reported_without_values(servers: Any, words: str) -> N
     ],
 )
 def test_approval_is_required_by_default(rule: Any, free: tuple[str, ...]) -> None:
-    """A tool needs no approval only if a filter exempts it and no other filter requires approval."""
+    """A tool can run without approval only if a filter exempts it and no other filter requires approval."""
     [server] = read({"a": {"command": "x"} | ({} if rule is None else {"require_approval": rule})})
     tools = {"read": True, "write": False, "drop": False}
     assert tuple(name for name, reads in tools.items() if not server.needs_approval(name, read_only=reads)) == free
@@ -108,7 +108,8 @@ def tool(**fields: Any) -> Server:
 
 
 def test_request_selects_a_server() -> None:
-    """A request selects a configured server by its label, or an allowed host's server by its URL with credentials."""
+    """A request selects a configured server by its label, or a server on an allowed host by its URL with
+    credentials."""
     named = tool(server_label="docs", server_url=URL, headers={"X": "y", "authorization": "no"}, authorization="t")
     assert named.headers == (("X", "y"), ("Authorization", "Bearer t"))
     assert named.needs_approval("any", read_only=True)
@@ -153,7 +154,8 @@ def test_request_can_only_restrict_the_file() -> None:
     ],
 )
 def test_request_cannot_declare_commands_or_hosts(fields: dict[str, Any], param: str) -> None:
-    """A request cannot declare commands, unlisted hosts in any spelling, or another address for a configured label."""
+    """A request cannot declare a command, an unlisted host in any spelling, or another address for a configured
+    label."""
     with pytest.raises(BadRequest) as caught:
         tool(**fields)
     assert caught.value.error.param == f"tools[0].{param}"

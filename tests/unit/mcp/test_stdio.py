@@ -19,7 +19,7 @@ from toolsim.mcp.stdio import (
 
 
 def test_server_output_is_limited() -> None:
-    """A server's output is limited between two requests, in messages and in bytes."""
+    """The number of messages and bytes that a server can send between two requests is limited."""
     meter = OutputMeter()
     for _ in range(2):
         meter.add(MAX_BETWEEN_BYTES, MAX_BETWEEN_MESSAGES)

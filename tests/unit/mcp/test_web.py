@@ -1,4 +1,4 @@
-"""Tests for requests to a server over HTTP: their possible destinations, and the limits of an answer."""
+"""Tests for requests to a server over HTTP: the permitted destinations, and the size limits of an answer."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def read(answers: Answers, url: str = URL, method: str = "POST") -> int:
 
 
 async def test_answer_size_is_limited() -> None:
-    """A document is limited to the size of a message, and a stream to the amount between two requests."""
+    """A document is limited to the size of a message, and a stream to the amount allowed between two requests."""
     assert await read(Answers(2, content_type="application/json")) == 2 * len(PIECE)
     with pytest.raises(httpx2.ReadError, match="it sent a message of more than"):
         await read(Answers(MAX_MESSAGE_BYTES // len(PIECE) + 1, content_type="application/json"))

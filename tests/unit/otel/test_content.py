@@ -1,4 +1,5 @@
-"""Tests for prompts and answers in spans: only on request, in the conventions' format, and without secrets."""
+"""Tests for prompts and answers in spans, which are recorded only on request, in the conventions' format, without
+secrets."""
 
 from __future__ import annotations
 
@@ -107,7 +108,7 @@ def test_structured_calls_and_outputs_are_separate_parts() -> None:
 
 @pytest.mark.parametrize("answer", [b"", b"\xff", b"data: {", b'{"error": 1}'])
 def test_unreadable_answer_does_not_raise(answer: bytes) -> None:
-    """An unreadable answer raises no exception in the exporter's thread."""
+    """An unreadable answer does not raise an exception in the exporter's thread."""
     found = of_turn({"what": "ever"}, answer)
     assert found == {"gen_ai.input.messages": [], "gen_ai.output.messages": []}
 

@@ -1,4 +1,4 @@
-"""Tests for names and values of attributes, checked against the package of the conventions."""
+"""Tests for attribute names and values, compared with the package of the semantic conventions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def published() -> set[str]:
 
 
 def used() -> Iterator[str]:
-    """Yield the strings in the source that look like attribute names."""
+    """Yield the strings in toolsim's source that look like attribute names."""
     for node in ast.walk(ast.parse(Path(conventions.__file__).read_text())):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and NAME.fullmatch(node.value):
             yield node.value
@@ -58,7 +58,8 @@ def test_every_name_is_published_or_defined_by_toolsim() -> None:
 
 
 def test_values_match_the_conventions_package() -> None:
-    """The names of operations, providers and output types are defined by the package of the conventions."""
+    """The names of operations, providers and output types are among the values that the conventions' package
+    defines."""
     operations = {each.value for each in gen_ai.GenAiOperationNameValues}
     assert {"chat", "execute_tool"} <= operations
     known = {each.value for each in gen_ai.GenAiProviderNameValues}
@@ -92,7 +93,7 @@ CALL = McpCall("mcp_1", "files", "read_file", "{}")
 
 
 def test_remote_server_is_identified_by_host_and_port() -> None:
-    """A remote server is identified only by its host and port, not by further parts of its URL."""
+    """A remote server is identified only by its host and port, without further parts of its URL."""
     local = conventions.tool_began(Server("files", ("npx",)), CALL)
     assert local["network.transport"] == "pipe"
     assert "server.address" not in local
@@ -158,7 +159,7 @@ def test_unreadable_answer_adds_no_attributes(answer: bytes) -> None:
 
 
 def test_long_answer_is_not_parsed() -> None:
-    """A long non-streamed answer is not parsed for its ID, and names are shortened."""
+    """A long non-streamed answer is not parsed for its ID, and long names are shortened."""
     long = WHOLE.replace(b'"hi"', b'"' + b"x" * 70_000 + b'"')
     assert conventions.chat_ended(Report(), long) == {}
     found = conventions.chat_ended(Report(repairs=["X" * 500] * 100), b"")
@@ -180,7 +181,7 @@ def test_long_answer_is_not_parsed() -> None:
     ],
 )
 def test_error_code_must_look_like_a_code(error: str | None, status: int | None, found: str) -> None:
-    """A backend's error code is used only if it looks like a code and not like a message."""
+    """A backend's error code is used only if it looks like a code rather than a message."""
     assert conventions.failure(Report(error=error), status) == found
 
 

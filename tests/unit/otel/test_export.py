@@ -1,4 +1,4 @@
-"""Tests for exporters named in the environment, for the log of their failures, and for shutting down."""
+"""Tests for the exporters named in the environment: installation, logging of failures, and shutdown."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Failing(SpanExporter):
 
 @pytest.mark.parametrize("problem", ["Transient error: connection refused", ValueError("connection\nrefused")])
 def test_failure_is_logged_once(problem: Exception | str, caplog: pytest.LogCaptureFixture) -> None:
-    """A failure is logged once with its reason, and again only after the exporter has worked."""
+    """A failure is logged once with its reason, and again only after the exporter has worked in between."""
     exporter = Failing()
     exporter.problem = problem
     told = LoggingExporter([exporter], NOTHING)

@@ -1,4 +1,4 @@
-"""Tests for detecting from the standard variables whether traces are enabled."""
+"""Tests for enabling traces based on the standard variables."""
 
 from __future__ import annotations
 

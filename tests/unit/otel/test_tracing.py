@@ -1,4 +1,4 @@
-"""Tests for the spans of an exchange, with the SDK's in-memory exporter and direct calls of mitmproxy's hooks."""
+"""Tests for the spans of an exchange, with the SDK's in-memory exporter and direct calls of the addon's hooks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
 class Stage:
-    """The addon and its tracing guest, which handle one exchange after another."""
+    """The addon with its tracing guest, which processes one exchange after another."""
 
     def __init__(self, addon: ToolSim) -> None:
         self.memory = InMemorySpanExporter()
@@ -146,8 +146,7 @@ def test_turn_has_client_and_model_spans(stage: Stage) -> None:
     ],
 )
 def test_trace_context_is_continued(stage: Stage, headers: dict[str, str], state: str | None) -> None:
-    """An unreadable trace context is replaced together with its state, and an unsampled trace continues
-    without spans."""
+    """An unreadable trace context is replaced together with its state. An unsampled trace continues without spans."""
     flow = stage.run(**headers)
     is_sampled = not headers.get("traceparent", "").endswith("-00")
     assert len(stage.spans()) == 2 * is_sampled
@@ -161,8 +160,8 @@ def test_trace_context_is_continued(stage: Stage, headers: dict[str, str], state
     ("status", "of_turn"), [(400, ("400", False)), (429, ("429", False)), (500, ("500", True)), (503, ("503", True))]
 )
 def test_backend_error_fails_the_model_span(stage: Stage, status: int, of_turn: tuple[str, bool]) -> None:
-    """A backend error fails the model's span, but the client's span only for server errors, as the HTTP conventions
-    require."""
+    """A backend error always marks the model's span as failed, but the client's span only if the status is a server
+    error, as the HTTP conventions require."""
     stage.run(answer={"error": {"message": "sk-own-key-of-the-client is wrong"}}, status=status)
     turn, chat = stage.spans()
     assert error(chat) == (str(status), True)
@@ -171,7 +170,7 @@ def test_backend_error_fails_the_model_span(stage: Stage, status: int, of_turn: 
 
 
 def test_refused_request_has_no_model_span(stage: Stage) -> None:
-    """A refused request has no span for the model, because the model is not asked."""
+    """A refused request has no span for the model, because it is not sent to the model."""
     stage.run({"model": "m", "messages": "none", "tools": TOOLS})
     [turn] = stage.spans()
     assert turn.attributes is not None
@@ -206,7 +205,7 @@ def test_closed_connection_ends_its_spans(stage: Stage) -> None:
 
 
 def test_turn_without_tools_has_spans(stage: Stage) -> None:
-    """A request without tools has spans, but its answer is not read."""
+    """A request without tools has spans, but its answer is not parsed."""
     stage.run({"model": "m", "messages": []}, traceparent=PARENT)
     turn, chat = stage.spans()
     assert (turn.name, chat.name) == ("POST /v1/chat/completions", "chat m")
@@ -224,7 +223,7 @@ def test_turn_without_tools_has_spans(stage: Stage) -> None:
     ],
 )
 def test_span_names_only_the_api_path(stage: Stage, path: str, route: str) -> None:
-    """A span names only the part of the path that the API defines, because the rest might contain a key."""
+    """A span contains only the part of the path that the API defines, because other parts might contain a key."""
     flow = stage.begin({"model": "m", "input": "hi", "messages": []}, path)
     stage.call("error", flow)
     turn, *_ = stage.spans()
@@ -240,7 +239,7 @@ def test_other_requests_have_no_spans(stage: Stage, path: str) -> None:
 
 
 def test_resent_request_has_a_separate_span(stage: Stage) -> None:
-    """Each sending of a request has a separate model span, and the first span has the backend's error."""
+    """If a request is resent, each attempt has a separate model span, and the first span has the backend's error."""
     flow = stage.begin()
     stage.answer(flow, {"error": {}}, 422)
     exchange = ToolSim.exchanges.of(flow)
@@ -331,7 +330,7 @@ async def test_failed_mcp_call_has_an_error(stage: Stage, outcome: Any, kind: st
 
 
 async def test_open_spans_end_with_the_addon(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    """Open spans end and are exported when the addon stops, such as for a reload, while the turn continues."""
+    """When the addon stops, for example for a reload, open spans end and are exported, while the turn continues."""
     flow = stage.begin()
     await stage.tracing.done()
     stage.answer(flow)

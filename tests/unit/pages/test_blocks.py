@@ -8,7 +8,7 @@ CALL = '<tool_call>{"name":"f","arguments":"{}"}</tool_call>'
 
 
 def test_text_is_split_into_prose_and_blocks() -> None:
-    """A text is split into prose and blocks, in order; with a private tag, only blocks with that tag are found."""
+    """Text is split into prose and blocks, in order. With a private tag, only blocks with that tag are found."""
     mine = CALL.replace("tool_call", "mine")
     assert list(prose_and_blocks(f"a {CALL}{CALL} b")) == [("a ", False), (CALL, True), (CALL, True), (" b", False)]
     assert list(prose_and_blocks(f"{CALL}{mine}", "mine")) == [(CALL, False), (mine, True)]

@@ -49,7 +49,7 @@ def add(tctx, *flows: HTTPFlow) -> None:
 
 
 def test_calls(tctx):
-    """Each call is a row with its turn, name, id and arguments; other kinds of flows add no rows."""
+    """Each call is a row with its turn, name, id and arguments. Flows of other kinds add no rows."""
     add(tctx, exchanged(place="#1 turn 2"), tflow.tflow(resp=True), tflow.ttcpflow())
     assert run(tctx, "toolsim.calls @all") == [
         ["turn", "tool", "id", "arguments"],
@@ -59,7 +59,7 @@ def test_calls(tctx):
 
 
 def test_transcript(tctx):
-    """Earlier calls and outputs are rows of the transcript, and the text that the model wrote is its last row."""
+    """Earlier calls and outputs are rows of the transcript. Its last row is the text that the model wrote."""
     add(tctx, exchanged())
     assert run(tctx, "toolsim.transcript @focus") == [
         ["system", "Be terse."],
@@ -70,7 +70,7 @@ def test_transcript(tctx):
 
 
 def test_transcript_without_the_backends_answer(tctx):
-    """If the backend's answer was not stored, the transcript shows the client's answer; an error is a row, too."""
+    """If the backend's answer was not stored, the transcript shows the client's answer. An error is also a row."""
     flow, refused = exchanged(), exchanged()
     flow._backup = refused._backup = None
     refused.response = Response.make(429, b'{"error":{"message":"Slow down."}}')
@@ -122,7 +122,7 @@ def test_completion(tctx, name):
 
 @pytest.mark.parametrize("name", ["toolsim.calls", "toolsim.transcript", "toolsim.stats"])
 def test_empty_result_is_an_error(tctx, name):
-    """A command without any turn to show raises an error, because an empty table would crash the console."""
+    """A command that finds no turn raises an error, because an empty table would crash the console."""
     add(tctx, tflow.tflow(resp=True))
     with pytest.raises(CommandError, match="contain nothing to show"):
         run(tctx, f"{name} @all")

@@ -32,7 +32,7 @@ def test_short_values_stay_on_one_line(text, shown):
 
 
 def test_only_long_values_are_broken():
-    """Only objects and lists that are too long for a line are broken, so small objects stay on one line."""
+    """Objects and lists are broken into several lines only if they are too long for one line."""
     text = json.dumps({"name": "a" * 60, "list": [{"x": 1}, {"y": 2}], "text": "b" * 20})
     assert pretty(text) == (
         '{\n  "name": "' + "a" * 60 + '",\n  "list": [{"x": 1}, {"y": 2}],\n  "text": "' + "b" * 20 + '"\n}'
@@ -40,7 +40,7 @@ def test_only_long_values_are_broken():
 
 
 def test_multi_line_string_is_shown_line_by_line():
-    """A string with several lines is shown line by line; an escaped backslash before an n is not a line break."""
+    """A string with several lines is shown line by line. An escaped backslash before an n is not a line break."""
     assert pretty(json.dumps({"path": "a.py", "content": "def f():\n    return 1"})) == (
         '{\n  "path": "a.py",\n  "content":\n  ┆ def f():\n  ┆     return 1\n}'
     )

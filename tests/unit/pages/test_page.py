@@ -5,14 +5,14 @@ from toolsim.pages.page import WIDTH, Page, clip, one_line, plural, wrap
 
 
 def test_title_breaks_between_facts():
-    """A title breaks between its facts, never within a fact, and omits empty facts."""
+    """A title can break between two facts but never within a fact. Empty facts are omitted."""
     page = Page()
     page.title("ANSWER", ["200", "", "a" * 60, "b" * 20])
     assert str(page).splitlines() == ["ANSWER · 200 · " + "a" * 60, "       · " + "b" * 20]
 
 
 def test_sections_are_separated():
-    """A heading has one blank line before it and is as wide as the page; trailing blank lines are dropped."""
+    """A heading has one blank line before it and is as wide as the page. Trailing blank lines are dropped."""
     page = Page()
     page.line("x", 0)
     page.heading("TOOLS", "2\n3")
@@ -47,7 +47,7 @@ def test_empty_lines_contain_a_space():
     ],
 )
 def test_wrap(line, lines):
-    """Lines break at spaces, after commas and before closing tags; only a word longer than a line is cut."""
+    """Lines break at spaces, after commas and before closing tags. A word is cut only if it is longer than a line."""
     assert wrap(line, 10) == lines
 
 
@@ -60,7 +60,7 @@ def test_wrap_loses_only_whitespace(line):
 
 
 def test_clip_and_plural():
-    """Clipped text ends in an ellipsis, and a noun agrees with its number."""
+    """Clipped text ends in an ellipsis, and a noun has the correct form for its number."""
     assert clip("abc", 3) == "abc"
     assert clip("abcd", 3) == "ab…"
     assert clip("a\nb", 9) == "a b"
@@ -69,7 +69,7 @@ def test_clip_and_plural():
 
 
 def test_lone_surrogate_is_replaced():
-    """A lone surrogate, which no terminal can show, is replaced; the rest of the page is unchanged."""
+    """A lone surrogate, which no terminal can display, is replaced. All other text on the page is unchanged."""
     page = Page()
     page.text("half a \ud83d smile, and \ud83d\ude00 a whole one")
     assert str(page) == "  half a \ufffd smile, and \U0001f600 a whole one\n"

@@ -53,7 +53,7 @@ def test_all_forms_are_read_alike(data):
 
 
 def test_choices_reasoning_and_usage():
-    """Different choices, and reasoning and text, stay separate; the two halves of a split character are joined."""
+    """Different choices stay separate, as do reasoning and text. The two halves of a split character are joined."""
     usage = {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4}}
     answer = read_answer(
         sse(
@@ -74,7 +74,7 @@ def test_choices_reasoning_and_usage():
 
 @pytest.mark.parametrize("thought", [False, True])
 def test_messages_are_separated(thought):
-    """Two messages are separated by an empty line, or by the reasoning between them if there is any."""
+    """Two messages are separated by an empty line, or by any reasoning between them."""
     words = [{"type": "message", "content": [{"type": "output_text", "text": text}]} for text in ("One.", "Two.")]
     between = [{"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]}] if thought else []
     body = {"object": "response", "status": "completed", "output": [words[0], *between, words[1]]}
@@ -100,7 +100,7 @@ def test_error_message_is_found(data, message):
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"<html>", b"{", b"data: 1\n\n", b": hello\n\n", b"\xff\xfe:"])
 def test_other_bytes_are_not_an_answer(data):
-    """Bytes that are not an answer are not accepted as one."""
+    """Bytes that are not an answer are rejected."""
     assert not read_answer(data).known
 
 

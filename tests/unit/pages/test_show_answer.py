@@ -31,7 +31,7 @@ JSON = st.recursive(
 def exchange(
     text: str, *, api_name: ApiName = "responses", stream: bool = True, tools: Sequence[Tool] = (LAX,), **policy: Any
 ) -> tuple[bytes, bytes, dict[str, Any]]:
-    """Rewrite an answer that contains ``text``; return the backend's bytes, the client's bytes, and the report."""
+    """Rewrite an answer that contains ``text``, and return the backend's bytes, the client's bytes, and the report."""
     kind, received = backend_answer(api_name, stream, [text[at : at + 7] for at in range(0, len(text), 7)])
     report = Report(client=api_name, backend=api_name, model="m", stream=stream)
     plan = plan_for(api_name, api_name, stream, tools, policy=policy)
@@ -43,7 +43,7 @@ def exchange(
 @pytest.mark.parametrize("api_name", ["chat", "responses"])
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 def test_both_sides_of_an_answer(api_name, stream):
-    """The page shows the model's blocks with their verdicts and the client's calls with their arguments."""
+    """The page shows the model's blocks with their verdicts, and the client's calls with their arguments."""
     text = f"Both:\n{CALL}\n{COMMA}\n{UNKNOWN}"
     received, sent, report = exchange(text, api_name=api_name, stream=stream, stop_after_tools="off")
     page = show_answer(sent, AnswerFacts(report=report, received=received))
@@ -61,7 +61,7 @@ def test_both_sides_of_an_answer(api_name, stream):
 
 
 def test_strict_failure_is_explained():
-    """A block that fails the answer is shown with the reason, and the page also shows the client's error."""
+    """If a block causes the answer to fail, the page shows the block with the reason, and the client's error."""
     received, sent, report = exchange(f"a{BAD_PAY}", tools=(STRICT,))
     page = show_answer(sent, AnswerFacts(report=report, received=received))
     assert "╰─ ✗ fails the answer: its arguments do not match the tool's schema" in page
@@ -79,7 +79,7 @@ def test_invalid_call_is_shown_with_a_warning():
 
 
 def test_untagged_call_is_not_shown_as_repaired():
-    """A call without a tag is shown with the form in which it was found, and not as a repaired call."""
+    """A call without a tag is shown with the form in which it was found, and is not shown as repaired."""
     received, sent, report = exchange('{"name": "get_weather", "arguments": {"city": "Bonn"}}')
     page = show_answer(sent, AnswerFacts(report=report, received=received))
     assert "╰─ ✓ call of get_weather · without a tag: UNTAGGED_BARE\n" in page
@@ -96,7 +96,8 @@ def test_empty_answer_suggests_a_remedy():
 
 
 def test_call_over_the_limit_is_shown_as_skipped():
-    """A valid call over the limit is shown as skipped, not as failed, and the answer does not count as ended early."""
+    """A valid call over the limit is shown as skipped rather than failed, and the answer does not count as ended
+    early."""
     received, sent, report = exchange(CALL + COMMA, tool_block_max=1, stop_after_tools="off")
     page = show_answer(sent, AnswerFacts(report=report, received=received))
     assert "╰─ – passed over get_weather" in page
@@ -113,7 +114,8 @@ def test_unchanged_text_is_shown_once():
 
 
 def test_single_side_of_an_answer():
-    """The model's answer alone is shown with the report's verdicts; without a report, blocks are found by tags."""
+    """The model's answer alone is shown with the verdicts of the report. Without a report, blocks are found by their
+    tags."""
     received, sent, report = exchange(f"a {CALL}")
     own = show_answer(received, AnswerFacts(report=report, own=True))
     assert "THE MODEL WROTE" in own
@@ -127,7 +129,7 @@ def test_single_side_of_an_answer():
 
 
 def test_missing_bytes_are_reported():
-    """The page reports how many bytes of a body were not recorded, and that a missing body never reached the client."""
+    """The page reports how many bytes of a body were not recorded, or that a missing body never reached the client."""
     received, sent, report = exchange("Words.")
     with_missing = report | {"missing_bytes": {"client": 1234567, "backend": 89}}
     page = show_answer(sent, AnswerFacts(report=with_missing, received=received))
@@ -140,7 +142,7 @@ def test_missing_bytes_are_reported():
 
 
 def test_other_kinds_of_output():
-    """Reasoning, refusals, custom calls and hosted items are each shown in a separate form."""
+    """Reasoning, refusals, custom calls and hosted items each have a separate form on the page."""
     items = [
         {"type": "reasoning", "summary": [{"text": "Hm."}]},
         {"type": "message", "content": [{"type": "refusal", "refusal": "No."}]},
@@ -165,7 +167,7 @@ def test_other_kinds_of_output():
     ],
 )
 def test_other_bodies(data, words):
-    """An error is shown by its message, and a body that is not an answer unchanged."""
+    """An error is shown as its message. A body that is not an answer is shown unchanged."""
     assert words in show_answer(data, AnswerFacts(status=429))
 
 
@@ -205,7 +207,7 @@ def test_all_text_is_on_the_page(parts):
 
 @pytest.mark.slow
 def test_time_is_linear():
-    """Showing an answer of some megabytes takes seconds at most, regardless of its content."""
+    """Showing an answer of several megabytes takes seconds at most, regardless of its content."""
     began = time.process_time()
     for text in ("x" * 2_000_000, "\n" * 2_000_000, "<tool_call>" * 200_000, CALL * 20_000, " " * 2_000_000 + "x"):
         show_answer(json.dumps({"choices": [{"message": {"content": text}}]}).encode(), AnswerFacts())

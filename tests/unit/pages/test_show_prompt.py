@@ -50,7 +50,7 @@ def test_unmodified_request_is_shown() -> None:
 
 
 def test_text_of_the_model_is_shown() -> None:
-    """The page shows the model's text, streamed or not; a body without text is shown unchanged."""
+    """The page shows the model's text, streamed or not. A body without text is shown unchanged."""
     assert show_words(wire.chat_whole("one\n\ntwo")) == "one\n \ntwo\n"
     assert show_words(wire.chat_stream("one ", "two")) == "one two\n"
     assert show_words(b'{"error": 1}') == '{"error": 1}\n'
@@ -58,6 +58,6 @@ def test_text_of_the_model_is_shown() -> None:
 
 @given(st.binary())
 def test_any_body_results_in_a_page(data: bytes) -> None:
-    """Any body results in a page, without an exception."""
+    """Any body results in a page without raising an exception."""
     show_prompt(data)
     show_words(data)

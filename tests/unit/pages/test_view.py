@@ -95,12 +95,12 @@ def test_reverted_flow_shows_the_original_answer():
     ids=["chat", "responses", "other path", "other object", "no object"],
 )
 def test_requests_without_a_report_are_chosen_by_path_and_body(flow, chosen):
-    """For a flow without a report, path and body decide whether the view is the default."""
+    """For a flow without a report, the path and body of the request determine whether the view is the default."""
     assert (show(flow, flow.request)[0] == "toolsim") is chosen
 
 
 def test_answers_without_a_report_are_chosen_by_type():
-    """Event streams and JSON objects at an API endpoint are shown; other types and methods are not."""
+    """Event streams and JSON objects at an API endpoint are shown. Other types and methods are not."""
     flow = make()
     assert flow.response is not None
     assert show(flow, flow.response)[0] == "toolsim"
@@ -114,7 +114,7 @@ def test_answers_without_a_report_are_chosen_by_type():
 
 
 def test_view_can_be_selected_for_any_flow():
-    """The view shows a page for any flow for which a user selects it."""
+    """If a user selects the view for a flow of any kind, it shows a page."""
     flow = tflow.tflow(resp=True)
     assert show(flow, flow.request, "toolsim")[1].startswith("REQUEST")
     assert show(flow, flow.response, "toolsim")[1].startswith("ANSWER")
@@ -124,7 +124,7 @@ def test_view_can_be_selected_for_any_flow():
 
 
 def test_compressed_bodies():
-    """Compressed bodies are decoded before they are shown; a body that cannot be decoded is shown unchanged."""
+    """Compressed bodies are decoded before they are shown. A body that cannot be decoded is shown unchanged."""
     flow = exchanged()
     assert flow.response is not None
     flow.response.encode("gzip")
@@ -140,7 +140,7 @@ def test_compressed_bodies():
     st.booleans(),
 )
 def test_view_never_fails(data, metadata, reverted):
-    """Any bytes and any metadata in a flow file result in a page, not a traceback."""
+    """Any bytes and any metadata in a flow file result in a page instead of a traceback."""
     flow = exchanged()
     if reverted:
         flow.revert()

@@ -1,4 +1,4 @@
-"""Access control by host names, web pages and keys, without flows."""
+"""Access control based on host names, web pages and keys, tested without flows."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_local_host_names_are_accepted(name: str) -> None:
 
 @each("name", FOREIGN)
 def test_foreign_host_names_are_refused(name: str) -> None:
-    """Any other name could belong to an attacker and is refused, as is a malformed host."""
+    """Any other name could belong to an attacker and is refused. A malformed host is also refused."""
     assert refusal(replace(ASKED, reached_at=name)) == 403
 
 
@@ -88,7 +88,7 @@ def test_pages_are_accepted_by_origin(origin: str, reached_at: str, status: int 
 
 
 def test_local_pages_are_accepted_by_default() -> None:
-    """By default, web pages of this machine are accepted at any port, as are pages of the listed programs."""
+    """By default, web pages of this machine are accepted with any port, as are pages of the listed programs."""
     settings = Settings(origins=Origins(next(option.default for option in OPTIONS if option.name == "cors_origins")))
     for origin, status in (
         ("http://localhost:3000", None),
@@ -104,7 +104,7 @@ def test_local_pages_are_accepted_by_default() -> None:
 
 @each("origin", ["http://evil.test", "http://localhost:3000", "app://obsidian.md"])
 def test_key_is_sufficient_for_pages(origin: str) -> None:
-    """If a key is configured, only the key matters, regardless of origin and host name."""
+    """If a key is configured, only the key is checked, regardless of origin and host name."""
     page = replace(ASKED, reached_at="evil.test", headers={"origin": origin})
     settings = replace(SETTINGS, api_key=KEYS)
     assert refusal(page, settings) == 401
@@ -112,7 +112,7 @@ def test_key_is_sufficient_for_pages(origin: str) -> None:
 
 
 def test_proxy_key_does_not_open_the_listener() -> None:
-    """A key sent to the proxy does not authorize requests to the listener itself, which require their own header."""
+    """A key sent to the proxy does not authorize requests to the listener itself. They require a separate header."""
     request, settings = replace(ASKED, proxy_user=USER), replace(SETTINGS, api_key=KEYS)
     assert refusal(request, settings) == 401
     assert refusal(request, settings, is_through=True) is None
@@ -132,7 +132,8 @@ FORWARDS: list[tuple[Settings, bool, int | None]] = [
 
 @pytest.mark.parametrize(("settings", "has_key", "status"), FORWARDS)
 def test_forwarding_is_limited(settings: Settings, has_key: bool, status: int | None) -> None:
-    """A built-in backend's listener forwards nothing unless an upstream is set, and a configured key is required."""
+    """A built-in backend's listener forwards nothing unless an upstream is set. If a key is configured, forwarding
+    requires it."""
     error = check_forward(settings, has_key=has_key)
     assert (error and error.status) == status
 
@@ -157,7 +158,7 @@ def basic(text: str) -> str:
     "header", ["Bearer key", basic("anyone:key"), basic(":key"), basic("x:key").lower()[:5] + basic("x:key")[5:]]
 )
 def test_valid_proxy_key(header: str) -> None:
-    """The proxy accepts the key as a Bearer token or as the password of any user name."""
+    """The proxy accepts the key as a Bearer token, or as a password with any user name."""
     assert proxy_user_of(header, KEYS) == USER
 
 

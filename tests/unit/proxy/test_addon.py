@@ -81,7 +81,7 @@ def test_complete_turn(addon: ToolSim) -> None:
 
 @pytest.mark.parametrize("body", [b"not json", {"messages": []}, [1], {"messages": [], "tools": []}])
 def test_request_without_tools_passes(body: object, addon: ToolSim) -> None:
-    """A request without tools only receives a Via header and a comment; its body and answer are unchanged."""
+    """A request without tools receives only a Via header and a comment. Its body and answer are unchanged."""
     flow = asked(body)
     before, headers = flow.request.raw_content, flow.request.headers.copy()
     run(addon, flow)
@@ -95,7 +95,7 @@ def test_request_without_tools_passes(body: object, addon: ToolSim) -> None:
 
 
 def test_other_paths_stream(addon: ToolSim) -> None:
-    """Requests to other paths are streamed both ways, unless another addon has already answered them."""
+    """Requests to other paths are streamed in both directions, unless another addon has already answered them."""
     flow = asked({"tools": TOOLS}, "/v1/files")
     addon.requestheaders(flow)
     assert flow.request.stream is True
@@ -161,7 +161,8 @@ STRATEGIES = [
 
 @pytest.mark.parametrize(("options", "expected"), STRATEGIES)
 def test_connection_strategy(options: dict[str, Any], expected: str, addon: Any) -> None:
-    """If an unreachable target could end the client's connection before its request arrives, connections are lazy."""
+    """If connecting to a target in advance could end the client's connection before its request arrives, connections
+    are lazy."""
     addon.context.configure(addon, **options)
     assert addon.context.options.connection_strategy == expected
 
@@ -174,7 +175,8 @@ def loopback(addon: ToolSim) -> Iterator[Loopback]:
 
 
 def test_builtin_backend_as_upstream_is_guarded(addon: Any, loopback: Loopback) -> None:
-    """A request that reaches the codex backend through the upstream option must be local and not from a web page."""
+    """A request that reaches the codex backend through the upstream option must be local and must not come from a
+    web page."""
     addon.context.configure(addon, toolsim_backend="codex", toolsim_upstream="http://127.0.0.1:4711")
     for peer, origin, status in (
         ("10.0.0.9", "", 403),
@@ -204,7 +206,7 @@ def test_reload_keeps_exchanges(addon: ToolSim) -> None:
 
 
 async def test_stores_are_closed(addon: ToolSim, tmp_path: Path) -> None:
-    """A replaced store is closed immediately, and the last store at shutdown, so that no file remains open."""
+    """A replaced store is closed immediately, and the last store at shutdown, so no file remains open."""
     for name in "one", "two":
         addon.context.configure(addon, toolsim_store=f"sqlite:{tmp_path / name}")
         assert await addon._memory.store(StoredContext("p", own=b"[]"), b"{}", []) is True
@@ -215,7 +217,7 @@ async def test_stores_are_closed(addon: ToolSim, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("hook", [ToolsimStoreHook, ToolsimPauseHook])
 async def test_hooks_during_an_answer_do_not_update_its_flow(hook: type, addon: Any) -> None:
-    """Hooks that run during an answer do not count as updates of its flow, so that other addons do not redraw it."""
+    """Hooks that run during an answer do not count as updates of its flow, since other addons would redraw the flow."""
     updated: list[object] = []
     manager = addon.context.master.addons
     manager.chain = [addon, SimpleNamespace(update=updated.append)]
@@ -236,7 +238,7 @@ def test_attributes_named_like_hooks_are_callable(addon: ToolSim) -> None:
 
 
 async def test_resent_request_keeps_its_references(addon: Any) -> None:
-    """A request that is resent after a refusal still contains the earlier turns that it refers to."""
+    """A request that is resent after a refusal still contains the earlier turns to which it refers."""
     addon.context.configure(addon, toolsim_store="memory", toolsim_engine="llama.cpp", toolsim_mode="auto")
     tools = [{"type": "function", "name": "f"}]
     flow = asked({"model": "m", "input": "then?", "tools": tools}, "/v1/responses")

@@ -27,7 +27,7 @@ def test_other_addresses_are_not_loopback(address: str) -> None:
 
 
 def test_listener_is_recognized() -> None:
-    """A target is the listener if the port matches and the host certainly refers to this machine."""
+    """A target is the listener if its port matches and its host certainly refers to this machine."""
     sockname = ("192.168.1.5", 8080)
     for host in ("localhost", "LocalHost", "127.0.0.1", "127.1", "0.0.0.0", "::", "192.168.1.5", socket.gethostname()):
         assert is_listener(host, 8080, sockname)
@@ -54,7 +54,7 @@ def test_backend_url_is_parsed(url: str, expected: Upstream) -> None:
     "url", ["", "h", "ftp://h", "http://", "http://[::1", "http://h:x", "http://h/?a", "http://a b"]
 )
 def test_invalid_url_is_refused(url: str) -> None:
-    """The error for an invalid URL quotes it, and suggests a correction if only the scheme is missing."""
+    """The error for an invalid URL quotes the URL, and suggests a correction if only the scheme is missing."""
     with pytest.raises(ValueError, match=r"^got '.*', expected a URL such as") as refused:
         parse_url(url)
     assert str(refused.value).endswith("; did you mean http://h?") == (url == "h")

@@ -1,4 +1,4 @@
-"""Requests that try features, and are resent without them after a backend's error."""
+"""Requests that try a feature, and are resent without it after the backend rejects it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Asked:
         return found
 
     def gets(self, status: int, content: bytes, *, can_resend: bool = True, **headers: str) -> bool:
-        """Let the backend answer, and return whether the request was resent."""
+        """Simulate an answer from the backend, and return whether the request was resent."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         self.flow.response = Response.make(status, b"", named)
         self.flow.response.raw_content = content
@@ -84,7 +84,8 @@ def test_consecutive_refusals_are_handled(caplog: pytest.LogCaptureFixture) -> N
 
 
 def test_resent_round_keeps_its_number() -> None:
-    """A round that is resent keeps its number and its main flow in the report, which metrics and recordings use."""
+    """A round that is resent keeps its number and its main flow in the report, because metrics and recordings use
+    them."""
     asked = Asked()
     asked.exchange.report.round, asked.exchange.report.part_of = 2, "flow"
     assert asked.gets(400, b"m does not support tools")
@@ -92,7 +93,7 @@ def test_resent_round_keeps_its_number() -> None:
 
 
 def test_error_is_examined_before_the_client_receives_it() -> None:
-    """The body of an error is examined before the client receives it, as long as the error could refuse a feature."""
+    """The body of an error is examined before the client receives the error, as long as it could refuse a feature."""
     asked = Asked()
     asked.backend.refuses("m", "constraint")
     assert asked.plan.attempts == {"tools"}
@@ -104,7 +105,7 @@ def test_error_is_examined_before_the_client_receives_it() -> None:
     asked.flow.response = Response.make(500)
     asked.flow.response.raw_content = None
     asked.exchange.begin(asked.flow)
-    # A missing code for a prompt that is too long could still be added; otherwise the error passes unchanged.
+    # At most, a missing code for a prompt that is too long could still be added; any other error passes unchanged.
     assert asked.exchange.answer_job(asked.flow) is None
     assert asked.flow.response.raw_content is None
 
@@ -118,7 +119,7 @@ def test_compressed_refusal_is_examined() -> None:
     ("status", "content"), [(400, b"the context is full"), (200, b"no tools supported"), (500, b"\xff")]
 )
 def test_other_answers_change_nothing(status: int, content: bytes) -> None:
-    """An answer that does not refuse a feature is passed on to the client, and nothing is remembered."""
+    """An answer that does not refuse a feature is passed on to the client, and no refusal is remembered."""
     asked = Asked()
     assert not asked.gets(status, content)
     assert asked.backend.refused == set()

@@ -1,4 +1,4 @@
-"""Token counts and summaries in place of an answer, flow by flow."""
+"""Token counts and summaries that are sent instead of an answer, tested flow by flow."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def response_of(flow: HTTPFlow) -> dict[str, Any]:
 
 
 def test_chat_backend_receives_no_count_request() -> None:
-    """A chat backend has no counting endpoint, so toolsim answers with an estimate without contacting it."""
+    """A chat backend has no counting endpoint, so toolsim sends an estimate without contacting the backend."""
     exchange, other, flow = asked("input_tokens", "chat")
     assert response_of(flow)["estimated"] is True
     other.on_body(exchange, flow)
@@ -72,7 +72,8 @@ def test_backend_count_is_returned(status: int, body: bytes, expected: dict[str,
     [("messages", "messages", "unknown"), ("messages", "auto", "vllm"), ("responses", "chat", "llama.cpp")],
 )
 def test_messages_server_counts_all_text(api: Any, backend: Any, engine: Any) -> None:
-    """A server with the Messages counting endpoint counts all text that a turn would contain, for any client API."""
+    """A server with the Messages counting endpoint counts all text that a turn would contain, regardless of the
+    client's API."""
     flow = tflow.tflow()
     flow.request.path = "/v1/messages/count_tokens?beta=true" if api == "messages" else "/v1/responses/input_tokens"
     tool = {

@@ -1,4 +1,4 @@
-"""The registry of facts about backends, and the limits of the probes that collect these facts."""
+"""The registry of facts about backends, and the limits on the probes that collect these facts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from toolsim.wire.apis import CHAT, MESSAGES, RESPONSES
 
 
 def test_backend_is_identified_by_address_and_path() -> None:
-    """Requests with any API and version path share one backend, while another base path or port is another backend."""
+    """Requests with any API and version path share one backend. A different base path or port denotes another
+    backend."""
     backends = BackendRegistry()
     one = backends.at("http", "h", 1, "/v1")
     assert one.root == Root("http", "h", 1, "")
@@ -31,7 +32,8 @@ def test_page_urls_are_relative_to_the_root() -> None:
 
 
 def test_stale_backend_is_forgotten() -> None:
-    """If a backend becomes stale, its facts are dropped; the facts of a backend that has replaced it are kept."""
+    """If a backend becomes stale, its facts are dropped. If another backend has replaced it, that backend's facts
+    are kept."""
     backends = BackendRegistry()
     old = backends.at("http", "h", 1)
     old.refuses("m", "tools")
@@ -43,7 +45,7 @@ def test_stale_backend_is_forgotten() -> None:
 
 
 def test_rejected_api_is_tried_last_for_ten_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rejected API is tried last for ten minutes but never left out, and another server starts without rejections."""
+    """A rejected API is tried last for ten minutes, but never left out. A new server starts without rejections."""
     clock = [1000.0]
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
     backend = Backend(Root("http", "h", 1), is_named=True)
@@ -106,7 +108,7 @@ VLLM = {"/version": b'{"version": "0.11.0"}'}
 
 
 class Pages:
-    """A server with these pages; other paths are 404. If ``hangs`` is true, the server never answers."""
+    """A server that has these pages and returns 404 for all others. If ``hangs`` is true, the server never answers."""
 
     def __init__(self, pages: dict[str, bytes]) -> None:
         self.pages = pages
@@ -174,7 +176,7 @@ async def test_first_request_waits_for_the_probe(backends: BackendRegistry) -> N
 
 
 async def test_unknown_server_is_probed_once(backends: BackendRegistry) -> None:
-    """A server of unknown software is recorded as "unknown", and is not probed again."""
+    """A server that runs unknown software is recorded as "unknown" and is not probed again."""
     async with serve({"/version": b"[" * 100_000}) as pages:
         backend = backends.at("http", "127.0.0.1", pages.port)
         await first_hook(backends, backend)
@@ -194,7 +196,7 @@ async def test_ollama_is_recognized_below_api(backends: BackendRegistry) -> None
 async def test_hanging_server_delays_only_the_first_request(
     backends: BackendRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first request waits briefly for a hanging server, later requests do not wait, and the probe is retried."""
+    """The first request waits briefly for a hanging server. Later requests do not wait, and the probe is retried."""
     monkeypatch.setattr(backend_registry, "WAIT_SECONDS", 0.05)
     monkeypatch.setattr(backend_registry, "PROBE_SECONDS", 0.2)
     async with serve(VLLM) as pages:

@@ -1,4 +1,4 @@
-"""The built-in backends: startup, port and admission of requests."""
+"""The built-in backends: startup, ports, and admission of requests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def builtin() -> AsyncIterator[BuiltinBackend]:
 
 
 async def test_backend_restarts_only_if_its_settings_change(builtin: BuiltinBackend) -> None:
-    """A built-in backend listens on its own port, and is restarted only if its own settings change."""
+    """A built-in backend listens on a separate port, and is restarted only if its own settings change."""
     port = builtin.port
     assert port is not None
     with socket.create_connection(("127.0.0.1", port)):
@@ -70,7 +70,7 @@ async def test_port_in_use_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: py
 async def test_log_mentions_the_builtin_backend(
     backend: Any, mode: str, line: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The log states that the built-in backend answers only if requests reach it and its program is installed."""
+    """The log states how requests reach the built-in backend, or why it receives none."""
     caplog.set_level(logging.INFO)
     builtin = BuiltinBackend()
     await builtin.start(Settings(builtin=backend, codex_command=("no-such-codex",)), [ProxyMode.parse(mode)])

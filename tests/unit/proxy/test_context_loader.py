@@ -1,4 +1,4 @@
-"""Loading of stored context before a request is rewritten, and storing of the answer before it is sent."""
+"""Loading of the stored context before a request is rewritten, and storing of the answer before it is sent."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def context_loader(memory: ResponseStore) -> StoredContextLoader:
 
 
 def received(context_loader: StoredContextLoader, body: Any, encoding: str = "") -> tuple[HTTPFlow, Exchange, bool]:
-    """Receive a request with this body, and return its flow, its exchange and whether loading must be awaited."""
+    """Receive a request with this body, and return its flow, its exchange and whether the loading must be awaited."""
     flow = tflow.tflow()
     flow.live = True
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -70,7 +70,7 @@ def turn_of(exchange: Exchange) -> StoredContext:
 
 
 async def answered(context_loader: StoredContextLoader, flow: HTTPFlow, exchange: Exchange) -> dict[str, Any]:
-    """Let a chat backend answer the request, and return the answer that the client receives."""
+    """Let a chat backend answer the request, and return the answer as the client receives it."""
     job = exchange.request_job(flow, "responses", replace(Policy(), backend="chat"))
     assert job is not None
     exchange.take_request(flow, run(job))
@@ -88,7 +88,7 @@ async def answered(context_loader: StoredContextLoader, flow: HTTPFlow, exchange
 async def test_request_without_references_is_not_delayed(
     context_loader: StoredContextLoader, memory: ResponseStore
 ) -> None:
-    """A request without references is not delayed, and its answer is stored under the id that the client receives."""
+    """A request without references is not delayed. Its answer is stored under the id that the client receives."""
     flow, exchange, waits = received(context_loader, {"model": "m", "input": "Hello"})
     assert not waits
     first = await answered(context_loader, flow, exchange)
@@ -105,7 +105,7 @@ async def test_request_without_references_is_not_delayed(
 
 
 async def test_large_body_is_searched_in_pieces(context_loader: StoredContextLoader) -> None:
-    """A large body full of near-matches is searched in pieces, so that other tasks can run in between."""
+    """A large body full of near-matches is searched in pieces, so other tasks can run in between."""
     body = b'{"input":"' + b'\\"pr' * 3_750_000 + b'"}'
     flow, exchange, waits = received(context_loader, body)
     assert waits
@@ -125,7 +125,7 @@ async def test_large_body_is_searched_in_pieces(context_loader: StoredContextLoa
 
 
 async def test_reference_name_within_a_text_is_ignored(context_loader: StoredContextLoader) -> None:
-    """If the name of a reference field occurs only within a text, the request is parsed but passed on unchanged."""
+    """If the name of a reference field occurs only within a string, the request is parsed but passed on unchanged."""
     body = {"model": "m", "input": 'a "previous_response_id"', "metadata": {"conversation": "x"}}
     flow, exchange, waits = received(context_loader, body)
     assert waits
@@ -265,7 +265,8 @@ async def test_failed_storing_ends_with_store_false(
 async def test_failed_loading_is_an_error(
     context_loader: StoredContextLoader, memory: ResponseStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If an exception prevents loading the context, the client receives an error, not an answer without context."""
+    """If an exception prevents loading the context, the client receives an error instead of an answer without
+    context."""
 
     async def fails(*_: object) -> None:
         raise TypeError("a bug")

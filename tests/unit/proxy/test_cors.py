@@ -24,12 +24,12 @@ ORIGINS: list[tuple[tuple[str, ...], str, bool]] = [
 
 @each(("patterns", "origin", "allowed"), ORIGINS)
 def test_origins_must_match(patterns: tuple[str, ...], origin: str, allowed: bool) -> None:
-    """An origin must match completely; ``:*`` means any port or none."""
+    """An origin must match completely. ``:*`` stands for any port or none."""
     assert Origins(patterns).allow(origin) is allowed
 
 
 def test_listed_origin_receives_cors_headers() -> None:
-    """Only a request with a listed origin receives CORS headers, which name this origin."""
+    """Only a request with a listed origin receives CORS headers, and they contain this origin."""
     origins = Origins(("app://x",))
     assert cors_headers(origins, "app://x")["access-control-allow-origin"] == "app://x"
     assert cors_headers(origins, "app://y") == cors_headers(origins, None) == {}
@@ -52,7 +52,7 @@ def test_preflight_is_granted() -> None:
 
 
 def test_cors_headers_are_added_to_an_answer() -> None:
-    """CORS headers are added to the backend's Vary header, and the backend's own CORS headers take precedence."""
+    """``Origin`` is added to the backend's Vary header, and the backend's own CORS headers take precedence."""
     allowed = cors_headers(Origins(("*",)), "app://x")
     headers = {"vary": "Accept"}
     add_cors(headers, allowed)

@@ -33,7 +33,7 @@ ENCODERS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
 @each("name", ENCODERS)
 @each("size", [0, 1, 100_000])
 def test_body_at_the_limit_is_accepted(name: str, size: int) -> None:
-    """A body that decodes to exactly the limit is accepted, and one more byte is refused."""
+    """A body that decodes to exactly the limit is accepted, and a body one byte longer is refused."""
     encoding, encode = ENCODERS[name]
     body = bytes(number % 251 for number in range(size))
     assert decoded(encode(body), encoding, limit=size) == body
@@ -66,6 +66,6 @@ def test_invalid_body_raises(encoding: str) -> None:
 
 
 def test_other_codecs_are_refused() -> None:
-    """Only the content encodings of HTTP are accepted, not Python's other codecs."""
+    """Only the content encodings of HTTP are accepted, and Python's other codecs are refused."""
     with pytest.raises(ValueError, match="rot13"):
         decoded(b"uryyb", "rot13", limit=1000)

@@ -139,7 +139,7 @@ def test_missing_non_streamed_answer_is_a_504(clock: Clock) -> None:
 
 
 def test_connect_timeout_is_separate(clock: Clock) -> None:
-    """A backend that is not reached in time causes a 504, and a backend that refuses or disconnects a 502."""
+    """A backend that cannot be reached in time causes a 504. A backend that refuses or disconnects causes a 502."""
     for waited, connected, status in ((5, False, 504), (4, False, 502), (50, True, 502)):
         made = exchange()
         if connected:
@@ -276,7 +276,7 @@ def test_final_state_does_not_change() -> None:
 
 
 def test_second_stream_raises() -> None:
-    """Starting a second stream for one exchange raises an error, because it would mix two answers."""
+    """Starting a second stream for an exchange raises an error, because two answers would be mixed."""
     made = exchange()
     made.begin(answered(content_type=SSE))
     with pytest.raises(RuntimeError, match="is streamed cannot become streamed"):

@@ -1,4 +1,4 @@
-"""Clearance of flows by hooks, and counting and logging of internal failures."""
+"""Clearance of flows by hooks, and counting and logging of internal errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def raised() -> Exception:
 
 
 def test_uncleared_flow_raises() -> None:
-    """A flow must be cleared separately for each hook; otherwise the guard raises an exception."""
+    """A flow must be cleared separately for each hook. Otherwise the guard raises an exception."""
     guard, flow, other = Guard(), tflow(), tflow()
     clearance = Clearance(guard)
     guard.check(flow, "request")  # The guard has not been started, so clearance is not required.
@@ -40,7 +40,7 @@ def test_uncleared_flow_raises() -> None:
 
 
 def test_new_connection_needs_both_hooks() -> None:
-    """A new connection is used only if both hooks have cleared it; an older connection needs no clearance."""
+    """A new connection is used only if both hooks have cleared it. An older connection needs no clearance."""
     guard = Guard()
     clearance = Clearance(guard)
     old, new = tserver_conn(), tserver_conn()
@@ -57,7 +57,7 @@ def test_new_connection_needs_both_hooks() -> None:
 
 
 def test_location_of_an_exception_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """An exception raised in toolsim is logged with its location and counted; exceptions from elsewhere are not."""
+    """An exception raised in toolsim is logged with its location and counted. Exceptions raised elsewhere are not."""
     guard, problem = Guard(), raised()
     guard.note(problem)
     guard.note(NotCleared("the hook request was not completed"))
@@ -70,7 +70,7 @@ def test_location_of_an_exception_is_logged(caplog: pytest.LogCaptureFixture) ->
 
 
 def test_reporting_exception_does_not_end_the_exchange(caplog: pytest.LogCaptureFixture) -> None:
-    """An exception during reporting is logged and does not end the exchange; a KeyboardInterrupt still propagates."""
+    """An exception during reporting is logged and does not end the exchange. A KeyboardInterrupt still propagates."""
     with caplog.at_level(logging.ERROR), reporting():
         raise KeyError("x")
     assert "failed to report" in caplog.text

@@ -30,7 +30,8 @@ def test_headers_by_name(fields: list[tuple[bytes, bytes]]) -> None:
 
 
 def test_backend_head_is_adapted_to_the_new_body() -> None:
-    """Headers about the framing and encoding of the backend's body are removed, and the rest is kept."""
+    """Headers that describe the framing and encoding of the backend's body are removed, and all other headers are
+    kept."""
     headers = {"content-encoding": "gzip", "content-length": "9", "x-a": "b", "content-type": "text/plain"}
     response = Response.make(200, b"", headers)
     response.headers["content-length"] = "9"
@@ -49,7 +50,7 @@ def test_stream_head_forbids_buffering() -> None:
 
 
 def test_message_of_a_backend_error_is_found() -> None:
-    """The message of a backend's error is found in any usual form; otherwise it is empty."""
+    """The message of a backend's error is found in any usual format. If there is none, the result is empty."""
     assert error_message(b'{"error": {"message": "Out of memory."}}') == "Out of memory."
     assert error_message(b'{"error": "gone"}') == "gone"
     for body in (b"", b"<html>", b"[]", b'{"a": 1}', b"\xff"):

@@ -1,4 +1,4 @@
-"""Jobs that rewrite bodies: which jobs are heavy, and that no job raises an exception."""
+"""Jobs that rewrite bodies: detection of heavy jobs, and handling of exceptions."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def page_job(data: bytes, encoding: str = "") -> PageJob:
     ],
 )
 def test_heavy_jobs_are_recognized(job: Job[Any], heavy: bool) -> None:
-    """A job with a large or compressed body is heavy, and does not run in the event loop."""
+    """A job with a large or compressed body is heavy, and does not run on the event loop."""
     assert is_heavy(job) is heavy
 
 
@@ -127,7 +127,8 @@ def test_failed_job_returns_an_error(job: Job[Any], status: int, words: str) -> 
 
 @pytest.mark.parametrize("bug", [MemoryError, ZeroDivisionError])
 def test_no_exception_escapes(bug: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bug is returned as an internal error with a traceback, and a MemoryError as a body that is too large."""
+    """A bug is returned as an internal error with a traceback, and a MemoryError as an error about a body that is
+    too large."""
 
     def broken(*_: Any, **__: Any) -> None:
         raise bug

@@ -1,4 +1,5 @@
-"""Earlier names of options, values, headers and metrics; removed options; the predecessor's environment variables."""
+"""Earlier names of options, values, headers and metrics, removed options, and the environment variables of the
+predecessor."""
 
 from __future__ import annotations
 
@@ -93,7 +94,7 @@ def test_examples_cover_every_variable() -> None:
     ],
 )
 def test_several_variables_are_combined(environment: dict[str, str], defaults: dict[str, object]) -> None:
-    """If one option has replaced several variables, their values are combined into one value of the option."""
+    """If one option has replaced several variables, their values are combined into a single value."""
     given = {f"PROXY_{name}": word for name, word in environment.items()}
     assert from_environment(given) == (defaults, [])
 
@@ -131,7 +132,8 @@ KNOWN = {option.full_name: option for option in OPTIONS}
 
 @each("name", sorted(REMOVED))
 def test_removed_option_suggests_its_replacement(name: str) -> None:
-    """The error for a removed option suggests an existing replacement, if there is one, with a valid example."""
+    """The error for a removed option suggests an existing replacement with a valid example, if there is a
+    replacement."""
     [line] = problems(f"toolsim_{name}=1")
     assert line == f"toolsim_{name}: this option was removed: {REMOVED[name]}"
     assert f"toolsim_{name}" not in KNOWN
@@ -149,14 +151,14 @@ def test_removed_option_in_config_yaml_is_reported() -> None:
     ]
 
 
-# -- renamed options and values, which still work for one release
+# -- renamed options and values that still work for one release
 
 VALUES = [(option, old, new) for option, values in RENAMED_VALUES.items() for old, new in values.items()]
 
 
 @each(("option", "old", "new"), VALUES)
 def test_renamed_value_still_works(option: str, old: str, new: str) -> None:
-    """A renamed value still works, with a warning that gives the new name."""
+    """A renamed value still works and causes a warning with the new name."""
     name = f"toolsim_{option}"
     for given, yaml in (([f"{name}={old}"], ""), ([], f"{name}: {old}")):
         with logged() as lines:
@@ -169,7 +171,7 @@ def test_renamed_value_still_works(option: str, old: str, new: str) -> None:
 
 @each(("old", "new"), list(RENAMED.items()))
 def test_renamed_option_still_works(old: str, new: str) -> None:
-    """A renamed option still works, with a warning that gives the new name."""
+    """A renamed option still works and causes a warning with the new name."""
     value = {"profiles": "off", "request_defaults": '{"top_k": 1}'}[new]
     with logged() as lines:
         manager = options_with(f"toolsim_{old}={value}")
@@ -213,7 +215,7 @@ def test_earlier_names_in_a_report_are_replaced() -> None:
 
 @each(("old", "new"), list(RENAMED_CODES.items()))
 def test_earlier_codes_occur_only_in_legacy(old: str, new: str) -> None:
-    """Earlier codes occur only in the module ``legacy``, and each current code is used elsewhere."""
+    """Earlier codes occur only in the module ``legacy``, and each current code is used in another module."""
     package = Path(toolsim.__file__).parent
     source = {path: path.read_text() for path in package.rglob("*.py")}
     assert [path.name for path, text in source.items() if f'"{old}"' in text] == ["legacy.py"]
@@ -221,7 +223,7 @@ def test_earlier_codes_occur_only_in_legacy(old: str, new: str) -> None:
 
 
 def options_with(*given: str, yaml: str = "") -> Options:
-    """Return mitmproxy's options after a start with these settings, which must succeed."""
+    """Return mitmproxy's options after a start with these settings. The start must succeed."""
     manager = Options()
     manager.set(*given, defer=True)
     optmanager.load(manager, yaml)
@@ -233,7 +235,7 @@ def options_with(*given: str, yaml: str = "") -> Options:
 
 @contextmanager
 def logged() -> Iterator[list[str]]:
-    """Collect the warnings of a start."""
+    """Collect the warnings that are logged during a start."""
     lines: list[str] = []
     handler = logging.Handler(logging.WARNING)
     handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]

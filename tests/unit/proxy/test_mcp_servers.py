@@ -1,4 +1,4 @@
-"""Requests that have access to MCP servers."""
+"""Access of requests to MCP servers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_mcp_is_off_by_default() -> None:
 
 
 async def test_unlisted_web_page_has_no_access() -> None:
-    """Requests from web pages that are not listed have no access to MCP servers, because their tools would run."""
+    """Requests from web pages that are not listed have no access to MCP servers, because they would run tools."""
     servers = Servers()
     servers.update(MCP)
     for origin, may in ((None, True), ("app://obsidian.md", True), ("https://evil.example", False), ("null", False)):
@@ -42,7 +42,8 @@ async def test_unlisted_web_page_has_no_access() -> None:
 
 
 async def test_requests_that_use_mcp_are_recognized() -> None:
-    """With MCP servers in the file, every request uses MCP; otherwise only a request whose body mentions MCP."""
+    """With MCP servers in the file, every request uses MCP. Otherwise, only a request whose body mentions MCP uses
+    it."""
     servers = Servers()
     servers.update(MCP)
     mcp_context = servers.context(ORIGINS, asked(), "")

@@ -9,7 +9,7 @@ from toolsim.proxy.recorder import BodyRecorder, BoundedBuffer
 
 
 def exchanged(*, content: bytes | None) -> HTTPFlow:
-    """Return a flow with a backup and a rewritten request, whose answer has this content."""
+    """Return a flow with a backup and a rewritten request, and an answer with this content."""
     flow = tflow.tflow()
     flow.request.content = b"the client's own"
     flow.backup()
@@ -78,7 +78,7 @@ def test_revert_keeps_comment_mark_and_report():
 
 
 def test_recorded_answer_is_not_affected_by_later_changes():
-    """The recorded answer is not affected by later changes, and a body that mitmproxy has stored is kept."""
+    """Later changes do not affect the recorded answer. A body that mitmproxy has stored is kept."""
     recorder, flow = BodyRecorder(), exchanged(content=b"raw")
     assert flow.response is not None
     recorder.whole(flow.response)
@@ -90,7 +90,7 @@ def test_recorded_answer_is_not_affected_by_later_changes():
 
 
 def test_flow_without_answer_or_backup_is_unchanged():
-    """A flow that was aborted before its answer, or was never rewritten, is not changed."""
+    """A flow that was aborted before its answer, or was never rewritten, is unchanged."""
     recorder, flow = BodyRecorder(), exchanged(content=None)
     flow.response = None
     recorder.store_in(flow)

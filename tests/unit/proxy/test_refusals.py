@@ -55,7 +55,7 @@ def test_answer_has_the_format_of_its_api(path: str, found: tuple[str, str | Non
 
 
 def test_refusal_is_logged_and_counted(caplog: pytest.LogCaptureFixture) -> None:
-    """A refusal is logged in one line, without the query, which can contain a key, and without control characters."""
+    """A refusal is logged in one line, without control characters and without the query, since it can contain a key."""
     made, flow = Refusals(Log()), asked(path="/v1/mo\x1bdels?key=secret")
     with caplog.at_level(logging.WARNING):
         made.answer(flow, WRONG)
@@ -78,7 +78,8 @@ def test_other_errors_are_neither_logged_nor_counted(caplog: pytest.LogCaptureFi
 
 
 def test_log_lines_per_source_are_limited(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The number of log lines per source is limited, and the next line contains the number of omitted lines."""
+    """The number of log lines per source is limited. The next line that is logged contains the number of omitted
+    lines."""
     now = 1000.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     made = Refusals(Log())
@@ -97,7 +98,7 @@ def test_log_lines_per_source_are_limited(caplog: pytest.LogCaptureFixture, monk
 def test_log_lines_of_all_sources_are_limited(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The number of log lines for all sources together is limited, and so is the number of remembered sources."""
+    """The number of log lines for all sources together is limited, as is the number of remembered sources."""
     monkeypatch.setattr("time.monotonic", lambda: 1000.0)
     made = Refusals(Log())
     with caplog.at_level(logging.WARNING):

@@ -1,4 +1,4 @@
-"""Replayed flows: the request that is sent, and the data kept from the first run."""
+"""Replayed flows: the request that is sent, and the data that are kept from the first run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OWN, SENT = b"the client's own", b"rewritten"
 
 
 def finished() -> HTTPFlow:
-    """Return a flow after its request was rewritten and its answer received."""
+    """Return a flow whose request was rewritten and whose answer was received."""
     flow = tflow.tflow()
     flow.request.content, flow.request.path = OWN, "/v1/responses"
     backup.begin(flow)
@@ -28,7 +28,7 @@ def finished() -> HTTPFlow:
 
 
 def replay(flow: HTTPFlow) -> ReplayedRequest:
-    """Replay the flow as mitmproxy and the addon's first two hooks do."""
+    """Replay the flow by calling the same functions as mitmproxy and the addon's first two hooks."""
     flow.backup()  # type: ignore[no-untyped-call]
     flow.is_replay, flow.response = "request", None
     body = flow.request.raw_content
@@ -79,7 +79,7 @@ def test_unmodified_request_is_sent_with_edits() -> None:
 
 
 def test_persons_comment_and_mark_are_kept() -> None:
-    """A person's comment and mark are kept, and flows that toolsim never handled are not changed."""
+    """A person's comment and mark are kept. Flows that toolsim never handled are not changed."""
     flow = finished()
     flow.comment, flow.marked = "look at this", ":pig:"
     forget(flow)
@@ -91,7 +91,7 @@ def test_persons_comment_and_mark_are_kept() -> None:
 
 
 def test_only_a_persons_replay_counts_as_resent() -> None:
-    """A live request does not count as resent, and neither does a flow that server replay answered."""
+    """A live request does not count as resent. A flow that server replay answered does not count either."""
     flow = tflow.tflow()
     assert not metadata.is_resent(flow)
     flow.is_replay = "response"

@@ -1,4 +1,4 @@
-"""The response store, with a store that works and with a store that fails."""
+"""The response store, with underlying stores that work or fail."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def turn(id: str, references: References | None = None) -> StoredContext:
 
 
 async def test_stored_answer_is_found() -> None:
-    """A stored answer is found by its id, with the answers it continues and its items, but only in its partition."""
+    """Within its partition only, a stored answer is found by its id, together with its items and the answers that it
+    continues."""
     made = memory()
     assert await made.store(turn("resp_1"), ANSWER, ["o1"]) is True
     assert await made.store(turn("resp_2", References("resp_1")), ANSWER, ["o2"]) is True
@@ -112,7 +113,7 @@ class Broken:
 
 
 async def test_store_failures_are_counted_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """A failed read is an error; a failed write is an error only in a conversation.
+    """A failed read is an error. A failed write is an error only for an answer in a conversation.
 
     Failures are counted and logged once.
     """
@@ -178,7 +179,7 @@ async def test_background_records_are_inaccessible() -> None:
 
 
 async def test_records_are_written_with_versions(caplog: pytest.LogCaptureFixture) -> None:
-    """Records are written with versions and found by name; a failure is counted, but a version conflict is not."""
+    """Records are written with versions and found by name. A failure is counted, but a version conflict is not."""
     made = memory()
     await made.write("p", [Record("a", b"1", names=("n",)), Record("conv_1", b"2")], {"a": 0})
     assert made.size.records == 2
@@ -203,7 +204,7 @@ async def test_records_are_written_with_versions(caplog: pytest.LogCaptureFixtur
 
 
 def test_store_is_reopened_only_if_it_changes(tmp_path: Path) -> None:
-    """The store is reopened only if its URL changes; without a store there are no metrics."""
+    """The store is reopened only if its URL changes. Without a store, there are no metrics."""
     made = memory()
     first = made._store
     made.configure(StoreUrl("memory"))
@@ -237,7 +238,8 @@ async def _never(_: bytes | None) -> PageResult:
 
 
 async def test_store_removed_during_a_turn_is_reported() -> None:
-    """If the store is removed during a turn, requests that need it fail, and other answers report ``store: false``."""
+    """If the store is removed during a turn, requests that need the store fail, and other answers report ``store:
+    false``."""
     made = memory()
     made.configure(None)
     assert await made.recall("p", References("resp_1"), MANY) == UNAVAILABLE

@@ -1,4 +1,4 @@
-"""The flow of a round, and the delegation of a client's flow; tests/proxy covers complete rounds."""
+"""The flow of a round, and the delegation of a client's flow; tests/proxy tests complete rounds."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def opened() -> Exchange:
 
 
 def test_first_round_is_the_clients_request() -> None:
-    """The first round sends the client's body byte for byte, and every round uses the routed target and headers."""
+    """The first round sends the client's body byte for byte. Every round uses the target and headers of the route."""
     flow = asked()
     flow.request.headers["authorization"] = "Bearer k"
     flow.request.headers["content-encoding"] = "gzip"
@@ -76,7 +76,7 @@ def test_first_round_is_the_clients_request() -> None:
 
 
 async def test_delegated_request_keeps_its_target(rounds: Rounds) -> None:
-    """A delegated request is sent to the runner's port, and its flow shows the original target again afterwards."""
+    """A delegated request is sent to the runner's port. Afterwards its flow shows the original target again."""
     flow = asked()
     before = flow.request.copy()
     exchange = opened()
@@ -131,7 +131,7 @@ async def test_request_too_large_for_rounds_causes_a_warning(
 
 
 async def test_large_mcp_request_causes_a_warning(rounds: Rounds) -> None:
-    """A large request causes a warning if the operator has MCP servers, or if the request names its own."""
+    """A large request causes a warning if the operator has MCP servers, or if the request declares MCP servers."""
     nobody: Any = None  # No server is contacted.
     of_file = McpContext(nobody, Approvals(), {"files": Server("files", ("x",))})
     of_clients = McpContext(nobody, Approvals(), runs_clients=True)
@@ -145,7 +145,8 @@ async def test_large_mcp_request_causes_a_warning(rounds: Rounds) -> None:
 
 
 def test_round_is_recognized_by_its_flow() -> None:
-    """A round is recognized by the id of its flow, or by a note in a stored flow, which a client cannot forge."""
+    """A round is recognized by the id of its flow. In a stored flow, it is recognized by a note that a client cannot
+    forge."""
     flow = tflow.tflow()
     assert round_of(flow) is None
     report = Report(round=2, part_of="x")
@@ -163,7 +164,7 @@ def test_round_is_recognized_by_its_flow() -> None:
 
 
 class Played:
-    """A round that emits events while reading from its backend is allowed."""
+    """A round that emits events while it is allowed to read from its backend."""
 
     def __init__(self, flow: HTTPFlow, *_: object) -> None:
         self.flow = flow
@@ -185,7 +186,7 @@ class Played:
 
 
 async def test_backend_is_not_read_while_data_waits(rounds: Rounds, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While too much data waits for the client, the backend is not read, but no event is lost."""
+    """While too much data waits for the client, the backend is not read, and no event is lost."""
     played: list[Played] = []
     monkeypatch.setattr(module, "ctx", SimpleNamespace(options=None))
     monkeypatch.setattr(module, "FlowHandler", lambda *given: played.append(Played(*given)) or played[0])

@@ -1,4 +1,4 @@
-"""Routing of requests as a table of decisions, without flows."""
+"""Routing of requests as a table of decisions, tested without flows."""
 
 from __future__ import annotations
 
@@ -327,7 +327,8 @@ def test_unavailable_builtin_backend_is_a_503() -> None:
 
 
 def test_preflight_needs_no_key() -> None:
-    """A preflight carries no key: it is answered for a listed origin, refused for others, or passed to other hosts."""
+    """A preflight needs no key. It is answered for a listed origin, refused for other origins, or passed on to other
+    hosts."""
     settings = replace(KEYED, builtin="scripted", origins=Origins(("app://x",)))
     for incoming in (REVERSE, DIRECT):
         for origin, expected in (("app://x", None), ("app://y", 401)):
@@ -341,7 +342,7 @@ def test_preflight_needs_no_key() -> None:
 
 
 def test_errors_for_listed_origins_have_cors_headers() -> None:
-    """An error for a listed origin has CORS headers, so that scripts on the page can read the reason."""
+    """An error for a listed origin has CORS headers, so that scripts on the page can read the error's reason."""
     settings = replace(KEYED, origins=Origins(("app://x",)))
     found = decide(of(REVERSE, headers={"origin": "app://x"}), settings, PORT)
     assert isinstance(found, Respond)
@@ -410,7 +411,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> ModelsFile:
 
 
 def test_models_file_routes_by_model(models: ModelsFile) -> None:
-    """With a models file, turns and auxiliary requests are routed by model, with the usual access rules."""
+    """With a models file, turns and auxiliary requests are routed by model under the usual access rules."""
     plain, keyed = Settings(models=models), Settings(models=models, api_key=KEYS)
     scripted, upstream = Settings(models=models, builtin="scripted"), Settings(models=models, upstream=UPSTREAM)
     count, listing = "/v1/messages/count_tokens", "/v1/models/x"
@@ -424,7 +425,7 @@ def test_models_file_routes_by_model(models: ModelsFile) -> None:
         (of(REVERSE, headers=bearer("k")), keyed, Choose(Pass(authorization=""))),
         (of(DIRECT, method="GET", path=listing), plain, ListModels(None)),
         (of(REVERSE, method="GET", path="/v1/models"), plain, ListModels(Pass())),
-        # The rules of access are unchanged.
+        # The access rules are unchanged.
         (DIRECT, keyed, 401),
         (of(DIRECT, method="GET", path=listing), keyed, 401),
         (of(REVERSE, headers=EVIL), plain, 403),
@@ -432,14 +433,14 @@ def test_models_file_routes_by_model(models: ModelsFile) -> None:
         (FORWARD, plain, 403),
         (of(FORWARD, method="GET", path="/v1/models"), plain, 403),
         (forward, upstream, Choose(TAKEN_OVER)),
-        # Requests that are not turns, or are for other hosts, are not affected.
+        # Requests that are not turns, and requests to other hosts, are not affected.
         (of(DIRECT, path="/v1/embeddings"), plain, 404),
         (of(REVERSE, path="/v1/embeddings"), plain, Pass()),
         (of(REVERSE, method="POST", path="/v1/models"), plain, Pass()),
         (THROUGH, plain, Pass()),
         (of(THROUGH, method="GET", path="/v1/models"), plain, Pass()),
         (of(DIRECT, method="GET", path="/v1/responses", headers=UPGRADE), plain, Upgrade()),
-        # A person replays a flow of this listener.
+        # A person replays a flow that this listener received.
         (of(FORWARD, host="small", port=11434, is_resent=True), plain, Choose(None)),
         (of(FORWARD, is_resent=True), plain, Pass()),
     ]
@@ -454,7 +455,7 @@ def test_models_file_routes_by_model(models: ModelsFile) -> None:
 
 
 def test_chosen_backend_receives_its_key(models: ModelsFile) -> None:
-    """The chosen backend receives its own key or, without one, the client's key, but never the key of this proxy."""
+    """The chosen backend receives its own key or, if it has none, the client's key, but never the key of this proxy."""
     plain, upstream_key = Settings(models=models), Settings(models=models, upstream_key="u")
     client, keyed = of(DIRECT, headers=bearer("c")), Settings(models=models, api_key=KEYS)
     ours = of(DIRECT, headers=bearer("k"))
@@ -479,7 +480,8 @@ def test_chosen_backend_receives_its_key(models: ModelsFile) -> None:
 
 
 def test_model_without_a_backend_uses_the_default() -> None:
-    """A model without a backend is sent to the default backend or, without a default, refused with a short error."""
+    """A model without a backend is routed to the default backend. If there is no default, it is refused with a short
+    error."""
     for model in ("other", "", None):
         assert choose(DIRECT, PLAIN, Choose(SERVED), ENTRIES, model) == SERVED
     for model, status, param, words in (

@@ -1,4 +1,4 @@
-"""Invalid options at startup: the messages that users see, and the absence of any effect."""
+"""Invalid options at startup: the messages that users see, and the fact that no option takes effect."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from toolsim.proxy.options import table
 
 
 class Loader:
-    """A stand-in for mitmproxy's loader with only the method for options."""
+    """A stand-in for mitmproxy's loader that can only add options."""
 
     def __init__(self, manager: optmanager.OptManager) -> None:
         self.manager = manager
@@ -43,7 +43,8 @@ def problems(*given: str, yaml: str = "", **known: Any) -> list[str]:
 
 @pytest.mark.parametrize("given", [["toolsim_preset=strict-tags"], ["toolsim_profiles=strict-tags", "toolsim_preset="]])
 def test_renamed_option_still_works(given: list[str], caplog: pytest.LogCaptureFixture) -> None:
-    """A renamed option still works; the log gives its new name, which takes precedence if both are set."""
+    """A renamed option still works, and the log contains its new name. If both are set, the new name takes
+    precedence."""
     manager = mitmproxy_options.Options()
     manager.set(*given, defer=True)
     table.register(Loader(manager), {})  # type: ignore[arg-type]
@@ -118,13 +119,14 @@ def test_invalid_argument_is_one_line(given: str, line: str) -> None:
     ],
 )
 def test_invalid_config_yaml_entry_is_one_line(yaml: str, line: str) -> None:
-    """An invalid entry in config.yaml causes the same message as on the command line, even if its value is typed."""
+    """An invalid entry in config.yaml causes the same message as on the command line, even if YAML has given it
+    another type."""
     assert problems(yaml=yaml) == [line]
 
 
 @pytest.mark.parametrize("given", [*permutations(("toolsim_backend=local", "toolsim_model={file}"))])
 def test_options_that_require_each_other_are_checked(given: tuple[str, ...], tmp_path: Path) -> None:
-    """Two options that require each other are accepted in either order, and one alone is refused."""
+    """Two options that require each other are accepted in either order, and either option alone is refused."""
     file = tmp_path / "model.gguf"
     file.touch()
     assert problems(*(text.format(file=file) for text in given)) == []
@@ -141,14 +143,14 @@ def test_options_that_require_each_other_are_checked(given: tuple[str, ...], tmp
     ],
 )
 def test_options_that_exclude_each_other_are_refused(given: tuple[str, str]) -> None:
-    """Two options that exclude each other cause the same error in either order, and each of them alone is accepted."""
+    """Two options that exclude each other cause the same error in either order, and either option alone is accepted."""
     assert [problems(text) for text in given] == [[], []]
     [line] = problems(*given)
     assert problems(*reversed(given)) == [line]
 
 
 def test_all_problems_are_reported() -> None:
-    """All problems are reported, not only the first."""
+    """All problems are reported, rather than only the first."""
     assert problems("toolsim_bakend=chat", "toolsim_idle_timeout=5m", "toolsim_repair=off") == [
         "toolsim_bakend: no such option; did you mean toolsim_backend?",
         "toolsim_idle_timeout: got '5m', expected a whole number, 0 or more",
@@ -163,7 +165,7 @@ def test_duplicate_option_is_reported() -> None:
 
 
 def test_codex_on_a_public_address_is_refused() -> None:
-    """Options that are valid separately can be refused together, such as the codex backend on a public address."""
+    """Options that are valid separately can be refused together, for example the codex backend on a public address."""
     [line] = problems("toolsim_backend=codex", listen_host="0.0.0.0")
     assert line == "toolsim_backend=codex on 0.0.0.0 would share your login with others: set toolsim_api_key."
     assert problems("toolsim_backend=codex", "toolsim_api_key=k", listen_host="0.0.0.0") == []
@@ -179,7 +181,7 @@ def test_valid_options_are_accepted(yaml: str) -> None:
 
 
 def test_every_default_is_accepted() -> None:
-    """Every option accepts its own default value as text."""
+    """Every option accepts the text of its own default value."""
     defaults = {option.full_name: option.default for option in table.OPTIONS}
     given = [
         f"{name}={str(default).lower() if isinstance(default, bool) else default}"

@@ -1,4 +1,4 @@
-"""A streamed answer: its keep-alives, its timeouts, and the effects of bugs in toolsim."""
+"""A streamed answer: its keep-alives, its timeouts, and its end after a bug in toolsim."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_exception_after_the_end_is_ignored(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_other_tasks_run_between_slices() -> None:
-    """A chunk with many calls is rewritten in several slices, with the same result as in one."""
+    """A chunk with many calls is rewritten in several slices, with the same result as in a single slice."""
     call = '<tool_call>{"name":"f","arguments":{}}</tool_call>'
     made, whole = (streamed(10_000_000, (Tool("f", "f"),))[0] for _ in range(2))
     data = chat_frame(call * 2_000)
@@ -98,7 +98,7 @@ def test_other_tasks_run_between_slices() -> None:
 
 
 def test_busy_machine_causes_no_more_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Time used by other tasks does not count towards a stream's time slice, so it causes no extra pause."""
+    """Time used by other tasks does not count toward a stream's time slice, so it causes no extra pauses."""
     made, _ = streamed()
     ticks = count(step=1)
     monkeypatch.setattr("time.monotonic", lambda: float(next(ticks)))

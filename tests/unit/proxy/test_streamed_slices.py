@@ -11,14 +11,14 @@ from toolsim.proxy.streamed import in_slices
 
 
 def slowly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make every reading of a clock return one second more than the previous one."""
+    """Make a clock advance by one second with each reading."""
     for name in ("monotonic", "thread_time"):
         ticks = count(step=1)
         monkeypatch.setattr(f"time.{name}", lambda ticks=ticks: float(next(ticks)))
 
 
 def test_quick_steps_take_one_slice() -> None:
-    """Steps that take no time are emitted in one slice."""
+    """Steps that take no time are emitted in a single slice."""
     assert list(in_slices([[b"a"], [], [b"b", b"c"]], lambda: False, TimeSlice())) == [[b"a", b"b", b"c"]]
 
 
@@ -43,7 +43,7 @@ def test_exception_follows_earlier_frames() -> None:
 
 
 def test_short_pieces_share_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many short pieces of work pause as often as one long piece, unless there are long gaps between them."""
+    """Many short pieces of work pause as often as one long piece, unless long gaps separate them."""
     now = [0.0]
     for name in ("monotonic", "thread_time"):
         monkeypatch.setattr(f"time.{name}", lambda: now[0])

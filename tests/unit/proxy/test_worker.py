@@ -1,4 +1,5 @@
-"""The worker process for large bodies, which returns the same results as the proxy and cannot harm it."""
+"""The worker process for large bodies. It returns the same results as the proxy, and its failures do not affect the
+proxy."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ def one() -> Iterator[Worker]:
 
 @pytest.mark.slow
 def test_jobs_have_the_same_results_as_locally(one: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several jobs run in one process with the same results as locally; a process that grows too large is replaced."""
+    """Several jobs run in one process with the same results as in the proxy. A process that grows too large is
+    replaced."""
     for _ in range(2):
         assert asyncio.run(one.run(job())) == run(job(), long_budget=True)
     process = one._process
@@ -130,7 +132,7 @@ def test_unpicklable_result_is_an_internal_error(one: Worker) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only Linux bounds a process's memory")
 def test_empty_lists_exceed_the_memory_limit(one: Worker) -> None:
-    """A body of empty lists, which needs far more memory than its size, is refused with status 413."""
+    """A body of empty lists needs far more memory than its size, and is refused with status 413."""
     error = asyncio.run(one.run(job(BODY % (b',"x":[' + b",".join([b"[]"] * 5_000_000) + b"]")))).error
     assert error is not None
     assert (error.status, error.code) == (413, "request_too_large")
@@ -148,7 +150,7 @@ def test_job_runs_locally_without_processes(one: Worker, monkeypatch: pytest.Mon
 
 
 def test_large_jobs_do_not_wait_for_huge_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Large jobs do not wait for huge jobs, because each kind has its own worker."""
+    """Large jobs do not wait for huge jobs, because each kind has a separate worker."""
 
     async def name(self: Worker, job: RequestJob) -> Any:
         return self.name
@@ -181,7 +183,7 @@ async def test_heavy_jobs_run_in_a_worker(monkeypatch: pytest.MonkeyPatch, body:
 
 
 async def test_owners_take_turns(one: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job waits for at most one job of another client, however many jobs that client has queued."""
+    """A job waits for at most one job of each other client, regardless of how many jobs that client has queued."""
     go, done = threading.Event(), list[str]()
 
     def run_later(self: Worker, job: RequestJob) -> RequestResult:
@@ -218,6 +220,6 @@ def test_worker_runs_jobs_within_limits(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.slow
 def test_worker_ends_with_its_input() -> None:
-    """The worker ends when its input closes, so that a killed proxy leaves no process behind."""
+    """The worker ends when its input closes, so a killed proxy leaves no process behind."""
     command = [sys.executable, "-P", "-m", "toolsim.proxy.worker"]
     assert subprocess.run(command, input=b"", timeout=30, check=False).returncode == 0

@@ -15,7 +15,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_source_of_wrong_keys_is_blocked(clock: list[float]) -> None:
-    """After too many wrong keys from one source, only its known users are accepted; other sources are not affected."""
+    """After too many wrong keys from one source, only its known users are accepted. Other sources are not affected."""
     keys = WrongKeys()
     assert keys.accept("a", "alice")
     for _ in range(ATTEMPTS):
@@ -31,7 +31,7 @@ def test_source_of_wrong_keys_is_blocked(clock: list[float]) -> None:
 
 
 def test_memory_is_bounded() -> None:
-    """The numbers of remembered sources and users are limited, and the latest are kept."""
+    """The numbers of remembered sources and users are limited, and the most recent are kept."""
     keys = WrongKeys()
     for number in range(10_000):
         keys.add(f"source {number}")

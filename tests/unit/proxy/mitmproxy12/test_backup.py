@@ -21,7 +21,8 @@ def rewritten() -> HTTPFlow:
 
 
 def test_original_messages_are_read() -> None:
-    """The original messages are read from a flow's backup without reverting it; without a backup the result is None."""
+    """The original messages are read from a flow's backup without reverting the flow. Without a backup, the result
+    is None."""
     flow = rewritten()
     backup.set_incoming_response(flow, Response.make(201, b"raw"))
     request, response = backup.incoming_request(flow), backup.incoming_response(flow)
@@ -67,7 +68,7 @@ def test_copy_shares_no_state() -> None:
 
 
 def test_split() -> None:
-    """Splitting a flow results in one flow per side, neither of which can be reverted."""
+    """Splitting a flow results in one flow for each side, and these flows cannot be reverted."""
     flow = rewritten()
     backup.set_incoming_response(flow, Response.make(200, b"raw"))
     backend, client = backup.split(flow)

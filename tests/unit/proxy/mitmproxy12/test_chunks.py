@@ -59,7 +59,7 @@ def last_event(body: bytes) -> Any:
 
 
 def test_trailers_are_dropped() -> None:
-    """Trailers are dropped while the reader is installed; afterwards mitmproxy parses them again."""
+    """Trailers are dropped while the reader is installed. Afterwards, mitmproxy parses trailers again."""
     with_trailers, without = b"1\r\na\r\n0\r\nX-T: 1\r\n\r\n", b"1\r\na\r\n0\r\n\r\n"
     assert list(last_event(with_trailers).headers) == [(b"x-t", b"1")]
     patches.install(Exchanges(), Guard())
@@ -70,7 +70,7 @@ def test_trailers_are_dropped() -> None:
 
 
 def test_chunks_of_one_read_are_one_piece() -> None:
-    """All complete chunks in one network read are returned as one piece; a partial chunk is returned without delay."""
+    """All complete chunks in one network read are returned as one piece. A partial chunk is returned without delay."""
     reads = [b"1\r\na\r\n2\r\nbc\r\n", b"1\r\nd", b"\r\n1\r\ne\r\n3\r\nfg", b"h\r\n0\r\n\r\n"]
     assert events(chunks.JoiningReader(), reads) == [[b"abc"], [b"d"], [b"e", b"fg"], [b"h"], ["end", b""]]
 
@@ -89,7 +89,7 @@ BODIES = (
 
 @pytest.mark.parametrize("body", BODIES)
 def test_splits_read_as_by_h11(body: bytes) -> None:
-    """Wherever a body is split, each read returns the same bytes as h11's reader."""
+    """Regardless of where a body is split, each read returns the same bytes as h11's reader."""
     cuts = [[body], [body[at : at + 1] for at in range(len(body))]]
     cuts += [[body[:i], body[i:j], body[j:]] for i in range(1, len(body)) for j in range(i + 1, len(body))]
     for reads in cuts:
@@ -98,7 +98,7 @@ def test_splits_read_as_by_h11(body: bytes) -> None:
 
 @given(st.lists(st.binary(min_size=1, max_size=40)), st.lists(st.integers(1, 50)), st.binary(max_size=6))
 def test_random_bodies_read_as_by_h11(pieces: list[bytes], steps: list[int], noise: bytes) -> None:
-    """Random chunks with random splits and trailing bytes are decoded exactly as by h11's reader."""
+    """Random chunks with random splits and trailing bytes are decoded exactly as h11's reader decodes them."""
     body = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + noise + b"0\r\n\r\n"
     reads = []
     for step in steps:

@@ -39,7 +39,7 @@ async def connect(limited: ConnectTimeout, to: Server, *, succeeds: bool, handsh
 
 
 async def test_slow_connection_is_canceled() -> None:
-    """If connecting takes too long, the task is canceled with a reason; established connections are not affected."""
+    """If connecting takes too long, the task is canceled with a reason. Established connections are not affected."""
     limited = limit(0.05)
     with pytest.raises(asyncio.CancelledError, match="timed out"):
         await asyncio.create_task(connect(limited, server(), succeeds=False))

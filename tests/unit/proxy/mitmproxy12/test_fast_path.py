@@ -1,4 +1,4 @@
-"""The fast path, compared with mitmproxy's own layers: for each read from the backend, both send the same bytes."""
+"""The fast path, compared with mitmproxy's own layers: for each read from the backend, both write the same bytes."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ THOUGHT = ("Let", " me", " see", ".", " So", " be", " it", ".")
 def _installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     guard = Guard()
     patches.install(EXCHANGES, guard)
-    guard.stop()  # Without the addon, no flow would ever be cleared.
+    guard.stop()  # Without the addon, flows would never be cleared.
     monkeypatch.setattr("secrets.token_hex", lambda size: "0" * 2 * size)
     monkeypatch.setattr("time.time", lambda: 1_764_967_971.0)
-    # On a busy machine, one path could need two time slices where the other needs only one.
+    # On a busy machine, one path might need two time slices where the other needs only one.
     monkeypatch.setattr(time_slice, "SLICE_SECONDS", 60)
     yield
     patches.uninstall()
@@ -78,7 +78,7 @@ def installed() -> Iterator[Installed]:
 class Pipe(asyncio.Transport):
     """One of the proxy's two connections, in memory.
 
-    ``sent`` lists each write with its connection's name, and closing as "closed".
+    ``sent`` lists each write with its connection's name. A closed connection is recorded as "closed".
     """
 
     def __init__(self, name: str, sent: list[tuple[str, bytes]]) -> None:
@@ -180,7 +180,7 @@ class Proxy(LiveConnectionHandler):
     async def read(self, data: bytes, *, unread: int = 0) -> list[tuple[str, bytes]]:
         """Deliver data from the backend and return the resulting writes.
 
-        ``unread`` is the number of bytes waiting for the client.
+        ``unread`` is the number of bytes that the client has not yet read.
         """
         self.sent.clear()
         pauses, self._pauses = self._pauses, []
@@ -298,8 +298,8 @@ def sent_by(
 ) -> tuple[list[list[tuple[str, bytes]]], int]:
     """Return the writes for each read, and the number of reads that reached mitmproxy's layers.
 
-    ``unread`` lists the bytes waiting for the client at each read. ``eager`` starts tasks immediately, as mitmproxy
-    does since 12.2.
+    ``unread`` lists, for each read, the number of bytes that the client has not yet read. ``eager`` starts tasks
+    immediately, as mitmproxy does since 12.2.
     """
     reached = 0
     waiting = [*unread, *[0] * (len(reads) + 2 - len(unread))]
@@ -335,7 +335,8 @@ def sent_by(
 
 
 def reads_of(frames: Sequence[bytes]) -> Iterator[list[bytes]]:
-    """Yield ways in which the frames can arrive: one per read, several per read, in larger chunks, split anywhere."""
+    """Yield different ways to deliver the frames: one per read, several per read, in larger chunks, or split
+    anywhere."""
     yield chunked(frames)
     yield [b"".join(chunked(frames[at : at + 5])) for at in range(0, len(frames), 5)]
     yield chunked([b"".join(frames[at : at + 5]) for at in range(0, len(frames), 5)])
@@ -360,7 +361,7 @@ def reads_of(frames: Sequence[bytes]) -> Iterator[list[bytes]]:
 def test_both_paths_send_the_same(
     installed: Installed, api_name: ApiName, case: str, arguments: Any, eager: bool
 ) -> None:
-    """Each read sends the same bytes on the fast path as through the layers, wherever the stream is split."""
+    """For each read, the fast path and mitmproxy's layers send the same bytes, wherever the stream is split."""
     policy = Policy(stream_arguments=arguments)
     for reads in reads_of(frames_of(api_name, TEXTS[case], 4)):
         short, _ = sent_by(installed, api_name, policy, reads, long=False, eager=eager)
@@ -391,7 +392,8 @@ def one_delta(size: int) -> bytes:
     return frame
 
 
-# A chunk that contains other chunks, in two reads. Without the first read, the second looks like complete chunks.
+# A chunk whose content consists of other chunks arrives in two reads. Alone, the second read looks like complete
+# chunks.
 CHUNKS_IN_CHUNKS = {
     "within its data": (b"%x\r\n%s" % (655, one_delta(250)), b"190\r\n%s\r\n" % one_delta(400)),
     "within its size": (b"2", b"fa\r\n%s\r\n1f9\r\n%s\r\n" % (one_delta(250), one_delta(505))),
@@ -465,7 +467,7 @@ async def test_bug_in_the_fast_path_ends_the_stream(
 
 
 def test_slow_client_uses_the_layers(installed: Installed) -> None:
-    """While the client is slow, data passes through mitmproxy's layers instead, with the same result for the client."""
+    """While the client is slow, data passes through mitmproxy's layers, and the client receives the same bytes."""
     reads = chunked(frames_of("chat", TEXTS["prose"], 4))
     unread = [0, *[10] * (len(reads) // 2)]
     short, reached = sent_by(installed, "chat", Policy(), reads, long=False, unread=unread)
@@ -489,7 +491,7 @@ async def test_lost_backend_connection_is_an_error(installed: Installed) -> None
 
 @pytest.mark.parametrize("between", [0, 1])
 async def test_other_layers_disable_the_fast_path(installed: Installed, between: int) -> None:
-    """If another layer, such as TLS, is between the topmost layer and HTTP, the fast path is not used."""
+    """The fast path is not used if another layer, such as TLS, is between the topmost layer and the HTTP layer."""
     async with asked(*installed, "chat") as proxy:
         await proxy.read(HEAD)
         stream = proxy.stream

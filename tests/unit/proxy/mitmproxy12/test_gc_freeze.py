@@ -1,8 +1,8 @@
 """Exclusion of objects that exist at startup from garbage collection.
 
-Each test runs in its own process, because frozen objects are a property of the process. Unfreezing them would expose
-the garbage of all earlier tests to the next collection. If a socket was part of this garbage, an unrelated test would
-fail.
+Each test runs in a separate process, because objects are frozen for the rest of the process. Unfreezing them would
+expose the garbage of all earlier tests to the next collection. If that garbage included a socket, an unrelated test
+would fail.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def test_objects_are_frozen_while_the_addon_is_loaded() -> None:
 
 
 def test_later_objects_are_frozen_by_the_first_long_collections() -> None:
-    """Objects that appear after startup are frozen by the first long collections, but not by later ones."""
+    """Objects created after startup are frozen by the first long collections, but not by later ones."""
     counts = run(FREEZES_LATER_OBJECTS)
     added = [after - before for before, after in pairwise(counts)]
     assert [more >= 1_000 for more in added] == [True, True, True, False, False]

@@ -1,4 +1,4 @@
-"""Dispatch of hooks to only those addons that can handle them."""
+"""Dispatch of each hook to only those addons that implement it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def manager() -> AsyncIterator[AddonManager]:
 
 @dataclass
 class Addon:
-    """An addon that records its calls, can contain other addons, and can raise an exception."""
+    """An addon that records the calls of its hooks, can contain other addons, and can raise an exception."""
 
     name: str
     calls: list[str]
@@ -62,7 +62,8 @@ async def triggered(manager: AddonManager) -> None:
 
 
 async def test_custom_addons_are_called_in_order(manager: AddonManager) -> None:
-    """Custom addons are called in the order of the chain, including nested, asynchronous and later added addons."""
+    """Custom addons are called in the order of the chain, including nested and asynchronous addons, and addons added
+    later."""
     calls: list[str] = []
     manager.add(Addon("a", calls, [Addon("a1", calls)]), *default_addons(), Async(calls), Addon("b", calls))
     await triggered(manager)
@@ -75,7 +76,7 @@ async def test_custom_addons_are_called_in_order(manager: AddonManager) -> None:
 
 
 async def test_exceptions(manager: AddonManager, caplog: pytest.LogCaptureFixture) -> None:
-    """An exception raised by an addon is logged, and the next addon is called; ``AddonHalt`` ends the hook."""
+    """If an addon raises an exception, it is logged, and the next addon is called. ``AddonHalt`` ends the hook."""
     calls: list[str] = []
     manager.add(Addon("a", calls, raises=ValueError("no")), Addon("b", calls, raises=AddonHalt()), Addon("c", calls))
     with caplog.at_level(logging.ERROR):
@@ -88,7 +89,7 @@ async def test_exceptions(manager: AddonManager, caplog: pytest.LogCaptureFixtur
 async def test_mitmproxys_functions_are_called(
     name: str, manager: AddonManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For each hook, exactly the functions that mitmproxy itself would call are called, in the same order."""
+    """For each hook, exactly the functions that mitmproxy itself would call run, in the same order."""
     manager.add(*default_addons(), Addon("x", []))
     called: list[str] = []
 
@@ -109,7 +110,7 @@ async def test_mitmproxys_functions_are_called(
 
 
 async def test_addons_without_the_hook_are_skipped(manager: AddonManager, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Addons without the hook are not visited; for a response, these are most of mitmproxy's own addons."""
+    """Addons without the hook are not visited. For a response, most of mitmproxy's own addons are skipped."""
     manager.add(*default_addons())
     visited = []
 

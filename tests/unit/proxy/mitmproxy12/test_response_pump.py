@@ -1,4 +1,4 @@
-"""Pausing of the response pump, during which the backend is not read."""
+"""Pausing of the response pump. During a pause, the backend is not read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from toolsim.proxy.mitmproxy12 import response_pump
 
 @pytest.mark.parametrize("is_reading", [True, False], ids=["reads", "paused by its reader"])
 async def test_pause_restores_the_connection(monkeypatch: pytest.MonkeyPatch, is_reading: bool) -> None:
-    """During a pause, nothing is read from the connection; afterwards reading resumes, unless it was paused before."""
+    """During a pause, nothing is read from the connection. Afterwards reading resumes, unless it was already paused
+    before."""
     ours, theirs = socket.socketpair()
     _, writer = await asyncio.open_connection(sock=ours)
     transport: Any = writer.transport

@@ -32,7 +32,7 @@ def test_comments_are_shown_unless_columns_were_chosen() -> None:
 
 
 def test_column_is_widened_once_in_mitmweb() -> None:
-    """The comment column is widened only once, and without mitmweb nothing is changed."""
+    """The comment column is widened only once. Without mitmweb, nothing is changed."""
     assert issubclass(Application, TornadoApplication)
     application = TornadoApplication(static_path=str(STATIC))
     web.widen_comments(application)

@@ -103,7 +103,7 @@ def test_file_readable_by_others_causes_a_warning(file: Path, mode: int, caplog:
 
 
 def test_changed_file_applies_to_the_next_request(file: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A new version of the key file applies to the next request; a broken version is reported once and ignored."""
+    """A changed key file applies to the next request. A broken version is reported once and ignored."""
     caplog.set_level(logging.INFO)
     keys = ApiKeys.of_file(file)
     bob, eve = keys.user("key-of-bob"), keys.user("key-of-eve")

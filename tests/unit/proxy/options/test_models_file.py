@@ -168,7 +168,7 @@ def test_changed_file_applies_to_the_next_request(file: Path, caplog: pytest.Log
 
 @pytest.mark.parametrize("broken", ["[[models", "", ONE + 'key = "env:NO"'])
 def test_broken_version_is_ignored(file: Path, broken: str, caplog: pytest.LogCaptureFixture) -> None:
-    """If the new version of the file is broken, the previous version stays in use, and the log shows the line."""
+    """If the new version of the file is broken, the previous version remains in use, and the log names the line."""
     models = ModelsFile(file, ENVIRONMENT)
     write(file, broken)
     for _ in range(3):
@@ -181,7 +181,7 @@ def test_broken_version_is_ignored(file: Path, broken: str, caplog: pytest.LogCa
 
 
 def test_deleted_file_stays_in_use(file: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """If the file is deleted, the previous version stays in use until the file exists again."""
+    """If the file is deleted, the previous version remains in use until the file exists again."""
     models = ModelsFile(file, ENVIRONMENT)
     file.unlink()
     assert models.current() == models.current() == ENTRIES

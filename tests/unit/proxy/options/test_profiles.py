@@ -61,7 +61,7 @@ def test_profile_overrides_the_defaults(tmp_path: Path) -> None:
     assert used.for_model("llama3") == used, "it is laid over once"
     assert policy.needs_rounds
     assert not policy.for_model("llama3").needs_rounds
-    # A recording contains the policy in effect, not the profiles that could have applied.
+    # A recording contains the policy in effect instead of the profiles that could have applied.
     assert policy_as_dict(used).keys() - policy_as_dict(policy).keys() == {"manifest", "second_opinion", "profile"}
 
 
@@ -93,7 +93,7 @@ def test_explicit_option_overrides_the_profile(tmp_path: Path, by_hand: str) -> 
 
 
 def test_most_specific_pattern_takes_precedence() -> None:
-    """The pattern with the most literal characters wins; among equal patterns, the user's pattern wins."""
+    """The pattern with the most literal characters takes precedence. Among equal patterns, the user's pattern does."""
     broad, near, same = (
         Profile(name, models) for name, models in (("a", ("*", "qwen*")), ("b", ("*0.5b*",)), ("c", ("qwen2.5-*",)))
     )
@@ -137,7 +137,8 @@ OTHERS = ("qwen2.5-coder:1.5b-base", "qwen2.5:1.5b", "qwen2.5-1.5b-instruct", "q
 
 
 def test_shipped_profiles_match_their_models() -> None:
-    """Each shipped profile comes from a complete tuning run, and matches all names of its model but no other model."""
+    """Each shipped profile is the result of a complete tuning run, and matches all names of its model but no other
+    model."""
     found = read_profiles("auto", {"XDG_CONFIG_HOME": "/nowhere"})
     assert {profile.name for profile in found} == set(SHIPPED)
     for name, models in SHIPPED.items():
@@ -151,7 +152,7 @@ def test_shipped_profiles_match_their_models() -> None:
 
 
 def test_strict_tags_accepts_only_tagged_calls() -> None:
-    """The strict-tags profile accepts only tagged calls, without repairs or retries; explicit options override it."""
+    """The strict-tags profile accepts only tagged calls, without repairs or retries. Explicit options override it."""
     strict = settings({}, "toolsim_profiles=strict-tags").policy.for_model("any")
     assert (strict.untagged, strict.history, strict.manifest, strict.repair) == ("off", "bracketed", "schemas", "off")
     assert strict.second_opinion == "off"
@@ -215,7 +216,7 @@ def test_outdated_profile_causes_a_warning() -> None:
 
 
 def test_shipped_profiles_are_complete(tmp_path: Path) -> None:
-    """Each shipped profile can be parsed, and names its models, engine and version."""
+    """Each shipped profile can be parsed and contains its models, engine and version."""
     for profile in read_profiles("auto", {"XDG_CONFIG_HOME": str(tmp_path)}):
         assert profile.engine
         assert profile.toolsim

@@ -33,7 +33,7 @@ def load(*specs: str) -> Settings:
 
 
 def test_defaults() -> None:
-    """Without options, the settings have their defaults; values that depend on the engine are "auto"."""
+    """Without options, the settings have their defaults. Values that depend on the engine are "auto"."""
     settings = load()
     assert settings.policy == Policy(engine="auto", sentinel="auto", constrain="auto")
     assert (settings.builtin, settings.upstream, settings.api_key, settings.limits) == (None, None, None, Limits())
@@ -134,7 +134,7 @@ def test_invalid_values_are_refused(spec: str, reason: str) -> None:
     ],
 )
 def test_unwritable_paths_are_refused(spec: str, reason: str, tmp_path: Path) -> None:
-    """The paths of the store and of recordings are checked at startup, not when the first answer is written."""
+    """The paths of the store and of recordings are checked at startup, before the first answer is written."""
     (tmp_path / "text").write_text("not a store")
     with closing(sqlite3.connect(tmp_path / "newer")) as base:
         base.execute("PRAGMA user_version = 99")
@@ -185,7 +185,8 @@ def test_mcp_server_file_is_read(tmp_path: Path) -> None:
 
 
 def test_mcp_hosts_are_parsed() -> None:
-    """``toolsim_mcp_hosts`` accepts host names with optional ports, or ``config`` for only the servers in the file."""
+    """``toolsim_mcp_hosts`` accepts host names with optional ports, or ``config`` to allow only the servers in the
+    file."""
     mcp = load("toolsim_mcp_hosts=docs.example,127.0.0.1:3000").mcp
     assert (mcp.runs_clients, mcp.hosts) == (True, ("docs.example", "127.0.0.1:3000"))
     mcp = load("toolsim_mcp_hosts=config").mcp

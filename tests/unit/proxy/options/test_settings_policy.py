@@ -8,7 +8,7 @@ from support.each import each
 from toolsim.core.plan import Policy
 from unit.proxy.options.test_table import load
 
-# These fields are derived from other data, not from an option.
+# These fields are derived from other data rather than from an option.
 NOT_OPTIONS = {"backend_model", "may_look_up", "known_profiles", "profile", "forms"}
 USUAL = Policy(engine="auto", sentinel="auto", constrain="auto")
 
@@ -40,7 +40,7 @@ USUAL = Policy(engine="auto", sentinel="auto", constrain="auto")
     ],
 )
 def test_one_option_can_set_several_fields(given: str, changed: dict[str, object]) -> None:
-    """Some options set several fields of the policy; all other fields keep their defaults."""
+    """Some options set several fields of the policy. All other fields keep their defaults."""
     assert load(None, f"toolsim_{given}")[0].policy == replace(USUAL, **changed)  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""The log's three formats with mitmproxy's own terminal handler."""
+"""The three formats of the log, with mitmproxy's own terminal handler."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Terminal:
 
 @pytest.fixture(params=["utf-8"])
 def terminal(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
-    # Unless this variable is unset, a handler that is created in one phase of a test is silent in other phases.
+    # Unless this variable is unset, a handler created in one phase of a test is silent in later phases.
     with taddons.context(ToolSim()):
         with monkeypatch.context() as patch:
             patch.delenv("PYTEST_CURRENT_TEST")
@@ -59,7 +59,7 @@ def log(terminal: Terminal) -> Iterator[Any]:
 
 
 def test_text_format(log: Any, terminal: Terminal) -> None:
-    """In text format, a turn is one line that begins with the time, and connections are not logged."""
+    """In text format, a turn is one line that begins with the time. Connections are not logged."""
     made = log("text")
     logging.getLogger("mitmproxy.proxy.server").info("client connect")
     made.turn(TURN, 200, 0.25)
@@ -68,7 +68,7 @@ def test_text_format(log: Any, terminal: Terminal) -> None:
 
 
 def test_failures_are_warnings(log: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """Failed turns and turns with parse failures are logged as warnings, all other turns at the INFO level."""
+    """Failed turns and turns with parse failures are logged as warnings, and all other turns at the INFO level."""
     made = log("text")
     with caplog.at_level(logging.INFO):
         for report, status in ((TURN, 200), (TURN, 502), (Report(client="chat", parse_failures=["X:f"]), 200)):
@@ -77,7 +77,8 @@ def test_failures_are_warnings(log: Any, caplog: pytest.LogCaptureFixture) -> No
 
 
 def test_json_format(log: Any, terminal: Terminal) -> None:
-    """In JSON format each line is one object: a turn with its fields, or a message, possibly with a traceback."""
+    """In JSON format, each line is one object. It contains the fields of a turn or a message, possibly with a
+    traceback."""
     made = log("json")
     made.turn(TURN, 200, 0.25)
     made.turn(TURN, 404, 0.25, problem="näh\n")
@@ -110,7 +111,7 @@ def test_last_lines_have_the_same_format(log: Any, terminal: Terminal, form: str
 
 
 def test_off_logs_no_turns(log: Any, terminal: Terminal) -> None:
-    """With ``off`` no turn is logged, and mitmproxy logs as usual."""
+    """With ``off``, no turn is logged, and mitmproxy's own log is unchanged."""
     log("text")
     made = log("off")
     made.turn(TURN, 200, 0)
@@ -150,7 +151,7 @@ def test_unencodable_characters_are_escaped(log: Any, terminal: Terminal) -> Non
     ],
 )
 def test_requests_are_logged_once(path: str, is_logged: bool) -> None:
-    """mitmdump logs neither requests for which toolsim logs a line nor requests for pages that are polled."""
+    """mitmdump does not log requests for which toolsim logs a line, or requests for pages that are polled."""
     flow = tflow.tflow()
     flow.request.path = path
     wanted = flowfilter.parse(_NOT_OURS)

@@ -1,4 +1,4 @@
-"""Counters, histograms and their text format; tests/proxy/test_metrics.py checks that Prometheus accepts it."""
+"""Counters, histograms and their text format. tests/proxy/test_metrics.py checks that Prometheus accepts the format."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from toolsim.version import __version__
 
 
 def value(text: str, series: str) -> float | None:
-    """Return the value of a series, whose name and labels are given as in the text format."""
+    """Return the value of a series that is specified by name and labels, as in the text format."""
     found = re.search(rf"^toolsim_{re.escape(series)} (.*)$", text, re.MULTILINE)
     return float(found[1]) if found else None
 
@@ -32,7 +32,7 @@ def failed() -> Report:
 
 
 def test_series_exist_before_their_first_event() -> None:
-    """Each series exists from the start with the value 0, so that the first event counts as an increase."""
+    """Each series exists from the start with the value 0, so the first event counts as an increase."""
     text = Metrics().text(3)
     assert value(text, "exchanges_in_progress") == 3
     for series in (
@@ -82,7 +82,7 @@ def test_exchange_is_counted() -> None:
 
 
 def test_times_are_counted_in_buckets() -> None:
-    """A bucket counts times up to and including its bound; the last bucket counts all times."""
+    """A bucket counts times up to and including its bound. The last bucket counts all times."""
     counted = Metrics()
     for seconds in (0.1, 0.11, 1000.0):
         counted.count(Report(client="chat", backend="chat"), 200, seconds)
@@ -95,7 +95,7 @@ def test_times_are_counted_in_buckets() -> None:
 
 
 def test_optional_labels() -> None:
-    """The operator can enable labels for models and tools; series with these labels do not exist in advance."""
+    """The operator can enable labels for models and tools. Series with these labels do not exist in advance."""
     counted = Metrics(["model", "tool"])
     counted.count(failed(), 200, 1.5, 0.3)
     text = counted.text(0)

@@ -128,7 +128,7 @@ def test_exchange_is_freed_when_it_ends() -> None:
 
 
 def test_lost_call_is_shown_in_its_flow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the next request lacks the output of a call, the flow of the call shows this in comment, mark and report."""
+    """If the next request lacks the output of a call, the call's flow shows this in its comment, mark and report."""
     redrawn: list[HTTPFlow] = []
     monkeypatch.setattr(outcome, "updated", redrawn.append)
     reports, flow = Reports(), tflow.tflow(resp=True)
@@ -161,7 +161,8 @@ def test_lost_call_is_shown_in_its_flow(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_open_calls_are_bounded() -> None:
-    """Open calls are remembered for the latest turn of the last 1,000 conversations, without keeping flows alive."""
+    """Open calls are remembered for the latest turn of each of the last 1,000 conversations, without keeping flows
+    alive."""
     calls, flow = OpenCalls(), tflow.tflow()
     calls.add(1, "#1 turn 1", ["a"], flow)
     calls.add(1, "#1 turn 2", ["b"], None)

@@ -38,7 +38,7 @@ UPSTREAM = Settings(upstream=Upstream("http", "::1", 8000, "/base/v1"))
     ],
 )
 def test_backend_url(settings: Settings, modes: list[str], url: str) -> None:
-    """``toolsim_upstream`` takes precedence over a reverse mode, and a URL without a path means /v1."""
+    """``toolsim_upstream`` takes precedence over a reverse mode, and a URL without a path stands for the path /v1."""
     assert backend_url(settings, [ProxyMode.parse(mode) for mode in modes]) == url
 
 
@@ -53,7 +53,7 @@ def test_models_file_is_shown_without_keys(tmp_path: Path) -> None:
 
 
 async def answered(status: int, body: bytes, key: str = "") -> Sequence[str] | str:
-    """Request the list of models from a backend that sends this answer, and return the result."""
+    """Request the list of models from a backend that sends this answer, and return the models or the problem."""
 
     async def behave(answer: Answer) -> None:
         await answer.whole(body, status=status, Content_Type="application/json")
@@ -182,14 +182,15 @@ async def test_slow_backend_causes_a_warning(caplog: pytest.LogCaptureFixture, m
     ],
 )
 def test_store_is_disclosed_without_its_password(url: str, line: str) -> None:
-    """The line about stored conversations shows where and for how long they are stored, but never a password."""
+    """The line about stored conversations shows where and for how long they are stored, but never the store's
+    password."""
     store = parse_store_url(url)
     assert store is not None
     assert stored_line(store) == f"stored conversations  {line}; to disable storage: --set toolsim_store="
 
 
 async def test_json_banner_does_not_contact_the_backend(caplog: pytest.LogCaptureFixture) -> None:
-    """In JSON format the banner is one line, and the backend is not contacted; with ``off`` nothing is logged."""
+    """In JSON format, the banner is one line, and the backend is not contacted. With ``off``, nothing is logged."""
 
     async def models() -> None:
         raise AssertionError

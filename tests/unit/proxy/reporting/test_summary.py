@@ -59,7 +59,7 @@ def test_comment() -> None:
 
 
 def test_headers() -> None:
-    """Each value is valid in an HTTP header, and the cut-off header is present only if the answer was cut off."""
+    """Each value is valid in an HTTP header. ``x-toolsim-tool-cutoff`` is present only if the answer was cut off."""
     sent = headers(full())
     assert sent["x-toolsim-tool-call-count"] == "2"
     assert sent["x-toolsim-truncated"] == "true"
@@ -70,7 +70,8 @@ def test_headers() -> None:
 
 
 def test_marker() -> None:
-    """A failed answer is marked with a cross, any other problem with a warning sign; a normal answer is not marked."""
+    """A failed answer is marked with a cross, and an answer with any other problem with a warning sign. A normal
+    answer is not marked."""
     assert marker(Report(), 200) == ""
     assert marker(Report(repairs=["TRAILING_COMMA:f"]), 200) == ""
     assert marker(Report(error="backend_timeout"), 200) == ":heavy_multiplication_x:"
@@ -90,7 +91,7 @@ def test_comment_of_a_refusal_contains_the_status() -> None:
 
 
 def test_fields_omit_block_positions() -> None:
-    """The log contains counts and names, but not the positions of blocks, which only the content view needs."""
+    """The log contains counts and names, but not the positions of blocks, because only the content view uses them."""
     assert "blocks" not in fields(Report(blocks=[{"choice": 0}]), 200, 0)
 
 
@@ -101,6 +102,6 @@ def test_mcp_calls_are_named() -> None:
 
 
 def test_replaced_outputs_are_counted_in_a_header() -> None:
-    """A header reports the number of tool outputs that were replaced because of their size, even for streams."""
+    """A header reports the number of tool outputs that were replaced since of their size, even in a streamed answer."""
     assert first_headers(Report(outputs_replaced=2))["x-toolsim-outputs-replaced"] == "2"
     assert "x-toolsim-outputs-replaced" not in first_headers(Report())

@@ -89,7 +89,7 @@ def test_line(fields: dict[str, Any], status: int | None, line: str) -> None:
 
 
 def test_passed_request_is_shown_without_tools() -> None:
-    """For a request that was passed on unchanged, the line states that it had no tools."""
+    """The log line of a request that was passed on unchanged states that the request had no tools."""
     assert "· no tools ·" in log_line(Report(**CHAT), 200, 0, is_ours=False)
 
 
@@ -107,5 +107,5 @@ def test_control_characters_in_names_are_replaced() -> None:
     ("text", "shown"), [("a b", "a b"), (" a\n\tb ", "a b"), ("12345", "12345"), ("123456", "1234…"), ("a\x07", "a�")]
 )
 def test_printable_text(text: str, shown: str) -> None:
-    """Whitespace becomes one space, long text ends with an ellipsis, and invisible characters are replaced."""
+    """Whitespace becomes a single space, long text ends with an ellipsis, and invisible characters are replaced."""
     assert printable(text, 5) == shown
