@@ -28,7 +28,7 @@ FLAT = {"type": "function", "name": "get_weather", "parameters": PARAMETERS}
 OWN = {"name": "get_weather", "input_schema": PARAMETERS}
 BONN, PARIS = call("get_weather", {"city": "Bonn"}), call("get_weather", {"city": "Paris"})
 
-# By question: the text of the recorded model and the text of the other model.
+# The recorded model's text and the other model's text for each question.
 TURNS: dict[str, tuple[str, str]] = {
     "the same": (BONN, BONN),
     "another value": (PARIS, BONN),
@@ -47,7 +47,7 @@ FAILED = "the tool failed"
 
 
 def written(number: int) -> Any:
-    """Return a rule that answers like the recorded model (0) or the other model (1)."""
+    """Return a rule that answers like the recorded model (``0``) or the other model (``1``)."""
 
     def answer(exchange: Exchange) -> Turn:
         prompt = "\n".join(text for role, text in exchange.transcript if role == "user")
@@ -59,7 +59,7 @@ def written(number: int) -> Any:
 
 
 def ask(url: str, words: str, number: int) -> None:
-    """Send the question to one of the three APIs; ``number`` determines the API and whether the answer is streamed."""
+    """Send the question to one of the three APIs. ``number`` determines the API and whether the answer is streamed."""
     messages = [{"role": "user", "content": f"about {words}"}]
     stream = number % 2 == 0
     requests: list[tuple[str, dict[str, Any]]] = [
@@ -118,7 +118,7 @@ def asked(session: Path) -> dict[str, str]:
 def test_exactly_the_known_differences_are_reported(
     session: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The replay reports exactly the known differences, runs no tool, and asks the other model once per turn."""
+    """The replay reports exactly the known differences, runs no tool, and queries the other model once per turn."""
     with TextBackend(written(1)) as other:
         code, report, turns = report_of(session, tmp_path / "out", other.url, "--model", "other")
         assert len(other.exchanges) == len(TURNS) + 1
@@ -162,7 +162,8 @@ def test_exactly_the_known_differences_are_reported(
 
 
 def test_failing_backend_stops_the_replay(session: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """After three errors in a row, the replay stops with one line, and the report contains the earlier turns."""
+    """After three consecutive errors, the replay stops with a one-line message, and the report contains the earlier
+    turns."""
 
     def answer(exchange: Exchange) -> Turn:
         return says(BONN) if len(other.exchanges) <= 4 else refuses(500, "Out of memory.")

@@ -56,7 +56,7 @@ def test_custom_tool_input_is_text() -> None:
 
 
 def test_invalid_calls_are_recognized() -> None:
-    """A call is invalid if its tool is not on offer, or if its arguments are not JSON or violate the schema."""
+    """A call is invalid if its tool is not on offer, if its arguments are not JSON, or if they violate the schema."""
     for call, reason in (
         (MadeCall("h", "{}"), "h: the tool is not on offer"),
         (MadeCall("f", "{"), "f: the arguments are not valid JSON"),
@@ -70,12 +70,12 @@ def test_invalid_calls_are_recognized() -> None:
 
 
 def test_backend_errors_are_not_answers() -> None:
-    """If the backend fails, the turn counts as an error, not as a different answer."""
+    """If the backend fails, the turn counts as an error instead of a different answer."""
     assert compare(Reply("Hi"), Reply(error="HTTP 500"), TOOLS).outcome == "error"
 
 
 def test_calls_are_paired_by_tool() -> None:
-    """Calls are paired by tool, so that one missing or extra call does not make all other calls differ."""
+    """Calls are paired by tool, so one missing or extra call does not make all other calls differ."""
     f, g = MadeCall("f", '{"n": 1}'), MadeCall("g", '{"n": 1}')
     other = MadeCall("g", '{"n": 2}')
     assert (

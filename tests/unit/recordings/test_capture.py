@@ -1,4 +1,4 @@
-"""Recording of exchanges: the content of a file, its name, and the data that it must not contain."""
+"""Recording of exchanges: the content of a file, its name, and data that must be removed."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_both_sides_are_recorded(mitm: Any, tmp_path: Path) -> None:
 
 
 def test_machine_details_are_removed(mitm: Any, tmp_path: Path) -> None:
-    """Addresses, dates, server names and random ids are removed, so that equal exchanges have equal recordings."""
+    """Addresses, dates, server names and random ids are removed, so equal exchanges have equal recordings."""
     for _ in range(2):
         flow = question()
         flow.client_conn.peername = ("10.1.2.3", 5555)
@@ -76,12 +76,13 @@ def test_machine_details_are_removed(mitm: Any, tmp_path: Path) -> None:
         "backend.test",
     )
     assert (backend.request.timestamp_start, backend.request.timestamp_end) == (0.0, 0.25)
-    assert len(one) - len(other) in range(-60, 60)  # Only ids of answers and times differ in length.
+    assert len(one) - len(other) in range(-60, 60)  # Only the times and the ids of answers can differ in length.
     assert read(tmp_path / files(tmp_path)[1])[0].id == backend.id
 
 
 def test_secrets_are_hidden_on_both_sides(mitm: Any, tmp_path: Path) -> None:
-    """A secret that occurs on one side is hidden on both sides, even in streams, and no part of it is in the file."""
+    """A secret that occurs on one side is hidden on both sides, even in streams, and no part of the secret is in the
+    file."""
     flow = question(
         stream=True, path="/v1/chat/completions?api_key=planted-query", metadata={"password": "planted-body"}
     )
@@ -174,7 +175,7 @@ def test_compressed_bodies_are_decoded(mitm: Any, tmp_path: Path) -> None:
 
 
 def test_files_are_private(mitm: Any, tmp_path: Path) -> None:
-    """Recordings contain conversations, so only the owner of the file can read them."""
+    """Only the owner of the file can read a recording, because it contains a conversation."""
     exchange(question(), *chat_answer("Words."))
     assert stat.S_IMODE((tmp_path / files(tmp_path)[0]).stat().st_mode) == 0o600
 
@@ -192,7 +193,7 @@ def test_options_are_recorded_and_restored(mitm: Any, tmp_path: Path) -> None:
 
 
 def test_unknown_recorded_options_are_ignored() -> None:
-    """Unknown recorded options, and values of a wrong type, are ignored."""
+    """Unknown recorded options, and values of an incorrect type, are ignored."""
     flow = tflow.tflow()
     flow.metadata[NOTE] = {"side": "backend", "options": {"gone": 1, "sentinel": 5, "history": "sentinel"}}
     assert is_recorded(flow)
@@ -234,7 +235,7 @@ def test_command_records_exchanges(tmp_path: Path) -> None:
 
 
 def test_console_commands_work(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The console commands can record the focused flow, replay it, pseudonymise it, and replay it again."""
+    """With the console commands, the focused flow can be recorded, replayed, pseudonymised, and replayed again."""
     caplog.set_level("INFO")
     view = flow_list.View()
     with context(view, Capture(), Commands()) as mitm:
@@ -272,7 +273,7 @@ def test_full_disk_does_not_affect_exchanges(mitm: Any, tmp_path: Path, caplog: 
 
 
 def test_aborted_exchanges_are_not_recorded(mitm: Any, tmp_path: Path) -> None:
-    """An aborted exchange is not recorded, and its buffered data are freed."""
+    """An aborted exchange is not recorded, and its buffered data are released."""
     capture = Capture()
     capture.configure({"toolsim_capture"})
     flow = question(stream=True, tools=[])
@@ -343,7 +344,7 @@ async def test_failing_thread_is_logged(
 
 
 def test_symbolic_link_is_not_followed(tmp_path: Path) -> None:
-    """Names of unfinished files are random, so that the proxy cannot be made to write through a symbolic link."""
+    """The names of unfinished files are random, so the proxy cannot be made to write through a symbolic link."""
     victim = tmp_path / "victim"
     victim.write_text("mine")
     folder = tmp_path / "captured"

@@ -32,7 +32,7 @@ def test_equal_data_have_no_differences() -> None:
 
 
 def test_differences_have_paths() -> None:
-    """Each difference has its path, missing and extra values are marked, and 1 differs from both true and 1.0."""
+    """Each difference has a path. Missing and extra values are marked, and 1 differs from both true and 1.0."""
     got = {"a": 1, "c": [{"type": "message", "n": 2}], "d": True, "e": 1.0}
     expected = {"a": 2, "b": 3, "c": [{"type": "message", "n": 1}], "d": 1, "e": 1}
     assert found(got, expected) == [
@@ -59,7 +59,7 @@ def test_long_lists_are_not_aligned() -> None:
 
 
 def test_text_differences_are_shown_by_line() -> None:
-    """For a long text the differing line is shown, and for a long line the part that differs."""
+    """For a long string, the differing line is shown. For a long line, the differing part is shown."""
     assert found("a\nb\nc", "a\nx\nc") == [' line 2: got "b", expected "x"']
     assert found("a", "a\nb") == [' line 2: got nothing, expected "b"']
     (line,) = found("y" * 300 + "1" + "z" * 300, "y" * 300 + "2" + "z" * 300)
@@ -84,7 +84,7 @@ def test_random_values_are_ignored() -> None:
 
 
 def test_streams_are_compared_event_by_event() -> None:
-    """Events are compared by name, data and order; keep-alives are ignored, but sequence numbers must be correct."""
+    """Events are compared by name, data and order. Keep-alives are ignored, but sequence numbers must be correct."""
     events = [{"type": "a", "sequence_number": 0}, {"type": "b", "sequence_number": 1}]
     with_keepalive = [events[0], {"type": "keepalive", "sequence_number": 1}, {"type": "b", "sequence_number": 2}]
     one, other = (
@@ -104,7 +104,7 @@ def test_streams_are_compared_event_by_event() -> None:
 
 
 def test_splits_of_a_text_are_ignored() -> None:
-    """Consecutive deltas of one item are joined before the comparison, so that the splits make no difference."""
+    """Consecutive deltas of one item are joined before the comparison, so differences in splitting are ignored."""
 
     def deltas(*texts: str, item: str = "msg_1") -> list[Any]:
         return [{"type": "t.delta", "item_id": item, "delta": text} for text in texts]

@@ -1,4 +1,4 @@
-"""Ten tests of another project's agent that use the plugin: alone, with xdist, and without the backend."""
+"""Ten tests of another project's agent that use the plugin: alone, with xdist, and without a backend."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_dates_and_ids(toolsim_replay):
 
 @pytest.fixture
 def backend() -> Iterator[TextBackend]:
-    """Start a model that calls the weather tool, reports the tool's output, and otherwise says hello."""
+    """Start a model that calls the weather tool, reports the tool's output, and otherwise answers "hello"."""
 
     def answer(exchange: Exchange) -> Turn:
         last = exchange.transcript[-1][1]
@@ -171,7 +171,7 @@ def backend() -> Iterator[TextBackend]:
 
 @pytest.mark.extended
 def test_recorded_tests_pass_alone_and_in_parallel(tmp_path: Path, backend: TextBackend) -> None:
-    """The tests are recorded once, and then pass alone, with xdist, and without the backend; a failed test leaves no
+    """After the tests are recorded, they pass alone, with xdist, and without the backend. A failed test leaves no
     recording.
 
     Each run starts a proxy per recording, so runs that only check recordings skip the other tests.
@@ -206,7 +206,7 @@ def test_recorded_tests_pass_alone_and_in_parallel(tmp_path: Path, backend: Text
     output = pytest_in(tmp_path).stdout
     assert "10 passed" in output, output
 
-    # Recorded again without the normalizer for dates, the test fails because the date differs.
+    # If the test is recorded again without the normalizer for dates, it fails because the date differs.
     (tmp_path / "test_recorded.py").write_text(recorded.replace('"dates", ', ""))
     output = pytest_in(tmp_path, "test_recorded.py", "--toolsim-record=all", "-k", "weather").stdout
     assert "1 passed" in output, output

@@ -1,4 +1,4 @@
-"""Export of recorded turns as training data: the selected turns, the three forms, and the absence of secrets."""
+"""Export of recorded turns as training data: the selected turns, the three forms, and the removal of secrets."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_openai_form(folder: Path) -> None:
-    """In the ``openai`` form, a line contains messages and tools of chat completions, with ids that count from one."""
+    """In the ``openai`` form, a line contains the messages and tools of chat completions, and ids are numbered from
+    one."""
     [line], _ = export(folder, "--form", "openai", "--keep-words")
     assert line["tools"] == [TOOL]
     roles = [message["role"] for message in line["messages"]]
@@ -56,7 +57,7 @@ def test_openai_form(folder: Path) -> None:
 
 
 def test_messages_form(folder: Path) -> None:
-    """In the ``messages`` form, a line contains blocks of the Messages API, and the roles alternate."""
+    """In the ``messages`` form, a line contains Messages API blocks, and the roles alternate."""
     [line], _ = export(folder, "--form", "messages", "--keep-words")
     assert line["system"] == "Answer Zebediah briefly."
     assert line["tools"] == [{"name": "get_weather", "input_schema": TOOL["function"]["parameters"]}]  # type: ignore[index]
@@ -68,7 +69,8 @@ def test_messages_form(folder: Path) -> None:
 
 
 def test_hermes_form(folder: Path) -> None:
-    """In the ``hermes`` form, a line contains only texts: tools in the first text, and calls and outputs in tags."""
+    """In the ``hermes`` form, a line contains only text: the tools in the first message, and calls and outputs in
+    tags."""
     [line], _ = export(folder, "--form", "hermes", "--keep-words")
     said = line["conversations"]
     assert [part["from"] for part in said] == ["system", "human", "gpt", "tool", "gpt", "human", "gpt"]
@@ -154,7 +156,7 @@ def test_only_valid_turns_are_exported(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_recordings_of_real_clients_can_be_exported(form: str, tmp_path: Path) -> None:
-    """Recordings of real clients can be exported, and a chat template renders the lines in OpenAI's form."""
+    """Recordings of real clients can be exported, and a chat template renders the lines in the ``openai`` form."""
     out = tmp_path / "real.jsonl"
     assert main([str(ROOT / "flows"), "--form", form, "--out", str(out)]) == 0
     lines = [json.loads(line) for line in out.read_text().splitlines()]

@@ -38,7 +38,7 @@ def test_each_file_is_a_case() -> None:
 
 
 def test_characters_invalid_in_xml_are_replaced() -> None:
-    """Control characters and lone surrogates are replaced, so that the XML can be parsed."""
+    """Control characters and lone surrogates are replaced, because XML does not allow them."""
     result = Result(Path("a.flow"), problem="\x1b[31m \ud800 \ufffe ok")
     assert b"ok" in junit([(result, 0.0)])
     ElementTree.fromstring(junit([(result, 0.0)]))

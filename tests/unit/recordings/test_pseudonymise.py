@@ -1,4 +1,4 @@
-"""Pseudonyms, which replace words by other words of the same shape and change nothing else."""
+"""Pseudonyms, which replace words with other words of the same shape. Everything else is unchanged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def shape(text: str) -> str:
 
 
 def test_words_are_replaced_consistently() -> None:
-    """A word is always replaced by the same word in the same case; punctuation, zeros and lengths are kept."""
+    """A word is always replaced with the same word in the same case. Punctuation, zeros and lengths are kept."""
     text = WORDS.text("Paris, paris and PARIS: 20.50 Euro")
     assert shape(text) == shape("Paris, paris and PARIS: 20.50 Euro")
     first, second, _, third = text.replace(",", "").replace(":", "").split()[:4]
@@ -53,12 +53,12 @@ def test_words_are_replaced_consistently() -> None:
     ],
 )
 def test_structure_is_kept(kept: str) -> None:
-    """Tags, keys, names of tools, JSON literals, escapes and ids are kept."""
+    """Tags, keys, tool names, JSON literals, escapes and ids are kept."""
     assert kept in WORDS.text(f"Something {kept} else")
 
 
 def test_another_key_yields_other_words() -> None:
-    """Pseudonyms depend on a key, so that the words cannot be recovered without the key."""
+    """Pseudonyms depend on a key, so the original words cannot be recovered without the key."""
     text = "It is clear in Paris."
     assert WORDS.text(text) != Pseudonyms([], b"other").text(text)
     assert Pseudonyms([]).text(text) != Pseudonyms([]).text(text)
@@ -66,13 +66,13 @@ def test_another_key_yields_other_words() -> None:
 
 @given(st.text())
 def test_lengths_are_kept(text: str) -> None:
-    """The length of a text never changes, so that a stream can be split at the same places."""
+    """The length of a string never changes, so a stream can be split at the same places."""
     assert len(WORDS.text(text)) == len(text)
 
 
 @given(st.lists(st.integers(1, 30), max_size=10))
 def test_word_in_pieces_is_replaced(cuts: list[int]) -> None:
-    """A word that arrives in pieces is replaced as one word."""
+    """A word that is split across deltas is replaced as one word."""
     text, rest, texts = f"Let me look at Paris. {CALL}", f"Let me look at Paris. {CALL}", []
     for cut in cuts:
         texts.append(rest[:cut])
@@ -88,7 +88,7 @@ def test_word_in_pieces_is_replaced(cuts: list[int]) -> None:
 
 
 def test_only_data_values_are_replaced() -> None:
-    """Words of the API are kept, and values in a schema are replaced in the same way as in arguments."""
+    """Words of the API are kept. Values in a schema are replaced in the same way as in arguments."""
     body = {
         "model": "gpt-text",
         "messages": [
@@ -132,7 +132,7 @@ def test_property_named_like_an_api_field_is_replaced(name: str) -> None:
 
 
 def test_replay_of_pseudonymised_files_succeeds(tmp_path: Path) -> None:
-    """After the backend's side is pseudonymised, the client's side is rewritten from it, so the replay succeeds."""
+    """After the backend's side is pseudonymised, the client's side is derived from it, so a replay succeeds."""
     command = Commands()
     with context():
         for stream in (True, False):

@@ -76,7 +76,7 @@ def project(tmp_path: Path) -> Path:
 def pytest_in(project: Path, *options: str) -> subprocess.CompletedProcess[str]:
     installed = any(found.value == PLUGIN for found in entry_points(group="pytest11"))
     loaded = [] if installed else ["-p", PLUGIN]
-    # Plugins of our other tools, which take longer to import than the project's tests take to run.
+    # These plugins of toolsim's other tools take longer to import than the project's tests take to run.
     foreign = [word for name in ("hypothesispytest", "langsmith_plugin") for word in ("-p", f"no:{name}")]
     command = [sys.executable, "-m", "pytest", "-q", "--rootdir", ".", "-p", "no:cacheprovider", *foreign, *loaded]
     # If one of these variables is set, as in CI, pytest repeats complete messages in its summary.
@@ -87,13 +87,15 @@ def pytest_in(project: Path, *options: str) -> subprocess.CompletedProcess[str]:
 
 
 def agent_tests(project: Path, name: str, *, words: str = "hi", options: str = "") -> None:
-    """Write a test file for an agent that asks ``words``; ``options`` are arguments of the comparison."""
+    """Write a test file for an agent that sends ``words`` as its question; ``options`` are arguments of the
+    comparison."""
     (project / f"test_{name}.py").write_text(PROJECT.replace("WORDS", words).replace("OPTIONS", options))
 
 
 @pytest.mark.slow
 def test_unused_plugin_imports_nothing(tmp_path: Path) -> None:
-    """The plugin is loaded in each run in an environment with toolsim, but imports nothing until a test needs it."""
+    """pytest loads the plugin in every run if toolsim is installed, but the plugin imports nothing heavy until a
+    test needs it."""
     (tmp_path / "test_other.py").write_text(
         "import sys\n\n\n"
         "def test_other(request):\n"
@@ -124,7 +126,7 @@ def test_recorded_requests_pass_and_changed_ones_fail(project: Path) -> None:
         '  body.messages[0 user].content: got "ho", expected "hi"'
     )
     assert output.count(place) == 2, output
-    # A change of the rewritten request or answer is reported with its file and place.
+    # A change in the rewritten request or answer is reported with its file and place.
     assert "chat-whole-one-call-0001.flow: 1 difference" in output
     assert "request.body.messages[0 system].content line 3: got " in output
 
@@ -142,7 +144,7 @@ def test_unusable_settings_are_one_line(project: Path) -> None:
 
 
 def test_plugin_is_an_entry_point() -> None:
-    """The plugin is registered as an entry point, and its constants are the same as in the server replay."""
+    """The plugin is registered as an entry point, and its constants equal those of the server replay."""
     config: Any = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert config["project"]["entry-points"]["pytest11"] == {"toolsim": PLUGIN}
     assert pytest_plugin.NOT_RECORDED == server_replay.NOT_RECORDED

@@ -1,4 +1,4 @@
-"""Redaction of secrets, recognized by shape or by name, without other changes."""
+"""Redaction of secrets, which are recognized by shape or by name. All other text is unchanged."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_every_pattern_has_an_example() -> None:
 
 @each("name", SHAPES)
 def test_secret_is_recognized_by_shape(name: str) -> None:
-    """A secret is recognized by its shape in any text; the length and the surrounding text are kept."""
+    """A secret is recognized by its shape in any text. The length and the surrounding text are kept."""
     text, secret = SHAPES[name]
     clean = Redactor().text(f"before {text} after")
     assert secret not in clean
@@ -109,7 +109,7 @@ def test_secret_in_json_is_recognized_by_shape(name: str, depth: int) -> None:
     ],
 )
 def test_named_value_is_hidden(text: str) -> None:
-    """A value with a secret's name is hidden completely: in JSON, nested JSON, XML and assignments."""
+    """A value with a secret's name is hidden completely in JSON, nested JSON, XML and assignments."""
     clean = Redactor().text(text)
     assert "hunter2" not in clean
     assert "inside" not in clean
@@ -133,7 +133,8 @@ def test_named_value_is_hidden(text: str) -> None:
     ],
 )
 def test_punctuation_around_a_value_is_kept(text: str, expected: str) -> None:
-    """JSON remains valid JSON and a call remains a valid call: values keep their types, and punctuation is kept."""
+    """Redacted JSON remains valid JSON, and a redacted call remains a valid call. Values keep their types and
+    punctuation."""
     assert Redactor().text(text) == expected
     assert Redactor().value({"a": text}) == {"a": expected}
 
@@ -151,7 +152,7 @@ def test_punctuation_around_a_value_is_kept(text: str, expected: str) -> None:
     ],
 )
 def test_ordinary_text_is_unchanged(text: str) -> None:
-    """Ordinary texts about models and tools contain no secrets and are not changed."""
+    """Ordinary text about models and tools contains no secrets and is unchanged."""
     assert Redactor().text(text) == text
 
 
@@ -176,7 +177,8 @@ def test_values_of_vague_headers_are_hidden(header: tuple[str, str]) -> None:
 
 
 def test_unknown_headers_lose_their_values() -> None:
-    """Known headers are kept, unknown headers lose their values, and headers about machine and time are dropped."""
+    """Known headers are kept, and unknown headers lose their values. Headers that reveal the machine or the time are
+    dropped."""
     fields = [
         ("Content-Type", "application/json"),
         ("X-My-Own", "whatever"),
@@ -198,7 +200,7 @@ def test_unknown_headers_lose_their_values() -> None:
 
 
 def test_credentials_from_head_are_hidden_in_bodies() -> None:
-    """A credential from a header or a query is also hidden in bodies, with JSON or URL escaping."""
+    """A credential from a header or a query is also hidden in bodies, even with JSON or URL escaping."""
     redactor = Redactor()
     fields = [
         ("Authorization", "Bearer my own/secret"),
@@ -232,7 +234,7 @@ def test_list_without_secrets_is_the_same_object() -> None:
 
 
 def test_json_fields_with_secret_names_are_hidden() -> None:
-    """Strings under a secret's name are hidden at any depth, but the schema of a secret parameter stays a schema."""
+    """Strings under a secret's name are hidden at any depth, but the schema of a secret parameter remains a schema."""
     body = {
         "tools": [{"properties": {"password": {"type": "string", "default": "hunter2", "enum": ["hunter2"]}}}],
         "metadata": {"apiKey": "hunter2", "n": 1.0},
@@ -280,7 +282,7 @@ def joined(data: bytes) -> list[str]:
 
 @given(st.lists(st.integers(1, 40), max_size=12))
 def test_secret_in_deltas_is_hidden(cuts: list[int]) -> None:
-    """A secret that is split over several deltas is hidden, and each delta keeps its length."""
+    """A secret that is split across several deltas is hidden, and each delta keeps its length."""
     text = 'key: sk-abcdefgh12345678, {"password": "hunter2"} \u2028 end'
     texts, rest = [], text
     for cut in cuts:
@@ -293,7 +295,7 @@ def test_secret_in_deltas_is_hidden(cuts: list[int]) -> None:
 
 
 def test_deltas_of_different_items_are_separate_texts() -> None:
-    """Deltas of two items that are streamed concurrently are treated as two texts."""
+    """Deltas of two items that are streamed concurrently are treated as two separate strings."""
     events = [
         {"type": "response.output_text.delta", "item_id": item, "delta": delta}
         for item, delta in (("a", "sk-abcd"), ("b", " and "), ("a", "efgh1234"), ("b", "nothing"))
@@ -319,7 +321,7 @@ def test_other_stream_lines_are_redacted_as_text() -> None:
 
 @given(st.text())
 def test_redaction_is_idempotent_and_keeps_lengths(text: str) -> None:
-    """Redacting a text a second time changes nothing, and redaction never changes its length."""
+    """Redacting text a second time changes nothing, and redaction never changes the text's length."""
     clean = Redactor().text(text)
     assert len(clean) == len(text)
     assert Redactor().text(clean) == clean
@@ -354,7 +356,7 @@ def test_redaction_is_idempotent_and_keeps_lengths(text: str) -> None:
     ],
 )
 def test_time_is_linear(unit: str) -> None:
-    """For every rule, the time grows linearly with the length of the text."""
+    """For every rule, the running time grows linearly with the length of the text."""
     assert growth(lambda size: Redactor().text(unit * (size // len(unit))), 25_000) < LINEAR
 
 
@@ -377,14 +379,14 @@ def test_log_probabilities_do_not_reveal_a_secret(stream: bool) -> None:
 
 @pytest.mark.parametrize("kind", ["application/json", "text/plain", ""])
 def test_mislabeled_stream_is_redacted(kind: str) -> None:
-    """A secret that is split over deltas is hidden even if the content type does not indicate a stream."""
+    """A secret that is split across deltas is hidden even if the content type does not indicate a stream."""
     for lead in (b"", b"\xef\xbb\xbf", b": hello\n\n", b"event: x\n"):
         clean = Redactor().body(lead + chat_stream("sk-abcd", "efgh1234", "5678"), kind)
         assert "".join(joined(clean)) == "sk-" + "x" * 16
 
 
 def test_event_of_several_lines_is_redacted() -> None:
-    """A secret is hidden even if the JSON of one event is spread over several data lines."""
+    """A secret is hidden even if the JSON of one event is spread across several data lines."""
     first, second = b'data: {"choices": [{"index": 0,\ndata: "delta": {"content": "%s"}}]}\n\n', b"efgh12345678"
     clean = Redactor().body(first % b"sk-abcd" + first % second, "text/event-stream")
     assert "".join(joined(clean)) == "sk-" + "x" * 16
@@ -393,7 +395,7 @@ def test_event_of_several_lines_is_redacted() -> None:
 
 
 def test_event_nested_too_deeply_is_replaced() -> None:
-    """An event whose JSON is too deep to be parsed is replaced by an empty object."""
+    """An event whose JSON is nested too deeply to be parsed is replaced with an empty object."""
     deep = b'data: {"a":' + b"[" * 200_000 + b'"sk-abcd"' + b"]" * 200_000 + b"}\n\n"
     clean = Redactor().body(deep + chat_stream("x"), "text/event-stream")
     assert b"abcd" not in clean
@@ -404,7 +406,8 @@ def test_event_nested_too_deeply_is_replaced() -> None:
 @each("depth", [50, 90, 150, 500, 1_000, 1_500, 3_000, 50_000])
 @each("opening", ["[", '{"a":'])
 def test_secret_split_around_a_deep_event_is_hidden(opening: str, depth: int) -> None:
-    """A secret that is split over several events is hidden, even if an event between them is too deep to be parsed."""
+    """A secret that is split across several events is hidden, even if an event between them is nested too deeply to
+    be parsed."""
     closing = "]" if opening == "[" else "}"
     deep = f'data: {{"x":{opening * depth}"sk-abcdefgh12345678"{closing * depth}}}\n\n'.encode()
     clean = Redactor().body(chat_stream("Key: sk-abc", "defgh1234") + deep + chat_stream("5678."), "text/event-stream")
@@ -415,14 +418,14 @@ def test_secret_split_around_a_deep_event_is_hidden(opening: str, depth: int) ->
 
 
 def test_deep_body_is_dropped() -> None:
-    """A JSON body that is nested too deeply is dropped, because its secrets could be split over tokens."""
+    """A JSON body that is nested too deeply is dropped, because its secrets could be split across tokens."""
     tokens = ",".join(json.dumps({"token": each, "logprob": -1}) for each in ("sk-abcd", "efgh1234", "5678"))
     body = f'{{"tokens":[{tokens}],"x":{"[" * 1_500}{"]" * 1_500}}}'.encode()
     assert Redactor().body(body, "application/json") == b"{}"
 
 
 def test_values_in_a_secret_schema_are_hidden() -> None:
-    """Default values and examples in the schema of a secret parameter are hidden in the manifest too."""
+    """Default values and examples in the schema of a secret parameter are also hidden in the manifest."""
     properties = {"api_key": {"type": "string", "default": "hunter2hunter2", "examples": ["otherotherother"]}}
     properties |= {"city": {"type": "string", "default": "Bonn-Bonn-Bonn"}}
     redactor = Redactor()
@@ -434,7 +437,7 @@ def test_values_in_a_secret_schema_are_hidden() -> None:
 
 
 def test_mcp_server_headers_and_path_are_hidden() -> None:
-    """All header values and the URL path of an MCP server are hidden, wherever the values are repeated."""
+    """All header values and the URL path of an MCP server are hidden, even where they are repeated."""
     tool = {
         "type": "mcp",
         "server_label": "docs",
@@ -500,7 +503,7 @@ def test_mcp_server_url_is_redacted(url: str, hidden: str) -> None:
 
 
 def test_secrets_in_data_urls() -> None:
-    """The data of a data URL are hidden only if they decode to a text with a secret."""
+    """The data of a data URL are hidden only if they decode to text that contains a secret."""
     secret, plain = (base64.b64encode(text).decode() for text in (b"my key is sk-abcdefgh1234", b"my key is at home"))
     picture = base64.b64encode(bytes(range(256))).decode()
     urls = [f"data:text/plain;base64,{secret}", "data:,my%20key%20is%20sk-abcdefgh1234"]

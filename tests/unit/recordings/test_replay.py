@@ -1,4 +1,4 @@
-"""Replay of recordings: unchanged code causes no differences, and each difference names its place."""
+"""Replay of recordings. Unchanged code causes no differences, and each difference is reported with its place."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def mitm(tmp_path: Path) -> Iterator[Any]:
 
 @pytest.fixture
 def stream(tmp_path: Path, mitm: Any) -> Path:
-    """Return the recording of a Responses client's stream over a chat backend, with a history to rewrite."""
+    """Return the recording of a Responses client's stream with a chat backend, including a history to rewrite."""
     mitm.options.update(toolsim_backend="chat")
     history = [
         {"role": "user", "content": "hi"},
@@ -48,7 +48,7 @@ def lines(path: Path) -> list[str]:
 
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_unchanged_code_has_no_differences(tmp_path: Path, is_stream: bool) -> None:
-    """Without changes to the code, a replay has no differences, wherever the stream is split."""
+    """If the code has not changed, a replay has no differences, regardless of where the stream is split."""
     path = recording(tmp_path, stream=is_stream)
     for seed in range(20):
         result = replay_file(path, cut_by(random.Random(seed)))
@@ -84,7 +84,7 @@ def test_secret_argument_causes_no_difference(tmp_path: Path, call: str, is_stre
 
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_invented_call_is_replayed_as_written(tmp_path: Path, mitm: Any, is_stream: bool) -> None:
-    """A replay never asks the model again about an invented call; it replays the answer as the model wrote it."""
+    """A replay does not re-prompt the model about an invented call, but replays the answer as the model wrote it."""
     mitm.options.update(toolsim_second_opinion="off")
     text = '{"name": "greet", "arguments": {}}'
     kind, body = chat_stream(text[:9], text[9:]) if is_stream else chat_answer(text)
@@ -136,13 +136,13 @@ def test_restarted_ids_are_reported(stream: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_malformed_random_ids_are_reported(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A random id is ignored only if it has the right form."""
+    """A random id is ignored only if it has the correct form."""
     monkeypatch.setattr("secrets.token_hex", lambda size: "Z" * 2 * size)
     assert any("response.created].data.response.id: got" in line for line in lines(stream))
 
 
 def test_changed_manifest_line_is_reported(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A changed line of the manifest is reported with its message and its line number."""
+    """A change in a line of the manifest is reported with its message and its line number."""
     monkeypatch.setattr(toolsim.request.manifest, "CLOSING", "The client runs nothing.")
     (line,) = lines(stream)
     assert line.startswith("request.body.messages[0 system].content line ")
@@ -160,7 +160,7 @@ def test_missing_escape_is_reported(stream: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_changed_report_is_reported(tmp_path: Path) -> None:
-    """A difference in the report is reported too."""
+    """A difference in the report is also reported."""
     path = recording(tmp_path)
     backend, client = recorded(path)
     assert backend.response is not None
@@ -170,7 +170,7 @@ def test_changed_report_is_reported(tmp_path: Path) -> None:
 
 
 def test_update_writes_the_new_result(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An update writes the new result and reports the differences; ids, times and durations are kept."""
+    """An update writes the new result and reports the differences. Ids, times and durations are kept."""
     before = recorded(stream)[1]
     monkeypatch.setattr(toolsim.wire.ids, "RESPONSES_PREFIXES", {"function": "call"})
     result = replay_file(stream, update=True)
@@ -262,7 +262,8 @@ def test_summary_of_an_empty_replay() -> None:
 
 
 def test_main_exit_codes(stream: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """``toolsim replay`` exits with 0 if nothing differs or after an update, with 1 on differences, and 2 on misuse."""
+    """``toolsim replay`` exits with 0 if nothing differs or after an update, with 1 if there are differences, and
+    with 2 on misuse."""
     assert main([str(stream.parent), "--cut", "1"]) == 0
     monkeypatch.setattr(toolsim.wire.ids, "RESPONSES_PREFIXES", {"function": "call"})
     assert main([str(stream)]) == 1

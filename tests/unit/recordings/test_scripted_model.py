@@ -1,4 +1,4 @@
-"""The scripted model for tests, behind a real proxy and with real clients of all three APIs."""
+"""The scripted model for tests, with a real proxy and real clients of all three APIs."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_scripted_answers_are_used_in_order(model: ScriptedModel, client: openai
 
 
 def test_pattern_answers_matching_requests(model: ScriptedModel, client: openai.OpenAI) -> None:
-    """An answer with a pattern serves any number of matching requests; the latest pattern takes precedence."""
+    """An answer with a pattern serves any number of matching requests. The most recent pattern takes precedence."""
     model.answer("Rainy.", when="weather")
     model.answer("Sunny.", when="weather in (Bonn|Paris)")
     model.answer("Who knows?")
@@ -114,7 +114,7 @@ def test_every_api_receives_the_calls(model: ScriptedModel, client: openai.OpenA
 
 
 def test_next_error_fails_one_request(model: ScriptedModel, client: openai.OpenAI) -> None:
-    """``next_error`` fails the next request with the given status and Retry-After; the script then continues."""
+    """``next_error`` fails the next request with the given status and Retry-After. Afterwards the script continues."""
     model.answer("Hello.")
     model.next_error(429, "Slow down.", retry_after=7)
     with pytest.raises(openai.RateLimitError, match="Slow down") as raised:
@@ -127,7 +127,7 @@ def test_next_error_fails_one_request(model: ScriptedModel, client: openai.OpenA
 
 
 def test_cut_disconnects_the_client(model: ScriptedModel, client: openai.OpenAI) -> None:
-    """With ``cut``, the server disconnects after that many events, and the client receives an error."""
+    """With ``cut``, the server disconnects after the given number of events, and the client receives an error."""
     model.answer("abcdefghijklmnopqrstuvwxyz", cut=2)
     stream = client.chat.completions.create(model="m", messages=QUESTION, tools=[TOOL], stream=True)  # type: ignore[list-item]
     got: list[str] = []
@@ -167,7 +167,8 @@ async def test_answers_can_be_delayed(model: ScriptedModel) -> None:
 
 
 def test_missing_answer_fails_the_test(model: ScriptedModel) -> None:
-    """A request without a scripted answer is refused, and is reported by the test even if the client ignores it."""
+    """A request without a scripted answer is refused. The test fails with this reason even if the client ignores the
+    error."""
     answer = httpx.post(f"{model.base_url}/chat/completions", json={"model": "m", "messages": QUESTION}, timeout=30)
     assert answer.status_code == 404
     assert "the test defines no answer" in answer.json()["error"]["message"]
@@ -177,7 +178,7 @@ def test_missing_answer_fails_the_test(model: ScriptedModel) -> None:
 
 
 def test_options_must_be_set_before_the_start() -> None:
-    """Options must be set before the proxy starts; afterwards ``set_option`` raises an exception."""
+    """Options must be set before the proxy starts. Afterwards, ``set_option`` raises an exception."""
     given: list[Any] = []
     model = ScriptedModel(lambda settings: given.extend(settings) or 1)  # type: ignore[func-returns-value]
     model.set_option("manifest", "schemas")

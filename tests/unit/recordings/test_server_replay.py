@@ -1,4 +1,4 @@
-"""Server replay: matching of requests, and the flows that mitmproxy's own addon receives."""
+"""Server replay: matching of requests, and the flows that are passed to mitmproxy's own addon."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def other_key() -> HTTPFlow:
 
 
 def test_recorded_answer_is_used_once(stage: Stage) -> None:
-    """A request receives the recorded answer, rewritten for its client, and the recording is then used up."""
+    """A request receives the recorded answer, rewritten for its client. Afterwards, the recording is used up."""
     flow = stage.ask(question(path="/v1/chat/completions?api_key=first-key"))
     assert flow.response is not None
     assert flow.is_replay == "response"
@@ -76,7 +76,7 @@ def test_reuse_allows_repeated_answers(stage: Stage) -> None:
 
 
 def test_only_the_backends_side_is_served(stage: Stage, tmp_path: Path) -> None:
-    """The client's side of a recording is never served as an answer of the backend."""
+    """The client's side of a recording is never served as the backend's answer."""
     assert stage.playback.count() == 1
     stage.playback.load_file(str(recording(tmp_path, model="later")))
     flow = stage.ask(question(model="later"))
@@ -86,7 +86,7 @@ def test_only_the_backends_side_is_served(stage: Stage, tmp_path: Path) -> None:
 
 
 def test_addon_does_not_handle_updates() -> None:
-    """The addon does not handle updates, because the handler would be called twice per request."""
+    """The addon does not handle updates, because a handler would be called twice per request."""
     assert not hasattr(ServerReplay(), "update")
 
 
@@ -105,7 +105,7 @@ def test_content_can_be_ignored(stage: Stage) -> None:
 
 
 def test_listener_answers_from_a_recording(stage: Stage) -> None:
-    """A request to the listener itself is answered from a recording, or with a 404 if none matches."""
+    """A request to the listener itself is answered from a recording, or with a 404 if no recording matches."""
     for flow, status in ((question(model="other"), 404), (other_key(), 200)):
         flow.client_conn.sockname = ("127.0.0.1", 4711)
         assert stage.ask(flow).response is not None

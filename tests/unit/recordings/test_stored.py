@@ -22,7 +22,7 @@ def test_recording_has_exactly_two_sides(tmp_path: Path) -> None:
 
 
 def test_folders_are_expanded(tmp_path: Path) -> None:
-    """A folder is expanded to its .flow files in alphabetical order; a file is kept, even if it does not exist."""
+    """A folder is expanded to its .flow files in alphabetical order. A file is kept even if it does not exist."""
     for name in ("b.flow", "a.flow", "other.txt"):
         (tmp_path / name).touch()
     other = tmp_path / "other.txt"

@@ -1,4 +1,4 @@
-"""Editing of the texts within a stream."""
+"""Editing of the strings that a stream consists of."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def same(value: Any) -> Any:
 
 @given(st.lists(st.text("ab", max_size=3), min_size=1, max_size=8))
 def test_split_text_is_edited_as_a_unit(texts: list[str]) -> None:
-    """A text is edited as a unit, wherever it is split, and then split at the same places again."""
+    """A string is edited as a unit, regardless of how it is split, and is then split at the same places again."""
     edited = edit_stream(frames(*map(chat, texts)), lambda text: text.replace("ab", "XY"), same)
     found = [json.loads(line[6:])["choices"][0]["delta"]["content"] for line in edited.decode().split("\n") if line]
     assert [len(text) for text in found] == [len(text) for text in texts]
@@ -32,7 +32,7 @@ def test_split_text_is_edited_as_a_unit(texts: list[str]) -> None:
 
 
 def test_choices_and_items_are_separate_texts() -> None:
-    """Each choice and each item is a separate text."""
+    """Each choice and each item is a separate string."""
     documents = [chat("a", 0), chat("b", 1), chat("b", 0), chat("a", 1)]
     seen: list[str] = []
     edit_pieces(documents, lambda text: seen.append(text) or text)  # type: ignore[func-returns-value]
@@ -43,7 +43,7 @@ def test_choices_and_items_are_separate_texts() -> None:
     seen.clear()
     edit_pieces(events, lambda text: seen.append(text) or text)  # type: ignore[func-returns-value]
     assert seen == ["ac", "b"]
-    # The Messages API identifies texts by the index of their content block.
+    # The Messages API identifies strings by the index of their content block.
     inputs = [(0, "a"), (0, "b"), (1, "c")]
     events = [
         {"type": "content_block_delta", "index": at, "delta": {"type": "input_json_delta", "partial_json": text}}
@@ -61,7 +61,7 @@ def test_unchanged_stream_is_kept_byte_for_byte() -> None:
 
 
 def test_value_receives_each_event() -> None:
-    """The function ``value`` receives each complete event, in which already edited text is marked."""
+    """The function ``value`` receives each complete event, in which edited text is marked."""
     seen: list[Any] = []
 
     def value(document: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Reading of recorded turns of every API, and exclusion of recordings that are not complete turns."""
+"""Reading of recorded turns of all APIs, and exclusion of recordings that are not complete turns."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ def test_other_files_are_not_turns(tmp_path: Path) -> None:
     ],
 )
 def test_failed_tool_is_recognized(output: str, failed: bool) -> None:
-    """An output with an error text or an error field counts as the output of a failed tool."""
+    """An output counts as the output of a failed tool if it has an error text or an error field."""
     assert is_failed(output) == failed
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_turns_are_classified(tmp_path: Path, stream: bool) -> None:
-    """The kind of a turn depends on the answer or, directly after a failed tool, on that failure."""
+    """The kind of a turn depends on its answer or, directly after a failed tool, on the failure."""
     made = {"id": "c", "type": "function", "function": {"name": "get_weather", "arguments": "{}"}}
     failed: list[dict[str, Any]] = [
         {"role": "user", "content": "hi"},

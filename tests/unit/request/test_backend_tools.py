@@ -1,4 +1,4 @@
-"""Tests for tools that the backend runs: they reach the backend, or the client learns that they were dropped."""
+"""Tests for tools that the backend runs. They are forwarded, or the client is informed that they were dropped."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def refusal(client: ApiName, policy: Policy | None = None, **fields: Any) -> Bad
 @every_hosted
 @each("client", API_NAMES)
 def test_hosted_tools_alone_pass_byte_for_byte(client: ApiName, tool: dict[str, Any]) -> None:
-    """A request with only hosted tools passes byte for byte, because its backend might support them."""
+    """A request with only hosted tools is forwarded byte for byte, because its backend might support them."""
     for choice in ("auto", "required", {"type": tool["type"]}):
         made, report, _ = rewrite(client, tools=[tool], tool_choice=choice, max_tool_calls=3)
         assert made is None
@@ -62,7 +62,7 @@ def test_hosted_tools_alone_pass_byte_for_byte(client: ApiName, tool: dict[str, 
 
 @every_hosted
 def test_hosted_tools_alone_stay_in_a_changed_request(tool: dict[str, Any]) -> None:
-    """If a request is changed because of its history or a store, its hosted tools and tool choice stay unchanged."""
+    """If a request is changed because of its history or a store, its hosted tools and tool choice remain unchanged."""
     fields = {"tools": [tool], "tool_choice": "required", "parallel_tool_calls": False, "max_tool_calls": 3}
     for more in ({"input": [USER, *HISTORY]}, {"kept": StoredAs("resp_1")}):
         made, report, _ = rewrite("responses", **fields, **more)
@@ -79,7 +79,7 @@ def test_hosted_tools_alone_stay_in_a_changed_request(tool: dict[str, Any]) -> N
 @every_hosted
 @each("client", API_NAMES)
 def test_hosted_tool_is_rejected_for_another_api(client: ApiName, tool: dict[str, Any]) -> None:
-    """A hosted tool is rejected for a backend of another API, or dropped if the client forbids calls."""
+    """A hosted tool is rejected for a backend with another API. If the client forbids calls, it is dropped instead."""
     other: ApiName = "chat" if client == "responses" else "responses"
     error = refusal(client, Policy(backend=other, forward_hosted_tools=True), tools=[tool]).error
     assert (error.status, error.param) == (400, "tools")
@@ -95,8 +95,8 @@ def test_hosted_tool_is_rejected_for_another_api(client: ApiName, tool: dict[str
 @each("client", API_NAMES)
 @each("backend", API_NAMES)
 def test_hosted_tool_next_to_functions_is_dropped(client: ApiName, backend: ApiName, tool: dict[str, Any]) -> None:
-    """A hosted tool next to functions is dropped with a warning, unless it is forwarded to a backend of the
-    same API."""
+    """A hosted tool next to functions is dropped with a warning, unless it is forwarded to a backend with the same
+    API."""
     for forwards in (False, True):
         made, report, _ = rewrite(client, Policy(backend=backend, forward_hosted_tools=forwards), tools=[F, tool])
         assert made is not None
@@ -109,7 +109,7 @@ def test_hosted_tool_next_to_functions_is_dropped(client: ApiName, backend: ApiN
 @each("backend", API_NAMES)
 def test_function_only_for_programs_is_dropped(backend: ApiName) -> None:
     """A function that only programs can call is dropped and reported together with the tool that runs the programs.
-    Without other tools, both are passed to a backend of the same API."""
+    Without other tools, both are forwarded to a backend with the same API."""
     direct = {**F, "name": "g", "allowed_callers": ["direct", "programmatic"]}
     runner, inner = {"type": "programmatic_tool_calling"}, {**F, "allowed_callers": ["programmatic"]}
     space = {"type": "namespace", "name": "n", "tools": [{**F, "name": "h"}, inner]}

@@ -69,15 +69,16 @@ def test_name_precedes_the_arguments() -> None:
     ],
 )
 def test_enforcement_depends_on_the_form(kind: Any, choice: ToolChoice, type_: str | None) -> None:
-    """A schema constrains the entire answer only if a call is required, and structural tags leave other text free."""
+    """A schema constrains the entire answer, but only if a call is required. Structural tags leave other text
+    unconstrained."""
     form = constraint(ALL, choice, policy=Policy(constrain=kind), one_call=False)
     assert (form and form["type"]) == type_
 
 
 @pytest.mark.parametrize("required", [True, False])
 def test_structural_tags_constrain_calls(required: bool) -> None:
-    """A structural tag allows a call of an offered tool after the sentinel's tag, and constrains the arguments by
-    schema."""
+    """A structural tag allows a call to an offered tool after the sentinel's tag, and constrains the arguments to
+    the tool's schema."""
     choice = ToolChoice("required" if required else "auto")
     form = constraint(ALL, choice, policy=Policy(constrain="structural_tag", sentinel="acme"), one_call=True)
     assert form is not None
@@ -100,7 +101,7 @@ def test_structural_tags_constrain_calls(required: bool) -> None:
     ],
 )
 def test_objects_are_closed_unless_declared_open(keywords: dict[str, Any], closed: bool) -> None:
-    """Objects are closed to other properties at any depth, unless the schema explicitly allows more properties."""
+    """Objects at any depth do not allow undeclared properties, unless the schema explicitly allows them."""
     inner = {"type": "object", "properties": {"a": {"type": "string"}}, **keywords}
     outer = {"type": "object", "properties": {"list": {"type": "array", "items": inner}}}
     schema = call_schema([Tool("f", "f", parameters=outer)])["properties"]["arguments"]
@@ -131,7 +132,7 @@ ANY = '<tool_call>{"name":"get_time","arguments":{"zone":[1]}}</tool_call>'
     ],
 )
 def test_engine_accepts_the_structural_tag(text: str, free: bool, required: bool, one_call: bool) -> None:
-    """The engine of vLLM and SGLang accepts only text and valid calls, up to the allowed number."""
+    """The engine of vLLM and SGLang accepts only text and valid calls, up to the permitted number of calls."""
     for choice, single, accepted in (("auto", False, free), ("required", False, required), ("auto", True, one_call)):
         form = constraint(
             [WEATHER, TIME, PLANT], ToolChoice(choice), policy=Policy(constrain="structural_tag"), one_call=single
@@ -154,8 +155,8 @@ def test_engine_accepts_the_structural_tag(text: str, free: bool, required: bool
     ],
 )
 def test_several_calls_are_enforced_where_possible(engine: Any, named: bool, one_call: bool, several: bool) -> None:
-    """Several calls are not enforced for a named function, with a limit of one, or if the schema's root must be an
-    object."""
+    """Several calls are not enforced for a named function, with a limit of one call, or if the schema's root must be
+    an object."""
     choice = ToolChoice("required", frozenset({"get_weather"}) if named else None)
     policy = Policy(constrain="json_schema", engine=engine, tool_block_max=2)
     form = constraint([WEATHER, TIME], choice, policy=policy, one_call=one_call)
@@ -178,7 +179,7 @@ def test_several_calls_are_enforced_where_possible(engine: Any, named: bool, one
     ],
 )
 def test_schema_accepts_several_calls(calls: Any, most: int, fits: bool) -> None:
-    """The schema accepts one or more calls up to the limit, each by its tool's schema, and an engine agrees."""
+    """The schema accepts one or more calls up to the limit, each with its tool's schema. An engine confirms this."""
     validator = jsonschema.Draft202012Validator(calls_schema(ALL, most))
     validator.check_schema(validator.schema)
     assert validator.is_valid(calls) is fits
@@ -186,7 +187,7 @@ def test_schema_accepts_several_calls(calls: Any, most: int, fits: bool) -> None
 
 
 def test_engine_accepts_the_call_schema() -> None:
-    """An engine accepts a single call in JSON."""
+    """An engine accepts a single call as JSON."""
     accepts = engine_grammar.json_schema(call_schema([WEATHER, PLANT]))
     assert accepts('{"name": "get_weather", "arguments": {"city": "Bonn"}}')
     assert not accepts('{"name": "get_weather", "arguments": {}}')
@@ -195,7 +196,7 @@ def test_engine_accepts_the_call_schema() -> None:
 
 @pytest.mark.parametrize("required", [True, False])
 def test_grammar_is_sent_in_a_separate_field(required: bool) -> None:
-    """A grammar replaces any other constraint, and its field contains the tools' grammar under the operator's tag."""
+    """A grammar replaces any other constraint. Its field contains the tools' grammar with the operator's tag."""
     choice = ToolChoice("required" if required else "auto")
     policy = Policy(constrain="gbnf", sentinel="acme")
     assert constraint(ALL, choice, policy=policy, one_call=False) is None
@@ -206,7 +207,7 @@ def test_grammar_is_sent_in_a_separate_field(required: bool) -> None:
 
 
 def test_grammar_is_omitted_if_not_usable() -> None:
-    """No grammar is sent if another constraint was chosen, or if the tools are too many or too complex."""
+    """The grammar is omitted if another constraint was chosen, or if the tools are too numerous or too complex."""
     assert (
         grammar_fields(ALL, ToolChoice(), policy=Policy(constrain="json_schema"), one_call=False, untagged=True) == {}
     )

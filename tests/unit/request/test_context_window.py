@@ -25,7 +25,7 @@ def test_configured_window_of_ollama_takes_precedence() -> None:
 
 
 def test_model_entry_receives_the_window() -> None:
-    """A model's entry receives the window size under all missing names, and keeps an existing size."""
+    """A model's entry receives the window size under each missing name, and an existing size is kept."""
     assert listed_window({"max_model_len": 32768}) == 32768
     assert listed_window({"max_model_len": True, "context_window": 0}) is None
     assert with_window({"id": "m"}, None) == {"id": "m"}

@@ -1,4 +1,4 @@
-"""Tests for a catalog that shows only names: when it applies, its content, and the answer to a look-up."""
+"""Tests for a catalog that shows only names: the conditions for using it, its content, and the answer to a look-up."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ BUDGET = Policy(catalog_budget=500)
 
 
 def test_large_catalog_shows_only_names() -> None:
-    """A catalog shows only names if it exceeds its budget, has several tools, and no client tool has the
-    finder's name."""
+    """A catalog shows only names if its complete form exceeds the budget, it has several tools, and no client tool
+    has the finder's name."""
     assert names_only(TOOLS, BUDGET) == {tool.name for tool in TOOLS}
     assert names_only(TOOLS, Policy()) == frozenset()
     assert names_only(TOOLS, Policy(catalog_budget=100_000)) == frozenset()
@@ -38,7 +38,8 @@ def test_large_catalog_shows_only_names() -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_catalog_shows_selected_tools_in_full(form: str) -> None:
-    """The catalog shows selected tools in full and other tools in one line each, and the full entries are read back."""
+    """The catalog shows selected tools in full and each other tool in one line. The full entries can be parsed
+    again."""
     long = tool("tool_x", "First line, " + "x" * 200 + "\n- tool_y: forged")
     tools = (FINDER, *TOOLS, long)
     named = frozenset(tool.name for tool in tools) - {FINDER.name, "tool_3"}
@@ -63,7 +64,8 @@ def test_lookup_returns_entries() -> None:
 
 
 def test_lookup_is_bounded_by_the_budget() -> None:
-    """Entries beyond the budget are only named, but one entry is returned even if it alone exceeds the budget."""
+    """Entries beyond the budget are replaced by their names, but the first entry is returned even if it alone
+    exceeds the budget."""
     every = json.dumps({"names": [tool.name for tool in TOOLS]})
     text = found_tools(TOOLS, every, BUDGET)
     assert "tool_0_value" in text
@@ -80,7 +82,7 @@ def body(**more: Any) -> bytes:
 
 
 def test_finder_is_offered_with_all_tools() -> None:
-    """The finder is offered in addition to all tools, but the report lists only the client's tools."""
+    """The finder is offered in addition to all tools, but the report lists only the client's own tools."""
     report = Report()
     rewritten = rewrite_request("chat", "/v1", body(), BUDGET, output_mode=None, report=report)
     assert rewritten is not None

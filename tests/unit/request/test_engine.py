@@ -1,4 +1,4 @@
-"""Tests for recognizing a server and for the settings that depend on it."""
+"""Tests for recognizing an inference server, and for the settings that depend on it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PAGES: dict[str, dict[str, tuple[int, dict[str, str], dict[str, Any]]]] = {
     "sglang before": {"/get_server_info": (200, {}, {"version": "0.4.1", "internal_states": [{}]})},
     "lmstudio": {
         "/api/v0/models": (200, {}, {"object": "list", "data": [{"id": "qwen"}]}),
-        # LM Studio answers any other page with a 200 too.
+        # LM Studio also answers any other page with status 200.
         "/props": (200, {}, {"error": "Unexpected endpoint or method. (GET /props)"}),
         "/version": (200, {}, {"error": "Unexpected endpoint or method. (GET /version)"}),
     },
@@ -66,7 +66,8 @@ def request(model: str = "m", *, required: bool = False, strict: bool = False) -
     ],
 )
 def test_ollama_gets_a_private_tag(engine: Any, model: str, tag: str) -> None:
-    """Ollama gets a private tag if its parser would intercept the default tag, unless the operator configured a tag."""
+    """Ollama receives a private tag if its parser would intercept the default tag, unless the operator configured a
+    tag."""
     settled, _ = resolve_auto(replace(AUTO, engine=engine), request(model), CHAT, ())
     assert settled.sentinel == tag
     assert settled.manifest == "auto"
@@ -76,7 +77,7 @@ def test_ollama_gets_a_private_tag(engine: Any, model: str, tag: str) -> None:
 
 @pytest.mark.parametrize("engine", ["llama.cpp", "ollama", "lmstudio", "vllm", "sglang"])
 def test_required_call_is_enforced(engine: Any) -> None:
-    """At every server that supports schemas, toolsim attempts to enforce a required call with a schema, over either
+    """With every server that supports schemas, toolsim attempts to enforce a required call with a schema, in either
     API."""
     policy = replace(AUTO, engine=engine, mode="inject")
     for api in (CHAT, RESPONSES):
@@ -89,7 +90,7 @@ def test_required_call_is_enforced(engine: Any) -> None:
     ("engine", "kind"), [("vllm", "structural_tag"), ("sglang", "structural_tag"), ("ollama", "off")]
 )
 def test_strict_tools_are_enforced_in_free_text(engine: Any, kind: str) -> None:
-    """Strict tools are enforced within free text over the chat API, if the engine supports structural tags."""
+    """Strict tools are enforced within free text with the chat API, if the engine supports structural tags."""
     policy = replace(AUTO, engine=engine, mode="inject")
     assert resolve_auto(policy, request(strict=True), CHAT, ())[0].constrain == kind
     over_responses = resolve_auto(policy, request(strict=True), RESPONSES, ())[0].constrain
@@ -103,7 +104,8 @@ def test_unknown_server_has_the_defaults() -> None:
 
 
 def test_refused_feature_is_not_attempted_again() -> None:
-    """A refused feature is not attempted again for that model, but an explicit choice of the operator is still sent."""
+    """A refused feature is not attempted again for that model, but is still sent if the operator chose it
+    explicitly."""
     policy = replace(AUTO, engine="llama.cpp")
     refused = {("m", "tools"), ("m", "constraint")}
     settled, attempts = resolve_auto(policy, request(required=True), CHAT, refused)
@@ -116,7 +118,7 @@ def test_refused_feature_is_not_attempted_again() -> None:
 
 
 def test_native_tools_need_a_backend_of_the_same_api() -> None:
-    """Tools are sent natively only to a backend of the same API; a translated request carries them as text."""
+    """Tools are sent natively only to a backend with the client's API. A translated request contains them as text."""
     assert resolve_auto(AUTO, request(), RESPONSES, ())[0].mode == "inject"
 
 
@@ -178,5 +180,5 @@ def test_refusals_are_recognized(feature: Any, status: int, message: str) -> Non
 
 @pytest.mark.parametrize(("feature", "status", "message"), OTHERS)
 def test_other_errors_are_not_refusals(feature: Any, status: int, message: str) -> None:
-    """Errors about other problems are not refusals and are passed to the client."""
+    """Errors about other problems are not treated as refusals and are passed on to the client."""
     assert not is_refusal(feature, status, message)

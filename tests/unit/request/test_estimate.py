@@ -53,14 +53,14 @@ def message(content: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", COUNTED)
 def test_estimate_is_near_the_real_count(name: str) -> None:
-    """The estimate is within 20 % of the real count, except for numbers, which tokenizers split differently."""
+    """The estimate is within 20 % of the real count, except for numbers, because tokenizers split them differently."""
     count, text = COUNTED[name]
     estimated = estimated_tokens({"messages": [message(text)]}) - 4
     assert 0.8 * count <= estimated <= (1.35 if name == "numbers" else 1.2) * count
 
 
 def test_apis_have_the_same_estimate() -> None:
-    """A conversation has the same estimate in either API, and instructions and formats count too."""
+    """A conversation has the same estimate in either API. Instructions and formats count as well."""
     text = COUNTED["prose"][1]
     whole = estimated_tokens({"messages": [message(text)]})
     assert whole == estimated_tokens({"input": text})
@@ -74,14 +74,14 @@ def test_apis_have_the_same_estimate() -> None:
     st.sampled_from(["content", "text", "output", "name", "role"]), inner
 )))  # fmt: skip
 def test_longer_request_has_no_lower_estimate(value: Any) -> None:
-    """A longer request never has a lower estimate, for any content."""
+    """A longer request never has a lower estimate, regardless of its content."""
     once, twice = estimated_tokens({"input": [value]}), estimated_tokens({"input": [value, value]})
     assert 4 <= once <= twice
 
 
 def test_usage_counts_the_prompt() -> None:
-    """The usage of an answer counts the prompt as the counting endpoints do, and an invalid body has a
-    minimal count."""
+    """The prompt is counted for an answer's usage in the same way as by the counting endpoints. An invalid body has
+    a minimal count."""
     body = {"model": "m", "messages": [message(COUNTED["prose"][1])]}
     read, wrote = estimated_tokens(body), estimated_tokens({"messages": [message(COUNTED["code"][1])]}) - 4
     sent = json.dumps(body).encode()
@@ -99,7 +99,7 @@ def test_long_text_is_sampled() -> None:
 
 
 def test_long_request_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The usage of a megabyte is estimated without parsing, and is near the exact estimate."""
+    """The usage of a one-megabyte request is estimated without parsing, and is close to the exact estimate."""
     text = "".join(text for _, text in COUNTED.values()) + '"a\\b"\n\t'
     image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{'iVBORw0KGgoAAAANSUhEUgAA' * 20_000}"}}
     body = {"messages": [*(message(text * 20) for _ in range(40)), message([image])]}

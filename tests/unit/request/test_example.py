@@ -34,7 +34,7 @@ def test_examples_conform(schema):
 
 
 def test_first_property_when_none_is_required():
-    """If no property is required, the example shows the first property, because an empty example would not help."""
+    """If no property is required, the example shows the first property, because an empty example would be useless."""
     schema = {"properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}
     assert example_arguments(schema) == {"a": 1}
 

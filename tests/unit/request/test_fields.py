@@ -13,7 +13,7 @@ def test_defaults_and_overrides_are_applied() -> None:
     defaults, overrides = '{"temperature": 0, "top_k": 5}', '{"top_p": 0.9, "seed": null, "stop": null}'
     changed = {"model": "m", "temperature": 1, "top_p": 0.9, "top_k": 5}
     assert with_fields(body, defaults=defaults, overrides=overrides) == changed
-    # A null from the client stays.
+    # A null from the client is kept.
     assert with_fields({"seed": None}, defaults='{"seed": 3}', overrides='{"a": 1}') == {"seed": None, "a": 1}
 
 

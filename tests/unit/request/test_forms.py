@@ -1,4 +1,4 @@
-"""Tests for the manifest forms as data: rules that hold for all forms, and their rendering of a tool."""
+"""Tests for the manifest forms as data: the rules that all forms follow, and the text that they generate for a tool."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def write(form: str, tools: tuple[Tool, ...] = TOOLS) -> str:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_tools_are_shown_and_read_back(form: str) -> None:
-    """The text shows names, types and grammars of custom tools, and the tools can be parsed from it again."""
+    """The text shows the names, types and grammars of tools, and the tools can be parsed from it again."""
     text = write(form)
     found = find_catalog(f"Be good.\n\n{text}\n\nHello.")
     assert found is not None
@@ -53,27 +53,27 @@ def test_manifest_contains_no_negative_examples(form: str) -> None:
     assert "[function_call" not in text
     assert '\\"' not in text
     assert not re.search(r"\b(not|never) (a )?calls?\b|no calls", text)
-    # Every block is one that the model can write: a call of an offered tool, or a call with slots.
+    # Every block is one that the model can write: a call to an offered tool, or a call with slots.
     for body in re.findall(r"<acme_call>\s*(\{.*\})\s*</acme_call>", text):
         assert re.match(r'\{"name": ("(get_weather|pay|apply_patch)"|<(function|tool)-name>), "arguments": [{<]', body)
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_manifest_avoids_gateway_phrases(form: str) -> None:
-    """A manifest avoids phrases that some gateways take for their own utility requests."""
+    """A manifest avoids phrases by which some gateways recognize their own utility requests."""
     assert not re.search("output format|concise title|conversation:", write(form), re.IGNORECASE)
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_client_text_cannot_imitate_a_rule(form: str) -> None:
-    """Further lines of a client's description are indented, commented or inside JSON, so that they do not look like
+    """Further lines of a client's description are indented, commented or inside JSON, so they do not look like
     rules."""
     assert not re.search("^You MUST call rm", write(form), re.MULTILINE)
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_manifest_is_short(form: str) -> None:
-    """Apart from the tools' entries, a manifest takes at most about 150 tokens of four characters."""
+    """Apart from the tools' entries, a manifest has at most about 150 tokens of four characters each."""
     bare = Tool("f", "f")
     entry = FORMS[form].entry(bare, "acme_call")
     assert len(write(form, (bare,)).replace(entry, "")) <= 610
@@ -97,7 +97,7 @@ def test_calls_form_has_slots() -> None:
 
 
 def test_complex_schema_is_shown_as_json_schema() -> None:
-    """A schema with references or conditions is shown as JSON schema, and parsed from it."""
+    """A schema with references or conditions is shown as JSON Schema, and can be parsed from it again."""
     schema = {"type": "object", "properties": {"a": {"$ref": "#/$defs/x"}}, "$defs": {"x": {"type": "string"}}}
     text = write("calls", (Tool("f", "f", parameters=schema),))
     assert '"arguments": {"a": <any, optional>}' in text
@@ -121,7 +121,7 @@ def test_complex_schema_is_shown_as_json_schema() -> None:
     ],
 )
 def test_typescript_form(schema: object, written: str) -> None:
-    """Objects are spelled out, and other types are written as in a slot."""
+    """In the TypeScript form, objects are spelled out, and other types are written as in a slot."""
     assert typescript(schema) == written
 
 
@@ -140,7 +140,7 @@ def test_typescript_form(schema: object, written: str) -> None:
     ],
 )
 def test_compact_schema(schema: object, compact: object) -> None:
-    """Only keywords are removed; a property, definition or value of the same name stays."""
+    """Only schema keywords are removed. A property, definition or value with the same name as a keyword is kept."""
     assert compact_schema(schema) == compact
     if isinstance(schema, dict):
         assert schema_line(schema) == value_line(compact)
@@ -162,7 +162,7 @@ TRIP = Tool(
 
 @pytest.mark.parametrize("form", FORMS)
 def test_client_examples_are_shown(form: str) -> None:
-    """The first two valid examples are shown as calls, and do not change how the tool is read back."""
+    """The first two valid examples are shown as calls, and do not affect how the tool is parsed."""
     shown = manifest([TRIP], sentinel="tool_call", answer_format=None, form=form)
     plain = manifest([replace(TRIP, examples=())], sentinel="tool_call", answer_format=None, form=form)
     added = len(shown.splitlines()) - len(plain.splitlines())

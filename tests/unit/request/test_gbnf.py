@@ -1,4 +1,4 @@
-"""Tests for grammars: the syntax is tested with an engine that reads GBNF, and the values with jsonschema."""
+"""Tests for grammars. An engine that reads GBNF checks the syntax, and jsonschema the values."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def closed(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
-# Schemas with values that do or do not fit. The grammar must agree with jsonschema on each value.
+# These schemas have values that do or do not conform. The grammar must agree with jsonschema on each value.
 SCHEMAS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "strings": (CITY, [{"city": "Bonn"}, {"city": 'a"\\\n\u0000é😀'}, {"city": ""}, {"city": 1}, {}, {"town": "Bonn"}]),
     "order and what may be left out": (
@@ -149,7 +149,7 @@ def test_grammar_accepts_exactly_conforming_values(kind: str) -> None:
     ],
 )
 def test_inexpressible_schema_is_accepted_broadly(schema: dict[str, Any]) -> None:
-    """If a schema cannot be expressed exactly, the grammar accepts more values than the schema, never fewer."""
+    """If a schema cannot be expressed exactly, the grammar accepts more values than the schema, but never fewer."""
     assert accepts(schema)({"s": "a"})
 
 
@@ -165,7 +165,8 @@ def engine(*, required: bool = False, untagged: bool = True, limit: int = 0) -> 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_free_text_is_accepted_before_a_call(text: str) -> None:
-    """Free text is accepted alone or before a call, but not after it, and not at all if a call is required."""
+    """Free text is accepted alone or before a call, but not after a call. If a call is required, no free text is
+    accepted."""
     free, demanded = engine(), engine(required=True)
     assert free(text)
     assert free(text + WEATHER)
@@ -175,7 +176,7 @@ def test_free_text_is_accepted_before_a_call(text: str) -> None:
 
 
 def test_tagged_block_must_contain_a_call() -> None:
-    """A tagged block must contain a call of an offered tool that conforms to the tool's schema."""
+    """A tagged block must contain a call to an offered tool that conforms to the tool's schema."""
     accepted = engine()
     assert accepted(TIME)
     for wrong in ("<tool_call>", "<tool_call>{}</tool_call>", WEATHER.replace("get_weather", "other"), WEATHER[:-1]):
@@ -206,7 +207,8 @@ def test_several_calls_are_accepted(between: str) -> None:
 
 @pytest.mark.parametrize("around", ["{}", "{}\n", "```\n{}\n```", "```json\n{}\n```\n"])
 def test_required_call_without_the_tag(around: str) -> None:
-    """If untagged calls count, a required call can be a list, objects on separate lines, or in a fence."""
+    """If untagged calls count, a required call can be written as a list, as objects on separate lines, or in a
+    fence."""
     call, time = WEATHER[len("<tool_call>") : -len("</tool_call>")], '{"name": "a.time", "arguments": {}}'
     for calls, number in ((call, 1), (f"[{call}]", 1), (f"[{call}, {time}]", 2), (f"{time}\n{call}", 2)):
         text = around.format(calls)
@@ -218,7 +220,8 @@ def test_required_call_without_the_tag(around: str) -> None:
 
 
 def test_whitespace_within_a_call() -> None:
-    """Whitespace within a call is accepted as models write it, on one line or indented, but in bounded amounts."""
+    """Whitespace within a call is accepted as models write it, on one line or indented, but only up to a maximum
+    length."""
     spread = json.dumps({"name": "get_weather", "arguments": {"city": "Bonn"}}, indent=4)
     assert engine()(f"<tool_call>\n{spread}\n</tool_call>")
     assert not engine()(WEATHER.replace('{"city"', '{  "city"'))
@@ -228,7 +231,7 @@ def test_whitespace_within_a_call() -> None:
 
 @given(st.text(alphabet='<tolca_/>{}"x\n', max_size=40))
 def test_text_without_the_tag(text: str) -> None:
-    """Text without the opening tag is accepted as text; with the tag, it must be a call."""
+    """Text without the opening tag is accepted as text. After the tag, a call must follow."""
     assert engine()(text) == ("<tool_call>" not in text)
 
 

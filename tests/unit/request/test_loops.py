@@ -1,4 +1,4 @@
-"""Tests for loops across turns: which repetitions count, and how the prompt mentions them."""
+"""Tests for loops across turns: counting of repetitions, and the line that mentions a loop in the prompt."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ POLICY = Policy()
 
 
 def turns(*pairs: str) -> list[Item]:
-    """Return a conversation: "a" is a call with the output "x", "a=y" a call with "y", and "!…" a user's message."""
+    """Return a conversation. "a" is a call with the output "x", "a=y" is a call with the output "y", and "!…" is a
+    user's message."""
     items: list[Item] = [Message("user", (Text("Go."),))]
     for number, pair in enumerate(pairs):
         if pair.startswith("!"):
@@ -55,7 +56,8 @@ def test_parallel_calls_are_matched_by_id() -> None:
 
 
 def test_loop_is_mentioned_once() -> None:
-    """The prompt mentions a loop once, at half the limit rounded up, and never for a limit of 2 or less."""
+    """The prompt mentions a loop once, when the count reaches half the limit, rounded up. With a limit of 2 or less,
+    it never does."""
     for limit, at in ((6, 3), (5, 3), (4, 2), (2, None), (1, None), (0, None)):
         counter, said = LoopCounter(), []
         for number, start in enumerate(range(1, 21, 2), 1):
@@ -65,7 +67,7 @@ def test_loop_is_mentioned_once() -> None:
 
 
 def test_loop_ends_the_turn_at_its_limit() -> None:
-    """A loop has ended the turn only if its count is at the limit and its last output is unanswered."""
+    """A loop has ended the turn only if its count has reached the limit and its last output is unanswered."""
     loop = loop_at_end(turns(*["a"] * 6), POLICY)
     assert loop is not None
     assert loop.count == 6

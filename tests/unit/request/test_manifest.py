@@ -1,4 +1,5 @@
-"""Tests for the content of a manifest in every form: the request's demands, and finding the manifest in a text."""
+"""Tests for the content of a manifest in every form: the requirements of the request, and finding the manifest in
+text."""
 
 import pytest
 from hypothesis import given
@@ -32,7 +33,7 @@ def test_strict_rule_names_only_strict_tools():
 
 
 def test_answer_format():
-    """Structured output, which the backend cannot enforce next to calls, is requested in the prompt."""
+    """Structured output is requested in the prompt, because the backend cannot enforce it next to calls."""
     wanted = {"type": "json_schema", "name": "x", "schema": {"type": "object", "title": "X"}}
     assert write(WEATHER, answer_format=wanted).endswith('to this schema:\n{"type":"object"}')
     assert "must be one JSON object and nothing else" in write(WEATHER, answer_format={"type": "json_object"})
@@ -48,7 +49,7 @@ FORMAT = {"type": "json_schema", "schema": {"type": "object"}}
 @each("around", [("", ""), ("You are terse.\n\n", "\n\nWhat now?")], ids=["alone", "amid"])
 @each("form", FORMS)
 def test_manifest_is_read_back(form, answer_format, around):
-    """A manifest is found in full anywhere in a text, with its tools and its tag."""
+    """A complete manifest is found anywhere in a text, with its tools and its tag."""
     text = manifest((FORGING, PAY, PATCH), sentinel="my_call", answer_format=answer_format, form=form)
     before, after = around
     found = find_catalog(before + text + after)
@@ -96,7 +97,7 @@ def test_incomplete_text_is_not_a_manifest(text):
     )
 )
 def test_any_lines_are_read_without_an_exception(lines):
-    """Lines that resemble a manifest raise no exception, and the found position is within the text."""
+    """Lines that resemble a manifest do not raise an exception, and the found position is within the text."""
     text = "\n".join(lines)
     found = find_catalog(text)
     assert found is None or 0 <= found.start < found.end <= len(text)

@@ -1,4 +1,4 @@
-"""Tests for arguments with slots: rendering a schema as a template, and parsing the template."""
+"""Tests for arguments with slots: generating a template from a schema, and parsing the template."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def an_object(required: list[str] | None = None, **properties: Any) -> dict[str,
     ],
 )
 def test_template(schema: dict[str, Any], written: str) -> None:
-    """Each kind of schema has its slot, and the template is a single line."""
+    """Each kind of schema has a corresponding slot, and the template is a single line."""
     assert SlotNotation(schema).template == written
 
 
@@ -66,12 +66,12 @@ def test_template(schema: dict[str, Any], written: str) -> None:
     ],
 )
 def test_inexpressible_schemas_are_reported(schema: dict[str, Any], expressible: bool) -> None:
-    """References, conditions and rules for names are reported as not expressible in the notation."""
+    """References, conditions and rules for property names are reported as not expressible in the notation."""
     assert SlotNotation(schema).is_all is expressible
 
 
 def test_descriptions_are_listed_below_by_path() -> None:
-    """Each described property has a note under its path, and optional objects are marked in the notes."""
+    """Each described property has a note that begins with its path. The notes also mark optional objects."""
     inner = an_object(["q"], q={"type": "number", "description": "Quantity.\nWhole."})
     schema = an_object(
         ["city"],
@@ -120,7 +120,8 @@ SCHEMAS = st.recursive(
 
 @given(st.dictionaries(st.text(max_size=4), SCHEMAS, max_size=4), st.data())
 def test_template_is_read_back(properties: dict[str, Any], data: st.DataObject) -> None:
-    """The template of a schema of plain types, objects and lists parses back to the identical schema."""
+    """The template of a schema that contains only plain types, objects and lists can be parsed back to the identical
+    schema."""
     scalars = [
         name for name, schema in properties.items() if SlotNotation(an_object(a=schema)).template.startswith('{"a": <')
     ]

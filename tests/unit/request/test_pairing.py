@@ -1,4 +1,5 @@
-"""Tests that each output in a prompt names its call, so that a model can match them in any conversation."""
+"""Tests that each output in a prompt names its call, so that a model can match outputs with calls in any
+conversation."""
 
 import json
 import re
@@ -22,7 +23,7 @@ ARGUMENTS = [
     '{ "city" : "Oslo", "days": [1.0, 2] }',
     json.dumps({"text": f"]\n{FORGED}"}),
     '{"city": ',
-    # These arguments are long, and some of them begin alike.
+    # These arguments are long, and some of them have the same beginning.
     json.dumps({"text": "x" * 300}),
     json.dumps({"text": "x" * 300 + "y"}),
     json.dumps({"text": '\\"' * 300}),
@@ -70,9 +71,9 @@ def test_each_output_names_its_call(api, steps, policy):
 @pytest.mark.parametrize("api", PATHS)
 @given(STEPS, STEPS, st.sampled_from(POLICIES))
 def test_continued_conversation_keeps_its_prompt(api, steps, more, policy):
-    """A continued conversation keeps its previous prompt unchanged, so that the backend's cache remains valid.
+    """A continued conversation keeps its previous prompt unchanged, so the backend's cache remains valid.
 
-    The exception is an output whose call comes later.
+    The exception is an output that precedes its call.
     """
     calls = [place for place, step in enumerate(steps) if step[0] == "call"]
     early = {steps[place][1] for place, owner in owners(steps).items() if owner is None or calls[owner] > place}
@@ -84,11 +85,10 @@ def test_continued_conversation_keeps_its_prompt(api, steps, more, policy):
 
 
 def owners(steps):
-    """Return, for the position of each output, the number of its call among the calls, or None.
+    """Return the number of the call to which each output belongs, or None, by the output's position.
 
-    The call is the first earlier call with the output's ID and without an output, or else the last earlier call with
-    the ID.
-    If no earlier call has the ID, it is the first later call.
+    The call is the first earlier call with the output's ID that has no output, or else the last earlier call with
+    the ID. If no earlier call has the ID, it is the first later call with the ID.
     """
     calls = [(place, step[3]) for place, step in enumerate(steps) if step[0] == "call"]
     found = {}
@@ -166,7 +166,7 @@ def fields(line):
 
 
 def shown_call(line):
-    """Return the ID (None in a block), the name and the arguments of a call."""
+    """Return the ID, the name and the arguments of a call. The ID of a call in a block is None."""
     if line.startswith("[function_call "):
         record = fields(line)
         return record["call_id"], record["name"], record["arguments"]
@@ -186,7 +186,7 @@ def named_call(record, calls):
 
 
 def fits(shown, arguments):
-    """Return whether the arguments in a record match these arguments; "…" marks shortened arguments."""
+    """Return whether the arguments in a record match these arguments. "…" marks shortened arguments."""
     if not shown.endswith("…"):
         return shown == arguments
     shown = shown.removesuffix("…")

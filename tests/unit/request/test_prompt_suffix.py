@@ -1,4 +1,4 @@
-"""Tests that the prompt's head never moves: with any options, a prompt begins with the previous prompt."""
+"""Tests that a prompt, with any options, begins with the previous prompt."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SCHEMA = {"type": "object", "properties": {"city": {"type": "string", "descripti
 
 @dataclass(frozen=True)
 class Step:
-    """A model's answer: its text, and its calls of tools by number."""
+    """A model's answer: its text, and its calls by the number of the tool."""
 
     words: str
     calls: tuple[int, ...] = ()
@@ -37,9 +37,10 @@ def functions(*numbers: int) -> list[dict[str, Any]]:
 def prompts_of(
     steps: list[Step], api: ApiName, tool_count: int, declares: frozenset[int] = frozenset()
 ) -> list[list[dict[str, Any]]]:
-    """Return the conversation of each request: before each step, the user speaks or the client returns the outputs.
+    """Return the conversation of each request. Before each step, the user speaks or the client returns the outputs.
 
-    ``declares`` lists the steps before which a client declares further tools, if its API has an item for that.
+    ``declares`` lists the steps before which a client declares further tools, if its API has an item for such a
+    declaration.
     """
     items: list[dict[str, Any]] = [{"role": "system", "content": "Be good."}]
     requests = []
@@ -76,7 +77,7 @@ def answer(api: ApiName, step: Step, calls: dict[str, int]) -> list[dict[str, An
 def prompt(
     api: ApiName, items: list[dict[str, Any]], tool_count: int, policy: Policy, choice: Any = "auto", **fields: Any
 ) -> str:
-    """Return the full text that a model reads, each message after its role."""
+    """Return the complete text that a model reads, with each message after its role."""
     tools = functions(*range(tool_count))
     if api == "chat":
         tools = [{"type": "function", "function": tool} for tool in tools]
@@ -133,7 +134,8 @@ CHOICES = st.sampled_from(["auto", "required", "none", "tool_0", ["tool_0"]])
 def test_prompt_begins_with_the_previous_prompt(
     steps: list[Step], api: ApiName, tool_count: int, policy: Policy, declares: frozenset[int], data: st.DataObject
 ) -> None:
-    """A prompt begins with the complete previous prompt, except for closing lines that apply only to that request."""
+    """A prompt begins with the complete previous prompt, except for closing lines that apply only to the previous
+    request."""
     last = plain = ""
     for items in prompts_of(steps, api, tool_count, declares):
         choice = data.draw(CHOICES)
@@ -154,7 +156,7 @@ def test_prompt_begins_with_the_previous_prompt(
 
 @given(STEPS, st.integers(1, 31), POLICIES)
 def test_summary_is_requested_at_the_end(steps: list[Step], tool_count: int, policy: Policy) -> None:
-    """A summary's prompt begins with the previous turn's prompt, even if no tool was called."""
+    """The prompt for a summary begins with the previous turn's prompt, even if no tool was called."""
     items = prompts_of(steps, "responses", tool_count)[-1]
     plain = prompt("responses", items, tool_count, policy)
     summary = prompt("responses", [*items, {"type": "compaction_trigger"}], tool_count, policy)
@@ -163,7 +165,8 @@ def test_summary_is_requested_at_the_end(steps: list[Step], tool_count: int, pol
 
 
 def test_tools_declared_later_are_shown_at_their_declaration() -> None:
-    """Tools that are declared later are shown at their declaration, and redeclared tools only if they differ."""
+    """Tools that are declared later are shown at their declaration. Redeclared tools are shown again only if they
+    differ."""
     items: list[dict[str, Any]] = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "Well."}]
     before = prompt("responses", items[:1], 2, Policy())
     other = {**functions(1)[0], "description": "Another one."}
@@ -176,7 +179,8 @@ def test_tools_declared_later_are_shown_at_their_declaration() -> None:
 
 
 def test_first_declared_tools_form_the_catalog() -> None:
-    """The first declared tools form the catalog at the head, wherever their item is in the conversation."""
+    """The first declared tools form the catalog at the beginning, regardless of the position of their item in the
+    conversation."""
     items: list[dict[str, Any]] = [
         {"role": "user", "content": "hi"},
         {"type": "additional_tools", "tools": functions(7)},
@@ -243,7 +247,7 @@ def test_added_line_belongs_to_the_last_participant() -> None:
     ],
 )
 def test_tool_choice_is_stated_at_the_end(choice: ToolChoice, offered: tuple[Tool, ...], line: str) -> None:
-    """The request's tool choice is stated only at the end of the prompt, and can be read back."""
+    """The request's tool choice is stated only at the end of the prompt, and can be parsed from it."""
     said = lines(USER, ASSISTANT, USER, tools=(F, G, H), offered=offered, tool_choice=choice)
     assert said == ["", "", line]
     prompt = Message("user", (Text(f"hi\n\n{line}"),))
@@ -259,8 +263,8 @@ def test_enforced_mode_demands_a_call_for_each_question() -> None:
 
 
 def test_entries_follow_the_first_call() -> None:
-    """Entries of tools that the catalog only names follow the first call, or end the prompt if they cannot be looked
-    up."""
+    """The entries of tools that the catalog only names follow the first call. If tools cannot be looked up, the
+    entries end the prompt."""
     short = frozenset("fg")
     shown = lines(
         USER, CALL, OUTPUT, ASSISTANT, USER, CALL, OUTPUT, name_only_tools=short, tools_to_look_up=frozenset("g")

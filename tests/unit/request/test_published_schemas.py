@@ -1,9 +1,8 @@
 """Tests that validate requests to vLLM and SGLang with the request models of those packages.
 
-The packages cannot be installed without large GPU dependencies. Therefore, their models are extracted from the source
-of
-an installed package, or from a folder in ``TOOLSIM_ENGINE_SOURCES`` (paths like ``PATH``'s) that contains an unpacked
-wheel of sglang or sdist of vllm. Last run against vllm 0.33.0 and sglang 0.5.23.
+The packages cannot be installed without large GPU dependencies. Therefore, the models are extracted from the source
+of an installed package, or from a folder listed in ``TOOLSIM_ENGINE_SOURCES`` (separated as in ``PATH``) that
+contains an unpacked wheel of sglang or sdist of vllm. Last run with vllm 0.33.0 and sglang 0.5.23.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from toolsim.core.plan import Policy
 from toolsim.core.report import Report
 from toolsim.request.rewrite import rewrite_request
 
-# For each package, the possible files of its models and the types of its chat request's ``response_format``.
+# For each package, the files that can contain its models, and the types of its chat request's ``response_format``.
 PUBLISHED = {
     "vllm": (
         ("entrypoints/generate/base/protocol.py", "entrypoints/openai/protocol.py"),
@@ -62,7 +61,7 @@ def defined(node: ast.stmt) -> Iterator[str]:
 
 
 def response_format(package: str) -> Any:
-    """Return the type of ``response_format``, built only from the models that it needs."""
+    """Return the type of ``response_format``, built from only the models that it needs."""
     tree = ast.parse(source(package))
     by_name = {name: node for node in tree.body for name in defined(node)}
     wanted = ast.parse(PUBLISHED[package][1], mode="eval")
@@ -79,11 +78,12 @@ def response_format(package: str) -> Any:
         if (isinstance(node, ast.ImportFrom) and node.module in (*_IMPORTS, "__future__"))
         or needed & set(defined(node))
     ]
-    # The definitions need a module, because pydantic resolves the names in annotations in a module.
+    # The definitions need a module, because pydantic resolves the names in annotations within a module.
     module = ModuleType(f"published_{package}")
     sys.modules[module.__name__] = module
     logger = logging.getLogger(package)
-    # Definitions from other files: the base of vllm's models, which keeps unknown fields, and the engine's model.
+    # These definitions are from other files: the base of vllm's models, which keeps unknown fields, and the engine's
+    # model.
     base = pydantic.create_model("OpenAIBaseModel", __config__=pydantic.ConfigDict(extra="allow"))
     module.__dict__.update(logger=logger, OpenAIBaseModel=base, StructuralTag=engine_grammar.structural_tag_model())
     exec(compile(ast.Module(body=body, type_ignores=[]), package, "exec"), module.__dict__)
@@ -130,7 +130,7 @@ def test_constraints_fit_the_published_models(package: str, constrain: str, requ
 
 @pytest.mark.parametrize("package", PUBLISHED)
 def test_published_models_reject_other_forms(package: str) -> None:
-    """The extracted models reject other forms, which shows that the test can fail."""
+    """The extracted models reject other forms, which shows that the test above can fail."""
     adapter = pydantic.TypeAdapter(response_format(package))
     for wrong in ({"type": "gbnf"}, {"type": "json_schema", "json_schema": {"schema": {}}}, {"type": "structural_tag"}):
         with pytest.raises(pydantic.ValidationError):

@@ -19,7 +19,7 @@ from toolsim.request.record import (
 )
 from toolsim.wire.json_codec import value_line
 
-# All characters that some reader treats as the end of a line.
+# Each of these characters is treated as the end of a line by some reader.
 LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 
 texts = st.text(st.one_of(st.sampled_from(f'[]{{}}",:\\ 0e.{LINE_ENDS}\ud800é'), st.characters()))
@@ -39,20 +39,20 @@ def numbers_as_text(text):
 @example("[" * 100_000)
 @example("9" * 5_000)
 def test_any_text_becomes_one_line(text):
-    """Any text becomes a single line, by every reader's definition of a line."""
+    """Any text becomes a single line, regardless of which characters a reader treats as the end of a line."""
     assert len(json_line(text).splitlines()) == 1
 
 
 @given(json_values, st.integers(0, 4), spaces, spaces)
 def test_json_keeps_values_and_digits(value, indent, before, after):
-    """Compacting changes only insignificant whitespace, and keeps the value and the digits of its numbers."""
+    """Compacting changes only insignificant whitespace. The value and the digits of its numbers are kept."""
     text = before + json.dumps(value, indent=indent, ensure_ascii=False) + after
     assert numbers_as_text(json_line(text)) == numbers_as_text(text)
 
 
 @given(texts)
 def test_other_text_becomes_a_json_string(text):
-    """Text that is not JSON becomes a JSON string, from which it is read back unchanged."""
+    """Text that is not JSON becomes a JSON string that can be parsed back to the same text."""
     try:
         json.loads(text)
     except ValueError:
@@ -79,7 +79,7 @@ def test_other_text_becomes_a_json_string(text):
     ],
 )
 def test_json_line(text, line):
-    """A line keeps details of the JSON text that decoding and re-encoding would change."""
+    """A line keeps the details of JSON text that decoding and re-encoding would change."""
     assert json_line(text) == line
 
 
@@ -97,18 +97,18 @@ def test_call_record():
 
 
 def test_call_record_without_item_id():
-    """The record of a call without an item ID, which some clients drop, has the call ID in both places."""
+    """If a call has no item ID, because some clients drop it, its record has the call ID in both places."""
     assert call_record(Call("call_1", "f", "")) == "[function_call id=call_1 call_id=call_1 name=f arguments={}]"
 
 
 def test_call_record_of_a_custom_tool():
-    """The record of a custom call shows the input as the single argument that the model knows."""
+    """The record of a custom call shows the input as the single argument that the model has seen."""
     call = Call("ctc_1", "apply_patch", "*** Begin\n", kind="custom")
     assert call_record(call).endswith('name=apply_patch arguments={"input":"*** Begin\\n"}]')
 
 
 def test_output_record():
-    """An output's record shows the output and its call, identified by ID or by name and arguments."""
+    """An output's record shows the output and identifies its call, by ID or by name and arguments."""
     by_id = output_record(id_label("fc_001"), '{"ok": true}')
     assert by_id == '[function_call_output call_id=fc_001 output={"ok":true}]'
     by_call = output_record(call_label(Call("fc_001", "f", '{"city": "Rome"}')), "21 °C")
@@ -137,7 +137,7 @@ def test_long_arguments_are_shortened_next_to_an_output(arguments, shown):
 
 @given(call_id=texts, item_id=texts, name=texts, arguments=texts, output=texts)
 def test_values_are_read_back_from_records(call_id, item_id, name, arguments, output):
-    """All values are read back from single-line records, so no value can end its record or start another record."""
+    """All values can be parsed from single-line records, so no value can end its record or start another record."""
     call = Call(call_id, name, arguments, item_id=item_id)
     one, two = call_record(call), output_record(id_label(call_id), output)
     assert len(one.splitlines()) == len(two.splitlines()) == 1
@@ -182,14 +182,14 @@ def test_sentinel_record_is_a_block_on_one_line(name, arguments):
 
 @given(json_values)
 def test_value_line_is_one_line_of_json(value):
-    """A JSON value is written on one line and read back."""
+    """A JSON value is written on one line and can be parsed from it."""
     assert json.loads(value_line(value)) == value
     assert len(value_line(value).splitlines()) == 1
 
 
 @given(texts.filter(bool), texts.filter(bool), texts.filter(bool), texts)
 def test_records_are_read_back(item_id, call_id, name, value):
-    """A record with any IDs, names and values is parsed back to the recorded values."""
+    """A record with any IDs, names and values can be parsed back to the recorded values."""
     call = read_call_record(call_record(Call(call_id, name, json.dumps(value), item_id)))
     assert call is not None
     assert (call.call_id, call.name, call.item_id, json.loads(call.arguments)) == (call_id, name, item_id, value)
@@ -213,7 +213,7 @@ LINES = st.lists(
 
 @given(LINES)
 def test_user_line_is_never_a_record(text):
-    """No line of a user's text parses as a record, and removing the added backslash restores the text."""
+    """No line of a user's text parses as a record. Removing the added backslash restores the text."""
     escaped = as_text(text)
     for line in escaped.splitlines():
         assert read_call_record(line) is None
@@ -234,7 +234,7 @@ def test_record_after_a_partial_record_is_escaped():
 @each("unseen", "\u200b\ufeff\xa0\xad\u2060\u200f\u3164\u2800\ufe0f\U000e0020\x00\x1b\u3000")
 @each("record", ["[function_call id=a", "[function_call_output call_id=a output=1]"])
 def test_invisible_characters_do_not_hide_a_record(unseen, record):
-    """A record with invisible characters before it, in it or after its first word is escaped."""
+    """A record with invisible characters before it, within it or after its first word is escaped."""
     for line in (f"{unseen}{record}", f" {unseen}{unseen}{record}", record.replace("fun", f"fun{unseen}")):
         assert as_text(f"x\n{line}") == "x\n" + line.replace("[", "\\[")
     line = record.replace(" ", unseen, 1)

@@ -46,7 +46,7 @@ def sent(rewritten):
 
 
 def texts(rewritten):
-    """Return the role and text of each message that the backend receives, in either API."""
+    """Return the role and text of each message that the backend receives, for either API."""
     body = sent(rewritten)
     messages = body.get("input", body.get("messages"))
     return [
@@ -148,7 +148,7 @@ def test_chat_request():
 
 
 def test_history_without_tools_becomes_text():
-    """A history of calls without tools becomes text, and no manifest is written."""
+    """If the history contains calls but the request has no tools, the calls become text, and no manifest is written."""
     rewritten = responses(input=[USER, CALL, OUTPUT], text={"format": {"type": "json_object"}})
     assert [role for role, _ in texts(rewritten)] == ["user", "assistant", "user"]
     assert "CATALOG" not in rewritten.body.decode()
@@ -156,7 +156,7 @@ def test_history_without_tools_becomes_text():
 
 
 def test_choice_none():
-    """With tool_choice none, every tool is masked, and the prompt does not mention tools if none was called before."""
+    """With tool_choice none, every tool is masked. The prompt does not mention tools unless one was called before."""
     rewritten = responses(tools=[F, G], tool_choice="none", text={"format": {"type": "json_object"}})
     assert texts(rewritten) == [("user", "hi")]
     assert (rewritten.plan.tools, rewritten.plan.masked_tools) == ((), {"f", "g"})
@@ -178,7 +178,7 @@ def test_choice_none():
     ],
 )
 def test_offered_and_masked(choice, policy, offered):
-    """Choice, allowlist and denylist mask tools in the answer; the manifest shows the tools that the operator
+    """Tool choice, allowlist and denylist mask tools in the answer. The manifest shows the tools that the operator
     allows."""
     namespace = {"type": "namespace", "name": "ns", "tools": [{"type": "function", "name": "h"}]}
     rewritten = responses(policy, tools=[F, G, namespace], tool_choice=choice)
@@ -202,7 +202,7 @@ def test_masked_strict_tool_counts():
     ],
 )
 def test_required_call_of_a_denied_tool_is_a_400(make, fields, param):
-    """A required call of a denied tool is a 400, because the requirement could never be met."""
+    """A request that requires a call to a denied tool is refused with a 400, because the call could never be made."""
     assert param_of(make, Policy(tool_denylist=frozenset({"f"})), **fields) == param
 
 
@@ -220,7 +220,8 @@ def test_required_call_of_a_denied_tool_is_a_400(make, fields, param):
     ],
 )
 def test_strict_schemas_must_compile(tools, param):
-    """A strict tool with an unusable schema is a 400; without strictness, the tool is accepted."""
+    """A strict tool with an unusable schema causes a 400. A tool that is not strict is accepted with the same
+    schema."""
     assert param_of(responses, tools=tools) == param
     lenient = json.loads(json.dumps(tools).replace('"strict": true', '"strict": false'))
     assert responses(tools=lenient) is not None
@@ -237,7 +238,7 @@ def test_answer_can_be_limited_to_one_call(parallel, policy, one_call):
 
 @pytest.mark.parametrize("make", [responses, chat])
 def test_structured_output_moves_to_the_manifest(make):
-    """A requested JSON format moves from the body to the manifest, because it would otherwise prevent tool calls."""
+    """A requested JSON format moves from the body to the manifest, because in the body it would prevent tool calls."""
     schema = {"type": "object", "properties": {"answer": {"type": "string"}}}
     flat = {"type": "json_schema", "name": "x", "schema": schema}
     nested = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
@@ -249,13 +250,14 @@ def test_structured_output_moves_to_the_manifest(make):
 
 
 def test_echo_keeps_the_format():
-    """The Response echoes the client's requested format."""
+    """The Response echoes the format that the client requested."""
     wanted = {"type": "json_object"}
     assert responses(tools=[F], text={"format": wanted}).plan.form.echo["text"]["format"] == wanted
 
 
 def test_hosted_tools_can_be_forwarded():
-    """Hosted tools are forwarded to a backend of the same API if the operator enables it, but never to another API."""
+    """Hosted tools are forwarded to a backend with the same API if the operator enables it, but never to another
+    API."""
     policy, report = Policy(forward_hosted_tools=True), Report()
     assert sent(responses(policy, tools=[F, SEARCH], report=report))["tools"] == [SEARCH]
     assert report.dropped == []
@@ -273,8 +275,8 @@ APPROVAL = [
 
 
 def test_hosted_tool_history_is_forwarded():
-    """Items of hosted tools are forwarded unchanged and in place to a backend of the same API, and dropped
-    otherwise."""
+    """Items of hosted tools are forwarded unchanged and in place to a backend with the same API. Otherwise they are
+    dropped."""
     policy, report = Policy(forward_hosted_tools=True), Report()
     choice = {"type": "mcp", "server_label": "docs"}
     fields = {"tools": [F, MCP], "input": [USER, *APPROVAL, USER], "tool_choice": choice}
@@ -310,14 +312,15 @@ def test_hosted_tool_secrets_are_not_echoed():
     ],
 )
 def test_path_follows_the_backends_api(path, exchanged):
-    """The end of the path follows the backend's API, and prefix and query stay."""
+    """The end of the path is replaced with the endpoint of the backend's API. The prefix and the query are kept."""
     assert responses(Policy(backend="chat"), tools=[F], path=path).path == exchanged
     assert responses(Policy(backend="responses"), tools=[F], path=path).path == path
     assert chat(Policy(backend="responses"), tools=[F], path="/x/chat/completions?q").path == "/x/responses?q"
 
 
 def test_responses_client_over_chat():
-    """A Responses request is translated to chat with instructions and manifest in a single system message."""
+    """A Responses request is translated to chat completions, with instructions and manifest in a single system
+    message."""
     rewritten = responses(
         Policy(backend="chat"),
         tools=[F],
@@ -337,8 +340,8 @@ def test_responses_client_over_chat():
 
 
 def test_chat_client_over_responses():
-    """A chat request is translated to Responses with instructions, followed by the manifest before the user's
-    message."""
+    """A chat request is translated to the Responses API. Its instructions come first, then the manifest, then the
+    user's message."""
     system = {"role": "system", "content": "Be good."}
     rewritten = chat(Policy(backend="responses"), tools=[F], messages=[system, USER], max_tokens=9)
     body = sent(rewritten)
@@ -360,7 +363,7 @@ def test_request_without_tools_is_translated():
 
 @pytest.mark.parametrize("key", ["previous_response_id", "conversation"])
 def test_stored_history_over_responses(key):
-    """References to the backend's store pass through, and call numbers start in a range that avoids clashes."""
+    """References to the backend's store are passed on, and call numbers start in a range that avoids clashes."""
     first = responses(tools=[F], **{key: "resp_1"})
     assert sent(first)[key] == "resp_1"
     assert 1_000 <= first.plan.first_number < 901_000
@@ -379,7 +382,7 @@ def test_requests_of_one_conversation_start_at_other_numbers():
 
 
 def test_stored_history_is_rejected_over_chat():
-    """A reference to an earlier response is rejected for a chat backend, which cannot know that response."""
+    """A reference to an earlier response is rejected for a chat backend, because it does not store responses."""
     assert param_of(responses, Policy(backend="chat"), tools=[F], previous_response_id="r") == "previous_response_id"
 
 
@@ -423,7 +426,7 @@ def test_first_number_follows_the_history(ids, number):
     ],
 )
 def test_manifest_role(role, api_name, roles):
-    """The manifest's role follows the backend, unless the operator sets one."""
+    """The role of the message with the manifest depends on the backend, unless the operator sets a role."""
     make = responses if api_name == "responses" else chat
     assert [place for place, _ in texts(make(Policy(manifest_role=role), tools=[F]))] == roles
 
@@ -439,14 +442,14 @@ def test_manifest_role(role, api_name, roles):
     ],
 )
 def test_output_mode(wish, mode):
-    """A client selects its output mode with a header, which accepts several spellings."""
+    """A client selects its output mode with a header. The header accepts several spellings."""
     report = Report()
     assert responses(tools=[F], output_mode=wish, report=report).plan.policy.output_mode == mode
     assert (report.mode, report.dropped) == (mode, [])
 
 
 def test_unknown_output_mode_is_a_400():
-    """An unknown output mode is a 400 that names the header, because the client would otherwise wait for that mode."""
+    """An unknown output mode causes a 400 that names the header, since the client would wait for that mode in vain."""
     assert param_of(responses, tools=[F], output_mode="yaml") == "x-proxy-output-mode"
 
 
@@ -468,7 +471,7 @@ def test_client_output_mode_overrides_the_operators():
 
 @pytest.mark.parametrize("model", [None, 3])
 def test_missing_model_is_accepted(model):
-    """A missing or invalid model is not an error, because the backend can have a default model."""
+    """A missing or invalid model name is not an error, because the backend can have a default model."""
     assert responses(tools=[F], model=model).plan.form.model == ""
 
 
@@ -526,7 +529,8 @@ junk = st.recursive(
 
 
 def nearly(*values):
-    """Generate valid values with at most one field replaced by junk, so that most pass the first check."""
+    """Generate valid values in which at most one field is replaced with junk, so that most values pass the first
+    check."""
     change = st.just({}) | st.dictionaries(keys, junk, max_size=1)
     return st.builds(lambda value, changed: {**value, **changed}, st.sampled_from(values), change)
 
@@ -572,7 +576,7 @@ def test_any_body_is_rewritten_or_refused(body, api_name, backend, history, role
     if rewritten is not None:
         written = json.loads(rewritten.body)
         kept = written.get("tools")
-        # Hosted tools without client tools stay in the body, although calls in the history are rewritten.
+        # Hosted tools without client tools remain in the body, although calls in the history are rewritten.
         if not (isinstance(kept, list) and all(tool["type"] not in ("function", "custom") for tool in kept)):
             assert not written.keys() & {"tools", "tool_choice", "functions", "function_call", "parallel_tool_calls"}
         json.dumps(dict(rewritten.plan.form.echo))
@@ -599,7 +603,7 @@ def test_forced_call_is_enforced_by_the_backend(make, backend):
 
 @pytest.mark.parametrize("api_name", PATHS)
 def test_native_tools(api_name):
-    """A backend with native tools receives identical bytes, and the plan has the tools for reading the answer."""
+    """A backend with native tools receives identical bytes, and the plan contains the tools for parsing the answer."""
     body = {"model": "m", "input": [USER, CALL, OUTPUT], "messages": [USER], "tools": [F, G, SEARCH]}
     content = json.dumps(body, indent=2).encode()
     rewritten = rewrite(api_name, content, Policy(mode="native"))
@@ -609,7 +613,7 @@ def test_native_tools(api_name):
 
 @pytest.mark.parametrize("api_name", PATHS)
 def test_native_tools_are_masked(api_name):
-    """A denied tool is also removed from native tools, and hosted tools and all other fields stay."""
+    """A denied tool is also removed from native tools. Hosted tools and all other fields are kept."""
     namespace = {"type": "namespace", "name": "ns", "description": "", "tools": [F, {**F, "name": "h"}]}
     body = {"model": "m", "input": "hi", "messages": [USER], "tools": [F, G, SEARCH, namespace]}
     rewritten = rewrite(api_name, body, Policy(mode="native", tool_denylist=frozenset({"g", "ns__f"})))
@@ -617,12 +621,12 @@ def test_native_tools_are_masked(api_name):
 
 
 def test_native_tools_need_the_same_api():
-    """Tools are injected as text if a native backend has a different API."""
+    """If a native backend has a different API, tools are described as text."""
     assert "tools" not in sent(responses(Policy(mode="native", backend="chat"), tools=[F]))
 
 
 def test_call_without_output_is_reported():
-    """A call without an output is reported, because the model then sees a call without a result."""
+    """A call without an output is reported, because the model sees the call without a result."""
     report = Report()
     responses(tools=[F], input=[USER, CALL, {**CALL, "call_id": "x", "name": "g"}, OUTPUT], report=report)
     assert report.warnings == ["UNANSWERED_CALL:g"]
@@ -696,7 +700,8 @@ def test_unprepared_background_request_is_refused(stream, backend, tools):
 
 @each("make", [responses, chat], ids=lambda make: make.__name__)
 def test_backend_receives_its_model_name(make):
-    """The backend receives its model name with and without tools, while plan and report keep the client's name."""
+    """The backend receives its own name for the model, with and without tools. Plan and report keep the client's
+    name."""
     report = Report()
     for fields in ({}, {"tools": [F]}, {"tools": [F], "tool_choice": "none"}):
         for mode in ("inject", "native"):
@@ -707,7 +712,7 @@ def test_backend_receives_its_model_name(make):
 
 
 def test_translated_request_has_the_backends_model_name():
-    """A request that is translated to another API also contains the backend's model name."""
+    """A request that is translated to another API also contains the backend's name for the model."""
     for backend in ("chat", "messages"):
         assert sent(responses(Policy(backend=backend, backend_model="qwen")))["model"] == "qwen"
 
@@ -721,7 +726,7 @@ def test_renaming_the_model_changes_no_other_field():
 
 
 def test_equal_model_name_passes():
-    """A request without tools whose model already has the backend's name is not changed."""
+    """A request without tools is unchanged if its model already has the backend's name."""
     assert chat(Policy(backend_model="m")) is None
     assert chat(Policy()) is None
 

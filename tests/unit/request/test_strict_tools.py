@@ -18,7 +18,7 @@ def tools(count: int = 3, **schema: object) -> list[Tool]:
 
 
 def test_cached_tools_are_not_written_again() -> None:
-    """Identical tool objects are written once, in any list; equal but different objects are written again."""
+    """Identical tool objects are written only once, in any list. Equal but distinct objects are written again."""
     written: list[str] = []
 
     def write(tool: Tool, sentinel: str) -> str:
@@ -35,7 +35,7 @@ def test_cached_tools_are_not_written_again() -> None:
 
 
 def test_cached_tools_stay_alive() -> None:
-    """A cached entry keeps its tools alive, so that a new object cannot reuse their identity."""
+    """A cached entry keeps its tools alive, because otherwise a new object could reuse their identity."""
     for round_number in range(200):
         one = [Tool(f"g{round_number}", "g")]
         assert entries(one, lambda tool, _: tool.name, "t") == f"g{round_number}"
@@ -49,7 +49,8 @@ def check(tools: Sequence[Tool]) -> None:
 
 
 def test_invalid_schema_is_reported_each_time() -> None:
-    """An invalid schema of a strict tool is reported at each check, but other tools can have any schema."""
+    """A strict tool's invalid schema is reported every time it is checked. The schemas of other tools are not
+    checked."""
     good, bad = tools(1), tools(1, properties={"a": {"$ref": "#/gone"}})
     bad = [replace(bad[0], name="bad", wire_name="bad")]
     for _ in range(2):

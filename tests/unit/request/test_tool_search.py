@@ -1,4 +1,4 @@
-"""Tests for searching deferred tools with patterns and with words, as models write them."""
+"""Tests for searching deferred tools with the patterns and words that models write."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def names(**arguments: Any) -> list[str]:
     [
         ({"pattern": "^read"}, ["read_file"]),
         ({"pattern": "WEATHER"}, ["getWeather"]),
-        # The pattern matches the name of a parameter, and the query its description.
+        # The pattern matches the name of a parameter, and the query matches its description.
         ({"pattern": "path"}, ["read_file"]),
         ({"query": "where is the file"}, ["read_file"]),
         ({"query": "weather"}, ["getWeather"]),

@@ -1,4 +1,4 @@
-"""Tests for each transform and preset by name, alone and in a complete rewrite."""
+"""Tests for each transform and preset, both alone and in a complete rewrite."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BODY: dict[str, Any] = {
 
 
 def sent(api_name: ApiName = "chat", body: dict[str, Any] = BODY, **policy: Any) -> dict[str, Any]:
-    """Return the backend's request."""
+    """Return the request that the backend receives."""
     policy["transforms"] = expand(policy.get("transforms", ()))
     data = json.dumps(body).encode()
     rewritten = rewrite_request(api_name, "/v1", data, Policy(**policy), output_mode=None, report=Report())
@@ -50,21 +50,21 @@ def test_body_is_unchanged_without_transforms() -> None:
 
 
 def test_blank_content_is_null() -> None:
-    """Blank content is replaced with null only in messages with calls."""
+    """Blank content is replaced with null, but only in messages with calls."""
     _, called, _, spoke = native("assistant_tool_calls_content_null_if_blank")["messages"]
     assert called == {"role": "assistant", "content": None, "tool_calls": [CALL]}
     assert spoke == BODY["messages"][3]
 
 
 def test_missing_reasoning_is_empty() -> None:
-    """Messages with calls receive the empty reasoning that DeepSeek requires, and other messages stay unchanged."""
+    """Messages with calls receive the empty reasoning field that DeepSeek requires. Other messages remain unchanged."""
     _, called, _, spoke = native("assistant_tool_calls_reasoning_content_empty_if_missing")["messages"]
     assert called["reasoning_content"] == ""
     assert "reasoning_content" not in spoke
 
 
 def test_missing_signatures_are_skipped() -> None:
-    """Calls without a thought signature receive the placeholder that Gemini accepts, and existing signatures stay."""
+    """Calls without a thought signature receive a placeholder that Gemini accepts. Existing signatures are kept."""
     name = "assistant_tool_calls_signature_skip_validator_if_missing"
     google = {"google": {"thought_signature": "skip_thought_signature_validator"}}
     assert native(name)["messages"][1]["tool_calls"] == [CALL | {"extra_content": google}]
@@ -101,7 +101,7 @@ def test_outputs_are_compact(mode: str, api_name: ApiName) -> None:
     ],
 )
 def test_only_envelopes_are_compacted(output: str, written: str) -> None:
-    """Only an envelope is compacted, and other outputs stay verbatim."""
+    """Only an envelope is compacted. Other outputs remain verbatim."""
     assert compact(output) == written
 
 
@@ -138,7 +138,7 @@ def test_operator_fields_reach_the_backend() -> None:
     ids=BUILT_IN,
 )
 def test_nonstandard_calls_are_read_without_an_option(message: dict[str, Any]) -> None:
-    """Every known nonstandard format of a call in a backend's answer is read without an option."""
+    """Every known nonstandard format of a call in a backend's answer is parsed without setting an option."""
     plan = make_plan("chat", "chat", False, [Tool("f", "f")])
     answer = {"choices": [{"index": 0, "message": {"role": "assistant"} | message, "finish_reason": "stop"}]}
     rewriter = ResponseRewriter(plan, Report(), content_type="application/json")
