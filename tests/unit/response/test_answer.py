@@ -28,7 +28,7 @@ from toolsim.response.answer import Answer
 
 
 def test_numbers_continue_after_the_history() -> None:
-    """Call numbers continue after the highest number in the conversation, so that no call ID repeats."""
+    """Call numbers continue after the highest number in the conversation, so no call ID is repeated."""
     emitted, report, _ = run_events(responses(first_number=8), [TextDelta(CALL * 2), Finished("stop"), Closed()])
     assert emitted == [*whole_call(8), *whole_call(9), Ended({0: "tool_calls"})]
     assert report.calls == ["add", "add"]
@@ -36,7 +36,8 @@ def test_numbers_continue_after_the_history() -> None:
 
 
 def test_each_choice_has_its_own_parser() -> None:
-    """Interleaved pieces of a call in one choice and of text in another choice do not disturb each other."""
+    """If the pieces of a call in one choice and of text in another are interleaved, each choice is parsed
+    separately."""
     events = [TextDelta(CALL[:20], 0), TextDelta("<tool_", 1), TextDelta(CALL[20:], 0), TextDelta("call is text", 1)]
     emitted, _, _ = run_events(chat(choices=2), [*events, Finished("stop", 0), Finished("length", 1), Closed()])
     assert [event for event in emitted if not isinstance(event, TextDelta)] == [
@@ -59,7 +60,7 @@ def test_backend_is_cut_off_after_every_choice_has_ended() -> None:
 
 
 def test_backend_that_ends_normally_is_not_cut_off() -> None:
-    """Whitespace after the calls does not count as text, and usage is passed on if the backend sent it."""
+    """Whitespace after the calls does not count as text. Usage is passed on if the backend sent it."""
     usage = Usage(1, 2, 3)
     emitted, report, answer = run_events(chat(), [TextDelta(f"{CALL}\n\n"), Finished("stop"), Counted(usage), Closed()])
     assert emitted[-1] == Ended({0: "tool_calls"}, usage)
@@ -68,7 +69,7 @@ def test_backend_that_ends_normally_is_not_cut_off() -> None:
 
 
 def test_failure_releases_only_held_back_text() -> None:
-    """If the backend fails, the held-back text is emitted before the error, which ends the answer."""
+    """If the backend fails, the held-back text is emitted before the error. The error ends the answer."""
     error = ApiError("gone", code="x")
     emitted, report, answer = run_events(
         responses(), [TextDelta("a <tool_call>{"), Failed(error), TextDelta("b"), Closed()]
@@ -93,14 +94,14 @@ def test_strict_failure_cuts_off_the_backend() -> None:
 
 
 def test_block_is_held_back_until_its_end() -> None:
-    """Text of a block is held back until the block ends, and the complete call is emitted then."""
+    """The text of a block is held back until the block ends. Then the complete call is emitted."""
     answer = Answer(responses(), Report())
     assert answer.feed(TextDelta(CALL[:-1])) == []
     assert [type(event) for event in answer.feed(TextDelta(CALL[-1]))] == [CallStarted, CallDelta, CallEnded]
 
 
 def test_leading_whitespace_and_dropped_tail_are_withheld() -> None:
-    """Leading whitespace is held back until text follows, and text after a call is dropped if the policy says so."""
+    """Leading whitespace is held back until text follows. Text after a call is dropped if the policy requires it."""
     answer = Answer(responses(policy={"suppress_tail_after_tools": True}), Report())
     assert answer.feed(TextDelta("\n\n")) == []
     assert answer.feed(TextDelta("x")) == [TextDelta("\n\nx")]
@@ -110,7 +111,7 @@ def test_leading_whitespace_and_dropped_tail_are_withheld() -> None:
 
 
 def test_blocks_are_reported_by_choice() -> None:
-    """Each choice reports its blocks with positions within that choice, and a violation is reported as a failure."""
+    """Each choice reports its blocks with positions within that choice. A violation is reported as a failure."""
     _, report, _ = run_events(chat(choices=2), [TextDelta(CALL, 1), TextDelta(f"ab{CALL}", 0), Finished("stop", 0)])
     assert [(block["choice"], block["start"]) for block in report.blocks] == [(1, 0), (0, 2)]
     _, report, _ = run_events(plan("chat", "chat", True, [STRICT]), [TextDelta(CALL.replace("1}", '"x"}'))])
@@ -120,8 +121,8 @@ def test_blocks_are_reported_by_choice() -> None:
 @pytest.mark.parametrize("client", ["chat", "messages"])
 @pytest.mark.parametrize("failed", [Failed(ApiError("out", code="backend_gone")), None])
 def test_failure_after_a_call_causes_a_warning(client: ApiName, failed: Failed | None) -> None:
-    """If the backend fails after a call, a chat or messages client keeps the call, and the report warns of
-    the failure."""
+    """If the backend fails after a call, a chat or messages client keeps the call, and the report contains a
+    warning."""
     asked = replace(plan(client, "chat", True, [ADD]), stops_after_tools=True)
     report = Report()
     answer = Answer(asked, report)
@@ -149,7 +150,7 @@ def test_failure_before_a_call_of_any_choice_is_an_error() -> None:
 
 
 def test_unsatisfactory_answers_cause_warnings() -> None:
-    """A missing required call and an empty answer cause warnings, and other answers do not."""
+    """A missing required call or an empty answer causes a warning, and other answers do not."""
     required = ToolChoice("required")
     for made, events, warnings in (
         (chat(tool_choice=required), [TextDelta("No.")], ["NO_CALL"]),
@@ -165,8 +166,8 @@ def test_unsatisfactory_answers_cause_warnings() -> None:
 @pytest.mark.parametrize("untagged", ["on", "off"])
 @pytest.mark.parametrize("form", [None, {"type": "json_object"}], ids=["words", "json"])
 def test_enforced_call_needs_no_tag(untagged: str, form: dict[str, str] | None) -> None:
-    """Bare JSON is parsed as a call if the backend is constrained to calls, regardless of the requested
-    answer format."""
+    """If the backend is constrained to calls, bare JSON is parsed as a call, regardless of the requested answer
+    format."""
     made = chat(constraint={"type": "json_schema"}, answer_format=form, policy={"untagged": untagged})
     emitted, _, _ = run_events(made, [TextDelta('{"name": "add", "arguments": {"a":1}}'), Finished("stop"), Closed()])
     assert emitted == [*whole_call(1), Ended({0: "tool_calls"})]
@@ -190,8 +191,8 @@ def test_call_after_an_early_end_is_dropped() -> None:
 
 
 def test_violation_is_judged_at_the_end() -> None:
-    """A strict tool's invalid call without a closing tag is judged at the end of the input and still causes
-    an error."""
+    """If a strict tool's invalid call has no closing tag, it is judged at the end of the input and still causes an
+    error."""
     bad = '<tool_call>{"name":"add","arguments":{"a":"x"}}'
     emitted, report, _ = run_events(plan("chat", "chat", True, [STRICT]), [TextDelta(bad), Closed()])
     assert isinstance(emitted[-1], Failed)
@@ -200,7 +201,8 @@ def test_violation_is_judged_at_the_end() -> None:
 
 
 def test_client_model_name_is_restored() -> None:
-    """If the backend uses a different model name, the answer has the client's name; otherwise it has the backend's."""
+    """If the backend uses a different model name, the answer has the client's name. Otherwise it has the backend's
+    name."""
     events = [Opened(model="qwen"), TextDelta("Hi"), Finished("stop"), Closed()]
     for name, model in (("qwen", None), ("", "qwen")):
         emitted, _, _ = run_events(chat(policy={"backend_model": name}), events)
@@ -208,7 +210,7 @@ def test_client_model_name_is_restored() -> None:
 
 
 def ended(answer: Answer, *events: BackendEvent) -> Ended:
-    """Return the ``Ended`` event of the answer to these backend events, which is the last event."""
+    """Return the ``Ended`` event of an answer that consists of these backend events. It is the answer's last event."""
     last = [emitted for event in (*events, Closed()) for emitted in answer.feed(event)][-1]
     assert isinstance(last, Ended)
     return last
@@ -225,7 +227,7 @@ def ended(answer: Answer, *events: BackendEvent) -> Ended:
     ],
 )
 def test_missing_token_counts_are_estimated(counted: Usage | None, expected: Usage) -> None:
-    """Only missing token counts are estimated, from the entire reasoning, text and calls."""
+    """Only missing token counts are estimated, from all of the answer's reasoning, text and calls."""
     written: list[str] = []
 
     def estimate(text: str) -> Usage:

@@ -64,8 +64,8 @@ def answer(
 
 @every_case
 def test_case(case: dict[str, Any]) -> None:
-    """Each case has its items and warning, whether it arrives in one piece, character by character, or in two
-    pieces."""
+    """Each case has the expected items and warning, whether it arrives in one piece, character by character, or in
+    two pieces."""
     text = case["text"]
     for chunks in ([text], list(text), *([text[:cut], text[cut:]] for cut in range(1, len(text), 3))):
         items, report, retry = answer(plan_of(case["format"]), chunks)
@@ -79,8 +79,7 @@ def test_case(case: dict[str, Any]) -> None:
 
 @every_case
 def test_nonconforming_answer_is_retried(case: dict[str, Any]) -> None:
-    """If retries are allowed, a nonconforming answer is held back and retried, and conforming answers are not
-    affected."""
+    """If retries are allowed, a nonconforming answer is held back and retried. Conforming answers are not affected."""
     text, the_plan = case["text"], plan_of(case["format"], retries_allowed=FAULTS)
     for chunks in ([text], list(text)):
         items, report, retry = answer(the_plan, chunks)
@@ -101,8 +100,7 @@ def test_nonconforming_answer_is_retried(case: dict[str, Any]) -> None:
     st.lists(st.sampled_from([CALL, '{"sky": ', '"clear"}', "}", "\n", "words ", "```json\n", "```", " "]), max_size=6)
 )
 def test_retries_and_splits_do_not_change_the_output(scraps: list[str]) -> None:
-    """The client receives the same output whether or not retries are allowed and however the text is split
-    into deltas."""
+    """The client receives the same output with and without retries, regardless of how the text is split into deltas."""
     text = "".join(scraps)
     for form in ("report", "loose", "object", "plan"):
         items, report, _ = answer(plan_of(form), [text])
@@ -113,7 +111,7 @@ def test_retries_and_splits_do_not_change_the_output(scraps: list[str]) -> None:
 
 
 def test_json_is_emitted_once_ruled_out_as_a_call() -> None:
-    """Even with an answer format, JSON is emitted as soon as one of its keys shows that it is not a call."""
+    """Even with an answer format, JSON is emitted as soon as one of its keys rules out a call."""
     whole = answer_for(plan_of("report"), Report())
     emitted = "".join(
         event.text for char in '{"city": "Bo' for event in whole.feed(TextDelta(char)) if isinstance(event, TextDelta)
@@ -131,7 +129,7 @@ def test_truncated_answer_is_not_retried() -> None:
 @each("finish", ["stop", "length"])
 @each("words", ["", "Let me look.\n"])
 def test_incomplete_call_is_retried_as_a_faulty_call(finish: FinishReason, words: str) -> None:
-    """An incomplete call is retried as a faulty call, even if a format was requested for the answer."""
+    """An incomplete call is retried as a faulty call, even if the request specifies an answer format."""
     text = f"{words}<tool_call>{CALL[:-9]}"
     _, _, retry = answer(plan_of("report", retries_allowed=FAULTS), list(text), finish)
     assert retry is not None
@@ -140,7 +138,7 @@ def test_incomplete_call_is_retried_as_a_faulty_call(finish: FinishReason, words
 
 
 def test_answer_next_to_other_content_is_released() -> None:
-    """An answer stays held back after earlier reasoning, but is released by later reasoning or by too much text."""
+    """An answer remains held back after earlier reasoning, but later reasoning or too much text releases it."""
     whole = answer_for(plan_of("report", retries_allowed=FAULTS), Report())
     assert whole.feed(ReasoningDelta("Hm.")) == [ReasoningDelta("Hm.")]
     assert whole.feed(TextDelta("It is")) == []

@@ -1,4 +1,4 @@
-"""Tests for each row of the module's table of arguments, for function tools and custom tools."""
+"""Tests for each row of the table of arguments in the tested module, for function tools and custom tools."""
 
 from __future__ import annotations
 
@@ -67,7 +67,8 @@ def found(written: ParsedCall, *, repair: bool = True) -> Arguments | None:
     ],
 )
 def test_json_object_is_verbatim(written: ParsedCall, expected: Arguments | None) -> None:
-    """An object is returned verbatim, missing arguments become ``{}``, and input that is not an object yields None."""
+    """An object is returned verbatim, and missing arguments become ``{}``. The result is None if the input is not an
+    object."""
     assert found(written) == expected
 
 
@@ -114,7 +115,7 @@ def test_each_element_is_one_argument(elements: list[tuple[str, str]], expected:
 def test_programming_syntax_values_are_assigned(
     values: tuple[tuple[str | None, Json], ...], expected: str | None
 ) -> None:
-    """Values are assigned to the schema's properties in order or by keyword, and duplicates are rejected."""
+    """Values are assigned to the schema's properties by position or by keyword, and duplicates are rejected."""
     got = found(ParsedCall("", "f", given=Values(values)))
     assert (got and got.text) == expected
     assert got is None or got.value == json.loads(got.text)

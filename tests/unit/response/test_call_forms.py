@@ -1,7 +1,7 @@
 """Tests for all call forms: valid, invalid and broken calls, cut at every character, streamed and non-streamed.
 
-Many cases resemble tests of vLLM's tool parsers and Dynamo's parity fixtures, but their texts were written for toolsim.
-Where toolsim's result differs, the table of deviations on the architecture page gives the reason.
+Many cases resemble tests of vLLM's tool parsers and Dynamo's parity fixtures, but their texts were written for
+toolsim. Where toolsim's result differs, the table of deviations on the architecture page contains the reason.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ CASES: dict[str, tuple[str, list[Any]]] = {case["case"]: (case["text"], case["it
 
 
 def seen(stream: bool, chunks: list[str]) -> list[list[Any]]:
-    """Return the items that a real client reads from an answer in these chunks, with arguments as parsed values."""
+    """Return the items that a real client receives if an answer arrives in these chunks, with arguments as parsed
+    values."""
     the_plan = plan("responses", "chat", stream, [WRITE, LIST])
     rewriter, frames = rewrite(the_plan, *backend_answer("chat", stream, chunks))
     items = read("responses", stream, frames, rewriter.status).items
@@ -52,14 +53,14 @@ def seen(stream: bool, chunks: list[str]) -> list[list[Any]]:
 
 @each("name", CASES)
 def test_case(name: str) -> None:
-    """A real client reads the expected items from each case, streamed and non-streamed."""
+    """A real client receives the expected items in each case, streamed and non-streamed."""
     text, items = CASES[name]
     assert seen(False, [text]) == items
     assert seen(True, list(text)) == items
 
 
 def pieces(chunks: list[str]) -> list[Segment]:
-    """Return the sentinel's segments of a text that arrives in ``chunks``, with adjacent prose joined."""
+    """Return the sentinel's segments of text that arrives in ``chunks``, with adjacent prose joined."""
     sentinel = Sentinel(foreign=True)
     found: list[Segment] = []
     for piece in [piece for chunk in chunks for piece in sentinel.feed(chunk)] + sentinel.finish():
@@ -72,7 +73,7 @@ def pieces(chunks: list[str]) -> list[Segment]:
 
 @each("name", CASES)
 def test_case_at_every_split(name: str) -> None:
-    """A case that is split in two at any character has the same blocks and prose as the unsplit case."""
+    """A case that is split in two at any character yields the same blocks and prose as the unsplit case."""
     text = CASES[name][0]
     whole = pieces([text])
     for cut in places(1, len(text)):
@@ -81,8 +82,8 @@ def test_case_at_every_split(name: str) -> None:
 
 @each("text", [case[0] for case in CASES.values()])
 def test_partial_opening_is_recognized_or_undecided(text: str) -> None:
-    """If only part of an opening has arrived, it is recognized as the same form as the complete opening, or is
-    undecided."""
+    """An opening that has only partly arrived is either undecided or recognized as the same form as the complete
+    opening."""
     for opening in (TAG, *FOREIGN):
         body = text.partition(opening)[2]
         whole = row_at(body, 0, opening, behind_tag=True, final=True)
@@ -91,7 +92,7 @@ def test_partial_opening_is_recognized_or_undecided(text: str) -> None:
 
 
 def test_word_followed_by_a_space_is_prose() -> None:
-    """A word followed by a space is prose, because the call form that begins with a name allows no space there."""
+    """A word followed by a space is prose, because call forms that begin with a name allow no space after it."""
     assert row_at("x", 0, TAG, behind_tag=True, final=False) is None
     assert row_at("x", 0, TAG, behind_tag=False, final=False) is False
     assert row_at("x y", 0, TAG, behind_tag=True, final=False) is False
@@ -100,8 +101,8 @@ def test_word_followed_by_a_space_is_prose() -> None:
 
 @each("row", sorted({row.name for row in CALL_FORMS if row.name != "JSON"}))
 def test_every_row_has_cases(row: str) -> None:
-    """Each call form has at least six cases, one with only calls and one with only text, and a row in the module's
-    table."""
+    """Each call form has at least six cases and a row in the module's table. One case has only calls, and one has
+    only text."""
     word = row.lower()[:3]
     cases = [items for name, (_, items) in CASES.items() if name.startswith(word)]
     assert len(cases) >= 6
@@ -130,8 +131,8 @@ def test_truncated_block_is_not_a_call(row: str) -> None:
 
 
 def test_unknown_name_in_a_foreign_form_is_text() -> None:
-    """An unknown name in a foreign form is text even if a strict tool is offered, but a broken strict call is
-    an error."""
+    """An unknown name in a foreign form is text even if a strict tool is offered, but a broken strict call is an
+    error."""
     strict = replace(WRITE, strict=True)
     for text, error in (
         ("[TOOL_CALLS]erase{}", None),
@@ -162,7 +163,7 @@ SCRAPS = ["<function=f>", "</function>", "<parameter=k>", "</parameter>", "f", "
     st.sampled_from([TAG, *FOREIGN]), st.lists(st.sampled_from(SCRAPS) | st.text(max_size=3), max_size=15).map("".join)
 )
 def test_any_body_yields_a_call(opening: str, body: str) -> None:
-    """Any body after any tag yields at least one call without an exception, and only the last call can be broken."""
+    """Any body after any tag yields at least one call and raises no exception. Only the last call can be broken."""
     calls = read_form(opening, body)
     assert calls
     assert not any(call.broken for call in calls[:-1])
@@ -175,8 +176,8 @@ WORDS = [*FOREIGN, *filter(None, FOREIGN.values()), *SCRAPS, TAG, "</tool_call>"
 
 @given(st.lists(st.sampled_from(WORDS) | st.text(max_size=2), max_size=16).map("".join), st.data())
 def test_any_text_at_any_split(text: str, data: st.DataObject) -> None:
-    """Any text of tags and scraps is segmented without loss, and the segments do not depend on how the text
-    is split."""
+    """Any text of tags and fragments is segmented without loss, and the segments do not depend on how the text is
+    split."""
     whole = pieces([text])
     assert "".join(piece if isinstance(piece, str) else piece.raw for piece in whole) == text  # type: ignore[union-attr]
     assert pieces(list(text)) == whole
@@ -185,7 +186,7 @@ def test_any_text_at_any_split(text: str, data: st.DataObject) -> None:
 
 
 def test_long_blocks_take_linear_time() -> None:
-    """Values and blocks that never end are scanned only a bounded number of times."""
+    """Values and blocks that never end are scanned only a limited number of times."""
     scraps = [
         "<use_tool><name>f</name><k>",
         "<tool_call><function=f><parameter=k></tool_call>",

@@ -40,7 +40,7 @@ from toolsim.response.parsed_call import Json, Values
     ],
 )
 def test_literal_values_are_read(text: str, values: list[tuple[str | None, Any]] | None) -> None:
-    """Literals are read in order, by position and by keyword; expressions that need evaluation are not calls."""
+    """Literals are parsed in order, by position and by keyword. Expressions that need evaluation are not calls."""
     got = read_call(text)
     if values is None:
         assert got is None
@@ -65,7 +65,7 @@ def test_literal_values_are_read(text: str, values: list[tuple[str | None, Any]]
     ],
 )
 def test_escapes_have_python_values(literal: str) -> None:
-    """Escapes in strings have the same value as in Python, including strings inside lists and dicts."""
+    """Escapes have the same value as in Python, including in strings inside lists and dicts."""
     got = read_call(f"f(1, {literal})")
     assert got is not None
     assert isinstance(got.given, Values)
@@ -75,7 +75,7 @@ def test_escapes_have_python_values(literal: str) -> None:
 
 @pytest.mark.parametrize("escape", [r"\d", r"\x4", r"\U0011FFFF", r"\N{NO SUCH THING}", r"\N"])
 def test_unknown_escape_is_text(escape: str) -> None:
-    """An escape that Python does not know keeps its backslash and is read as plain text."""
+    """An escape that Python does not define keeps its backslash and is treated as plain text."""
     got = read_call(f"f('a{escape}z')")
     assert got is not None
     assert isinstance(got.given, Values)
@@ -83,7 +83,7 @@ def test_unknown_escape_is_text(escape: str) -> None:
 
 
 def test_single_object_is_the_arguments() -> None:
-    """A single object in the parentheses is the arguments object itself, not a positional value."""
+    """A single object in the parentheses is the arguments object itself rather than a positional value."""
     got = read_call('f({"a": 1.0})')
     assert got is not None
     assert isinstance(got.given, Json)
@@ -99,7 +99,7 @@ LITERALS = st.recursive(
 
 @given(st.dictionaries(st.from_regex(r"[a-z_]{1,6}", fullmatch=True), LITERALS, max_size=4))
 def test_python_repr_is_read_back(arguments: dict[str, Any]) -> None:
-    """Python's ``repr`` of a value is read back as that value."""
+    """Python's ``repr`` of a value is parsed back to the same value."""
     arguments = {key: value for key, value in arguments.items() if not keyword.iskeyword(key)}
     text = f"f({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
     got = read_call(text)
@@ -151,6 +151,6 @@ def test_any_text_is_parsed_without_an_exception(text: str) -> None:
     ],
 )
 def test_list_of_calls_is_read(text: str, names: list[str] | None) -> None:
-    """A list of calls is read as those calls, or as one broken call if any item is not a call."""
+    """A list of calls is parsed as these calls, or as one broken call if any item is not a call."""
     got = read_calls(text)
     assert ([call.name for call in got] if not got[0].broken else None) == names

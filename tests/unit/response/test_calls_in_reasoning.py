@@ -41,7 +41,7 @@ KIMI = (
 
 
 def taken(reasoning: Sequence[str], *behind: BackendEvent) -> tuple[str, str]:
-    """Return the remaining reasoning and the extracted text for these pieces of reasoning and later events."""
+    """Return the remaining reasoning and the extracted text, given pieces of reasoning and the events that follow."""
     calls = CallsInReasoning(Sentinel(foreign=True))
     emitted: list[BackendEvent] = []
     for event in (*map(ReasoningDelta, reasoning), *behind):
@@ -58,7 +58,7 @@ def taken(reasoning: Sequence[str], *behind: BackendEvent) -> tuple[str, str]:
 @each("call", [CALL, QWEN, KIMI, f"{CALL}\n{CALL}\n ", f"<tool_call>{JSON}"])
 @each("reasoning", ["", "I need the weather.\n", f"Not {CALL} as it is, but "])
 def test_calls_at_the_end_are_text(reasoning: str, call: str) -> None:
-    """Calls at the end of the reasoning become text, however the reasoning is split and whichever events follow."""
+    """Calls at the end of the reasoning become text, however the reasoning is split and which events follow."""
     for cut in range(len(reasoning + call)):
         pieces = (reasoning + call)[:cut], (reasoning + call)[cut:]
         for behind in ([Finished("stop"), Closed()], [Closed()], [Opened(), Counted(Usage(1, 2, 3)), Closed()]):
@@ -76,12 +76,12 @@ def test_calls_at_the_end_are_text(reasoning: str, call: str) -> None:
     ],
 )
 def test_calls_stay_reasoning_next_to_other_content(behind: list[BackendEvent]) -> None:
-    """Reasoning stays reasoning if the answer has other content or might be incomplete."""
+    """Reasoning is not converted if the answer has other content or might be incomplete."""
     assert taken([f"Hm. {CALL}\n"], *behind) == (f"Hm. {CALL}\n", "")
 
 
 def test_calls_stay_reasoning_before_text() -> None:
-    """A call in the reasoning stays there if text follows; whitespace does not count as text and is emitted first."""
+    """A call in the reasoning remains there if text follows. Whitespace does not count as text and is emitted first."""
     assert taken([CALL], TextDelta("Hi"), Closed()) == (CALL, "Hi")
     calls = CallsInReasoning(Sentinel())
     events = [ReasoningDelta(CALL), TextDelta("\n"), Closed()]
@@ -91,14 +91,14 @@ def test_calls_stay_reasoning_before_text() -> None:
 
 @given(st.lists(st.sampled_from([CALL, QWEN, "<tool_call>", " ", "\n", "so", "<", "</think>", "<think>"]), max_size=6))
 def test_reasoning_and_text_equal_the_input(pieces: list[str]) -> None:
-    """Reasoning and extracted text together equal the input, however the input is split into deltas."""
+    """Reasoning and extracted text together equal the input, regardless of how it is split into deltas."""
     left, text = taken(pieces, Closed())
     assert left + text == "".join(pieces)
     assert taken(list("".join(pieces)), Closed()) == (left, text)
 
 
 def test_other_reasoning_is_passed_on_immediately() -> None:
-    """Reasoning that cannot be a call is passed on immediately; only a block that has begun is held back."""
+    """Reasoning that cannot be a call is passed on immediately. Only a block that has started is held back."""
     calls = CallsInReasoning(Sentinel())
     assert calls.take(ReasoningDelta("I ", "text")) == [ReasoningDelta("I ", "text")]
     assert calls.take(ReasoningDelta("<tool_call>{")) == []
@@ -128,7 +128,7 @@ def items_of(steps: Sequence[Step], **fields: Any) -> list[list[Any]]:
 
 
 def test_unknown_call_becomes_text_or_stays_reasoning() -> None:
-    """A call of an unknown tool in the reasoning becomes text; next to calls or text, or without tools, it stays
+    """A call to an unknown tool in the reasoning becomes text. Next to calls or text, or without tools, it remains
     reasoning."""
     unknown = CALL.replace("get_weather", "get_time")
     for steps, text in (
@@ -145,7 +145,8 @@ def test_unknown_call_becomes_text_or_stays_reasoning() -> None:
 
 
 def test_call_in_reasoning_causes_a_warning() -> None:
-    """A call in the reasoning causes a warning, and a block that is still open is released if the backend is cut."""
+    """A call in the reasoning causes a warning. If the backend's answer is cut off, a block that is still open is
+    released."""
     report = Report()
     answer = Answer(plan("chat", "chat", True, [WEATHER]), report)
     assert answer.feed(ReasoningDelta("<tool_call>")) == []

@@ -1,4 +1,4 @@
-"""Tests for structured calls that are streamed as they arrive: the answer equals the answer with buffered calls."""
+"""Tests for structured calls that are streamed incrementally. The answer equals an answer with buffered calls."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ API_NAMES: tuple[ApiName, ...] = ("chat", "responses")
 
 @dataclass
 class Received:
-    """A client's view of an answer: its text, reasoning, calls with their status, and finish reason."""
+    """An answer as the client receives it: text, reasoning, calls with their status, and finish reason."""
 
     text: str = ""
     thought: str = ""
     calls: list[list[str]] = field(default_factory=list)
     pieces: int = 0
     end: str = ""
-    is_corrected: bool = False  # Whether the argument types of a call were corrected.
+    is_corrected: bool = False  # Whether the types of a call's arguments were corrected.
 
     def take(self, event: ClientEvent) -> None:
         match event:
@@ -76,9 +76,10 @@ class Received:
 
     @property
     def whole(self) -> tuple[str, str, list[list[str]], str]:
-        """Return the answer with its calls sorted, because a call in text counts before it is emitted.
+        """Return the answer with its calls sorted, because a call in text is counted before it is emitted.
 
-        Surrounding whitespace in arguments is ignored, because a call can arrive both as text and as a structured call.
+        Surrounding whitespace in arguments is removed, because a call can arrive both as text and as a structured
+        call.
         """
         calls = sorted([name, arguments.strip(), status] for name, arguments, status in self.calls)
         return self.text, self.thought, calls, self.end
@@ -179,7 +180,7 @@ def test_incremental_and_buffered_answers_are_equal(
     # Text that could become an untagged call is emitted as soon as a streamed block follows it.
     assume(HALVES[0] not in steps or not (emitted_first or fields in LIMITED or BEGUN in steps))
     # An emitted call counts when it is complete, unless it was announced earlier. If the number of calls is limited, a
-    # call in text that completes earlier is therefore counted first.
+    # call in text that completes earlier therefore takes precedence.
     assume(not emitted_first or fields not in LIMITED or (backend == "responses" and not mixed))
     buffered, incremental = both(fields, client, backend)
     body = BODIES[backend](steps, finish, interleaved=mixed)
@@ -190,7 +191,7 @@ def test_incremental_and_buffered_answers_are_equal(
     if expected.is_corrected:  # Arguments that the client has already received keep the types that the model wrote.
         assert [call[0] for call in seen.calls] == [call[0] for call in expected.calls]
         return
-    # A call was announced but turned out not to be a call, so the client sees it end incomplete.
+    # An announced call turned out not to be a call, so the client sees it end incomplete.
     broken = [call for call in seen.calls if call[2] == "incomplete"]
     assert broken
     assert seen.end in ("length", "invalid_tool_call")
@@ -205,7 +206,7 @@ def test_incremental_and_buffered_answers_are_equal(
 @pytest.mark.parametrize("backend", API_NAMES)
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_typical_calls_have_equal_answers(client: ApiName, backend: ApiName, interleaved: bool) -> None:
-    """Typical calls result in the same answer with incremental and buffered arguments, under every plan."""
+    """Typical calls result in the same answer with incremental and buffered arguments, with every plan."""
     calls: list[Emitted] = [
         Emitted("add", '{"a":1}', 1),
         Emitted("note", '{"a": "b\\"}é🐢"}', 4),
@@ -233,8 +234,7 @@ WORDS, SUM, NOTE = "Hello é🐢 ", Emitted("add", '{"a":1}'), Emitted("note", '
 @pytest.mark.parametrize("client", API_NAMES)
 @pytest.mark.parametrize("backend", API_NAMES)
 def test_streamed_answer_equals_the_non_streamed_answer(client: ApiName, backend: ApiName) -> None:
-    """To a real client, an incrementally streamed answer equals the answer that the backend would send in one
-    document."""
+    """A real client receives the same answer whether it is streamed incrementally or sent in one document."""
     shell = Emitted("run", '{"a":{"b":[]}}', 2, "shell")
     for steps in ([SUM], [WORDS, NOTE, SUM], [Thought("hm"), shell], [HALVES[0] + HALVES[1], NOTE], [WORDS, *HALVES]):
         for finish in ("tool_calls", "length"):
@@ -249,7 +249,7 @@ def test_streamed_answer_equals_the_non_streamed_answer(client: ApiName, backend
 
 @pytest.mark.parametrize("backend", API_NAMES)
 def test_splits_at_any_byte_yield_the_same_events(backend: ApiName) -> None:
-    """The client receives the same events if the bytes are split in two at any place, or arrive one by one."""
+    """The client receives the same events if the bytes are split in two at any position, or arrive one by one."""
     _, incremental = both({}, "responses", backend)
     body = BODIES[backend]([Emitted("note", '{"a":"é🐢"}')], "tool_calls")
     expected = list(client_events(incremental, body))
@@ -262,7 +262,7 @@ def test_splits_at_any_byte_yield_the_same_events(backend: ApiName) -> None:
 @pytest.mark.parametrize("backend", API_NAMES)
 @pytest.mark.parametrize("how", ["buffered", "incremental"])
 def test_repeated_frames_yield_the_same_answer(backend: ApiName, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Frames that are recognized by their bytes, without parsing, result in the same answer as parsed frames do."""
+    """Frames that are recognized by their bytes, without parsing, result in the same answer as parsed frames."""
     the_plan = plan("responses", backend, True, TOOLS, policy={"stream_arguments": how})
     long = Emitted("note", json.dumps({"a": 'wörds "🐢" ' * 20}, ensure_ascii=False), 3)
     body = BODIES[backend]([long, SUM, Emitted("note", long.arguments[:-5], 3)], "length")
@@ -283,7 +283,7 @@ def test_repeated_frames_yield_the_same_answer(backend: ApiName, how: str, monke
 
 
 def joined(events: Iterable[ClientEvent]) -> list[ClientEvent]:
-    """Return the events with adjacent texts joined, because one write can arrive as one event or as several."""
+    """Return the events with adjacent texts joined, because one write can cause one or several text events."""
     found: list[ClientEvent] = []
     for event in events:
         last = found[-1] if found else None
@@ -301,7 +301,8 @@ def joined(events: Iterable[ClientEvent]) -> list[ClientEvent]:
 def test_calls_of_one_tool_without_ids_stay_separate(
     client: ApiName, place: dict[str, Any], named: str, before: int
 ) -> None:
-    """Two calls of one tool without IDs stay two complete calls, even if their frames are recognized by their bytes."""
+    """Two calls to one tool without IDs remain two complete calls, even if their frames are recognized by their
+    bytes."""
     calls = [json.dumps({"a": f"{name} and what belongs to it"}) for name in ("one", "other")]
     for size in (2, 99):
         functions: list[dict[str, str]] = []
@@ -326,7 +327,8 @@ def test_calls_of_one_tool_without_ids_stay_separate(
 @pytest.mark.parametrize("client", API_NAMES)
 @pytest.mark.parametrize("backend", API_NAMES)
 def test_call_is_streamed_as_it_arrives(client: ApiName, backend: ApiName) -> None:
-    """An incremental call arrives in many small pieces, as the backend sends it, before the call is complete."""
+    """An incremental call reaches the client in many small pieces, as the backend sends it, before the call is
+    complete."""
     buffered, incremental = both({}, client, backend)
     body = BODIES[backend]([Emitted("note", json.dumps({"a": "words " * 20}), 4)], "tool_calls", interleaved=False)
     assert receive(buffered, body).pieces == 1
@@ -340,7 +342,7 @@ def test_call_is_streamed_as_it_arrives(client: ApiName, backend: ApiName) -> No
 @pytest.mark.parametrize("backend", API_NAMES)
 @pytest.mark.parametrize("finish", ["tool_calls", "length"])
 def test_openai_package_reads_the_same_answer(client: ApiName, backend: ApiName, finish: str) -> None:
-    """The openai package reads the same answer from incremental and buffered calls, whether complete or broken."""
+    """The openai package returns the same answer for incremental and buffered calls, whether complete or broken."""
     plans = both({}, client, backend)
     for last in ('{"a":"b"}', '{"a":"b'):
         steps = ["Hello ", Emitted("add", '{"a":1}', 2), Emitted("note", last, 3)]
@@ -352,7 +354,7 @@ def test_openai_package_reads_the_same_answer(client: ApiName, backend: ApiName,
             call = [item for item in seen[1].items if item[0] == "call"][-1]
             assert call[1] == "note"
             assert last.startswith(call[2])
-            # A chat answer has no place for text after a call.
+            # A chat answer cannot contain text after a call.
             assert seen[1].items[-1][1].endswith(last) or client == "chat"
             assert seen[1].finish in ("length", "incomplete")
 

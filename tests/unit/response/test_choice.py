@@ -34,7 +34,8 @@ from toolsim.response.retry import NO_CALL
 
 
 def test_refusal_after_a_call_ends_the_turn() -> None:
-    """With stop-after-tools, a refusal after a call ends the turn as text does, because the client sees it as text."""
+    """With stop-after-tools, a refusal after a call ends the turn in the same way as text, because the client sees
+    it as text."""
     emitted, report, answer = run_events(chat(), [TextDelta(CALL), RefusalDelta("no")])
     assert emitted[-1] == Ended({0: "tool_calls"})
     assert answer.is_cut
@@ -43,7 +44,7 @@ def test_refusal_after_a_call_ends_the_turn() -> None:
 
 
 def test_reasoning_between_calls_does_not_end_the_turn() -> None:
-    """Reasoning and built-in tools between calls do not end the turn, because the model continues to call."""
+    """Reasoning and built-in tools between calls do not end the turn, since the model continues with further calls."""
     for other in (ReasoningDelta("hm"), PassThrough({"type": "mcp_call"})):
         emitted, _, answer = run_events(chat(), [TextDelta(CALL), other, TextDelta(CALL), Finished("stop"), Closed()])
         assert emitted == [*whole_call(1), other, *whole_call(2), Ended({0: "tool_calls"})]
@@ -51,7 +52,7 @@ def test_reasoning_between_calls_does_not_end_the_turn() -> None:
 
 
 def test_backend_that_ends_after_its_call_is_not_cut_off() -> None:
-    """With one call allowed, a backend that ends after the call is not cut off, and its usage is passed on."""
+    """If one call is allowed, a backend that ends after its call is not cut off, and its usage is passed on."""
     events = [TextDelta(CALL), Finished("stop"), Counted(Usage(1, 2, 3)), Closed()]
     emitted, report, answer = run_events(chat(one_call=True), events)
     assert emitted == [*whole_call(1), Ended({0: "tool_calls"}, Usage(1, 2, 3))]
@@ -60,7 +61,7 @@ def test_backend_that_ends_after_its_call_is_not_cut_off() -> None:
 
 
 def test_dropped_calls_do_not_cut_off_the_backend() -> None:
-    """Without stop-after-tools, dropped calls do not cut off the backend, and the report names them and marks the
+    """Without stop-after-tools, dropped calls do not cut off the backend. The report names them and marks the
     truncation."""
     emitted, report, answer = run_events(responses(one_call=True), [TextDelta(CALL * 3), Finished("stop"), Closed()])
     assert emitted == [*whole_call(1), Ended({0: "tool_calls"})]
@@ -71,7 +72,7 @@ def test_dropped_calls_do_not_cut_off_the_backend() -> None:
 
 
 def test_turn_that_ends_at_a_dropped_call_is_truncated() -> None:
-    """A turn that ends at a dropped call is reported as truncated, whether or not the dropped call was complete."""
+    """A turn that ends at a dropped call is reported as truncated, even if the dropped call was complete."""
     for pieces in ([CALL * 2], [CALL, "<tool_call>"]):
         _, report, answer = run_events(chat(one_call=True), [TextDelta(piece) for piece in pieces])
         assert answer.is_cut
@@ -91,8 +92,8 @@ def test_call_beyond_the_limit_cuts_off_at_its_opening_tag() -> None:
 @pytest.mark.parametrize("broken", [CALL.replace("add", "foo"), CALL.replace("1", '"one"')])
 @pytest.mark.parametrize("api", ["chat", "responses"])
 def test_excess_broken_call_is_not_an_error(api: ApiName, broken: str) -> None:
-    """After the last allowed call, a strict tool's broken call is dropped without an error, however the text
-    is split."""
+    """After the last allowed call, a strict tool's broken call is dropped without an error, however the text is
+    split."""
     the_plan, text = plan(api, "chat", True, [STRICT], one_call=True), CALL + broken
     for size in (1, 7, len(text)):
         pieces: list[BackendEvent] = [TextDelta(text[at : at + size]) for at in range(0, len(text), size)]
@@ -118,7 +119,7 @@ def test_rejected_structured_call_becomes_text(call: StructuredCall) -> None:
 
 
 def test_empty_structured_call_is_dropped() -> None:
-    """An empty structured call, which some backends send next to text, is dropped and leaves an empty answer."""
+    """An empty structured call is dropped and leaves an empty answer. Some backends send such a call next to text."""
     emitted, report, _ = run_events(chat(), [StructuredCall("", ""), Finished("stop"), Closed()])
     assert emitted == [Ended({0: "stop"})]
     assert "EMPTY_ANSWER" in report.warnings
@@ -126,7 +127,7 @@ def test_empty_structured_call_is_dropped() -> None:
 
 @pytest.mark.parametrize("call", [StructuredCall("add", "oops"), StructuredCall("own", ARGS)])
 def test_rejected_structured_call_is_retried(call: StructuredCall) -> None:
-    """If a rejected structured call is retried, the retry contains the arguments that the model wrote."""
+    """If a rejected structured call is retried, the retry contains the arguments as the model wrote them."""
     the_plan = dataclasses.replace(responses(), retries_allowed=frozenset({"MALFORMED_JSON", "UNKNOWN_TOOL"}))
     _, report, answer = run_events(the_plan, [call])
     assert answer.retry is not None
@@ -166,14 +167,15 @@ def test_whitespace_is_emitted_without_other_content() -> None:
 @pytest.mark.parametrize("text", ["<use_tool><name>add</name><a>1</a>", '[{"name": "add", "arguments": {"a": 1}}'])
 @pytest.mark.parametrize(("reason", "calls"), [("stop", ["add"]), ("length", [])])
 def test_unclosed_call_counts_unless_truncated(text: str, reason: FinishReason, calls: list[str]) -> None:
-    """A call without its end counts if the backend stopped normally, but not if the length limit cut the text."""
+    """A call without its closing tag counts if the backend stopped normally, but not if the length limit cut off the
+    text."""
     emitted, _, _ = run_events(chat(), [TextDelta(text), Finished(reason), Closed()])
     assert [event.name for event in emitted if isinstance(event, CallStarted)] == calls
     assert calls or emitted[0] == TextDelta(text)
 
 
 def test_reason_of_an_early_end_is_reported() -> None:
-    """The report names the reason for an early end, and the finish reason is "tool_calls" only if there were calls."""
+    """The report contains the reason for an early end. The finish reason is "tool_calls" only if there were calls."""
     emitted, report, _ = run_events(chat(policy={"stop_after_tools_mode": "first"}), [TextDelta(CALL)])
     assert (emitted[-1], report.tool_cutoff) == (Ended({0: "tool_calls"}), "first call")
     strict = plan("chat", "chat", True, [STRICT], policy={"strict_policy": "message"})
@@ -199,7 +201,7 @@ def test_content_after_the_finish_is_ignored() -> None:
 
 
 def test_each_choice_has_its_events() -> None:
-    """Text, whitespace and calls of a second choice are emitted with that choice's index."""
+    """Text, whitespace and calls of a second choice are emitted with the index of that choice."""
     events = [TextDelta(text, choice=1) for text in ("x", "y", CALL, " ", "z")]
     emitted, _, _ = run_events(responses(), [*events, Finished("stop", 1), Closed()])
     texts = [TextDelta(text, 1) for text in ("x", "y")]
@@ -207,14 +209,14 @@ def test_each_choice_has_its_events() -> None:
 
 
 def test_legacy_functions_allow_one_call() -> None:
-    """The legacy function form has room for a single call, so the turn ends after the first call."""
+    """The legacy function form allows only a single call, so the turn ends after the first call."""
     emitted, _, answer = run_events(chat(legacy_functions=True), [TextDelta(CALL * 2)])
     assert emitted == [*whole_call(1), Ended({0: "tool_calls"})]
     assert answer.is_cut
 
 
 def test_endless_whitespace_is_text() -> None:
-    """Endless line breaks are held back up to a limit and then emitted; after a call they end the turn."""
+    """Endless line breaks are held back up to a limit and then emitted. After a call, they end the turn."""
     emitted, _, _ = run_events(responses(), [TextDelta("\n" * 30_000)] * 3)
     assert "".join(event.text for event in emitted if isinstance(event, TextDelta)) == "\n" * 90_000
     emitted, _, answer = run_events(chat(), [TextDelta(CALL), *[TextDelta("\n" * 30_000)] * 3])
@@ -234,7 +236,7 @@ INCREMENTAL = {"stream_arguments": "incremental"}
 
 
 def test_arguments_stream_as_they_arrive() -> None:
-    """Incremental calls are announced once their header is complete, and the fragments together equal the arguments."""
+    """Incremental calls are announced once their header is complete. Their fragments together equal the arguments."""
     the_plan = responses(policy=INCREMENTAL)
     emitted, _, _ = run_events(the_plan, [TextDelta(char) for char in CALL])
     assert emitted[0] == CallStarted(1, "add")
@@ -265,7 +267,7 @@ def test_strict_call_is_never_announced_early() -> None:
 
 
 def test_announced_call_that_breaks_ends_incomplete() -> None:
-    """If an announced call breaks, the call and the answer end incomplete, and its raw text is emitted."""
+    """If an announced call breaks, the call and the answer end as incomplete, and the call's raw text is emitted."""
     text = '<tool_call>{"name":"add","arguments":{"a":1, ~~~ </tool_call> ok'
     emitted, _, _ = run_events(responses(policy=INCREMENTAL), [*(TextDelta(char) for char in text), Closed()])
     assert emitted[0] == CallStarted(1, "add")
@@ -279,8 +281,8 @@ def test_announced_call_that_breaks_ends_incomplete() -> None:
     [ReasoningDelta("hm"), RefusalDelta("no"), PassThrough({"type": "web_search_call"}), StructuredCall("add", "{}")],
 )
 def test_items_within_an_announced_call_are_emitted_after_the_call(other: BackendEvent) -> None:
-    """An item that arrives within an announced call is emitted after the call, because clients receive items in
-    sequence."""
+    """An item that arrives within an announced call is emitted after the call, because clients receive items
+    sequentially."""
     behind = whole_call(2, arguments="{}") if isinstance(other, StructuredCall) else [other]
     emitted, _, _ = run_events(
         responses(policy=INCREMENTAL), [TextDelta(CALL[:-16]), other, TextDelta(CALL[-16:]), Closed()]
@@ -297,7 +299,8 @@ def test_items_within_an_announced_call_are_emitted_after_the_call(other: Backen
 
 @pytest.mark.parametrize(("waiting", "reason"), [(client_calls.MAX_WAITING, "tool_calls"), (2_000, "length")])
 def test_number_of_waiting_calls_is_limited(waiting: int, reason: EndReason) -> None:
-    """Waiting calls are emitted after the open call, which is broken off if too many wait; no step takes long."""
+    """Waiting calls are emitted after the open call. If too many wait, the open call is broken off. No step takes
+    long."""
     calls = [StructuredCall("add", f'{{"a":{number}}}') for number in range(2, waiting + 2)]
     answer = Answer(responses(policy=INCREMENTAL), Report())
     steps = [answer.feed(event) for event in (TextDelta(CALL[:-16]), *calls, TextDelta(CALL[-16:]), Closed())]
@@ -366,14 +369,14 @@ def test_blocks_are_reported_with_position_and_outcome() -> None:
 
 
 def test_report_is_bounded() -> None:
-    """The report lists at most 1,000 blocks, so that a very long answer does not exhaust the memory."""
+    """The report lists at most 1,000 blocks, so a very long answer cannot exhaust the memory."""
     _, report, _ = run_events(responses(), [TextDelta(CALL * 1100), Finished("stop"), Closed()])
     assert len(report.blocks) == 1000
     assert len(report.calls) == 1100
 
 
 def test_untagged_call_is_reported_like_a_block() -> None:
-    """An untagged call is reported with its position and outcome, as a tagged block is."""
+    """An untagged call is reported with its position and outcome, like a tagged block."""
     text = '{"name":"add","arguments":{"a":1}}'
     emitted, report, _ = run_events(responses(), [TextDelta(text), Finished("stop"), Closed()])
     assert emitted[:-1] == whole_call(1)
@@ -382,7 +385,7 @@ def test_untagged_call_is_reported_like_a_block() -> None:
 
 
 def test_unclosed_call_is_text_if_the_backend_fails() -> None:
-    """A call without its closing tag counts after a normal end, but is text if the backend fails."""
+    """A call without its closing tag counts as a call after a normal end, but as text if the backend fails."""
     held = "<use_tool><name>add</name><a>1</a>"
     assert run_events(responses(), [TextDelta(held), Finished("stop"), Closed()])[0][:-1] == whole_call(1)
     _, report, answer = run_events(responses(), [TextDelta(held)])
@@ -393,8 +396,8 @@ def test_unclosed_call_is_text_if_the_backend_fails() -> None:
 
 
 def test_violation_message_belongs_to_its_choice() -> None:
-    """With several choices, the message about a strict violation is emitted in the choice where the violation
-    occurred."""
+    """With several choices, the message about a strict violation is emitted in the choice that contains the
+    violation."""
     strict = plan("chat", "chat", True, [STRICT], choices=2, policy={"strict_policy": "message"})
     emitted, _, _ = run_events(strict, [TextDelta(CALL.replace("1", '"one"'), 1)])
     [words] = [event for event in emitted if isinstance(event, TextDelta)]

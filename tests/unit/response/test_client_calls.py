@@ -22,7 +22,7 @@ Made = tuple[CallOutcome, list[ClientEvent]]
 
 
 def make(calls: ClientCalls, arguments: str = ARGS, key: str | None = None) -> Made:
-    """Return the outcome of a call and the client's events."""
+    """Make a call, and return its outcome and the client's events."""
     return calls.make(JudgedCall(ADD, arguments), key), calls.take()
 
 
@@ -32,7 +32,7 @@ def fragment(calls: ClientCalls, text: str) -> list[ClientEvent]:
 
 
 def test_complete_call_is_emitted_in_steps() -> None:
-    """A call is emitted as its start, arguments and end, and call numbers continue across calls."""
+    """A call is emitted in steps: its start, its arguments and its end. Call numbers continue across calls."""
     calls, report = client_calls(responses(), first=7)
     assert make(calls) == (CallOutcome(made=True), whole_call(7))
     assert make(calls, "") == (CallOutcome(made=True), [CallStarted(8, "add"), CallEnded("completed")])
@@ -40,7 +40,8 @@ def test_complete_call_is_emitted_in_steps() -> None:
 
 
 def test_call_beyond_the_limit_is_dropped() -> None:
-    """A call beyond the limit ends the turn if text after calls would; otherwise, the report names the dropped call."""
+    """A call beyond the limit ends the turn if text after calls ends it. Otherwise, the report names the dropped
+    call."""
     for the_plan, end, dropped in (
         (chat(one_call=True), "more than 1 calls", "OVER_LIMIT"),
         (responses(one_call=True), "", "OVER_LIMIT:add"),
@@ -77,7 +78,8 @@ def test_xml_text_follows_a_call() -> None:
 
 
 def test_call_is_announced_by_its_header() -> None:
-    """A complete header announces a call, fragments follow as they arrive, and the verdict adds the rest."""
+    """A call is announced when its header is complete. Its fragments follow as they arrive, and the verdict adds any
+    missing text."""
     calls, _ = client_calls(responses())
     assert fragment(calls, HEADER[:-1]) == []
     assert not calls.is_open
@@ -104,7 +106,8 @@ def test_announced_call_that_changes_ends_incomplete() -> None:
 
 
 def test_unannounced_block_breaks_silently() -> None:
-    """A block that breaks before it was announced is not shown to the client, and the next block is parsed afresh."""
+    """A block that breaks before it was announced is not shown to the client, and the next block is parsed
+    independently."""
     calls, _ = client_calls(responses())
     calls.fragment(HEADER)
     assert not calls.end_block()
@@ -127,8 +130,8 @@ def arriving(calls: ClientCalls, text: str, tool: Tool | None = None, *, key: st
 
 
 def test_structured_call_is_announced_and_streamed() -> None:
-    """A structured call is announced by its first piece and streamed until its verdict, while other calls'
-    pieces wait."""
+    """A structured call is announced with its first piece and streamed until its verdict, while pieces of other
+    calls wait."""
     calls, _ = client_calls(responses())
     assert arriving(calls, '{"a"', ADD) == [CallStarted(1, "add"), CallDelta('{"a"')]
     assert arriving(calls, "{", ADD, key="1") == []
@@ -141,7 +144,7 @@ def test_structured_call_is_announced_and_streamed() -> None:
 
 
 def test_structured_call_that_changes_ends_incomplete() -> None:
-    """An announced structured call ends incomplete if it turns out to be a different call or not a call."""
+    """An announced structured call ends as incomplete if it turns out to be a different call or not a call."""
     calls, _ = client_calls(responses())
     for end in (lambda: make(calls, "{}", key="0")[0].broke, calls.break_off):
         calls.has_broken = False
@@ -153,8 +156,8 @@ def test_structured_call_that_changes_ends_incomplete() -> None:
 
 
 def test_other_content_waits_for_the_open_call() -> None:
-    """Text and other calls wait until the open call completes or breaks, and the end of a text block does not
-    end it."""
+    """Text and other calls wait until the open call completes or breaks. The end of a text block does not end the
+    open call."""
     for is_whole in (True, False):
         calls, _ = client_calls(responses())
         arriving(calls, ARGS, ADD)
@@ -173,7 +176,8 @@ def test_other_content_waits_for_the_open_call() -> None:
 
 
 def test_uncertain_calls_are_not_announced() -> None:
-    """Excess calls, possible duplicates, strict tools' calls and arguments that are not an object are not announced."""
+    """Excess calls, possible duplicates, strict tools' calls, and calls with arguments that are not an object are
+    not announced."""
     calls, _ = client_calls(responses(one_call=True))
     make(calls, key="")
     assert arriving(calls, '{"a"', ADD) == []

@@ -25,7 +25,7 @@ class Recorder:
 
 
 def joined(begun: str, text: str, size: int = 1) -> str:
-    """Return the text that the parser receives if the continuation arrives in pieces."""
+    """Return the text that the parser receives if the continuation arrives in these pieces."""
     parser = Continuation(Recorder(), begun)
     pieces = [text[start : start + size] for start in range(0, len(text), size)]
     found = [piece for part in pieces for piece in parser.feed(part)]
@@ -54,14 +54,15 @@ def test_partial_call_is_continued_or_replaced(begun: str, text: str, read: str)
 
 @given(st.text(min_size=1), st.text(), st.integers(1, 9))
 def test_all_text_is_parsed_once_at_any_split(begun: str, text: str, size: int) -> None:
-    """All text is parsed exactly once, with or without the partial call before it, however the text is split."""
+    """All text is parsed exactly once, with or without a partial call before it, however the text is split."""
     whole = joined(begun, text, max(len(text), 1))
     assert joined(begun, text, size) == whole
     assert whole in (text, begun + text)
 
 
 def test_possible_opening_tag_is_held_back() -> None:
-    """A possible opening tag is held back until it is decided, and the open size includes the earlier round's text."""
+    """A possible opening tag is held back until it is decided. The size of the open text includes the earlier
+    round's text."""
     parser = Continuation(Sentinel(), CUT)
     assert parser.in_block
     assert parser.open_size == len(CUT)

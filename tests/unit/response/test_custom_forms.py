@@ -1,4 +1,4 @@
-"""Tests for custom call forms, which a profile declares; without the declaration, their text is not read as calls."""
+"""Tests for custom call forms, which a profile declares. Without the declaration, their text is not parsed as calls."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def declared(folder: Path) -> tuple[CustomForm, ...]:
 
 
 def library(forms: tuple[CustomForm, ...], chunks: list[str]) -> Parsed:
-    """Return the library's result for a text that arrives in pieces."""
+    """Return the library's result for text that arrives in pieces."""
     parser = StreamParser(TOOLS, forms=[form.table() for form in forms])
     parts: list[Part] = []
     for part in [part for chunk in chunks for part in parser.feed(chunk)] + parser.finish():
@@ -82,7 +82,7 @@ def calls(parsed: Parsed) -> list[Any]:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_calls_in_a_declared_form_are_read(tmp_path: Path, form: str) -> None:
-    """Calls in a declared form are read despite extra whitespace, a doubled closing marker or preceding text."""
+    """Calls in a declared form are parsed despite extra whitespace, a doubled closing marker or preceding text."""
     opening, body, closing = FORMS[form]
     forms = declared(tmp_path)
     one = opening + body + closing
@@ -103,7 +103,8 @@ def test_calls_in_a_declared_form_are_read(tmp_path: Path, form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_splits_make_no_difference(tmp_path: Path, form: str) -> None:
-    """How a text is split changes neither the library's result nor the items that a client of the proxy receives."""
+    """The way in which text is split affects neither the library's result nor the items that a client of the proxy
+    receives."""
     opening, body, closing = FORMS[form]
     forms = declared(tmp_path)
     text = f"First.\n{opening}{body}{closing}\n{opening} none {closing}\n{opening}{body}{closing}"
@@ -125,7 +126,7 @@ def test_splits_make_no_difference(tmp_path: Path, form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_other_text_is_unchanged(tmp_path: Path, form: str) -> None:
-    """A different body, an unknown tool, a marker within a sentence and a quoted call stay text, byte for byte."""
+    """A different body, an unknown tool, a marker within a sentence, and a quoted call remain text, byte for byte."""
     opening, body, closing = FORMS[form]
     forms = declared(tmp_path)
     for text in (
@@ -146,7 +147,7 @@ def test_marker_in_a_string_is_data(tmp_path: Path) -> None:
 
 
 def test_only_the_declared_kind_of_body_is_read() -> None:
-    """Only the declared kind of body is read, or any kind if the form declares none."""
+    """If a form declares a kind of body, only that kind is parsed. Otherwise, every kind is parsed."""
     text = '%%run{"name": "write", "arguments": {"path": "a"}}%%end'
     form = {"opening": "%%run", "closing": "%%end"}
     assert len(parse(text, TOOLS, forms=[form]).calls) == 1
@@ -156,7 +157,7 @@ def test_only_the_declared_kind_of_body_is_read() -> None:
 
 @each("form", FORMS)
 def test_time_is_linear(form: str) -> None:
-    """Reading takes linear time for openings without an end and for incomplete bodies."""
+    """Parsing takes linear time for openings without an end and for incomplete bodies."""
     opening, body, _ = FORMS[form]
     forms = tuple(CustomForm(*(FORMS[name][0], FORMS[name][2])) for name in FORMS)
     for unit in (opening, opening + body[: len(body) // 2]):

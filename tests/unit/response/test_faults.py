@@ -1,4 +1,4 @@
-"""Tests for answers that consist of a broken untagged call: they are retried, or emitted unchanged."""
+"""Tests for answers that consist of a broken untagged call. They are retried, or emitted unchanged."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def asking(
 def run(
     the_plan: Plan, pieces: list[Any], finish: FinishReason = "stop"
 ) -> tuple[list[ClientEvent], Retry | None, Report]:
-    """Return the events (adjacent texts joined, no usage), the retry and the report."""
+    """Return the events (with adjacent texts joined and without usage), the retry and the report."""
     answer = answer_for(the_plan, report := Report())
     emitted: list[ClientEvent] = []
     for piece in (*pieces, Finished(finish), Counted(Usage(1, 2, 3)), Closed()):
@@ -107,7 +107,7 @@ def run(
 
 @pytest.mark.parametrize(("text", "reason", "name", "expected"), BROKEN)
 def test_broken_call_is_retried(text: str, reason: str, name: str, expected: str) -> None:
-    """The fault describes the exact error, and without retries the text is emitted unchanged."""
+    """The fault describes the exact error. Without retries, the text is emitted unchanged."""
     for pieces in ([text], list(text), re.findall(r"\s*\S+\s*", text)):
         emitted, retry, report = run(asking(), pieces)
         assert retry is not None
@@ -122,7 +122,7 @@ def test_broken_call_is_retried(text: str, reason: str, name: str, expected: str
 @each("key", ARGUMENTS_KEYS)
 @each("head", ['{"name": "add"', '{"tool": "add"', '{"function": {"name": "add"'])
 def test_every_key_spelling_is_recognized(head: str, key: str) -> None:
-    """A broken call is recognized with any of the accepted spellings of its keys."""
+    """A broken call is recognized with any accepted spelling of its keys."""
     text = f'{head}, "{key}": {{"a": "x"}}}}' + ("}" if "function" in head else "")
     for pieces in ([text], list(text)):
         _, retry, _ = run(asking(), pieces)
@@ -131,7 +131,7 @@ def test_every_key_spelling_is_recognized(head: str, key: str) -> None:
 
 
 def test_copied_placeholder_is_named() -> None:
-    """If a copied placeholder makes a tagged call unparsable, the fault names the placeholder."""
+    """If a copied placeholder makes a tagged call impossible to parse, the fault contains the placeholder."""
     _, retry, _ = run(asking(), ['<tool_call>{"name": "add", "arguments": {"a": <number>}}</tool_call>'])
     assert retry is not None
     assert retry.fault.expected.endswith("<number> is a placeholder for a value")
@@ -139,8 +139,8 @@ def test_copied_placeholder_is_named() -> None:
 
 @each("text", TEXTS)
 def test_other_text_is_not_a_broken_call(text: str) -> None:
-    """A call next to other text, or with an ellipsis, an unknown tool or an unknown key, is text and causes
-    no retry."""
+    """A call is text and causes no retry if it is next to other text, or contains an ellipsis, an unknown tool or an
+    unknown key."""
     for pieces in ([text], list(text)):
         emitted, retry, _ = run(asking(), pieces)
         assert retry is None
@@ -168,7 +168,8 @@ def test_talk_about_calls_is_not_retried(text: str) -> None:
 
 
 def test_texts_that_cause_a_retry() -> None:
-    """Of the answers about calls, only these cause a retry, and those without a tag are otherwise emitted as text."""
+    """Of the answers about calls, only these cause a retry. Without retries, the ones that have no tag are emitted
+    as text."""
     offered = tuple(Tool(wire_name=fields["name"], **fields) for fields in TALK["tools"])
     reasons = []
     for text in PRICE:
@@ -182,7 +183,7 @@ def test_texts_that_cause_a_retry() -> None:
 
 
 def test_valid_call_next_to_a_broken_one_is_made() -> None:
-    """An answer that also contains a valid call is not retried, and its call is made."""
+    """An answer that also contains a valid call is not retried, and the valid call is made."""
     for text in (SLOTS[0] + "\n" + CALL, SLOTS[0] + "\n" + FIT, FIT + "\n\nThen:\n" + SLOTS[0]):
         emitted, retry, report = run(asking(), list(text))
         assert retry is None
@@ -200,7 +201,7 @@ def test_valid_call_next_to_a_broken_one_is_made() -> None:
     ],
 )
 def test_order_of_items_is_kept(item: Any) -> None:
-    """An item after a broken call is emitted after the call's text, and the answer is not retried."""
+    """An item after a broken call is emitted after the text of the call, and the answer is not retried."""
     emitted, retry, _ = run(asking(), [MISFIT, item])
     assert retry is None
     assert emitted == run(asking(retries_allowed=frozenset()), [MISFIT, item])[0]
@@ -208,7 +209,8 @@ def test_order_of_items_is_kept(item: Any) -> None:
 
 
 def test_at_the_length_limit() -> None:
-    """At the length limit, a call that was broken earlier starts over, and a call that the limit cut is continued."""
+    """At the length limit, a call that was broken before the cut is restarted, and a call that was merely cut off is
+    continued."""
     _, retry, _ = run(asking(), [SLOTS[0][:-3]], "length")
     assert retry is not None
     assert (retry.fault.reason, retry.fault.partial_call) == ("MALFORMED_JSON", "")
@@ -222,7 +224,7 @@ def test_at_the_length_limit() -> None:
 
 
 def test_failed_backend_releases_text_without_a_retry() -> None:
-    """If the backend connection breaks off, held-back text is emitted before the error, without a retry."""
+    """If the connection to the backend breaks, held-back text is emitted before the error, and no retry occurs."""
     answer = answer_for(asking(), Report())
     assert answer.feed(TextDelta(MISFIT)) == []
     emitted = answer.end_of_input()
@@ -232,7 +234,8 @@ def test_failed_backend_releases_text_without_a_retry() -> None:
 
 
 def test_text_is_held_back_only_with_retries() -> None:
-    """Without ``toolsim_retry`` this parser is not used; with it, text next to the call releases the held-back text."""
+    """Without ``toolsim_retry``, this parser is not used. With the option, text next to the call releases the
+    held-back text."""
     for retries_allowed, is_used in (
         (frozenset[str](), False),
         (frozenset({"UNKNOWN_TOOL"}), False),
@@ -247,7 +250,7 @@ def test_text_is_held_back_only_with_retries() -> None:
 
 
 def test_oversized_call_is_text() -> None:
-    """Held-back text has the same size limit as a call, and longer text is emitted."""
+    """Held-back text has the same size limit as a call, and text beyond the limit is emitted."""
     the_plan = asking(policy={"max_tool_bytes": 10})
     text = '{"name": "add", "arguments": {"a": <' + "x" * 5000
     assert run(the_plan, list(text))[1] is None
@@ -260,7 +263,7 @@ PARTS = [FIT, MISFIT, SLOTS[0], CALL, "```json\n", "\n```", "\n", "[", "]", ",",
 
 @given(st.lists(st.sampled_from(PARTS), max_size=6), st.data())
 def test_splits_make_no_difference(parts: list[str], data: st.DataObject) -> None:
-    """How the text is split changes neither the answer nor the reason for a retry."""
+    """The way in which text is split affects neither the answer nor the reason for a retry."""
     text = "".join(parts)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
     pieces = [text[a:b] for a, b in pairwise([0, *cuts, len(text)])]

@@ -35,7 +35,8 @@ VALUES = st.recursive(
 
 @given(st.dictionaries(KEYS, VALUES, max_size=4))
 def test_value_is_read_back(value: dict[str, Any]) -> None:
-    """A value as written by the template is read back as that value, regardless of the contents of its strings."""
+    """A value in the template's notation is parsed back to the same value, regardless of the contents of its
+    strings."""
     (call,) = read_gemma(f"call:f{as_template(value)}")
     assert not call.broken
     assert isinstance(call.given, Json)
@@ -91,19 +92,19 @@ def test_value_is_read_back(value: dict[str, Any]) -> None:
     ],
 )
 def test_slips_are_repaired_or_rejected(body: str, value: Any) -> None:
-    """Unquoted strings are read as strings, but unclosed brackets, keys and quotes are beyond repair."""
+    """Unquoted strings are parsed as strings, but unclosed brackets, keys and quotes cannot be repaired."""
     *_, call = read_gemma(body)
     assert (call.given.value if isinstance(call.given, Json) and not call.broken else None) == value
 
 
 @given(st.text('{}[]:,<|">ab1 \n', max_size=40))
 def test_any_text(text: str) -> None:
-    """Any text is read as a broken call or as valid JSON, without an exception."""
+    """Any text is parsed as a broken call or as valid JSON, without raising an exception."""
     *_, call = read_gemma("call:f{" + text)
     assert call.broken or json.loads(call.given.source if isinstance(call.given, Json) else "") is not None
 
 
 def test_time_is_linear() -> None:
-    """Long bodies are read in linear time."""
+    """Long bodies are parsed in linear time."""
     for scrap in ("a:b,", "b, ", f"a:{QUOTE}x{QUOTE},", "x"):
         assert growth(lambda count, scrap=scrap: read_gemma("call:f{" + scrap * count + "}"), 2_000) < LINEAR

@@ -1,4 +1,4 @@
-"""Tests for answers that have to be JSON, to requests without tools."""
+"""Tests for answers that must be JSON, to requests without tools."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ UNWRAPPED = {
 @pytest.mark.parametrize("trusts", [False, True])
 @pytest.mark.parametrize("case", UNWRAPPED)
 def test_conforming_json_passes(case: str, trusts: bool) -> None:
-    """Conforming JSON is passed on without the text that surrounds it, however the text is split."""
+    """Conforming JSON is passed on without the text that surrounds it, regardless of how the text is split."""
     text, expected = UNWRAPPED[case]
     for size in range(1, len(text) + 1):
         checked = answer(trusts=trusts)
@@ -81,7 +81,7 @@ def test_any_object_is_accepted_without_a_schema() -> None:
 
 
 def test_unfinished_answers_are_not_checked() -> None:
-    """An answer that was cut off, failed or refused keeps its text and is not checked."""
+    """An answer that was cut off, failed or refused keeps its text, and its format is not checked."""
     cut = Ended({0: "length"})
     assert answer().take([TextDelta('{"a"'), cut]) == [TextDelta('{"a"'), cut]
     failed = Failed(ApiError("gone"))
@@ -93,7 +93,7 @@ def test_unfinished_answers_are_not_checked() -> None:
 
 
 def test_trusted_json_is_streamed_immediately() -> None:
-    """A trusted backend's JSON is streamed immediately; if it does not conform, only a retry or an error can follow."""
+    """A trusted backend's JSON is streamed immediately. If it does not conform, only a retry or an error can follow."""
     checked = answer(trusts=True)
     assert checked.take([TextDelta(" ")]) == []
     assert checked.take([TextDelta("{")]) == [TextDelta(" {")]

@@ -51,7 +51,7 @@ def as_data(verdict: Verdict, block: Block) -> dict[str, Any]:
 
 @each("case", TABLE["cases"], ids=lambda case: case["case"])
 def test_verdict_table(case: dict[str, Any]) -> None:
-    """Each cell of the table has its verdicts, warnings and repairs, and failures are counted by kind."""
+    """Each cell of the table has the expected verdicts, warnings and repairs, and failures are counted by kind."""
     tools = [
         Tool(tool["name"], tool["name"], kind=tool.get("kind", "function"), parameters=tool.get("parameters"))
         if tool["name"] not in case.get("strict", [])
@@ -83,7 +83,7 @@ SPACES = st.text(" \t\r\n", max_size=3)
 
 @st.composite
 def object_texts(draw: st.DrawFn) -> str:
-    """Draw a JSON object as text, with whitespace anywhere between its tokens."""
+    """Generate a JSON object as text, with whitespace anywhere between its tokens."""
 
     def write(value: Any) -> str:
         gap = draw(SPACES)
@@ -128,7 +128,8 @@ FRAGMENTS = st.lists(
 @example('{"name":"f","arguments":{"city":' + "9" * 100_000 + "}}", "json", True, "safe", True)
 @example("{'name':'f','arguments':{'city':'\\\ud800\n'}}", "json", False, "safe", True)
 def test_any_body_has_a_verdict(body: str, form: Any, strict: bool, repair: str, closed: bool) -> None:
-    """Any body in any form has verdicts: calls contain an object, errors can be encoded, and a violation is last."""
+    """Any body in any form has verdicts. Calls contain an object, errors can be encoded, and a violation is the last
+    verdict."""
     tools = (Tool("f", "f", parameters=CITY, strict=strict), Tool("g", "g", kind="custom"))
     judge = Judge(plan_for(*tools, masked_tools=("m",), repair=repair), Report())
     verdicts = judge.block(Block(form, "<t>", body, "</t>" if closed else ""))
@@ -144,7 +145,7 @@ def test_any_body_has_a_verdict(body: str, form: Any, strict: bool, repair: str,
 
 
 def test_long_integers_are_accepted() -> None:
-    """An integer with more digits than Python converts is an integer to the schema and reaches the client in full."""
+    """An integer with more digits than Python can convert is valid as an integer and reaches the client in full."""
     source = '{"n":-' + "9" * 5000 + "}"
     schema = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 0}}}
     judge = Judge(plan_for(Tool("f", "f", parameters=schema, strict=True)), Report())
@@ -152,7 +153,7 @@ def test_long_integers_are_accepted() -> None:
 
 
 def test_violation_names_tool_value_and_expectation() -> None:
-    """A violation has OpenAI's error format with status 422, and names the tool, the value and the expectation."""
+    """A violation has OpenAI's error format with status 422, and contains the tool, the value and the expectation."""
     judge = Judge(plan_for(Tool("f", "f", parameters=CITY, strict=True)), report := Report())
     [violation] = judge.block(json_block('{"name":"f","arguments":{"city":5}}'))
     assert isinstance(violation, Violation)
@@ -194,7 +195,7 @@ def test_namespaced_names() -> None:
 
 
 def test_number_of_calls_in_a_block_is_limited() -> None:
-    """A block with more than 64 objects results in 64 calls, and the rest stays text."""
+    """A block with more than 64 objects results in 64 calls, and the remainder of the block is text."""
     verdicts = Judge(plan_for(Tool("f", "f")), Report()).block(json_block('{"name":"f"}' * 1000))
     assert [type(verdict) for verdict in verdicts] == [JudgedCall] * 64 + [Rejected]
     assert isinstance(verdicts[-1], Rejected)
@@ -202,7 +203,7 @@ def test_number_of_calls_in_a_block_is_limited() -> None:
 
 
 def test_oversized_arguments_fail() -> None:
-    """Arguments over the limit fail for strict and other tools, and the inclusive limit counts bytes."""
+    """Arguments over the limit fail, with and without strict. The limit counts bytes and is inclusive."""
     source = '{"a":"éé"}'
     for strict, limit, expected in ((False, 12, JudgedCall), (False, 11, Rejected), (True, 11, Violation)):
         judge = Judge(plan_for(Tool("f", "f", strict=strict), max_tool_bytes=limit), Report())
@@ -224,8 +225,8 @@ def test_oversized_arguments_fail() -> None:
     ],
 )
 def test_oversized_block_is_judged_by_its_tool(raw: str, expected: type) -> None:
-    """An oversized block is judged by the tool named at its start, or, without a known name, by whether any tool is
-    strict."""
+    """An oversized block is judged by the tool named at its start. Without a known name, it depends on whether any
+    tool is strict."""
     judge = Judge(plan_for(Tool("lax", "lax"), Tool("tight", "tight", strict=True)), Report())
     [verdict] = judge.block(Oversize(raw))
     assert isinstance(verdict, expected)
@@ -249,7 +250,7 @@ class TestStructured:
         ), report
 
     def test_known_names_are_found(self) -> None:
-        """Tools are found by plain name, model name, or namespace and name, and their arguments stay verbatim."""
+        """Tools are found by plain name, by model name, or by namespace and name. Their arguments remain verbatim."""
         judge, report = self.judge()
         arguments = '{ "city":"x"}'
         assert StructuredCalls(judge).verdicts(StructuredCall("f", arguments)) == [JudgedCall(self.lax, arguments)]
@@ -262,7 +263,7 @@ class TestStructured:
         assert report == Report()
 
     def test_masked_names_are_rejected(self) -> None:
-        """Calls of masked tools, and all calls with tool choice "none", are rejected, reported and counted."""
+        """Calls to masked tools, and all calls with tool choice "none", are rejected, reported and counted."""
         judge, report = self.judge()
         for call, name in (
             (StructuredCall("gone", "{}"), "gone"),
@@ -279,8 +280,8 @@ class TestStructured:
         assert report.dropped_calls == ["STRUCTURED_CALL:f"]
 
     def test_unknown_names_are_rejected_or_passed(self) -> None:
-        """A call of an undeclared tool is rejected, or passed on with a warning if the operator's policy
-        allows that."""
+        """A call to an undeclared tool is rejected, or is passed on with a warning if the operator's policy allows
+        it."""
         call = StructuredCall("own", "not json", kind="custom", namespace="x")
         judge, report = self.judge()
         [verdict] = StructuredCalls(judge).verdicts(call)
@@ -294,7 +295,8 @@ class TestStructured:
         assert report.warnings == ["UNKNOWN_TOOL:own"]
 
     def test_misspelled_name_is_repaired(self) -> None:
-        """A misspelled tool name is repaired if the arguments fit the schema, but the call is not announced early."""
+        """A misspelled tool name is repaired if the arguments conform to the schema, but the call is not announced
+        early."""
         judge, report = self.judge()
         assert StructuredCalls(judge).verdicts(StructuredCall("functions.f", '{"city":"x"}')) == [
             JudgedCall(self.lax, '{"city":"x"}')
@@ -330,8 +332,8 @@ class TestStructured:
         assert not report.repairs
 
     def test_rejected_call_is_named_up_to_a_leaked_token(self) -> None:
-        """Messages about a rejected call use the tool name up to a leaked token, or a question mark for an unprintable
-        name."""
+        """Messages about a rejected call contain the tool name up to a leaked token, or a question mark if the name
+        is unprintable."""
         for name, shown in (("read<|channel|>commentary", "read"), ("<|channel|>", "?"), ("a b", "?")):
             judge, report = self.judge()
             [verdict] = StructuredCalls(judge).verdicts(StructuredCall(name, "{}"))
@@ -341,8 +343,8 @@ class TestStructured:
             assert report.dropped_calls == [f"STRUCTURED_CALL:{shown}"]
 
     def test_structured_call_is_validated(self) -> None:
-        """A schema mismatch causes a warning, malformed arguments are repaired or rejected, and empty arguments become
-        {}."""
+        """A schema mismatch causes a warning. Malformed arguments are repaired or rejected, and empty arguments
+        become {}."""
         judge, report = self.judge()
         assert StructuredCalls(judge).verdicts(StructuredCall("f", "")) == [JudgedCall(self.lax, "{}")]
         assert report.warnings == ["SCHEMA_MISMATCH:f"]
@@ -357,7 +359,8 @@ class TestStructured:
         assert (report.parse_failures, report.dropped_calls) == (["MALFORMED_JSON:f"], ["STRUCTURED_CALL:f"])
 
     def test_truncated_call_is_rejected(self) -> None:
-        """A truncated call is rejected instead of completed by a guess, unless its JSON turns out to be complete."""
+        """A truncated call is rejected instead of being completed by a guess, unless its JSON turns out to be
+        complete."""
         judge, report = self.judge()
         assert StructuredCalls(judge).verdicts(StructuredCall("f", '{"city":"x"}', whole=False)) == [
             JudgedCall(self.lax, '{"city":"x"}')
@@ -382,7 +385,8 @@ class TestStructured:
         assert StructuredCalls(judge).verdicts(StructuredCall("own", "")) == [JudgedCall(Tool("own", "own"), "{}")]
 
     def test_custom_call_input_is_verbatim(self) -> None:
-        """A custom call's input stays verbatim, and the input is extracted from a function call of a custom tool."""
+        """A custom call's input remains verbatim. If a custom tool is called as a function, the input is extracted
+        from the arguments."""
         judge, _ = self.judge()
         odd = '{"input":"x"}'
         assert StructuredCalls(judge).verdicts(StructuredCall("apply_patch", odd, kind="custom")) == [
@@ -391,14 +395,15 @@ class TestStructured:
         assert StructuredCalls(judge).verdicts(StructuredCall("apply_patch", odd)) == [JudgedCall(self.patch, "x")]
 
     def test_structured_strict_violation_ends_the_turn(self) -> None:
-        """A structured call that breaks a strict tool's schema is a violation, which ends the turn."""
+        """A structured call that does not conform to a strict tool's schema is a violation. A violation ends the
+        turn."""
         tool = Tool("f", "f", parameters=CITY, strict=True)
         [verdict] = StructuredCalls(Judge(plan_for(tool), Report())).verdicts(StructuredCall("f", "{}"))
         assert isinstance(verdict, Violation)
 
     @pytest.mark.parametrize(("name", "reason"), [("own", "UNKNOWN_TOOL"), ("gone", "MASKED_TOOL")])
     def test_unknown_name_next_to_a_strict_tool_is_a_violation(self, name: str, reason: str) -> None:
-        """If any tool is strict, a call of a tool that is not offered is a violation, as it is in text."""
+        """If any tool is strict, a structured call to a tool that is not offered is a violation, as in text."""
         strict = Tool("s", "s", strict=True)
         judge = Judge(plan_for(self.lax, strict, masked_tools=("gone",)), report := Report())
         [verdict] = StructuredCalls(judge).verdicts(StructuredCall(name, "{}"))
@@ -407,7 +412,7 @@ class TestStructured:
 
 
 def test_unusable_schema_is_not_checked() -> None:
-    """A schema that cannot be compiled validates nothing, causes one warning and raises no exception."""
+    """A schema that cannot be compiled accepts any value, causes one warning and raises no exception."""
     judge = Judge(plan_for(Tool("f", "f", parameters={"$ref": "https://example.com/x"})), report := Report())
     for _ in range(2):
         [verdict] = judge.block(json_block('{"name":"f","arguments":{"a":1}}'))
@@ -416,8 +421,8 @@ def test_unusable_schema_is_not_checked() -> None:
 
 
 def test_catastrophic_patterns_share_one_budget() -> None:
-    """All checks of an answer share one time budget; on timeout a call passes, or is a violation if the tool
-    is strict."""
+    """All checks of an answer share one time budget. On timeout a call passes, or is a violation if the tool is
+    strict."""
     schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a|a)*$"}}}
     judge = Judge(plan_for(Tool("f", "f", parameters=schema)), report := Report())
     judge._checker._seconds = 0.05
@@ -439,7 +444,7 @@ def test_catastrophic_patterns_share_one_budget() -> None:
     ],
 )
 def test_undeclared_call_can_be_passed_on(written: str, arguments: str) -> None:
-    """If the policy allows unknown tools, a call of an undeclared tool is passed on with a warning."""
+    """If the policy allows unknown tools, a call to an undeclared tool is passed on with a warning."""
     judge = Judge(plan_for(Tool("f", "f", strict=True), unknown_tool="call"), report := Report())
     [call] = judge.block(json_block(written))
     assert call == JudgedCall(Tool("search", "search"), arguments)
@@ -467,7 +472,7 @@ def test_calls_that_are_never_passed_on() -> None:
     ("arguments", "made"),
     [
         ('{"commands": ["ls"], "timeout_ms": 1e3}', True),
-        ('{"commands": "ls"}', True),  # Repaired to ["ls"].
+        ('{"commands": "ls"}', True),  # These arguments are repaired to ["ls"].
         ('{"commands": {"ls": 1}}', False),
         ("{}", False),
         ('{"commands" ["ls"]}', False),
@@ -476,8 +481,8 @@ def test_calls_that_are_never_passed_on() -> None:
     ],
 )
 def test_shell_call_must_fit_its_schema(arguments: str, made: bool) -> None:
-    """A shell call that does not fit its schema stays text even if the tool is not strict, because shell items cannot
-    represent it."""
+    """A shell call that does not conform to its schema remains text even if the tool is not strict, because a shell
+    item cannot represent the call."""
     schema = {"type": "object", "properties": {"commands": {"type": "array", "minItems": 1}}, "required": ["commands"]}
     judge = Judge(plan_for(Tool("shell", "shell", kind="shell", parameters=schema)), Report())
     (verdict,) = judge.block(json_block(f'{{"name": "shell", "arguments": {arguments}}}'))
@@ -489,7 +494,7 @@ def test_shell_call_must_fit_its_schema(arguments: str, made: bool) -> None:
 
 
 def test_oversized_schema_is_not_compiled() -> None:
-    """A schema over the size limit is not compiled, and its calls pass with a warning, regardless of their
+    """A schema over the size limit is not compiled. Its tool's calls pass with a warning, regardless of their
     arguments."""
     report = Report()
     large = {**CITY, "description": "x" * MAX_SCHEMA_BYTES}
@@ -509,7 +514,7 @@ def test_untagged_custom_call_needs_its_input() -> None:
 
 
 def test_violation_names_the_tool() -> None:
-    """A violation names the tool, or states that the tool's name cannot be read."""
+    """A violation contains the tool's name, or states that the name cannot be read."""
     judge = Judge(plan_for(Tool("f", "f", parameters=CITY, strict=True)), Report())
     for body, meant in (('{"name":"f","arguments":{}}', "the tool f"), ("{}", "a tool whose name cannot be read")):
         (verdict,) = judge.block(json_block(body))

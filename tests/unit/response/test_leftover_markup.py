@@ -1,4 +1,4 @@
-"""Tests for a model's own markup in structured calls: leftover markers are removed, and data is kept."""
+"""Tests for leftover markup of a model in structured calls. Markers are removed, and data is kept."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ READ = tool("read", path="string", limit="integer")
     ],
 )
 def test_markers_are_removed(arguments: str, becomes: str | None) -> None:
-    """Markers are removed from the ends of strings and from keys that are declared without them; other text stays."""
+    """Markers are removed from the ends of strings, and from keys that are declared without them. Other text is
+    unchanged."""
     assert without_leftovers(arguments, READ) == becomes
 
 
@@ -54,13 +55,13 @@ EMITTED = [
 @pytest.mark.parametrize("backend", ["chat", "responses"])
 @pytest.mark.parametrize("policy", [{}, {"stream_arguments": "incremental"}], ids=["buffered", "incremental"])
 def test_official_clients_receive_the_call(client: ApiName, backend: ApiName, policy: dict[str, Any]) -> None:
-    """Official clients receive the intended call in spite of leftover markup, streamed and non-streamed."""
+    """Official clients receive the intended call despite leftover markup, streamed and non-streamed."""
     for call in EMITTED:
         for stream, bodies, kind in ((True, BODIES, "text/event-stream"), (False, WHOLE, "application/json")):
             the_plan = plan(client, backend, stream, [PATH], policy=policy)
             rewriter, frames = rewrite(the_plan, kind, bodies[backend]([call], "tool_calls"))
             seen = read(client, stream, frames, rewriter.status)
-            # A key is streamed as it arrives, and keys that have been streamed cannot be repaired.
+            # A key is streamed as it arrives and can no longer be repaired afterwards.
             if policy and stream and "arg_key" in call.arguments:
                 assert seen.items[0][:2] == ["call", "read"]
                 continue

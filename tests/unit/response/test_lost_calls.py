@@ -33,7 +33,8 @@ def test_only_first_closing_tag_counts(text: str, count: int, size: int) -> None
 @pytest.mark.parametrize(
     ("text", "finish", "count"),
     [
-        ("Now <tool_call>not json</tool_call>", "stop", 1),  # Without other text, this block fails if a tool is strict.
+        # Without other text, this block causes a failure if a tool is strict.
+        ("Now <tool_call>not json</tool_call>", "stop", 1),
         ("Now <tool_call>add(1)</tool_call> and <tool_call> {x} </tool_call>.", "stop", 2),
         ("<use_tool>add it</use_tool>", "stop", 1),
         ("<tool_call>a <tool_call>b", "stop", 0),
@@ -45,7 +46,8 @@ def test_only_first_closing_tag_counts(text: str, count: int, size: int) -> None
 )
 @pytest.mark.parametrize("strict", [True, False])
 def test_unjudged_block_is_counted(text: str, finish: str, count: int, strict: bool) -> None:
-    """A block that cannot begin or never ends stays text and counts as a parse failure, however the text is split."""
+    """A block whose body is not a call, or that breaks off although no token limit was reached, remains text and
+    counts as a parse failure, however the text is split. A mere mention of the tag does not count."""
     the_plan = plan("chat", "chat", True, [STRICT]) if strict else chat()
     for size in (1, 2, 7, len(text)):
         pieces = [TextDelta(text[i : i + size]) for i in range(0, len(text), size)]

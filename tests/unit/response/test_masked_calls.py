@@ -1,6 +1,6 @@
-"""Tests that calls of masked tools never reach real clients, in any form, streamed or non-streamed.
+"""Tests that calls to masked tools never reach real clients, in any form, streamed or non-streamed.
 
-The plan comes from a real request. The backend's answers are built by tests/support or spelled out here.
+The plan is derived from a real request. The backend's answers are built by tests/support or written out here.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ LIMITS: dict[str, tuple[list[str], dict[str, Callable[[], Any]] | str | None, di
 
 @each(("client", "form", "limit"), some(product(API_NAMES, FORMS, LIMITS)))
 def test_masked_call_is_never_passed_on(client: ApiName, form: str, limit: str) -> None:
-    """A call of a masked tool becomes text, regardless of its spelling, form and delivery and of other options."""
+    """A call to a masked tool becomes text, regardless of its spelling, its form, streaming and other options."""
     backend, body = FORMS[form]
     declared, choice, policy = LIMITS[limit]
     wanted = choice[client]() if isinstance(choice, dict) else choice
@@ -130,7 +130,7 @@ def test_masked_call_is_never_passed_on(client: ApiName, form: str, limit: str) 
 @pytest.mark.parametrize("mode", ["native", "inject"])
 @pytest.mark.parametrize("api_name", API_NAMES)
 def test_masked_call_of_a_native_backend_is_dropped(api_name: ApiName, mode: str) -> None:
-    """A call of a masked tool is dropped even if the backend received the tools natively."""
+    """A call to a masked tool is dropped even if the backend received the tools natively."""
     options = {"mode": mode, "unknown_tool": "call", "tool_denylist": frozenset({"rm"})}
     for stream in (False, True):
         the_plan = request(api_name, stream, ["add", "rm"], None, options)
@@ -143,7 +143,7 @@ def test_masked_call_of_a_native_backend_is_dropped(api_name: ApiName, mode: str
 @each("client", API_NAMES)
 @each("unknown", ["text", "call"])
 def test_undeclared_structured_call_becomes_text(client: ApiName, form: str, unknown: str) -> None:
-    """A structured call of an undeclared tool becomes text, or a call if toolsim_unknown_tool allows it."""
+    """A structured call to an undeclared tool becomes text, or a call if toolsim_unknown_tool allows it."""
     backend, body = FORMS[form]
     if form == "custom" and client == "chat" and unknown == "call":
         pytest.skip("support.answers reads no custom calls of a chat completion")

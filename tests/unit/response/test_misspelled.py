@@ -21,7 +21,8 @@ def test_other_spellings_are_not_accepted(other: str) -> None:
 
 
 def test_longest_spelling_at_a_place_counts() -> None:
-    """The longest spelling counts, exact markers are excluded, and possible beginnings of a spelling are recognized."""
+    """The longest spelling takes precedence, exact markers are excluded, and possible beginnings of a spelling are
+    recognized."""
     found = Spellings(["<tool_call>", "<tool_calls>"], ["<toolcall>"])
     assert found.at("a <tool_cal> b", 2) == "<tool_cal>"
     assert found["<tool_cal>"] == "<tool_call>"
@@ -34,7 +35,7 @@ def test_longest_spelling_at_a_place_counts() -> None:
 
 
 def test_body_is_corrected() -> None:
-    """Misspelled closing markers and openers are corrected, correct text is kept, and ambiguous halves are removed."""
+    """Misspelled opening and closing markers are corrected, correct text is kept, and ambiguous halves are removed."""
     markers, openers = ("</parameter>", "</function>"), (("<function=", ">"), ("<parameter=", ">"))
     right = "<function=f><parameter=k>v</parameter></function>"
     for wrong in (

@@ -41,7 +41,7 @@ def read(api_name: ApiName, stream: bool, cut: int) -> list[ClientEvent]:
 @pytest.mark.parametrize("api_name", ["responses", "chat"])
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 def test_turn_is_the_same_however_delivered(api_name: ApiName, stream: bool) -> None:
-    """Text, call and end are the same from either API, streamed or non-streamed, in one piece or byte by byte."""
+    """Text, call and end are the same with either API, streamed or non-streamed, in one piece or byte by byte."""
     emitted = [event for event in read(api_name, stream, 10**6) if not isinstance(event, Opened)]
     assert emitted == [event for event in read(api_name, stream, 1) if not isinstance(event, Opened)]
     assert [type(event) for event in emitted][:2] == [TextDelta, CallStarted]
@@ -49,12 +49,12 @@ def test_turn_is_the_same_however_delivered(api_name: ApiName, stream: bool) -> 
 
 
 def test_several_turns_can_share_a_client() -> None:
-    """A turn has no state outside itself, so that a second turn has the same events."""
+    """Turns share no state, so a second turn with the same input yields the same events."""
     assert read("chat", True, 7) == read("chat", True, 7)
 
 
 def test_invalid_body_fails_the_turn() -> None:
-    """A body that is not a JSON object ends the turn as failed, and a later external failure is ignored."""
+    """A body that is not a JSON object ends the turn as failed. An external failure that follows is ignored."""
     turn = ResponseRewriter(plan("chat", "chat", False), Report(), content_type="application/json")
     feed(turn, b"<html>")
     (failed,) = feed(turn, b"")
@@ -66,7 +66,8 @@ def test_invalid_body_fails_the_turn() -> None:
 @pytest.mark.parametrize("before", [b"", b"\xef\xbb\xbf", b"\n\n", b"\xef\xbb\xbf\n"])
 @pytest.mark.parametrize("api_name", ["responses", "chat"])
 def test_event_stream_declared_as_json_is_parsed(api_name: ApiName, before: bytes) -> None:
-    """An event stream declared as JSON is parsed as an event stream, even after a byte order mark and empty lines."""
+    """An event stream declared as JSON is parsed as an event stream, even if it begins with a byte order mark and
+    empty lines."""
     _, body = backend_answer(api_name, True, ["Hello ", CALL])
     turn = ResponseRewriter(plan("chat", api_name, False, [tool("f")]), Report(), content_type="application/json")
     feed(turn, before + body)
@@ -86,7 +87,7 @@ def test_unknown_events_reach_the_report() -> None:
 
 
 def test_large_event_is_a_separate_step() -> None:
-    """Large events that only repeat earlier content are separate steps, so that other work can run in between."""
+    """Large events that only repeat earlier content are separate steps, so other work can run in between."""
     answer = ResponsesAnswer(counts=usage("responses", 3, 4))
     data = b"".join([*answer.begin(), *answer.add_text("word " * 20_000), *answer.end()])
     turn = ResponseRewriter(plan("responses", "responses", True), Report(), content_type="text/event-stream")
@@ -95,7 +96,7 @@ def test_large_event_is_a_separate_step() -> None:
     assert sum(not step for step in behind) >= 3  # The text, the part and the item repeat the same content.
 
 
-# ─ frames that arrive together are processed together; the results are compared with the slow path ─
+# ─ frames that arrive together are processed together; the results are compared with those of the slow path ─
 
 WORDS = ("Hel", "lo ", "a < b", "<", "tool_", "<tool_call>", "</tool_call>", CALL, CALL[:30], CALL[30:], "\n", "\n\n  ")
 WORDS += (
@@ -171,7 +172,8 @@ TEXT_KEYS = ("delta", "content", "reasoning_content", "arguments", "text", "thin
 
 
 def place_of(document: dict[str, Any]) -> tuple[dict[str, Any], str] | None:
-    """Return the object and key of the text fragment in a client's frame, or None if the frame has no fragment."""
+    """Return the object and the key that contain the text fragment in a client's frame, or None if the frame has no
+    fragment."""
     found = document if isinstance(document.get("delta"), str) else document.get("delta")
     for choice in document.get("choices") or ():
         found = choice["delta"]
@@ -182,7 +184,7 @@ def place_of(document: dict[str, Any]) -> tuple[dict[str, Any], str] | None:
 
 
 def collapsed(body: bytes) -> list[object]:
-    """Return a client's frames without sequence numbers, with the fragments of consecutive frames joined."""
+    """Return a client's frames without sequence numbers, and with the fragments of consecutive frames joined."""
     frames: list[object] = []
     pieces: list[str] = []
     for frame in body.split(b"\n\n"):
@@ -206,7 +208,7 @@ def collapsed(body: bytes) -> list[object]:
 
 
 def client_answer(the_plan: Plan, chunks: Sequence[bytes], slowly: bool) -> tuple[list[object], dict[str, Any]]:
-    """Return the client's frames and the report; with ``slowly``, every frame is parsed in full."""
+    """Return the client's frames and the report. If ``slowly`` is set, every frame is parsed in full."""
     report = Report()
     with (
         mock.patch("secrets.token_hex", lambda size: "0" * 2 * size),
@@ -220,7 +222,7 @@ def client_answer(the_plan: Plan, chunks: Sequence[bytes], slowly: bool) -> tupl
     # writes.
     found["parse_failures"] = sorted(found["parse_failures"])
     if report.tool_cutoff:
-        del found["parse_failures"]  # The failures can be from the write that ended the turn.
+        del found["parse_failures"]  # The failures might be from the write that ended the turn.
     return collapsed(b"".join(written)), found
 
 
@@ -240,8 +242,8 @@ def test_joint_and_separate_parsing_are_equal(
     choices: int,
     stream: bool,
 ) -> None:
-    """The answer and the report are the same as if each frame had been parsed separately, however the bytes
-    are split."""
+    """The answer and the report are the same as if each frame had been parsed separately, however the bytes are
+    split."""
     client, backend = apis
     the_plan = plan(client, backend, stream, [tool("f"), tool("write")], policy=policy, choices=choices)
     frames = backend_frames(backend, runs, choices)
@@ -256,9 +258,10 @@ def test_joint_and_separate_parsing_are_equal(
 
 @pytest.mark.parametrize(("api", "arguments"), [("chat", "incremental"), ("responses", "buffered")])
 def test_joint_parsing_is_equal_at_every_split(api: ApiName, arguments: str) -> None:
-    """An answer with reasoning, prose and calls stays the same if its bytes are split in two, or arrive one by one.
+    """An answer with reasoning, prose and calls remains the same if its bytes are split in two, or arrive one by
+    one.
 
-    The effect of a split depends on the reader, which `test_frame_template` splits at every byte.
+    The effect of a split depends on the reader. `test_frame_template` tests the reader with a split at every byte.
     """
     runs: list[Run] = [("think", ["Let ", "me ", "see "]), ("say", [LONG[at : at + 7] for at in range(0, 35, 7)])]
     runs += [("say", ["Hm.\n", "a < b"] * 2), ("say", [CALL, "\n"])]
@@ -272,7 +275,7 @@ def test_joint_parsing_is_equal_at_every_split(api: ApiName, arguments: str) -> 
 
 @pytest.mark.parametrize("api", ANSWERS)
 def test_texts_of_one_write_are_joined(api: ApiName) -> None:
-    """Texts that arrive in one write are joined, so that the client receives the same text in fewer events."""
+    """Texts that arrive in one write are joined, so the client receives the same text in fewer events."""
     pieces = [f"{number} " for number in range(40)]
     kind, body = backend_answer(api, True, pieces)
     one_by_one = [frame + b"\n\n" for frame in body.split(b"\n\n") if frame]

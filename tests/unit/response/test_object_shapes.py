@@ -19,7 +19,8 @@ from toolsim.schema import compile_schema
     ],
 )
 def test_repeated_keys_become_several_objects(text: str, objects: list[str]) -> None:
-    """If keys repeat equally often, the object is split into that many objects, each with the unrepeated keys."""
+    """If keys repeat equally often, the object is split into that many objects. Each of them receives the unrepeated
+    keys."""
     got = split_repeated(text)
     assert [part.source for part in got] == objects
     assert [part.value for part in got] == [json.loads(text) for text in objects]
@@ -33,7 +34,7 @@ def test_repeated_keys_become_several_objects(text: str, objects: list[str]) -> 
     ],
 )  # fmt: skip
 def test_other_repetitions_stay_one_object(text: str) -> None:
-    """Objects are not split if they have no repetition, equal values or unequal counts, or if the text is long."""
+    """Objects are not split if no key repeats, if values are equal, if counts differ, or if the text is long."""
     assert split_repeated(text) == []
 
 
@@ -68,7 +69,7 @@ SCHEMA = compile_schema(
     ],
 )
 def test_numbered_keys_stay_if_the_schema_allows_them(others: dict[str, object]) -> None:
-    """A numbered key such as ``city2`` stays in a single call if the schema explicitly allows additional keys."""
+    """A numbered key such as ``city2`` remains in a single call if the schema explicitly allows additional keys."""
     text = '{"city": "a", "city2": "b"}'
     for told in (others, {}, {"additionalProperties": False}):
         schema = compile_schema({"type": "object", "properties": {"city": {"type": "string"}}, **told})

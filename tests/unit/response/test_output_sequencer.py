@@ -61,7 +61,7 @@ def test_diagram_matches_the_code(state: str, event: str) -> None:
 
 
 def test_whitespace_is_held_back() -> None:
-    """Whitespace is held back and released once, in order; other text is not accepted."""
+    """Whitespace is held back and released once, in order. Any other text is not held back."""
     gap = Gap()
     assert not gap
     assert gap.hold(" \n")
@@ -91,7 +91,7 @@ def test_fence_mark_is_held_back_with_the_whitespace() -> None:
 
 
 def said(client: str, *steps: str, **policy: str) -> str:
-    """Return the text that the client receives; among the steps, "|" ends a message and "?" is reasoning."""
+    """Return the text that the client receives. Among the steps, "|" ends a message and "?" is reasoning."""
     choice = new_choice((chat if client == "chat" else responses)(policy=policy))
     events = []
     for step in steps:
@@ -119,13 +119,15 @@ def said(client: str, *steps: str, **policy: str) -> str:
     ],
 )
 def test_empty_line_separates_two_messages(steps: tuple[str, ...], as_chat: str, as_list: str) -> None:
-    """An empty line separates two messages, except within a call, or if a list of items separates them already."""
+    """An empty line separates two messages, except within a call, or if the API already separates them in a list of
+    items."""
     assert said("chat", *steps) == as_chat
     assert said("responses", *steps) == as_list
 
 
 def test_only_chat_needs_an_empty_line_after_a_call() -> None:
-    """After a call between two messages, only a chat client needs the empty line, because its message has one text."""
+    """After a call between two messages, only a chat client needs the empty line, because its message has a single
+    text."""
     steps = ("Hi", "|", CALL, "|", "you")
     assert said("chat", *steps, stop_after_tools="off") == "Hi\n\nyou"
     assert said("responses", *steps) == "Hiyou"

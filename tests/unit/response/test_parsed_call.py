@@ -46,18 +46,19 @@ def test_members_keep_their_source(value: dict[str, Any], indent: int | None, af
 
 @each("text", ["", "{", '{"a"', '{"a":', '{"a":1', '{"a":1,}', "{a:1}", '{"a" 1}', "[]", '{"a":1]'])
 def test_incomplete_object_yields_none(text: str) -> None:
-    """Text that is not a complete object yields None, not a partial object."""
+    """The result is None for text that is not a complete object, rather than a partial object."""
     assert read_object(text, 0) is None
 
 
 @pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "[1,NaN]", "[" * 200_000, '"\n"', "1x", ""])
 def test_invalid_json_yields_none(text: str) -> None:
-    """Text that is not valid JSON yields None, even if Python's parser would accept it or overflow its stack."""
+    """The result is None for text that is not valid JSON, even if Python's parser would accept it or overflow its
+    stack."""
     assert read_value(text) is None
 
 
 def test_integers_of_any_length() -> None:
-    """Integers beyond Python's digit limit become large integers with the same sign, and other integers are exact."""
+    """Integers beyond Python's digit limit become large integers with the same sign. Other integers are exact."""
     digits = "7" * 5000
     assert decode(f"[{digits},-{digits},12]", 0) == ([10**4299, -(10**4299), 12], 10_007)
 
@@ -70,7 +71,7 @@ def test_number_of_members_is_limited() -> None:
 
 @given(st.lists(st.dictionaries(st.text(max_size=3), VALUES, max_size=3), min_size=2, max_size=6), st.text(" \n,;"))
 def test_adjacent_objects_are_split(objects: list[dict[str, Any]], between: str) -> None:
-    """Adjacent objects are parsed one by one, in order, each with its source text."""
+    """Adjacent objects are parsed one by one, in order, and each keeps its source text."""
     sources = [json.dumps(value) for value in objects]
     assert [call.source for call in read_json(between.join(sources), closed=True, repair=True)] == sources
     assert [call.source for call in read_json(f"[{between.join(sources)}]", closed=True, repair=True)] == sources
@@ -96,7 +97,7 @@ def test_other_text_is_a_broken_call_without_repair(body: str) -> None:
 
 
 def test_unclosed_array_yields_its_objects() -> None:
-    """Each object of an array is a call, even if the array is not closed properly."""
+    """Each object in an array is a call, even if the array is not closed properly."""
     for body, lossy_repairs in (
         ('[{"name":"a"},{"name":"b"}', ("MISSING_BRACE",)),
         ('[{"name":"a"},{"name":"b"},]', ()),
@@ -107,7 +108,7 @@ def test_unclosed_array_yields_its_objects() -> None:
 
 
 def test_unparsable_rest_is_a_broken_call() -> None:
-    """Text after the last parsable object is one broken call that extends to the end."""
+    """Text after the last object that can be parsed is one broken call that extends to the end."""
     calls = read_json('{"name":"a"} and more {"name":"b"}', closed=True, repair=True)
     assert [(call.source, call.broken) for call in calls] == [
         ('{"name":"a"}', False),
@@ -129,20 +130,21 @@ def test_unparsable_rest_is_a_broken_call() -> None:
     ],
 )
 def test_name_is_read_from_the_beginning(source: str, name: str | None) -> None:
-    """The name of a broken call is read only from its beginning, because elsewhere it might be an argument."""
+    """The name of a broken call is read only from the beginning of its text, because elsewhere it might be an
+    argument."""
     assert name_of(source) == name
 
 
 @given(st.lists(st.tuples(st.from_regex(r"[a-z_][a-z0-9_.-]*", fullmatch=True), st.text()), max_size=6))
 def test_elements_round_trip(elements: list[tuple[str, str]]) -> None:
-    """Elements are read back as they were written if their values contain no closing tags."""
+    """Elements are parsed back to the original values if the values contain no closing tags."""
     elements = [(name, value.replace("</", "< /")) for name, value in elements]
     assert read_elements("\n".join(f"<{name}>{value}</{name}>" for name, value in elements)) == elements
 
 
 @pytest.mark.parametrize("text", ["x", "<a>", "<a>1</b>", "<a>1</a>x", "</a>", "<>1</>", "<a b</a>", "<a/>" * 300])
 def test_other_text_makes_elements_unreadable(text: str) -> None:
-    """Text other than elements and whitespace makes all elements unreadable."""
+    """Text other than elements and whitespace makes all elements invalid."""
     assert read_elements(text) is None
 
 
@@ -161,7 +163,7 @@ def test_unescaping_reverses_escaping(text: str) -> None:
 
 @given(st.text("a&;<>]![CDAT \n", max_size=30))
 def test_unescaping_an_escaped_value_returns_the_value(text: str) -> None:
-    """Unescaping an escaped value returns the value, or, for a CDATA section, its content."""
+    """Unescaping an escaped value returns the value. For a CDATA section, the result is its content."""
     section = f"<![CDATA[{text.replace(']]>', ']]]]><![CDATA[>')}]]>"
     assert unescape(escape(section)) == text
     if not text.strip().startswith("<![CDATA["):

@@ -41,7 +41,7 @@ def test_previews_are_verbatim(value: dict[str, object], size: int, quoted: bool
 @pytest.mark.parametrize("key", ARGUMENTS_KEYS)
 @pytest.mark.parametrize("head", ['{"name": "f"', '{"tool": "f"', '{"function": {"name": "f"'])
 def test_every_key_spelling_is_accepted(head: str, key: str) -> None:
-    """A preview accepts every spelling of a call's keys; without repairs it accepts only toolsim's spelling."""
+    """A preview accepts every spelling of a call's keys. Without repairs, it accepts only toolsim's own spelling."""
     body = f'{head}, "{key}": {{"a": "x"}}}}'
     reader, seen = preview(body)
     assert (seen, reader.tool) == ('{"a": "x"}', TOOLS[0])
@@ -65,7 +65,7 @@ def test_every_key_spelling_is_accepted(head: str, key: str) -> None:
     ],
 )
 def test_other_calls_have_no_preview(body: str) -> None:
-    """There is no preview for other shapes, unknown or strict tools, or arguments that are not an object."""
+    """Other shapes, unknown or strict tools, and arguments that are not an object have no preview."""
     reader, seen = preview(body)
     assert seen == ""
     assert reader.tool is None
@@ -90,7 +90,7 @@ def test_abandoned_preview_emits_no_more_text() -> None:
 
 @given(st.text(alphabet='{}[]",:\\ nameargumentsf1u\ud83d'), st.integers(1, 5))
 def test_any_text(text: str, size: int) -> None:
-    """Any text is previewed without an exception, however it is split."""
+    """Any text is previewed without raising an exception, regardless of how it is split."""
     preview(text, size)
     preview('{"name":"f","arguments":"{' + text, size)
     preview('{"name":"f","arguments":{' + text, size)

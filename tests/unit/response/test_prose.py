@@ -8,7 +8,7 @@ from toolsim.response.prose import CodeFence, Cursor, Place, ProseReader
 
 
 def places(text: str, *, bytewise: bool) -> tuple[str, ProseReader]:
-    """Return ``text`` with a mark at each place where a call could begin, and treat each place as text."""
+    """Return ``text`` with a mark at each place where a call could begin. Each place is treated as text."""
     prose, at, seen = ProseReader(), Cursor(), ""
     chunks = [*text] if bytewise else [text]
     for number, chunk in enumerate(chunks, 1):
@@ -68,7 +68,8 @@ def test_call_cannot_begin_in_code(bytewise: bool) -> None:
 
 
 def read(text: str, mark: str = "```", place: Place = "info", size: int = 0) -> tuple[int, bool]:
-    """Return the position of the fence's end, and whether it has ended, for a text in pieces of ``size`` characters."""
+    """Return the position of the fence's end, and whether it has ended, for text that arrives in pieces of ``size``
+    characters."""
     fence = CodeFence(mark, place)
     done, rest = 0, ""
     for start in range(0, len(text), size or len(text) or 1):
@@ -96,7 +97,7 @@ def read(text: str, mark: str = "```", place: Place = "info", size: int = 0) -> 
 )
 @each("size", [0, 1, 2])
 def test_fence_ends_at_its_mark(text: str, inside: str, over: bool, size: int) -> None:
-    """A fence ends at a mark on its own line, and a backtick in the opening line shows that it was inline code."""
+    """A fence ends at a mark on a separate line. A backtick in the opening line shows that it was inline code."""
     assert read(text, size=size) == (len(inside), over)
 
 
@@ -110,5 +111,5 @@ def test_longer_fence_needs_a_longer_mark() -> None:
 
 @given(st.text("`~ x\n\t", max_size=30), st.sampled_from(["```", "~~~"]), st.integers(1, 4))
 def test_fence_does_not_depend_on_splits(text: str, mark: str, size: int) -> None:
-    """The fence ends at the same place, however the text is split."""
+    """The fence ends at the same place, regardless of how the text is split."""
     assert read(text, mark, size=size) == read(text, mark)

@@ -67,7 +67,7 @@ def pieces_of(text: str, size: int = 0, *, fragments: bool = False) -> list[Segm
 
 @each("text", TEXT)
 def test_quoted_call_is_text(text: str) -> None:
-    """A quoted call stays text, however the text is split."""
+    """A quoted call remains text, regardless of how the text is split."""
     for size in (0, 1, 2, 3, 7):
         assert pieces_of(text, size) == [text]
 
@@ -83,7 +83,7 @@ def test_unclosed_marks_and_fences_do_not_quote(text: str, calls: int) -> None:
 
 @given(st.lists(st.sampled_from(["`", "``", "```", "\n", ">", " ", "x", A, B, "<tool_call>", "{" * 1200])), st.data())
 def test_pieces_equal_the_text(parts: list[str], data: st.DataObject) -> None:
-    """The pieces add up to the text and depend neither on how the text is split nor on fragments."""
+    """The pieces together equal the text, and do not depend on splits or on whether fragments are emitted."""
     text = "".join(parts)
     whole = pieces_of(text)
     assert "".join(piece if isinstance(piece, str) else piece.raw for piece in whole) == text
@@ -107,7 +107,7 @@ def test_time_is_linear() -> None:
 
 
 def test_quotation_at_the_end_of_reasoning_stays() -> None:
-    """A quotation at the end of the reasoning stays reasoning, because without its mark it would become a call."""
+    """A quotation at the end of the reasoning remains reasoning, because without its mark it would become a call."""
     for text in (f"The page says:\n> {CALL}", f"It says `{CALL}`"):
         events, report, _ = run_events(chat(), [ReasoningDelta(text), Finished("stop"), Closed()])
         assert [event for event in events if isinstance(event, CallStarted)] == []

@@ -1,4 +1,4 @@
-"""Tests for calls that are contained in a tool's output: a model that repeats them is quoting, not calling."""
+"""Tests for calls that a tool's output contains. A model that repeats such a call is quoting it rather than calling."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ def plan_for(
     tools: Sequence[dict[str, Any]] = TOOLS,
     **policy: Any,
 ) -> Plan:
-    """Return the plan for a request whose tools have returned ``outputs``; ``calls`` are the first calls, then fetch
-    calls."""
+    """Return the plan for a request whose tools have returned ``outputs``. ``calls`` are the first calls, followed
+    by fetch calls."""
     made = [*calls, *[("fetch", {"url": f"https://a.test/{number}"}) for number in range(len(calls), len(outputs))]]
     items: list[dict[str, Any]] = [{"role": "user", "content": says}]
     for number, ((name, arguments), output) in enumerate(zip(made, outputs, strict=True)):
@@ -133,7 +133,8 @@ def plan_for(
 
 
 def answered(plan: Plan, text: str, *, size: int = 0, cut: int = 0) -> tuple[Seen, Report]:
-    """Return the client's view of an answer whose text arrives in pieces of ``size`` characters, and the report."""
+    """Return the client's view of an answer, and the report. The answer's text arrives in pieces of ``size``
+    characters."""
     pieces = [text[at : at + size] for at in range(0, len(text), size)] if size else [text]
     content_type, body = backend_answer(plan.backend, bool(size), pieces)
     report = Report()
@@ -147,7 +148,7 @@ def answered(plan: Plan, text: str, *, size: int = 0, cut: int = 0) -> tuple[See
 
 @each("form", FORMS)
 def test_call_copied_from_an_output_is_text(form: str) -> None:
-    """A call copied from a tool's output stays text, in any form and context, and causes a warning.
+    """A call copied from a tool's output remains text, in any form and context, and causes a warning.
 
     Without that output, at least two of the same answers are calls.
     """
@@ -167,7 +168,8 @@ def test_call_copied_from_an_output_is_text(form: str) -> None:
 @each("wrapped", WRAPPED)
 @each("form", FORMS)
 def test_wrapping_does_not_hide_a_quoted_call(form: str, wrapped: str) -> None:
-    """Escapes, marks, line numbers and invisible characters in a tool's output do not hide a quoted call."""
+    """Escapes, marks, line numbers and invisible characters in a tool's output do not hide the fact that a call is
+    quoted."""
     text = f"{FORMS[form]}\n"
     seen, _ = answered(plan_for([WRAPPED[wrapped](FORMS[form])]), text)
     assert seen.items == [["text", text]]
@@ -177,7 +179,8 @@ def test_wrapping_does_not_hide_a_quoted_call(form: str, wrapped: str) -> None:
 @each("arguments", ["buffered", "incremental"])
 @each("form", ["tag", "Qwen3-Coder", "bare", "syntax"])
 def test_splits_do_not_change_a_quoted_call(form: str, arguments: str, client: ApiName) -> None:
-    """A quoted call stays the same text, streamed or not, with incremental arguments, and however the text is split."""
+    """A quoted call remains the same text, streamed or not, with incremental arguments, and however the text is
+    split."""
     text = f"The page says:\n\n{FORMS[form]}"
     for stream in (False, True):
         plan = plan_for([FORMS[form]], client=client, stream=stream, stream_arguments=arguments)
@@ -250,14 +253,14 @@ LEFT: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("case", LEFT)
 def test_calls_not_quoted_verbatim_are_made(case: str) -> None:
-    """Calls that are not verbatim quotations are made, which the security page documents as a remaining risk."""
+    """Calls that are not verbatim quotations are made. The security page documents this as a remaining risk."""
     text, request = LEFT[case]
     seen, _ = answered(plan_for(**{"outputs": [one("delete_file", path="a.txt")], **request}), text)
     assert [item[0] for item in seen.items] == ["call"]
 
 
 def test_stored_outputs_are_not_searched() -> None:
-    """Outputs that only the backend stores are not searched, and structured calls are not treated as quotations."""
+    """Outputs that only the backend stores are not searched. Structured calls are not treated as quotations."""
     body = {"model": "m", "input": "?", "tools": TOOLS, "previous_response_id": "resp_1"}
     rewritten = rewrite_request(
         "responses", "/v1/responses", json.dumps(body).encode(), Policy(), output_mode=None, report=Report()
@@ -279,15 +282,15 @@ def test_stored_outputs_are_not_searched() -> None:
     ],
 )
 def test_options_that_prevent_quoted_calls(policy: dict[str, Any]) -> None:
-    """With these options, call forms that an attacker's page can contain stay text, or the tool is never called."""
+    """With these options, call forms that an attacker's page can contain remain text, or the tool is never called."""
     for form in FORMS.values():
         seen, _ = answered(plan_for(["ok"], **policy), form)
         assert seen.items == [["text", form]]
 
 
 def test_genuine_call_next_to_a_quoted_one_is_made() -> None:
-    """A genuine call next to a quoted call is made, even in the same block, but a list of calls is treated as
-    one unit."""
+    """A genuine call next to a quoted call is made, even in the same block, but a list of calls is treated as one
+    unit."""
     quoted, own = one("delete_file", path="a.txt")[11:-12], one("now")[11:-12]
     plan = plan_for([quoted])
     seen, _ = answered(plan, f"{quoted}\n\n<tool_call>{own}</tool_call>")

@@ -1,4 +1,4 @@
-"""Tests that toolsim holds back text no longer than the table of releases records."""
+"""Tests that toolsim holds back text no longer than recorded in the table of releases."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_table_is_complete() -> None:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_runs_expand_to_released_amounts(size: int) -> None:
-    """The runs of a row expand to the amounts released after each delta."""
+    """The runs of a row expand to the amounts that are released after each delta."""
     for case in (CASES[0], CASES[-1], *CASES[20:60]):
         total = (0, 0)
         points = curve(releases(case, size), case, size)

@@ -1,4 +1,4 @@
-"""Tests for repairs: slips are corrected, and other text stays unchanged."""
+"""Tests for repairs. Slips are corrected, and other text remains unchanged."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_missing_closing_brackets_are_added(value: Any) -> None:
     ],
 )
 def test_slips_are_corrected_in_place(text: str, mended: str) -> None:
-    """Each slip is corrected in place, and the surrounding text stays unchanged."""
+    """Each slip is corrected in place, and the surrounding text remains unchanged."""
     got = repair_json(text)
     assert got is not None
     assert got.text == mended
@@ -95,14 +95,14 @@ def test_ambiguous_text_is_not_repaired(text: str) -> None:
 
 
 def test_number_of_slips_is_limited() -> None:
-    """A text with too many slips is not repaired."""
+    """Text with too many slips is not repaired."""
     assert repair_json("[" + "'a'," * 5_000 + "1]") is not None
     assert repair_json("[" + "'a'," * 50_000 + "1]") is None
 
 
 @given(st.text(alphabet="{}[],:\"'\\ \n\x00\ud800TrueNonaFls0"), st.booleans())
 def test_any_text_is_repaired_or_yields_none(text: str, closed: bool) -> None:
-    """Any text is repaired or yields None, and the end lies within the text."""
+    """Any text is repaired or results in None. The end of the repaired value lies within the text."""
     got = repair_json(text, closed=closed)
     assert got is None or 0 < got.end <= len(text)
 
@@ -149,7 +149,7 @@ NAMES = [
         ("functionsstep2", "step2"),
         ("functionsstep2:0", "step2"),
         ("functionsstep25", "step2"),
-        ("functionsexec2", None),  # This could be the second call of exec, or a call of exec2.
+        ("functionsexec2", None),  # This could be a second call to exec, or a call to exec2.
         ("write5", None),
         ("writewrite", "write"),
         ("write:write", "write"),
@@ -170,5 +170,5 @@ NAMES = [
     ],
 )
 def test_misspelled_name_must_match_one_tool(written: str, fit: str | None) -> None:
-    """A misspelled name is matched only if it fits a single tool, and the smallest slip decides."""
+    """A misspelled name is matched only if it fits a single tool. The smallest slip takes precedence."""
     assert fit_name(written, NAMES) == fit

@@ -18,7 +18,7 @@ def noted(api: Api, form: AnswerForm, *events: ClientEvent) -> Report:
 
 
 def test_call_ids_are_recorded_as_clients_return_them() -> None:
-    """The IDs of complete calls are recorded in order, as clients send them back; legacy functions have no IDs."""
+    """The IDs of complete calls are recorded in order, as clients send them back. Legacy functions have no IDs."""
     events = [*whole_call(1), CallStarted(2, "x"), CallEnded("incomplete"), *whole_call(3, choice=1)]
     assert noted(CHAT, AnswerForm(), *events).tool_call_ids == ["call_001", "call_003"]
     assert noted(RESPONSES, AnswerForm(), *events).tool_call_ids == ["fc_001", "fc_003"]

@@ -1,4 +1,4 @@
-"""Tests for retries, and for the output that the client receives before and without them."""
+"""Tests for retries, and for the client's output before a retry and without a retry."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def round_of(*tools: Any, retries_allowed: frozenset[str] = CALL_FAULTS, **field
 def run(
     the_plan: Plan, *pieces: str, finish: FinishReason = "stop"
 ) -> tuple[list[ClientEvent], Retry | None, Report, Answer]:
-    """Return the events for a text, the retry, the report and the answer object."""
+    """Return the events for this text, the retry, the report and the answer object."""
     answer = answer_for(the_plan, report := Report())
     emitted = [event for piece in pieces for event in answer.feed(TextDelta(piece))]
     for event in (Finished(finish), Counted(Usage(1, 2, 3)), Closed()):
@@ -66,8 +66,7 @@ FAULTS = [
 
 @pytest.mark.parametrize(("text", "offered", "reason", "name", "expected"), FAULTS)
 def test_failed_call_is_retried(text: str, offered: Any, reason: str, name: str | None, expected: str) -> None:
-    """A failed call is withheld and retried, and ``otherwise`` contains the output that is sent if there is
-    no retry."""
+    """A failed call is withheld and retried. ``otherwise`` contains the output that is sent if no retry occurs."""
     fields = {"masked_tools": frozenset({"hidden"}), "policy": {"max_tool_bytes": 200}}
     emitted, retry, report, answer = run(round_of(offered, **fields), "Well. ", text)
     assert emitted[0] == TextDelta("Well. ")
@@ -95,7 +94,7 @@ def _without_usage(events: list[ClientEvent]) -> list[ClientEvent]:
 
 
 def test_emitted_call_stays() -> None:
-    """A call before the failed call is emitted immediately and is not repeated if there is no retry."""
+    """A call before the failed call is emitted immediately, and is not repeated if no retry occurs."""
     emitted, retry, report, _ = run(round_of(), CALL + UNKNOWN)
     assert emitted[:-1] == whole_call(1)
     assert retry is not None
@@ -104,7 +103,7 @@ def test_emitted_call_stays() -> None:
 
 
 def test_announced_call_is_not_retried() -> None:
-    """An announced call that breaks is not retried but ends incomplete, because the client already has its
+    """An announced call that breaks ends as incomplete and is not retried, because the client already has its
     arguments."""
     the_plan = round_of(policy={"stream_arguments": "incremental"})
     text = '<tool_call>{"name":"add","arguments":{"a" 1}}</tool_call>'
@@ -123,7 +122,8 @@ def test_block_without_a_call_is_text() -> None:
 
 @pytest.mark.parametrize("text", ['<tool_call>{"name":"add","arguments":{"a":', '{"name": "add", "arguments": {"a"'])
 def test_truncated_call_can_be_continued(text: str) -> None:
-    """A call cut by the length limit is stored unchanged, and the answer that continues it yields the complete call."""
+    """A call that was cut off by the length limit is stored unchanged, and an answer that continues it yields the
+    complete call."""
     emitted, retry, *_ = run(round_of(), "So:\n" + text, finish="length")
     assert retry is not None
     assert (retry.fault.reason, retry.fault.partial_call) == ("CALL_CUT_OFF", text)
@@ -147,7 +147,8 @@ def test_truncated_call_can_be_continued(text: str) -> None:
     ],
 )
 def test_text_before_a_truncated_call_is_separate(before: str, emitted: list[ClientEvent], how: str) -> None:
-    """Text before a cut call is not part of the partial call, even if it was held back until the end."""
+    """Text before a call that was cut off is not part of the partial call, even if the text was held back until the
+    end."""
     half = '<tool_call>{"name":"sub","arguments":{"a":'
     the_plan = round_of(policy={"stream_arguments": how})
     for pieces in ([before + half], [*(before + half)]):
@@ -165,7 +166,7 @@ def test_text_before_a_truncated_call_is_separate(before: str, emitted: list[Cli
 @pytest.mark.parametrize("policy", [{"suppress_tail_after_tools": True}, {"stop_after_tools": "on"}, {}])
 @pytest.mark.parametrize("broken", [MALFORMED, MALFORMED[:40]])
 def test_broken_call_after_calls_is_dropped_like_text(broken: str, policy: dict[str, Any]) -> None:
-    """If text after calls is dropped, a broken call after calls is dropped as well when there is no retry."""
+    """If text after calls is dropped, a broken call after calls is dropped as well, provided that no retry occurs."""
     text = f"{CALL}\n {broken}"
     for pieces in ([text], [*text]):
         emitted, retry, *_ = run(round_of(policy=policy), *pieces, finish="length")
@@ -176,7 +177,8 @@ def test_broken_call_after_calls_is_dropped_like_text(broken: str, policy: dict[
 
 
 def test_missing_required_call_is_retried() -> None:
-    """If an answer lacks a required call, its text is emitted and the model is re-prompted, unless it was filtered."""
+    """If an answer lacks a required call, its text is emitted and the model is re-prompted, unless the answer was
+    filtered."""
     required = {"tool_choice": ToolChoice("required")}
     emitted, retry, *_ = run(round_of(**required), "I cannot.")
     assert retry is not None
@@ -192,8 +194,8 @@ def test_missing_required_call_is_retried() -> None:
 
 @pytest.mark.parametrize("content", ["", " \n", "<reasoning>"])
 def test_empty_answer_after_an_output_is_retried(content: str) -> None:
-    """After a tool output, whitespace and reasoning count as an empty answer; refusals, hosted items and text
-    do not."""
+    """After a tool output, an answer with only whitespace and reasoning counts as empty. Refusals, hosted items and
+    text do not."""
     after = round_of(retries_allowed=frozenset({EMPTY_ANSWER}), after_outputs=True)
     answer = answer_for(after, Report())
     answer.feed(ReasoningDelta("hm") if content == "<reasoning>" else TextDelta(content))
@@ -231,7 +233,7 @@ def test_splits_make_no_difference(parts: list[str], data: st.DataObject) -> Non
 
 
 def test_text_is_stored_only_for_retries() -> None:
-    """Without allowed retries, the answer's text is not stored for a retry."""
+    """If retries are not allowed, the answer's text is not stored."""
     emitted, retry, _, answer = run(round_of(tool("f"), retries_allowed=frozenset()), UNKNOWN)
     assert retry is None
     assert emitted[0] == TextDelta(UNKNOWN)

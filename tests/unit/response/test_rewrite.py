@@ -30,8 +30,8 @@ CALL = '<tool_call>{"name":"get_weather","arguments":"{\\"city\\":\\"Paris\\"}"}
 # Error types that a Messages client receives in place of OpenAI's codes.
 ERRORS = {"invalid_tool_call": "invalid_request_error", "rate_limit_exceeded": "rate_limit_error"}
 
-# The Messages API uses the chat reader's rules and a single writer. Each of its sides is therefore paired once with
-# each other kind, and pairs that prove nothing new are left out.
+# The Messages API uses the chat reader's rules and a single writer. Therefore each of its sides is paired only once
+# with each other kind, and redundant pairs are left out.
 PAIRS = [
     (client, backend)
     for client in API_NAMES
@@ -78,8 +78,8 @@ def expected(case: dict[str, Any], client: ApiName) -> Seen:
     return Seen(items, finish, ids)
 
 
-# Arguments do not stream if the client does not. Other pairs test each reader and writer in every way, so the two pairs
-# of chat and Responses are only streamed.
+# Arguments do not stream if the client does not stream. Other pairs test each reader and writer in every way, so the
+# two pairs of chat and Responses are only streamed.
 WAYS = {"stream": (True, "buffered"), "incremental": (True, "incremental"), "whole": (False, "buffered")}
 CELLS = [
     pytest.param(client, backend, *WAYS[way], id=f"{way}-{client}-{backend}")
@@ -94,7 +94,7 @@ CROSSED = [pytest.param(name, *cell.values, id=f"{name}-{cell.id}") for name in 
 
 @each(("name", "client", "backend", "stream", "arguments"), some(CROSSED))
 def test_case(name: str, client: ApiName, backend: ApiName, stream: bool, arguments: str) -> None:
-    """Each case has the same answer over all APIs, streamed or not on either side, however the bytes are split."""
+    """Each case has the same answer with all APIs, streamed or not on either side, however the bytes are split."""
     case = CASES[name]
     if arguments == "incremental" and stream and "late" in case:
         pytest.skip(f"the call was announced too early: {case['late']}")
@@ -129,7 +129,7 @@ JUDGE = json.loads((Path(__file__).parents[2] / "cases" / "judge.json").read_tex
 
 
 def judged(case: dict[str, Any]) -> str | None:
-    """Return the text of a judge's case, or None if the sentinel does not read it as exactly that block."""
+    """Return the text of a judge's case, or None if the sentinel does not read the text as exactly that block."""
     text = f"<tool_call>{case['body']}{case.get('closing', '</tool_call>')}"
     sentinel = Sentinel()
     pieces = sentinel.feed(text) + sentinel.finish()
@@ -180,7 +180,7 @@ def test_most_judge_cases_are_readable() -> None:
 
 @each_pair
 def test_non_streamed_failures_are_http_errors(client: ApiName, backend: ApiName) -> None:
-    """In non-streamed answers, a strict violation is a 422 and a backend failure a 502, with a complete error
+    """In non-streamed answers, a strict violation is a 422 and a backend failure is a 502, with a complete error
     object."""
     case = CASES["strict failure"]
     rewriter, chunks = rewrite(case_plan(case, client, backend, False), *backend_answer(backend, True, [case["text"]]))
@@ -196,7 +196,7 @@ def test_non_streamed_failures_are_http_errors(client: ApiName, backend: ApiName
 @each_pair
 @each("text", ["Half an ans", f"Look {CALL[:40]}", ""], ids=["text", "in a block", "nothing"])
 def test_stream_without_terminator_fails(client: ApiName, backend: ApiName, text: str) -> None:
-    """A stream that ends before its terminator is an error, and held-back text is emitted first."""
+    """A stream that ends before its terminator results in an error. Held-back text is emitted before the error."""
     kind, body = backend_answer(backend, True, [text] if text else [])
     end = end_of(backend, body)
     _, chunks = rewrite(plan(client, backend, True, [WEATHER]), kind, body[:end])
@@ -209,8 +209,8 @@ def test_stream_without_terminator_fails(client: ApiName, backend: ApiName, text
 @each_backend
 @each("rest", ["", "\n", " half an ans", CALL[:40]], ids=["nothing", "a gap", "text", "in a block"])
 def test_chat_stream_broken_after_a_call_keeps_the_call(backend: ApiName, rest: str) -> None:
-    """If a stream breaks off after a call, a chat client receives the call and a normal end, because later text would
-    have been dropped anyway."""
+    """If a stream breaks off after a call, a chat client receives the call and a normal end, because later text
+    would have been dropped anyway."""
     kind, body = backend_answer(backend, True, [CALL, rest] if rest else [CALL])
     end = end_of(backend, body)
     _, chunks = rewrite(plan("chat", backend, True, [WEATHER]), kind, body[:end])
@@ -243,7 +243,7 @@ def test_messages_client_survives_a_break_at_any_byte() -> None:
 
 
 def test_chat_without_done_is_complete_if_finished() -> None:
-    """A chat stream without ``[DONE]``, which many servers omit, is complete if it has a finish reason."""
+    """A chat stream without ``[DONE]`` is complete if it has a finish reason, because many servers omit ``[DONE]``."""
     kind, body = backend_answer("chat", True, [CALL])
     _, chunks = rewrite(plan("chat", "chat", True, [WEATHER]), kind, body.replace(b"data: [DONE]\n\n", b""))
     assert read("chat", True, chunks).finish == "tool_calls"
@@ -261,7 +261,7 @@ def test_mislabeled_event_stream_is_read(client: ApiName, backend: ApiName, stre
 
 @each_pair
 def test_backend_error_during_a_stream_is_last(client: ApiName, backend: ApiName) -> None:
-    """A backend error in the middle of a stream reaches the client with its original code and is the last event."""
+    """A backend error in the middle of a stream reaches the client with its original code, and is the last event."""
     kind, body = backend_answer(backend, True, ["Half an ans"])
     error = {"message": "Too much.", "type": "tokens", "code": "rate_limit_exceeded"}
     if backend == "chat":
@@ -296,7 +296,7 @@ def test_responses_stream_error_is_sent_in_all_forms() -> None:
 
 @each_pair
 def test_keepalives_do_not_change_the_answer(client: ApiName, backend: ApiName) -> None:
-    """Keep-alives are sent from before the first event until the end of the stream and do not change the answer."""
+    """Keep-alives are sent from before the first event until the end of the stream, and do not change the answer."""
     kind, body = backend_answer(backend, True, ["Hm.", CALL[:30], CALL[30:]])
     rewriter = ResponseRewriter(plan(client, backend, True, [WEATHER]), Report(), content_type=kind)
     chunks = rewriter.keepalive()
@@ -333,7 +333,7 @@ TEXT = st.lists(
 def test_streamed_answer_equals_the_non_streamed(
     text: str, client: ApiName, backend: ApiName, size: int, cut: int, strict: bool
 ) -> None:
-    """The streamed answer equals the non-streamed answer for any text, however text and bytes are split."""
+    """The streamed answer equals the non-streamed answer for any text, regardless of how text and bytes are split."""
     tools = [tool("get_weather", strict, city="string")]
     pieces = [text[i : i + size] for i in range(0, len(text), size)]
     whole, body = rewrite(plan(client, backend, False, tools), *backend_answer(backend, False, [text]))
@@ -383,7 +383,7 @@ KEYS = [
     "output_index", "content_index", "summary_index", "summary", "message", "created", "created_at", "model",
     "incomplete_details", "input_tokens", "prompt_tokens", "refusal", "reasoning_content", "code", "item_id",
 ]  # fmt: skip
-# These objects have correct types but arbitrary fields, nested as in the APIs.
+# These objects have fields of correct types with arbitrary values, nested as in the APIs.
 OBJECTS = st.recursive(
     JSON_VALUES,
     lambda values: (
@@ -400,7 +400,7 @@ OBJECTS = st.recursive(
 
 @given(st.lists(OBJECTS, max_size=5), st.sampled_from(API_NAMES), st.sampled_from(API_NAMES), st.booleans())
 def test_any_json_is_processed(values: list[Any], client: ApiName, backend: ApiName, stream: bool) -> None:
-    """Events with arbitrary fields are processed without an exception."""
+    """Events with arbitrary fields are processed without raising an exception."""
     body = b"".join(b"data: " + json.dumps(value).encode() + b"\n\n" for value in values)
     assert rewrite(plan(client, backend, stream, [WEATHER]), "text/event-stream", body)[0].is_done
     for value in values:
@@ -418,7 +418,8 @@ LONG_CALL = f"<tool_call>{json.dumps({'name': 'get_weather', 'arguments': LONG},
 
 @each_pair
 def test_long_arguments_are_verbatim(client: ApiName, backend: ApiName) -> None:
-    """100 KB of arguments full of emoji, quotes and tags arrive verbatim, and shorter arguments also byte by byte."""
+    """Arguments of 100 KB full of emoji, quotes and tags arrive verbatim. Shorter arguments also arrive verbatim
+    byte by byte."""
     assert len(LONG.encode()) > 100_000
     pieces = [LONG_CALL[i : i + 1000] for i in range(0, len(LONG_CALL), 1000)]
     _, chunks = rewrite(plan(client, backend, True, [WEATHER]), *backend_answer(backend, True, pieces), cut=997)
@@ -431,9 +432,9 @@ def test_long_arguments_are_verbatim(client: ApiName, backend: ApiName) -> None:
 
 @each_pair
 def test_splits_make_no_difference(client: ApiName, backend: ApiName) -> None:
-    """A stream in two pieces has the same result wherever it is split.
+    """A stream in two pieces has the same result regardless of where it is split.
 
-    The effect of a split depends on the reader, which `test_frame_template` splits at every byte.
+    The effect of a split depends on the reader. `test_frame_template` tests the reader with a split at every byte.
     """
     text = f'Hé 🐢 <tool_call>{{"name":"get_weather","arguments":{json.dumps(LONG[:60] + chr(34) + "}")}}}</tool_call>'
     kind, body = backend_answer(backend, True, [text[i : i + 9] for i in range(0, len(text), 9)])
@@ -447,7 +448,7 @@ def test_splits_make_no_difference(client: ApiName, backend: ApiName) -> None:
 
 @each("stream", [True, False])
 def test_choices_can_be_interleaved(stream: bool) -> None:
-    """A real client reads a call in one choice and text in another, although their chunks are interleaved."""
+    """A real client receives a call in one choice and text in another, although their chunks are interleaved."""
     texts = [CALL, "Just <tool_call> words."]
     head = {"id": "c", "object": "chat.completion", "created": 1, "model": "m"}
     if stream:
@@ -478,7 +479,7 @@ def test_choices_can_be_interleaved(stream: bool) -> None:
 )
 @each_stream
 def test_call_ids_are_reported_in_order(client: Any, legacy: bool, ids: list[str], stream: bool) -> None:
-    """Call IDs are reported in order, as the client received them; a legacy function call has no ID."""
+    """Call IDs are reported in order, as the client received them. A legacy function call has no ID."""
     the_plan = plan(client, "chat", stream, [WEATHER], first_number=7, legacy_functions=legacy)
     report = Report()
     kind, body = backend_answer("chat", True, [CALL, "\n", CALL.replace("Paris", "Rome")], "stop")
@@ -517,7 +518,7 @@ PARIS = ["call", "get_weather", '{"city":"Paris"}']
 def test_texts_of_two_messages_are_separated(
     steps: list[Step], items: list[list[str]], client: ApiName, stream: bool
 ) -> None:
-    """The texts of two messages are separated by an empty line, which is dropped next to a call."""
+    """The texts of two messages are separated by an empty line. The line is dropped next to a call."""
     the_plan = plan(client, "responses", stream, [WEATHER])
     for kind, bodies, cuts in (("text/event-stream", BODIES, (0, 1)), ("application/json", WHOLE, (0,))):
         for cut in cuts:
@@ -528,7 +529,7 @@ def test_texts_of_two_messages_are_separated(
 @each("between", [Thought("hm"), Emitted("get_weather", PARIS[2]), CALL])
 @each_stream
 def test_messages_around_other_items_are_separated(between: Step, stream: bool) -> None:
-    """In a list of items, texts between other items are separate; in a chat message, they need an empty line."""
+    """In a list of items, texts between other items are separate. In a chat message, an empty line separates them."""
     for kind, bodies in (("text/event-stream", BODIES), ("application/json", WHOLE)):
         body = bodies["responses"](["One.", between, "Two."], "stop")
         listed, joined = (
@@ -567,7 +568,7 @@ def test_messages_recognized_by_bytes_stay_separate(with_items: bool, size: int)
 
 @each_stream
 def test_messages_without_tools_are_separated(stream: bool) -> None:
-    """The messages of an answer without tools are separated too, although they are not searched for calls."""
+    """The messages of an answer without tools are also separated, although toolsim does not search them for calls."""
     body = WHOLE["responses"](["One.", "Two."], "stop")
     seen = read("chat", stream, rewrite(plan("chat", "responses", stream), "application/json", body)[1])
     assert seen.items == [["text", "One.\n\nTwo."]]
@@ -585,8 +586,8 @@ def test_obsidian_xml_after_two_messages() -> None:
 
 @each("size", [0, 1, 13])
 def test_unknown_event_is_passed_on(size: int) -> None:
-    """An unknown event is passed on, renumbered and in place, to a Responses client; a chat client does not
-    receive it."""
+    """An unknown event is passed on to a Responses client in place and renumbered. A chat client does not receive
+    it."""
     deltas = [{"type": "response.output_text.delta", "output_index": 0, "delta": text} for text in ("One", " two")]
     news = {"type": "response.news.delta", "sequence_number": 90, "output_index": 0, "thing": {"a": 1}}
     end = {"type": "response.completed", "response": {"id": "r", "status": "completed", "output": []}}

@@ -24,7 +24,7 @@ from toolsim.response.verdict import JudgedCall
     ],
 )
 def test_smallest_limit_counts(plan: Plan, limit: int) -> None:
-    """The limit of calls is the smallest of the client's, the operator's and the legacy form's limits; 0 means no
+    """The limit of calls is the smallest of the client's, the operator's and the legacy form's limits. 0 means no
     limit."""
     calls = ClientCalls(plan, Report(), count(1), 0)
     for _ in range(limit or 100):
@@ -35,7 +35,8 @@ def test_smallest_limit_counts(plan: Plan, limit: int) -> None:
 
 
 def test_call_in_both_forms_counts_once() -> None:
-    """A call as text and as a structured call counts once, and the operator can have all repetitions dropped."""
+    """A call that occurs as text and as a structured call counts once. The operator can have all repetitions
+    dropped."""
     once, never = SeenCalls(drops_all=False), SeenCalls(drops_all=True)
     kinds = (False, False, True)
     assert [once.take("f", "{}", structured=kind) for kind in kinds] == [False, False, True]
@@ -48,7 +49,8 @@ A_AGAIN = ("f", '{"b":[1],"a":1.0}')
 
 @given(st.lists(st.tuples(st.sampled_from([A, A_AGAIN, B]), st.booleans())))
 def test_repetitions_across_forms_are_merged(calls: list[tuple[tuple[str, str], bool]]) -> None:
-    """Each call remains as often as it occurs in text or as a structured call, whichever is more, in any order."""
+    """Each call is kept as often as it occurs as text or as a structured call, whichever count is higher, in any
+    order."""
     seen = SeenCalls(drops_all=False)
     left = [call for call, structured in calls if not seen.take(*call, structured=structured)]
     for same in ((A, A_AGAIN), (B,)):
@@ -66,8 +68,8 @@ def test_repetitions_in_one_form_are_kept() -> None:
 @pytest.mark.parametrize("client", ["responses", "chat"])
 @pytest.mark.parametrize("text_first", [True, False])
 def test_call_in_both_forms_runs_once(client: ApiName, text_first: bool) -> None:
-    """A call that was sent both in text and as a structured call reaches the client once, and the report has
-    a warning."""
+    """A call that was sent both as text and as a structured call reaches the client once, and the report contains a
+    warning."""
     report = Report()
     answer = Answer(plan(client, "chat", True, [tool("f")]), report)
     text = TextDelta('<tool_call>{"name":"f","arguments":{}}</tool_call>')
@@ -86,8 +88,8 @@ def test_non_json_inputs_are_compared_as_text() -> None:
 
 
 def test_text_call_can_be_repeated_until_matched() -> None:
-    """``may_be_repeated`` is true from the first call in text until structured calls have repeated every call
-    in text."""
+    """``may_be_repeated`` is true from the first call in text until structured calls have repeated every call in
+    text."""
     seen = SeenCalls(drops_all=False)
     assert not seen.may_be_repeated
     for arguments in ("{}", '{"a":1}'):

@@ -14,7 +14,7 @@ def test_block_consists_of_its_parts(closing: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "abc", "aé🐢b"])
 def test_characters_within_a_number_of_bytes(text: str) -> None:
-    """The result is the number of complete characters that fit within the given number of bytes."""
+    """The result is the number of complete characters that fit into the given number of bytes."""
     for size in range(12):
         number = characters_within(text, size)
         assert utf8_length(text[:number]) <= size
@@ -38,12 +38,12 @@ BLOCK = Block("json", "<t>", "{}", "</t>")
     ],
 )
 def test_prose_is_split_off_the_end(pieces: list[str | Block], size: int, before: list[Any], end: list[Any]) -> None:
-    """The specified number of characters is split off at the end only if they are all prose."""
+    """The specified number of characters is split off from the end, but only if all of them are prose."""
     assert split_end(pieces, size) == (before, end)
 
 
 def test_adjacent_prose_is_joined() -> None:
-    """Adjacent prose is joined, and other segments keep their places."""
+    """Adjacent prose is joined, and other segments keep their positions."""
     block = Block("json", "<t>", "{}", "</t>")
     assert list(joined(["a", "b", block, block, "c", "d"])) == ["ab", block, block, "cd"]
     assert list(joined([])) == []

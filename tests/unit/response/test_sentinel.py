@@ -16,7 +16,7 @@ E = "</tool_call>"
 
 
 def parse(chunks: list[str], **options: object) -> list[Segment]:
-    """Return the segments of a text that arrives as ``chunks``, with adjacent prose joined."""
+    """Return the segments of text that arrives in ``chunks``, with adjacent prose joined."""
     parser = Thoughts(Sentinel(**options), Sentinel)  # type: ignore[arg-type]
     pieces = [piece for chunk in chunks for piece in parser.feed(chunk)] + [*parser.finish()]
     joined: list[Segment] = []
@@ -46,7 +46,7 @@ def X(body: str) -> Block:
 
 CALL = '{"name":"f","arguments":"{\\"k\\":\\"</tool_call>\\"}"}'
 
-# Each rule of the module's docstring, in order, with a text and its segments.
+# Each rule of the tested module's docstring, in order, with example text and its segments.
 CASES: dict[str, tuple[str, list[Segment]]] = {
     "1 prose": ("Just words, a < b and <b>bold</b>.", ["Just words, a < b and <b>bold</b>."]),
     "1 call": (f"{T}{CALL}{E}", [J(CALL)]),
@@ -130,7 +130,7 @@ CASES: dict[str, tuple[str, list[Segment]]] = {
 @each("name", CASES)
 @each("size", [0, 1, 2, 3, 7], ids=lambda n: f"by-{n or 'whole'}")
 def test_rule(name: str, size: int) -> None:
-    """Each rule results in the same segments for the complete text and for chunks of any size."""
+    """Each rule yields the same segments for the complete text and for chunks of any size."""
     text, pieces = CASES[name]
     chunks = [text[i : i + size] for i in range(0, len(text), size)] if size else [text]
     assert parse(chunks) == pieces
@@ -164,14 +164,14 @@ def test_oversized_block_is_emitted_up_to_the_limit(body: str, kept: int, size: 
 
 
 def test_private_tag_makes_tool_call_text() -> None:
-    """With a different tag name, ``<tool_call>`` is text; without the fallback, ``<use_tool>`` is text too."""
+    """With a different tag name, ``<tool_call>`` is text. Without the fallback, ``<use_tool>`` is text as well."""
     text = f"{T}{CALL}{E}<use_tool><name>f</name></use_tool><my-tag>{CALL}</my-tag>"
     pieces = parse([text], tag="my-tag", use_tool=False)
     assert pieces == [text[: text.index("<my-tag>")], Block("json", "<my-tag>", CALL, "</my-tag>")]
 
 
 def test_prose_is_not_held_back() -> None:
-    """Text that cannot become a tag is emitted immediately, and a false tag as soon as it is recognized."""
+    """Text that cannot become a tag is emitted immediately, and a false tag is emitted as soon as it is recognized."""
     sentinel = Sentinel()
     assert sentinel.feed("Hello ") == ["Hello "]
     assert sentinel.feed("a<b <tool") == ["a<b "]
@@ -183,7 +183,7 @@ def test_prose_is_not_held_back() -> None:
 
 
 def test_fragments_preview_the_body() -> None:
-    """Fragments of an open JSON block are emitted as they arrive and are a prefix of its body."""
+    """Fragments of an open JSON block are emitted as they arrive, and together are a prefix of its body."""
     sentinel = Sentinel(fragments=True)
     text = f"a{T} {CALL}{E}"
     pieces = [piece for char in text for piece in sentinel.feed(char)]
@@ -194,7 +194,7 @@ def test_fragments_preview_the_body() -> None:
 
 
 def test_repr_shows_the_state() -> None:
-    """The state in the ``repr`` has the name used in the diagram."""
+    """The state in the ``repr`` has the name that is used in the diagram."""
     sentinel = Sentinel()
     seen = [repr(sentinel)]
     for text in ("a", T, "{", '"', "~"):
@@ -228,7 +228,7 @@ def test_any_text_at_any_split(text: str, data: st.DataObject | None, limit: int
 @pytest.mark.parametrize("block", [J('{"name":"é"}'), X("<name>é</name><a>1</a>")], ids=["json", "use_tool"])
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_body_at_the_limit_is_a_block(block: Block, size: int) -> None:
-    """A body of exactly the limit in bytes is a block; with a limit one byte lower, it is oversized."""
+    """A body whose length in bytes equals the limit is a block. With a limit one byte lower, it is oversized."""
     for text in (block.raw, f"a {block.raw} b", f"{block.raw}{block.raw}"):
         limit = len(block.body.encode())
         chunks = [text[at : at + size] for at in range(0, len(text), size)]
@@ -241,7 +241,7 @@ def test_body_at_the_limit_is_a_block(block: Block, size: int) -> None:
 @pytest.mark.parametrize("body", ['{"éééééééééééé" x', '{"éééééééééééé" <tool_call>{}'], ids=["no JSON", "a tag"])
 @pytest.mark.parametrize("size", [1, 1000])
 def test_limit_counts_bytes_of_a_broken_block(body: str, size: int) -> None:
-    """A body that breaks within the limit in characters but beyond it in bytes is over the limit (rule 9)."""
+    """A body that breaks within the limit in characters, but beyond the limit in bytes, is oversized (rule 9)."""
     text = f"{T}{body}{E}"
     chunks = [text[at : at + size] for at in range(0, len(text), size)]
     first, *_ = parse(chunks, limit=20)

@@ -1,4 +1,4 @@
-"""Tests for a backend's items of tools that the client runs, which are passed on only if the tool is offered."""
+"""Tests for items of client tools in a backend's answer. They are passed on only if the tool is offered."""
 
 from __future__ import annotations
 
@@ -55,8 +55,7 @@ def play(item: dict[str, Any], announced: bool, tools: list[Tool], **policy: Any
 def test_item_of_an_unoffered_tool_is_text(
     item: dict[str, Any], tools: list[Tool], policy: dict[str, Any], announced: bool
 ) -> None:
-    """An item of a tool that is not offered reaches the client as text instead of an item, and is counted as
-    dropped."""
+    """An item of a tool that is not offered reaches the client as text, and is counted as dropped."""
     emitted, report = play(item, announced, tools, **policy)
     assert [type(event) for event in emitted] == [TextDelta, Ended]
     assert "rm x" in emitted[0].text or "click" in emitted[0].text
@@ -77,20 +76,20 @@ def test_item_of_an_unoffered_tool_is_text(
 def test_item_of_an_offered_or_hosted_tool_passes(
     item: dict[str, Any], tools: list[Tool], policy: dict[str, Any], announced: bool
 ) -> None:
-    """The item of a declared tool, or of a tool that the backend has run, is passed on unchanged."""
+    """An item of a declared tool, or of a tool that the backend has run, is passed on unchanged."""
     emitted, report = play(item, announced, tools, **policy)
     assert [event.item for event in emitted if isinstance(event, HostedEnded | PassThrough)] == [item]
     assert report.dropped_calls == []
 
 
 def test_unoffered_item_next_to_a_strict_tool_is_a_violation() -> None:
-    """If a strict tool is offered, the item of a tool that is not offered is a violation."""
+    """If a strict tool is offered, an item of a tool that is not offered is a violation."""
     emitted, _ = play(SHELL, True, [tool("add", True, a="number")])
     assert isinstance(emitted[0], Failed)
 
 
 def test_shell_item_becomes_a_call_of_a_function_named_shell() -> None:
-    """If the client declared a function named shell, the shell item becomes a call of that function."""
+    """If the client declared a function named shell, a shell item becomes a call to that function."""
     emitted, report = play(SHELL, True, [Tool("shell", "shell")])
     assert report.calls == ["shell"]
     assert not any(isinstance(event, HostedEnded) for event in emitted)

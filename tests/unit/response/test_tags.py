@@ -39,7 +39,7 @@ def test_partial_tag_is_held_back(text: str, at: int) -> None:
 
 
 def test_ends_of_a_block() -> None:
-    """A block's ends are its own two tags and the marks of its values."""
+    """The markers that can end a block are its opening tag, its closing tag and the marks of its values."""
     assert ends("<t>", "</t>", "").findall("<t></t><u></v>") == ["<t>", "</t>"]
     assert [found[0] for found in ends("<t>", "</t>", "<v=").finditer("<t></t><v=a></v>")] == ["<t>", "</t>", "<v="]
     assert ends("[T]", "", "").findall("[T]") == ["[T]"]
@@ -61,7 +61,7 @@ def test_ends_of_a_block() -> None:
     ],
 )
 def test_value_ends_at_its_mark(body: str, ended: bool, passed: bool) -> None:
-    """A value ends at its end mark; if another block opens after the closing tag, the value's end mark is missing."""
+    """A value ends at its end mark. If another block opens after the closing tag, the end mark is missing."""
     value, at, going = OpenValue(next(row for row in CALL_FORMS if row.name == "use_tool")), 0, True
     while going and (match := ends("<use_tool>", "</use_tool>", value.marks).search(body, at)):
         going = value.passes(match, "<use_tool>")
@@ -73,7 +73,7 @@ def test_value_ends_at_its_mark(body: str, ended: bool, passed: bool) -> None:
     ("text", "at"), [("", 0), ("a", 1), ("a<b", 1), ("a<b>", 4), ("<a><b c", 3), ("<" + "a" * 400, 401), ("<<", 1)]
 )
 def test_open_tag_is_recognized(text: str, at: int) -> None:
-    """Text after the last "<" might be a tag, unless it is closed or too long."""
+    """Text after the last "<" can be a tag unless the tag is already closed or the text is too long."""
     assert open_tag(text, 0) == at
 
 
@@ -90,7 +90,7 @@ def test_open_tag_is_recognized(text: str, at: int) -> None:
     ],
 )
 def test_opening_fence_line_is_skipped(text: str, final: bool, end: int | None) -> None:
-    """The opening line of a fence is skipped once it is complete, and no other text is skipped."""
+    """The opening line of a fence is skipped once it is complete. No other text is skipped."""
     assert behind_fence(text, 0, final=final) == end
 
 
@@ -115,7 +115,7 @@ def test_opening_fence_line_is_skipped(text: str, final: bool, end: int | None) 
     ],
 )
 def test_foreign_closing_tag_ends_a_block(text: str, end: int, at_last: int) -> None:
-    """A closing tag of another form ends a block, and an incomplete closing tag is held back."""
+    """A closing tag of another form ends a block. An incomplete closing tag is held back."""
     closing = "</t>"
     if text == "</function>\n</t>":
         end = at_last = 16

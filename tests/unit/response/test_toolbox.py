@@ -78,7 +78,7 @@ def test_masked_tool_is_recognized_in_every_spelling(name: str, namespace: str |
 
 
 def test_masked_name_does_not_hide_an_offered_tool() -> None:
-    """An offered tool is found by its names even if a masked tool in another namespace has the same last part."""
+    """An offered tool is found by its names even if a masked tool in another namespace has the same last name part."""
     tools = box(("web__read", "web__add"))
     assert tools.called("read", None) == Lookup(READ)
     assert tools.called("add", None) == Lookup(ADD)
@@ -102,8 +102,8 @@ def test_masked_name_does_not_hide_an_offered_tool() -> None:
     ],
 )
 def test_unknown_tools_pass_unless_excluded(limits: dict[str, Any], passes: bool) -> None:
-    """With unknown_tool=call, an undeclared tool passes unless a tool choice or list excludes it; otherwise it never
-    does."""
+    """With unknown_tool=call, an undeclared tool passes unless a tool choice or list excludes it. Without it, no
+    undeclared tool passes."""
     tools = box(unknown_tool="call", **limits)
     assert tools.called("own", None).may_pass is tools.written("own").may_pass is passes
     assert not box(**limits).called("own", None).may_pass
@@ -111,7 +111,7 @@ def test_unknown_tools_pass_unless_excluded(limits: dict[str, Any], passes: bool
 
 
 def test_ambiguous_name_is_unknown() -> None:
-    """A name that fits both a masked and an offered tool is treated as unknown."""
+    """A name that matches both a masked and an offered tool is treated as unknown."""
     tools = box(("ADD",), unknown_tool="call")
     assert tools.written("Add") == UNKNOWN
     assert tools.offers("add")

@@ -69,7 +69,7 @@ def typed(*elements: tuple[str, str], repair: bool = True) -> Json | None:
     ],
 )
 def test_elements_are_typed_by_the_schema(elements: list[tuple[str, str]], expected: Any) -> None:
-    """Values of XML elements get their types from the property's schema, and stay strings if the schema
+    """Values of XML elements are converted to the types in the property's schema, and remain strings if the schema
     allows strings."""
     got = typed(*elements)
     assert (got and got.value) == expected
@@ -78,12 +78,12 @@ def test_elements_are_typed_by_the_schema(elements: list[tuple[str, str]], expec
 
 @pytest.mark.parametrize("element", [("place", "{'lat': 1.5}"), ("list", "[7,]")])
 def test_value_with_a_slip_stays_text_without_repairs(element: tuple[str, str]) -> None:
-    """Without repairs, a value with a slip stays text, but Python's literals such as True are converted."""
+    """Without repairs, a value with a slip remains text, but Python literals such as True are converted."""
     assert typed(element, repair=False) == Json("{" + ":".join(map(json.dumps, element)) + "}", dict([element]))
     assert typed(("flag", "True"), repair=False) == Json('{"flag":true}', {"flag": True})
 
 
-# A final carriage return is excluded, because it would become part of the line end that is stripped.
+# A final carriage return is excluded, because it would become part of the line ending that is stripped.
 @given(st.dictionaries(st.sampled_from(["text", "other"]), st.text().filter(lambda text: not text.endswith("\r"))))
 def test_string_elements_are_unchanged(values: dict[str, str]) -> None:
     """The text of an element of type string reaches the client unchanged."""
@@ -94,7 +94,7 @@ def test_string_elements_are_unchanged(values: dict[str, str]) -> None:
 
 
 def test_non_ascii_text_is_not_escaped() -> None:
-    """Non-ASCII text reaches the client as characters, not as escapes."""
+    """Non-ASCII text reaches the client as characters instead of escapes."""
     for element in (("text", "é"), ("unit", " é ")):
         got = typed(element)
         assert got is not None
@@ -102,7 +102,7 @@ def test_non_ascii_text_is_not_escaped() -> None:
 
 
 def test_values_are_converted_without_time_for_checks() -> None:
-    """Even if the time for checks has run out, values are converted to their declared types."""
+    """Values are converted to their declared types even if the time budget for checks is used up."""
     spent = SchemaChecker(lambda code, name: None, seconds=0.0)
     elements = (("text", "5"), ("count", "5"), ("flag", "true"))
     got = ElementTypes(spent, repair=True).object(elements, spent.schema(TYPED))

@@ -1,4 +1,4 @@
-"""Tests for answers that consist of a call of an undeclared tool, such as a greeting, which are withheld."""
+"""Tests for answers that consist of a call to an undeclared tool, such as a greeting. Such answers are withheld."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ TEXT = [
     '{"name": "greet", "description": "Greets.", "parameters": {}}',
     '{"name": "greet", "arguments": {...}}',
     '{"name": "greet", "arguments": …}',
-    # A call of a declared tool is not invented, even if the call is invalid.
+    # A call to a declared tool is not an invented call, even if it is invalid.
     '{"name": "add", "arguments": {"a": "one"}}',
     '```typescript\n{"name": "add", "arguments": {"a": 1}}\n```',
     GREETING[:-4],
@@ -81,7 +81,7 @@ TEXT = [
 
 
 def told(the_plan: Plan, pieces: Sequence[str], *, finish: str = "stop") -> tuple[list[ClientEvent], Retry | None]:
-    """Return the events of a streamed answer, and the retry that the answer waits for, if any."""
+    """Return the events of a streamed answer, and the retry for which the answer waits, or None."""
     emitted: list[ClientEvent] = []
     kind, data = backend_answer("chat", True, pieces, finish)
     rewriter = ResponseRewriter(
@@ -101,8 +101,7 @@ def cut(text: str, size: int) -> list[str]:
 @pytest.mark.parametrize("size", [1, 3, 1000])
 @pytest.mark.parametrize("text", INVENTED)
 def test_invented_call_is_withheld(text: str, size: int) -> None:
-    """An invented call is withheld, however the text is split, and its retry contains the name and the
-    original text."""
+    """An invented call is withheld, however the text is split. Its retry contains the name and the original text."""
     emitted, retry = told(PLAN, cut(text, size))
     assert emitted == []
     assert retry is not None
@@ -117,7 +116,7 @@ def test_invented_call_is_withheld(text: str, size: int) -> None:
 @pytest.mark.parametrize("size", [1, 3, 1000])
 @pytest.mark.parametrize("text", TEXT)
 def test_other_answers_are_unchanged(text: str, size: int) -> None:
-    """An answer that is not an invented call has the same events as it would have without the check."""
+    """An answer that is not an invented call has the same events as without the check."""
     assert told(PLAN, cut(text, size)) == told(replace(PLAN, may_invent=False), cut(text, size))
     assert told(PLAN, cut(text, size))[1] is None
 
@@ -153,7 +152,7 @@ PARTS = [
 
 @given(st.lists(st.sampled_from(PARTS), max_size=7), st.integers(1, 9))
 def test_splits_make_no_difference(parts: list[str], size: int) -> None:
-    """How the text is split does not change whether it is an invented call, and other answers stay unchanged."""
+    """Whether text is an invented call does not depend on splits, and other answers remain unchanged."""
     text = "".join(parts)
     emitted, retry = told(PLAN, cut(text, size))
     assert (retry is not None) == (told(PLAN, [text])[1] is not None)
@@ -175,7 +174,7 @@ def test_every_beginning_of_a_call_is_withheld(head: str) -> None:
 @pytest.mark.parametrize("arguments", ARGUMENTS_KEYS)
 @pytest.mark.parametrize("name", NAME_KEYS)
 def test_every_key_spelling_is_recognized(name: str, arguments: str) -> None:
-    """An invented call is recognized with any of the accepted spellings of its keys."""
+    """An invented call is recognized with any accepted spelling of its keys."""
     _, retry = told(PLAN, cut(f'{{"{name}": "greet", "{arguments}": {{}}}}', 3))
     assert retry is not None
 
@@ -196,7 +195,7 @@ def test_every_key_spelling_is_recognized(name: str, arguments: str) -> None:
     ],
 )
 def test_text_is_released_as_early_as_possible(passes: str, rest: str) -> None:
-    """Withheld text is released at the first character that shows that it is not an invented call."""
+    """Withheld text is released at the first character that rules out an invented call."""
     stage = UndeclaredCall(lambda name: name == "add")
     for character in passes[:-1]:
         assert stage.take([TextDelta(character)]) == []
@@ -228,7 +227,7 @@ ANSWER: list[Any] = [TextDelta(GREETING), Ended({0: "stop"}, Usage(1, 2, 3))]
     ],
 )
 def test_other_items_release_the_text(events: list[Any], passed: list[Any] | None, is_asked: bool) -> None:
-    """An item other than a keep-alive after the withheld text releases it, in the original order."""
+    """If an item other than a keep-alive follows withheld text, the text is released, and the order is kept."""
     stage = UndeclaredCall(lambda _: False)
     assert stage.take(events) == (events if passed is None else passed)
     assert (stage.retry is not None) is is_asked
@@ -239,8 +238,8 @@ def test_other_items_release_the_text(events: list[Any], passed: list[Any] | Non
 @each("stream", [True, False])
 @each("words", [True, False])
 def test_answer_continues_with_the_further_round(api: ApiName, stream: bool, words: bool) -> None:
-    """The answer consists of the text of the further round, or of the original text, and a keep-alive can
-    precede it."""
+    """The answer consists of the text of the further round or of the original text. A keep-alive can precede the
+    text."""
     the_plan = replace(plan(api, "chat", stream, [tool("add", a="number")]), may_invent=True)
     kind, data = backend_answer("chat", stream, [GREETING])
     report = Report()
@@ -263,8 +262,7 @@ def test_answer_continues_with_the_further_round(api: ApiName, stream: bool, wor
 
 
 def test_long_answer_is_searched_once() -> None:
-    """A long answer is not searched repeatedly, because the search ends if the text before the arguments is
-    too long."""
+    """A long answer is not searched repeatedly, since the search ends if the text before the arguments is too long."""
     stage = UndeclaredCall(lambda _: False)
     for character in '{"name": "' + string.ascii_letters * 20:
         stage.take([TextDelta(character)])

@@ -1,6 +1,5 @@
-"""Tests for malformed blocks while a strict tool is offered: on lines of their own they fail, elsewhere they
-are text.
-"""
+"""Tests for malformed blocks while a strict tool is offered. On separate lines they cause a failure, and elsewhere
+they are text."""
 
 from __future__ import annotations
 
@@ -67,7 +66,7 @@ TEXT = [
 
 @each("text", FAILS)
 def test_malformed_block_on_its_own_lines_fails(text: str) -> None:
-    """A malformed block on its own lines ends the answer with an error, however the text is split."""
+    """A malformed block on separate lines ends the answer with an error, regardless of how the text is split."""
     parsed = parse(text, STRICT)
     assert "MALFORMED_JSON" in str(parsed.error)
     assert "this is not json" not in parsed.prose
@@ -77,7 +76,7 @@ def test_malformed_block_on_its_own_lines_fails(text: str) -> None:
 
 @each("text", TEXT)
 def test_malformed_block_elsewhere_is_text(text: str) -> None:
-    """A malformed block stays text in a sentence, list, quotation or thought, or if it is unclosed or too long."""
+    """A malformed block remains text in a sentence, list, quotation or thought, or if it is unclosed or too long."""
     parsed = parse(text, STRICT)
     assert (parsed.error, parsed.calls, parsed.prose) == (None, (), text)
     assert streamed(list(text), STRICT) == parsed
@@ -86,7 +85,7 @@ def test_malformed_block_elsewhere_is_text(text: str) -> None:
 
 @each("text", [*FAILS, *TEXT])
 def test_malformed_block_is_text_without_a_strict_tool(text: str) -> None:
-    """Without a strict tool, a malformed block stays text instead of failing the answer."""
+    """Without a strict tool, a malformed block remains text, and the answer does not fail."""
     lax = [{**STRICT[0], "strict": False}]
     parsed = parse(text, lax)
     assert parsed.error is None
@@ -106,7 +105,7 @@ def test_official_clients_receive_the_error(api: ApiName, stream: bool) -> None:
 
 
 def test_malformed_block_in_reasoning_does_not_fail() -> None:
-    """A malformed block in separately sent reasoning does not fail the answer."""
+    """A malformed block in reasoning that is sent separately does not cause the answer to fail."""
     the_plan = plan("responses", "chat", False, [tool("f", True, a="string")])
     kind, body = backend_answer("chat", False, ["Hello."])
     assert b'"content"' in body
@@ -117,7 +116,7 @@ def test_malformed_block_in_reasoning_does_not_fail() -> None:
 
 @pytest.mark.parametrize(("text", "failures", "violations"), [(BLOCK, 0, 1), (f"Say {BLOCK}", 1, 0)])
 def test_malformed_block_is_counted_once(text: str, failures: int, violations: int) -> None:
-    """A malformed block is counted once, as a strict failure or, if it is text, as a parse failure."""
+    """A malformed block is counted once, either as a strict failure or, if it is text, as a parse failure."""
     report = Report()
     the_plan = plan("responses", "chat", True, [tool("f", True, a="string")])
     kind, body = backend_answer("chat", True, list(text))
@@ -132,14 +131,14 @@ SCRAPS = ["<tool_call>", "</tool_call>", "x", " ", "\n", "`", '{"name":"f","argu
 
 @given(st.lists(st.sampled_from(SCRAPS), max_size=12).map("".join), st.integers(1, 9))
 def test_any_text_at_any_split(text: str, size: int) -> None:
-    """Splits of the text do not change the result, and without a call or an error the prose equals the text."""
+    """Splits of the text do not change the result. Without a call or an error, the prose equals the text."""
     parsed = parse(text, STRICT)
     assert streamed([text[at : at + size] for at in range(0, len(text), size)], STRICT) == parsed
     assert parsed.error or parsed.calls or parsed.prose == text
 
 
 def test_malformed_block_is_held_back_within_bounds() -> None:
-    """A malformed block is held back up to its closing tag, another tag or 4,096 characters, and then released."""
+    """A malformed block is held back up to its closing tag, another tag or 4,096 characters, and is then released."""
     sentinel = Sentinel(keeps_unread=True)
     assert sentinel.feed("<tool_call>this ") == []
     assert sentinel.feed("is not json") == []
@@ -152,7 +151,7 @@ def test_malformed_block_is_held_back_within_bounds() -> None:
 
 
 def test_time_is_linear() -> None:
-    """Unclosed openings and adjacent malformed blocks are read in linear time."""
+    """Unclosed openings and adjacent malformed blocks are parsed in linear time."""
 
     def read(size: int) -> None:
         for scrap in ("<tool_call>x", "<tool_call>x\n</tool_call>\n", "x<tool_call>" + "y" * 500):

@@ -26,7 +26,7 @@ FOLDER = Path(__file__).parents[2] / "cases"
 ROOT = Path(__file__).parents[3]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "addon" / "docs").glob("*.md")))
 CALLS = ("families.md", "parsing.md")
-"""Pages with a call in each line of a table, most of whose text is correctly held back."""
+"""Pages with a call in each line of a table. Most of their text is correctly held back."""
 TABLE = json.loads((FOLDER / "untagged.json").read_text(encoding="utf-8"))
 TALK = json.loads((FOLDER / "talk.json").read_text(encoding="utf-8"))
 
@@ -36,7 +36,7 @@ def tools_of(table: dict[str, Any], strict: bool = False) -> list[Tool]:
 
 
 def answer(the_plan: Plan, chunks: list[str]) -> tuple[list[list[Any]], Report]:
-    """Return the texts and calls that the client receives for a text in ``chunks``, and the report."""
+    """Return the texts and calls that the client receives if text arrives in ``chunks``, and the report."""
     report = Report()
     whole = Answer(the_plan, report)
     emitted: list[ClientEvent] = [event for chunk in chunks for event in whole.feed(TextDelta(chunk))]
@@ -57,7 +57,7 @@ def answer(the_plan: Plan, chunks: list[str]) -> tuple[list[list[Any]], Report]:
 
 
 def pieces(text: str, cuts: list[int] | range, limit: int = 200_000, fragments: bool = False) -> list[Segment]:
-    """Return the segments of a text with these cuts, with adjacent prose joined."""
+    """Return the segments of text with these cuts, with adjacent prose joined."""
     parser = Untagged(Sentinel(limit=limit, fragments=fragments), Judge(PLAN, Report()), limit=limit)
     found = [piece for a, b in pairwise([0, *cuts, len(text)]) for piece in parser.feed(text[a:b])] + parser.finish()
     joined: list[Segment] = []
@@ -138,7 +138,8 @@ def case_plan(case: dict[str, Any]) -> Plan:
 
 @each("case", TABLE["cases"], ids=lambda case: case["case"])
 def test_case(case: dict[str, Any]) -> None:
-    """Each case has its items and repairs in one piece, character by character, and with a single cut anywhere."""
+    """Each case yields the expected items and repairs in one piece, character by character, and with a single cut
+    anywhere."""
     text = case["text"]
     for chunks in ([text], list(text), *([text[:cut], text[cut:]] for cut in places(1, len(text)))):
         items, report = answer(case_plan(case), chunks)
@@ -173,13 +174,14 @@ def test_corpus_of_talk_is_large() -> None:
 
 @pytest.mark.parametrize("text", TALK["read_as_calls"])
 def test_text_in_the_form_of_a_call_is_a_call(text: str) -> None:
-    """Text in the position and form of a call is read as a call, regardless of the meaning of the surrounding text."""
+    """Text in the position and form of a call is parsed as a call, regardless of the meaning of the surrounding
+    text."""
     assert [item[0] for item in answer(TALK_PLAN, [text])[0]].count("call") == 1
 
 
 @each("text", [*TALK["answers"], *(case["text"] for case in TABLE["cases"])])
 def test_text_within_a_line_is_not_held_back(text: str) -> None:
-    """Within a line of text, only text that the sentinel holds back is held back (rule 4)."""
+    """Within a line of text, the parser holds back only text that the sentinel holds back (rule 4)."""
     parser = Untagged(Sentinel(), Judge(PLAN, Report()))
     sentinel = Sentinel()
     given = plain = 0
@@ -214,8 +216,8 @@ def test_text_within_a_line_is_not_held_back(text: str) -> None:
     ],
 )
 def test_other_text_is_released_immediately(text: str, most: int) -> None:
-    """Text full of braces, brackets, fences and names is held back for only as many characters as are needed
-    to decide."""
+    """Text full of braces, brackets, fences and names is held back for only as many characters as the decision
+    needs."""
     parser = Untagged(Sentinel(), Judge(PLAN, Report()))
     given, waits = 0, []
     for fed, char in enumerate(text, 1):
@@ -226,8 +228,7 @@ def test_other_text_is_released_immediately(text: str, most: int) -> None:
 
 @pytest.mark.parametrize(("size", "most", "most_of_sentinel"), [(1, 0.015, 0.005), (4, 0.0075, 0.0025)])
 def test_documentation_is_emitted_as_it_arrives(size: int, most: float, most_of_sentinel: float) -> None:
-    """At most 1.5 % of the characters of toolsim's pages, which are full of fences and braces, wait for a
-    later delta."""
+    """At most 1.5 % of the characters of toolsim's documentation, full of fences and braces, wait for a later delta."""
     text = "".join(page.read_text(encoding="utf-8") for page in PAGES if page.name not in CALLS)
     for parser, bound in ((Untagged(Sentinel(), Judge(PLAN, Report())), most), (Sentinel(), most_of_sentinel)):
         emitted = late = 0
@@ -240,7 +241,7 @@ def test_documentation_is_emitted_as_it_arrives(size: int, most: float, most_of_
 
 
 def test_long_candidates_are_read_once() -> None:
-    """A long candidate that is finally rejected is read only once, regardless of the size of its pieces."""
+    """A long candidate that is finally rejected is scanned only once, regardless of the size of its pieces."""
 
     def read(size: int) -> None:
         text = (
@@ -252,7 +253,7 @@ def test_long_candidates_are_read_once() -> None:
 
 
 def test_repr_shows_the_states() -> None:
-    """The ``repr`` shows the parser's state and, next to it, the states of the prose reader and the sentinel."""
+    """The ``repr`` contains the parser's state, followed by the states of the prose reader and the sentinel."""
     parser = Untagged(Sentinel(), Judge(PLAN, Report()))
     seen = []
     for text in ("\n", "x", "\n", "```", "json\n", CALL, "\n```", "\n", "```sq", "\n", "x"):

@@ -11,8 +11,8 @@ from toolsim.response.parsed_call import use_tool_text
 
 
 def test_parameters_have_canonical_order() -> None:
-    """Parameters follow the order of the schema, extra parameters come last, text is escaped, and other values are
-    JSON."""
+    """Parameters follow the order of the schema, and extra parameters come last. Text is escaped, and other values
+    are JSON."""
     text = use_tool_text(tool("f", b="array", a="string"), '{"x":1.5,"a":"<1 & 2>","b":["ä",true]}')
     assert text == (
         '<use_tool>\n  <name>f</name>\n  <b>["ä",true]</b>\n  <a>&lt;1 &amp; 2&gt;</a>\n  <x>1.5</x>\n</use_tool>'
@@ -20,14 +20,14 @@ def test_parameters_have_canonical_order() -> None:
 
 
 def test_custom_tool_has_one_parameter() -> None:
-    """A custom tool's raw input is its only parameter."""
+    """The raw input of a custom tool is its only parameter."""
     assert use_tool_text(Tool("p", "p", "custom"), "a <b>") == (
         "<use_tool>\n  <name>p</name>\n  <input>a &lt;b&gt;</input>\n</use_tool>"
     )
 
 
 def test_huge_integers_keep_their_text() -> None:
-    """Numbers keep their source text, even beyond Python's range, and arguments that are not an object yield no
+    """Numbers keep their source text, even beyond Python's range. Arguments that are not an object yield no
     parameters."""
     for number in ("9" * 5000, "1e400", "1.0"):
         assert f"<n>{number}</n>" in use_tool_text(tool("f"), f'{{"n":{number}}}')
@@ -36,7 +36,7 @@ def test_huge_integers_keep_their_text() -> None:
 
 @given(st.dictionaries(st.sampled_from(["a", "b", "c"]), st.text(alphabet="a<>&\"'é🐢\n", min_size=1)))
 def test_xml_parser_reads_the_values(values: dict[str, str]) -> None:
-    """An independent XML parser reads every string value back."""
+    """An independent XML parser returns each original string value."""
 
     root = ET.fromstring(use_tool_text(tool("f", a="string"), json.dumps(values)))
     assert root.findtext("name") == "f"

@@ -1,4 +1,4 @@
-"""Tests for argument types that are corrected by the schema, in tagged, untagged and native calls over all APIs."""
+"""Tests for correcting argument types according to the schema, in tagged, untagged and native calls with all APIs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def tool_with(schema: dict[str, Any], *, strict: bool = False) -> Tool:
 
 
 def judged(tool: Tool, arguments: str, **policy: Any) -> dict[str, tuple[Sequence[Verdict], Report]]:
-    """Return the verdicts and reports for the same call in each form; [] means that an untagged call stays text."""
+    """Return the verdicts and reports for the same call in each form. ``[]`` means that an untagged call remains
+    text."""
     text = f'{{"name": "f", "arguments": {arguments}}}'
     tagged, bare, native = (Judge(plan("responses", "chat", True, [tool], policy=policy), Report()) for _ in range(3))
     accepted = bare.untagged(read_json(text, closed=True, repair=True), "UNTAGGED_BARE") or []
@@ -52,7 +53,7 @@ def judged(tool: Tool, arguments: str, **policy: Any) -> dict[str, tuple[Sequenc
 
 @each("case", TABLE["cases"], ids=lambda case: case["case"])
 def test_case(case: dict[str, Any]) -> None:
-    """Calls in each form have the corrected value, counted as a repair, and values that cannot be corrected stay
+    """A value is corrected in the same way in each form of call, and counted as a repair. Other values are
     unchanged."""
     given_text = f'{{"value": {case["given"]}}}'
     becomes, is_right = case["becomes"], case["becomes"] == case["given"]
@@ -72,7 +73,7 @@ def test_case(case: dict[str, Any]) -> None:
 
 @each("case", [case for case in TABLE["cases"] if case["becomes"] not in (None, case["given"])])
 def test_corrections_can_be_off(case: dict[str, Any]) -> None:
-    """A strict tool's values are not corrected, and no values are corrected with ``repair=off``."""
+    """A strict tool's values are not corrected. With ``repair=off``, no values are corrected."""
     arguments = f'{{"value": {case["given"]}}}'
     for verdicts, report in judged(tool_with(case["schema"], strict=True), arguments).values():
         assert not any(isinstance(verdict, JudgedCall) for verdict in verdicts)
@@ -94,7 +95,7 @@ def test_types_are_corrected_after_other_repairs() -> None:
 
 
 def test_untyped_values_need_no_repair() -> None:
-    """Values in untyped forms get their types from the schema without a repair, even with ``repair=off``."""
+    """Values in untyped forms are converted to the schema's types without a repair, even with ``repair=off``."""
     text = "<tool_call><function=f><parameter=value>5</parameter></function></tool_call>"
     for strict in (True, False):
         the_plan = plan("responses", "chat", False, [tool_with({"type": "integer"}, strict=strict)])
@@ -120,7 +121,7 @@ def test_official_clients_receive_the_corrected_call(client: ApiName, backend: A
 
 @pytest.mark.parametrize("backend", ["chat", "responses"])
 def test_streamed_values_are_not_corrected(backend: ApiName) -> None:
-    """A streamed call keeps the types that the client has received, but the next call in the same block is
+    """A streamed call keeps the types that the client has already received, but the next call in the same block is
     corrected."""
     tool = tool_with({"type": "integer"})
     the_plan = plan("responses", backend, True, [tool], policy={"stream_arguments": "incremental"})
@@ -155,7 +156,7 @@ SCHEMAS = st.recursive(
 
 @given(SCHEMAS, VALUES)
 def test_corrected_value_fits_its_schema(schema: dict[str, Any], value: Any) -> None:
-    """A correction is made only if the value then fits its schema, and does not turn other values into strings."""
+    """A correction is made only if the value then conforms to its schema. Other values are not converted to strings."""
     checker = SchemaChecker(lambda *_: None, seconds=60)
     tool = tool_with(schema)
     validator = checker.schema(tool)
@@ -173,7 +174,7 @@ def test_corrected_value_fits_its_schema(schema: dict[str, Any], value: Any) -> 
 
 
 def strings(value: Any) -> set[str]:
-    """Return all strings in a value, including those in JSON that its strings contain."""
+    """Return all strings in a value, including strings within JSON that its strings contain."""
     match value:
         case str():
             try:
@@ -190,7 +191,7 @@ def strings(value: Any) -> set[str]:
 
 @pytest.mark.parametrize("inner", ['"1"', '["1"]', '{"a": "1"}', '"x"'])
 def test_effort_is_bounded(inner: str) -> None:
-    """Correcting thousands of wrong values, or deeply nested arrays, is abandoned after a bounded effort."""
+    """Correcting thousands of incorrect values, or deeply nested arrays, is abandoned after a limited effort."""
 
     def wide(size: int) -> None:
         arguments = '{"value": [' + ", ".join([inner] * size) + "]}"
@@ -207,7 +208,7 @@ def test_effort_is_bounded(inner: str) -> None:
 
 
 def test_violations_and_malformed_arguments_are_unchanged() -> None:
-    """A strict tool's value of the wrong type is a violation, and malformed arguments stay text."""
+    """A strict tool's value of an incorrect type is a violation. Malformed arguments remain text."""
     ((verdict,), report) = judged(tool_with({"type": "integer"}, strict=True), '{"value": "5"}')["tagged"]
     assert isinstance(verdict, Violation)
     assert report.strict_failures == ["SCHEMA_MISMATCH:f"]

@@ -1,4 +1,4 @@
-"""Tests for tools that the model looks up: the client receives a single answer without traces of the look-up."""
+"""Tests for tools that the model looks up. The client receives a single answer without traces of the look-up."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def play(
 @each("client", API_NAMES)
 @each("find", [FIND, FIND.partition(">")[2].partition("</")[0], f"```json\n{FIND}\n```"])
 def test_looked_up_tool_is_called(client: ApiName, stream: bool, find: str) -> None:
-    """A look-up in any form shows the model the tool's entry, and the client receives only the subsequent call."""
+    """A look-up in any form shows the tool's entry to the model, and the client receives only the call that follows."""
     seen, script, job = play(find, CALL, client=client, stream=stream)
     assert seen.items == [ADD]
     first, second = script.asked
@@ -53,7 +53,7 @@ def test_looked_up_tool_is_called(client: ApiName, stream: bool, find: str) -> N
 @pytest.mark.parametrize("client", API_NAMES)
 @pytest.mark.parametrize("stream", [True, False])
 def test_earlier_text_and_calls_are_kept(client: ApiName, stream: bool) -> None:
-    """Text and calls before a look-up are emitted, and the next round adds to them."""
+    """Text and calls before a look-up are emitted, and the output of the next round follows them."""
     echo = '<tool_call>{"name":"echo","arguments":{"x":2}}</tool_call>'
     seen, _, _ = play(f"Well.\n{echo}\n{FIND}", CALL, client=client, stream=stream)
     assert seen.items == [["text", "Well.\n"], ["call", "echo", '{"x":2}'], ADD]
@@ -61,7 +61,7 @@ def test_earlier_text_and_calls_are_kept(client: ApiName, stream: bool) -> None:
 
 @pytest.mark.parametrize("client", API_NAMES)
 def test_second_opinion_covers_only_the_looked_up_tool(client: ApiName) -> None:
-    """A second opinion is requested about the looked-up tool and the user's request, but not about the look-up."""
+    """A second opinion sees only the looked-up tool and the user's request. No opinion is requested for the look-up."""
     seen, script, job = play(
         FIND, CALL, "no", "no", "Words.", client=client, policy=replace(POLICY, second_opinion="on")
     )
@@ -72,7 +72,8 @@ def test_second_opinion_covers_only_the_looked_up_tool(client: ApiName) -> None:
 
 
 def test_repeated_lookups_show_all_entries() -> None:
-    """After three look-ups, the prompt ends with all entries, and a further look-up is treated as an unknown tool."""
+    """After three look-ups, the prompt ends with all entries, and a further look-up is treated as a call to an
+    unknown tool."""
     tools = [{"type": "function", "function": {"name": "add", "parameters": NUMBER}}, ECHO]
     seen, script, job = play(FIND, FIND, FIND, "Hm. " + FIND, tools=tools)
     assert seen.items == [["text", "Hm. " + FIND]]
@@ -91,7 +92,7 @@ def test_lookups_and_retries_are_counted_separately() -> None:
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_lookup_without_remaining_time_is_an_error(stream: bool) -> None:
-    """A look-up that leaves no time for a further round is an error, not an empty answer."""
+    """A look-up that leaves no time for a further round causes an error instead of an empty answer."""
     assert play(FIND, stream=stream, bounds=RoundLimits(seconds=1e-9))[0].error == "no_round_left"
 
 
@@ -112,7 +113,7 @@ def test_backend_failure_after_a_lookup_is_reported() -> None:
     ],
 )
 def test_invalid_guess_becomes_a_lookup(guess: str, stream: bool) -> None:
-    """A call of a tool that the model has not seen becomes a look-up if its arguments are invalid."""
+    """A call to a tool whose schema the model has not seen becomes a look-up if its arguments are invalid."""
     seen, script, job = play(guess, CALL, stream=stream)
     assert seen.items == [ADD]
     assert '"a": <number>' in str(script.asked[1][-1])
@@ -121,7 +122,7 @@ def test_invalid_guess_becomes_a_lookup(guess: str, stream: bool) -> None:
 
 
 def test_tool_called_before_is_judged_as_usual() -> None:
-    """An invalid call of a tool that was called before is judged as usual, because its entry was already shown."""
+    """An invalid call to a tool that was called before is judged as usual, since the tool's entry was already shown."""
     call = {"id": "call_001", "type": "function", "function": {"name": "add", "arguments": "{}"}}
     messages = [
         {"role": "user", "content": "hi"},
@@ -140,8 +141,8 @@ def test_lookup_with_invalid_arguments_is_text() -> None:
 
 
 def test_requests_that_can_have_further_rounds() -> None:
-    """A request can have further rounds if its tools exceed the catalog budget and it allows calls in a
-    single choice."""
+    """A request can have further rounds if its tools exceed the catalog budget and it allows calls in a single
+    choice."""
     tool = {"type": "function", "function": {"name": "f", "description": "x" * 100}}
     other = {"type": "function", "function": {"name": "g"}}
     body: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "tools": [tool, other]}

@@ -11,8 +11,8 @@ def pair(text: str = "x") -> Called:
 
 
 def test_calls_are_found_by_their_conversation() -> None:
-    """Calls are found by conversation; the latest stored calls replace earlier ones, and unknown conversations have
-    none."""
+    """Calls are found by their conversation. Newly stored calls replace earlier ones, and unknown conversations have
+    no calls."""
     hidden = HiddenCalls()
     hidden.put(b"a", [pair("x")], "me")
     hidden.put(b"a", [pair("x"), pair("y")], "me")
@@ -21,7 +21,7 @@ def test_calls_are_found_by_their_conversation() -> None:
 
 
 def test_stored_calls_are_limited() -> None:
-    """The stored calls are limited in number and in bytes, and recently used entries are kept."""
+    """The stored calls are limited in number and in bytes. Recently used entries are kept."""
     hidden = HiddenCalls()
     for number in range(MAX_ANSWERS + 1):
         hidden.put(str(number).encode(), [pair()], "me")

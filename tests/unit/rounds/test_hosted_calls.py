@@ -1,4 +1,4 @@
-"""Tests for MCP tools within an answer, with rounds of real requests and answers but simulated servers."""
+"""Tests for MCP tools within an answer, with rounds of real requests and answers but with simulated servers."""
 
 from __future__ import annotations
 
@@ -40,8 +40,7 @@ def block(name: str, **arguments: Any) -> str:
 
 
 class Servers:
-    """A pool whose servers return the tool and arguments of each call, except for the server named by ``gone``, which
-    fails."""
+    """A pool whose servers return the tool and arguments of each call. The server named by ``gone`` fails instead."""
 
     def __init__(self, gone: str = "") -> None:
         self.gone = gone
@@ -95,7 +94,7 @@ def job_of(
 def play(
     *texts: str | bytes | None, backend: ApiName = "chat", gone: str = "", **more: Any
 ) -> tuple[Any, Script, Any, RunnerJob]:
-    """Return the answer as the client reads it, the script, the servers and the job."""
+    """Return the answer as the client receives it, the script, the servers and the job."""
     script, servers = Script(texts, backend), Servers(gone)
     job = job_of(script, servers, **more)
     status, chunks = asyncio.run(run(job))
@@ -111,8 +110,8 @@ def kinds(answer: Any) -> list[str]:
 
 @pytest.mark.parametrize("backend", API_NAMES)
 def test_call_is_run_and_answered(backend: ApiName) -> None:
-    """The client sees the tool lists, the call with its output, and the answer; the model sees the call and
-    its output."""
+    """The client receives the tool lists, the call with its output, and the answer. The model sees the call and its
+    output."""
     answer, script, servers, job = play("Well. " + block("free__read", a=1), "It is so.", backend=backend)
     assert kinds(answer) == ["mcp_list_tools", "mcp_list_tools", "message", "mcp_call", "message"]
     call, message = answer["output"][3:]
@@ -191,7 +190,7 @@ def test_chat_client_receives_only_text(stream: bool) -> None:
 
 
 def test_next_chat_turn_includes_hidden_calls() -> None:
-    """The next turn of the same owner includes the hidden MCP calls and outputs, but another owner's turn does not."""
+    """The next turn of the same owner includes the hidden MCP calls and outputs. A turn of another owner does not."""
     mcp_context = {"hidden": HiddenCalls()}
     text = "Well. " + block("free__read", a=1) + block("echo", b=2)
     answer, _, _, _ = play(text, client="chat", mcp_context=mcp_context)
@@ -209,7 +208,8 @@ def test_next_chat_turn_includes_hidden_calls() -> None:
 
 
 def test_similar_chats_do_not_share_hidden_calls() -> None:
-    """Chats that begin alike are distinguished by their answers, and an invented answer matches no hidden calls."""
+    """Chats with the same beginning are distinguished by their answers, and an invented answer matches no hidden
+    calls."""
     mcp_context = {"hidden": HiddenCalls()}
     for number in (1, 2):
         play(block("free__read", a=number), f"It is {number}.", client="chat", mcp_context=mcp_context)
@@ -221,7 +221,7 @@ def test_similar_chats_do_not_share_hidden_calls() -> None:
 
 
 def test_streamed_answer_equals_the_non_streamed() -> None:
-    """A streamed answer equals the non-streamed answer item for item, except for the IDs."""
+    """A streamed answer equals the non-streamed answer item by item, except for the IDs."""
     texts = ("Well. " + block("free__read", a=1) + block("free__drop"), "It is so.")
     whole = play(*texts)[0]["output"]
     data = play(*texts, stream=True)[0].decode()
@@ -234,7 +234,7 @@ def test_streamed_answer_equals_the_non_streamed() -> None:
 
 
 def test_mcp_and_client_calls_share_a_round() -> None:
-    """MCP calls are run, a client's call ends the answer, and the next request's history contains both."""
+    """MCP calls are run, and a client's call ends the answer. The next request's history contains both calls."""
     text = block("free__read", a=1) + block("echo", b=2)
     answer, script, _, _ = play(text)
     assert kinds(answer)[2:] == ["mcp_call", "function_call"]
@@ -273,7 +273,7 @@ def test_failed_call_is_reported_to_the_model() -> None:
 
 
 def test_call_runs_only_after_an_approval() -> None:
-    """A call that needs approval runs only after an approval by the same owner, once, and as originally requested."""
+    """A call that needs approval runs only after the same owner's approval, only once, and as originally requested."""
     answer, script, servers, job = play(block("shy__read", a=1))
     assert kinds(answer)[2:] == ["mcp_approval_request"]
     assert (servers.calls, len(script.asked), answer["status"]) == ([], 1, "completed")
@@ -302,7 +302,7 @@ def test_call_runs_only_after_an_approval() -> None:
 
 @pytest.mark.parametrize("later", [True, False])
 def test_repeated_decision_counts_once(later: bool) -> None:
-    """If a decision is sent twice, the first one counts, and the model sees the output once."""
+    """If a decision is sent twice, the first decision counts, and the model sees the output once."""
     answer, *_ = play(block("shy__read", a=1))
     asked = answer["output"][2]
     yes = {"type": "mcp_approval_response", "approval_request_id": asked["id"], "approve": True}
@@ -337,7 +337,8 @@ def test_refusal_is_passed_to_the_model() -> None:
     ids=["denied", "no such server", "no longer among the server's allowed tools"],
 )
 def test_permissions_are_checked_when_a_call_runs(withdrawn: dict[str, Any]) -> None:
-    """The operator's permissions are checked when an approved call is run, not only when its approval is requested."""
+    """The operator's permissions are checked when an approved call is run, and not only when its approval is
+    requested."""
     answer, *_ = play(block("shy__read", a=1))
     asked = answer["output"][2]
     yes = {"type": "mcp_approval_response", "approval_request_id": asked["id"], "approve": True}
@@ -362,7 +363,7 @@ def test_host_must_still_be_allowed_when_a_call_runs(hosts: tuple[str, ...], run
 
 
 def test_unknown_approval_is_a_400() -> None:
-    """An approval of an unknown request is a 400."""
+    """Approving an unknown request causes a 400."""
     no = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
     (status, data), script, _, _ = play("Well.", input=[{"role": "user", "content": "hi"}, no])
     assert (status, script.asked) == (400, [])
@@ -370,7 +371,7 @@ def test_unknown_approval_is_a_400() -> None:
 
 
 def test_chat_client_cannot_approve() -> None:
-    """Over chat, a call that needs approval is not run, and the model is informed."""
+    """With chat completions, a call that needs approval is not run, and the model is informed."""
     answer, script, servers, _ = play(block("shy__read"), "Then not.", client="chat")
     assert answer["choices"][0]["message"]["content"] == "Then not."
     assert servers.calls == []
@@ -380,7 +381,8 @@ def test_chat_client_cannot_approve() -> None:
 @pytest.mark.parametrize("client", API_NAMES)
 @pytest.mark.parametrize("approve", [True, False, None])
 def test_operator_decides_during_the_answer(approve: bool | None, client: ApiName) -> None:
-    """Over either API, the answer waits for the operator: only an approval runs the call, and a timeout refuses it."""
+    """With either API, the answer waits for the operator. The call runs only after an approval, and a timeout
+    refuses it."""
 
     async def answered() -> tuple[Servers, Script]:
         desk, servers = OperatorApprovals(), Servers()
@@ -403,7 +405,7 @@ def test_operator_decides_during_the_answer(approve: bool | None, client: ApiNam
 
 
 def test_last_round_forbids_calls() -> None:
-    """The last round forbids calls, so that the model has to answer, and the number of calls is limited as well."""
+    """The last round forbids calls, so the model has to answer. The number of calls is also limited."""
     call = block("free__read")
     answer, script, servers, job = play(call, call, "Enough.", bounds=RoundLimits(rounds=3))
     assert len(servers.calls) == 2
@@ -419,7 +421,7 @@ def test_last_round_forbids_calls() -> None:
 
 @pytest.mark.parametrize("choice", ["required", {"type": "mcp", "server_label": "free", "name": "read"}])
 def test_required_call_is_made_once(choice: Any) -> None:
-    """A required call is made once, and after its output the model can answer without a call."""
+    """A required call is made only once. After its output, the model can answer without a call."""
     _, script, servers, _ = play(block("free__read"), "So.", tool_choice=choice)
     assert len(servers.calls) == 1
     assert ["You MUST call" in str(asked) for asked in script.asked] == [True, False]
@@ -439,8 +441,8 @@ def test_denied_server_tool_is_not_run() -> None:
 @pytest.mark.parametrize("denied", ["drop", "free__drop"])
 @pytest.mark.parametrize("backend", API_NAMES)
 def test_call_of_a_denied_server_tool_is_not_passed_on(denied: str, backend: ApiName) -> None:
-    """A structured call of a denied server tool is neither run nor passed on, whether the denylist has its short or
-    full name."""
+    """A structured call to a denied server tool is neither run nor passed on, whether the denylist contains its
+    short or full name."""
     policy = Policy(tool_denylist=frozenset({denied}), unknown_tool="call")
     stream = BODIES[backend]([Emitted("free__drop", "{}")], "tool_calls")
     lax = [{"type": "function", "name": "echo", "parameters": SCHEMA}]
@@ -459,8 +461,8 @@ def test_allowlist_accepts_original_tool_names() -> None:
 
 
 def test_renamed_server_tool_keeps_its_name() -> None:
-    """A renamed server tool keeps its new name in later history, so that its calls are not mistaken for a client
-    function's."""
+    """A renamed server tool keeps its new name in later history, so its calls are not mistaken for calls to a client
+    function."""
     tools = [{"type": "function", "name": name, "parameters": SCHEMA} for name in ("free__read", "shy__gone")]
     answer, script, *_ = play(block("free__read_2", a=1), "It is so.", tools=tools)
     shown = script.asked[1][-2]["content"]
@@ -474,7 +476,8 @@ def test_renamed_server_tool_keeps_its_name() -> None:
 
 
 def test_server_in_the_request_is_used() -> None:
-    """Tools of a server in the request are run if the operator allows its host, and its secrets are not echoed."""
+    """If the operator allows the host of an MCP server named in the request, the server's tools are run, and the
+    server's secrets are not echoed."""
     mine = {"type": "mcp", "server_label": "mine", "server_url": "https://docs.example/k3y"}
     tools = [{**mine, "headers": {"X-Own": "s3cret"}, "require_approval": "never"}]
     mcp_context = {"runs_clients": True, "hosts": ("docs.example",)}
@@ -535,7 +538,8 @@ SLIP_IN_TEXT = '<tool_call>{"name":"free__read","arguments":{"a":1,}}</tool_call
 @pytest.mark.parametrize("client", API_NAMES)
 @pytest.mark.parametrize("backend", API_NAMES)
 def test_incremental_mcp_calls_run_when_complete(client: ApiName, backend: ApiName) -> None:
-    """Incremental MCP calls are run when they are complete, and client calls in the same answer are still streamed."""
+    """MCP calls that arrive incrementally are run when they are complete. Client calls in the same answer are still
+    streamed."""
     for steps in ([READ], ["Well. ", SLIP], [READ, ECHO], [ECHO, SLIP], [SLIP_IN_TEXT]):
         stream, seen = BODIES[backend](steps, "tool_calls"), []
         for policy in (Policy(), STREAMED):
@@ -551,10 +555,11 @@ def test_incremental_mcp_calls_run_when_complete(client: ApiName, backend: ApiNa
 @pytest.mark.parametrize("client", API_NAMES)
 @pytest.mark.parametrize("backend", API_NAMES)
 def test_broken_client_call_makes_the_answer_incomplete(client: ApiName, backend: ApiName) -> None:
-    """A client call that breaks after it was announced ends the answer as incomplete, after the MCP calls' outputs."""
+    """If a client call breaks after it was announced, the answer ends as incomplete, after the outputs of the MCP
+    calls."""
     broken = '<tool_call>{"name":"echo","arguments":{"text":"hel'
     emitted: list[Step] = [READ, Emitted("echo", '{"text":"hel')]
-    # Chat backends' calls are announced early only for the first call.
+    # With chat backends, only the first call is announced early.
     for steps in ([block("free__read", a=1), broken], emitted)[: 1 if backend == "chat" else 2]:
         stream = BODIES[backend](steps, "length")
         data, _, servers, _ = play(stream, "So.", client=client, backend=backend, stream=True, policy=STREAMED)

@@ -13,7 +13,7 @@ from tornado.web import Application
 
 
 class Slow(StreamHandler):
-    """A handler that refuses, fails, or never answers, depending on the path."""
+    """A handler that refuses a request, fails, or never answers, depending on the path."""
 
     def initialize(self, running: set[asyncio.Task[None]], began: asyncio.Event) -> None:
         self.running = running
@@ -49,7 +49,7 @@ async def test_refusal_has_the_format_of_the_api(served: tuple[str, set[asyncio.
 
 
 async def test_exception_has_the_format_of_the_api(served: tuple[str, set[asyncio.Task[None]], asyncio.Event]) -> None:
-    """An exception results in an error of the API's format, because clients cannot parse an HTML page."""
+    """An exception results in an error in the API's format, because clients cannot parse an HTML page."""
     async with httpx.AsyncClient() as client:
         answer = await client.post(f"{served[0]}/failed")
     assert (answer.status_code, answer.json()["error"]["type"]) == (500, "server_error")
@@ -72,7 +72,7 @@ async def test_client_disconnect_cancels_the_answer(served: tuple[str, set[async
 async def test_cancelled_answer_closes_the_connection(
     served: tuple[str, set[asyncio.Task[None]], asyncio.Event],
 ) -> None:
-    """If an answer's task is cancelled, the connection is closed, so that the answer does not look complete."""
+    """If an answer's task is cancelled, the connection is closed, so the answer does not look complete."""
     url, running, began = served
     asked = asyncio.create_task(httpx.AsyncClient().post(f"{url}/slow"))
     await asyncio.wait_for(began.wait(), 5)

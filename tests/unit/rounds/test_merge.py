@@ -57,7 +57,8 @@ def test_text_after_calls_is_not_sent_to_chat_clients() -> None:
 
 
 def test_answer_with_calls_ends_with_tool_calls() -> None:
-    """An answer ends with "tool_calls" if and only if it has calls, and its usage is the sum of all reported rounds."""
+    """An answer ends with "tool_calls" if and only if it has calls. Its usage is the sum of the reported usage of
+    all rounds."""
     ended: ClientEvent = Ended({0: "stop"}, Usage(1, 2, 3, 4, 5))
     assert merge(whole_call(1), [ended])[-1] == Ended({0: "tool_calls"}, Usage(1, 2, 3, 4, 5))
     merger = Merger(text_follows_calls=True)
@@ -69,7 +70,7 @@ def test_answer_with_calls_ends_with_tool_calls() -> None:
 
 
 def test_broken_call_makes_the_answer_incomplete() -> None:
-    """A broken call that was announced makes the answer incomplete; a later round's broken call is not emitted."""
+    """A broken call that was announced makes the answer incomplete. A broken call of a later round is not emitted."""
     broken: list[ClientEvent] = [CallStarted(1, "add"), CallDelta('{"a"'), CallEnded("incomplete")]
     assert merge([*broken, Ended({0: "length"})]) == [*broken, Ended({0: "length"}, None)]
     merger = Merger(text_follows_calls=True)
@@ -81,7 +82,7 @@ def test_broken_call_makes_the_answer_incomplete() -> None:
 
 
 def test_call_limit_applies_across_rounds() -> None:
-    """The limit of calls counts across all rounds."""
+    """The limit of calls applies to the total of all rounds."""
     emitted = merge(whole_call(1), [*whole_call(2, "b"), *whole_call(3, "c")], max_calls=2)
     assert emitted == [*whole_call(1), *whole_call(2, "b")]
 
@@ -104,7 +105,7 @@ ROUNDS = st.lists(
 
 @given(ROUNDS, st.booleans())
 def test_call_numbers_increase(rounds: list[list[str]], follows: bool) -> None:
-    """Call numbers increase, and each call is emitted in order unless an earlier round made the same call."""
+    """Call numbers increase, and calls are emitted in order. A call that an earlier round made is dropped."""
     events: list[list[ClientEvent]] = []
     for words in rounds:
         number, out = 1, list[ClientEvent]()

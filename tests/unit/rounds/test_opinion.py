@@ -1,4 +1,5 @@
-"""Tests for second opinions on calls: which calls the client receives, and the text in place of refused calls."""
+"""Tests for second opinions on calls: selection of the calls that the client receives, and replacement of refused
+calls by text."""
 
 from __future__ import annotations
 
@@ -95,7 +96,7 @@ def test_two_refusals_drop_a_call(
     backend: ApiName,
     stream: bool,
 ) -> None:
-    """Only two "no" answers in a row drop a call, and text then replaces a call that was the only one."""
+    """Only two consecutive "no" answers drop a call. If it was the only call, it is replaced by text."""
     seen, script, job = play(*texts, client=client, backend=backend, stream=stream)
     report = job.report
     assert seen.items == items
@@ -129,7 +130,7 @@ INVENTED = ["SECOND_OPINION:greet"]
         # The text is requested only once, and the original answer is kept if the further round fails.
         ([GREETING, GREETING], [["text", GREETING]], INVENTED),
         ([GREETING, None], [["text", GREETING]], []),
-        # A call with other text, and other JSON, are emitted unchanged.
+        # A call next to other text, and JSON that is not a call, are emitted unchanged.
         ([f"{GREETING} is how to greet."], [["text", f"{GREETING} is how to greet."]], []),
         ([f"Hello! {GREETING}"], [["text", f"Hello! {GREETING}"]], []),
         (['{"name": "Ada", "age": 36}'], [["text", '{"name": "Ada", "age": 36}']], []),
@@ -138,7 +139,7 @@ INVENTED = ["SECOND_OPINION:greet"]
 def test_invented_call_is_replaced_by_text(
     texts: list[str | None], items: list[Any], dropped: list[str], client: ApiName, policy: Policy, stream: bool
 ) -> None:
-    """With either value of the option, an invented call is replaced by text without asking for an opinion."""
+    """With either value of the option, an invented call is replaced by text without requesting an opinion."""
     seen, script, job = rounds.play(*texts, client=client, backend=client, stream=stream, policy=policy)
     assert seen.items == items
     assert len(script.asked) == len(texts)
@@ -146,7 +147,8 @@ def test_invented_call_is_replaced_by_text(
 
 
 def test_undeclared_value_accepts_declared_calls() -> None:
-    """With the value "undeclared", declared calls and JSON that the client requested need no second opinion."""
+    """With the value "undeclared", calls to declared tools and JSON that the client requested need no second
+    opinion."""
     policy = replace(ON, second_opinion="undeclared")
     seen, script, _ = rounds.play(ECHO_CALL, policy=policy)
     assert (seen.items, len(script.asked)) == ([ECHO], 1)
@@ -156,7 +158,7 @@ def test_undeclared_value_accepts_declared_calls() -> None:
 
 
 def test_question_contains_only_the_tool_and_the_request() -> None:
-    """The question contains only the tool and the user's request, and text is then requested without tools."""
+    """The question contains only the tool and the user's request. After a refusal, text is requested without tools."""
     words = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is love?"}]
     _, script, job = play(ECHO_CALL, "No", "No", "A word.", client="chat", messages=words)
     first, question, second, last = script.asked
@@ -192,7 +194,7 @@ def test_required_calls_need_no_second_opinion() -> None:
 
 @pytest.mark.parametrize(("rounds", "asked"), [(1, 1), (2, 1), (3, 2), (4, 4), (5, 4)])
 def test_question_needs_a_remaining_round(rounds: int, asked: int) -> None:
-    """A question counts as a round and is asked only if a further round is left; otherwise the call is made."""
+    """A question counts as a round and is sent only if a further round is left. Otherwise, the call is made."""
     seen, script, job = play(ECHO_CALL, "no", "no", "Words.", bounds=RoundLimits(rounds=rounds))
     assert len(script.asked) == asked
     assert seen.items == ([ECHO] if asked < 4 else [["text", "Words."]])
@@ -202,7 +204,7 @@ def test_question_needs_a_remaining_round(rounds: int, asked: int) -> None:
 
 
 def test_second_opinions_do_not_use_up_retries() -> None:
-    """Second opinions do not use up retries, and verdicts remain valid in the rounds of a retry."""
+    """Second opinions do not use up retries, and their verdicts remain valid in the rounds of a retry."""
     both = replace(ON, retry=1)
     seen, script, job = play(ECHO_CALL + BAD, "no", "no", ECHO_CALL + ADD_CALL, "yes", policy=both)
     assert seen.items == [ADD]
@@ -224,7 +226,7 @@ def test_refused_calls_are_not_the_finish_reason(client: ApiName) -> None:
     assert (seen.finish, job.report.finish) == ("stop" if client == "chat" else "completed", "stop")
     cut = ADD_CALL[:40]
     seen, _, job = play(f"{ECHO_CALL}{cut}|length", "no", "no", None, client=client, policy=both)
-    # Over chat, text after a call is not emitted.
+    # With chat completions, text after a call is not emitted.
     assert seen.items == ([] if client == "chat" else [["text", cut]])
     assert (seen.finish, job.report.finish) == ("length" if client == "chat" else "incomplete", "length")
     seen, _, job = play(f"{ECHO_CALL}{cut}|length", "yes", None, client=client, policy=both)
@@ -244,7 +246,7 @@ def test_xml_text_of_a_refused_call_is_dropped() -> None:
 
 
 def test_text_after_a_refused_call_is_dropped() -> None:
-    """Text after a refused call is dropped, because it assumes an output, but text after an accepted call stays."""
+    """Text after a refused call is dropped, because it assumes an output. Text after an accepted call is kept."""
     seen, _, _ = play(ECHO_CALL + "\nIt says 1.", "no", "no", "Words.")
     assert seen.items == [["text", "Words."]]
     seen, _, _ = play(ECHO_CALL + ADD_CALL + "\nIt says 1.", "no", "no", "yes")
@@ -252,7 +254,7 @@ def test_text_after_a_refused_call_is_dropped() -> None:
 
 
 def test_undeclared_call_needs_no_second_opinion() -> None:
-    """A call of an undeclared tool is made without a second opinion."""
+    """A call to an undeclared tool is made without a second opinion."""
     seen, script, _ = play(ECHO_CALL.replace("echo", "other"), policy=replace(ON, unknown_tool="call"))
     assert seen.items == [["call", "other", '{"x":1}']]
     assert len(script.asked) == 1
@@ -276,18 +278,18 @@ def test_undeclared_call_needs_no_second_opinion() -> None:
     ],
 )
 def test_verdict_is_the_first_word(text: str, verdict: bool | None) -> None:
-    """The verdict is the first word of the answer, without markup and reasoning."""
+    """The verdict is the first word of the answer, ignoring markup and reasoning."""
     assert verdict_of(text) is verdict
 
 
 @given(st.text())
 def test_any_answer_is_read_without_an_exception(text: str) -> None:
-    """Any answer is read without an exception, and an empty answer is not a verdict."""
+    """Any answer is read without raising an exception, and an empty answer is not a verdict."""
     assert verdict_of(text) is None or text.lower().strip()
 
 
 def test_content_of_the_question() -> None:
-    """The question contains the tool with its parameter names, and the user's latest messages, shortened."""
+    """The question contains the tool with its parameter names, and the user's latest messages in shortened form."""
     messages = [{"role": role, "content": text} for text in ("one", "two", "three") for role in ("user", "assistant")]
     long = "a" * 3_000 + "b" * 3_000
     request = CHAT.read({"model": "m", "messages": [*messages, {"role": "user", "content": long}]})
@@ -307,7 +309,7 @@ CALL: list[ClientEvent] = [CallStarted(1, "echo"), CallDelta("{}"), CallEnded()]
 
 
 async def weighed(ask: Any, *, patience: float = 60.0, report: Report | None = None, poses: bool = True) -> Any:
-    """Return the outcome for a call of ``echo`` whose second opinion comes from ``ask``."""
+    """Return the outcome of a call to ``echo`` whose second opinion is provided by ``ask``."""
     opinion = SecondOpinion(CHAT.read(body_of("chat", False)), ON, ask, report or Report(), patience=patience)
     assert opinion.take([TextDelta("Well."), *CALL[:1]]) == [TextDelta("Well.")]
     assert opinion.take([KeepAlive(), *CALL[1:]]) == [KeepAlive()]
@@ -318,7 +320,7 @@ async def weighed(ask: Any, *, patience: float = 60.0, report: Report | None = N
 
 
 async def test_slow_question_is_abandoned() -> None:
-    """A question that takes too long is closed, which stops the model, and the call is made."""
+    """If a question takes too long, it is closed to stop the model, and the call is made."""
     closed: list[bool] = []
 
     async def ask(_: Round) -> AsyncGenerator[object]:
@@ -383,7 +385,7 @@ async def test_failed_round_releases_withheld_calls() -> None:
 
 @given(st.lists(st.sampled_from(["Well. ", ECHO_CALL, ADD_CALL, "\n"]), max_size=4), st.integers(1, 9))
 def test_streamed_and_non_streamed_answers_are_equal(parts: list[str], size: int) -> None:
-    """Streamed and non-streamed answers have the same content, however the model's text is split."""
+    """Streamed and non-streamed answers have the same content, regardless of how the model's text is split."""
     both = []
     for stream in (True, False):
         for refused in ("echo", "add"):

@@ -23,7 +23,7 @@ def retry(reason: str = "UNKNOWN_TOOL", words: str = "w", partial_call: str = ""
 
 
 def run(course: RoundPlanner, *faults: Retry, seconds: float = 0, size: int = 0) -> list[Round | None]:
-    """Return the successive rounds, each of which ends with a fault."""
+    """Return the successive rounds. Each of them ends with a fault."""
     rounds: list[Round | None] = [course.first()]
     for fault in faults:
         before = rounds[-1]
@@ -54,7 +54,7 @@ def test_unknown_tool_is_retried_once() -> None:
 
 
 def test_format_retries_are_counted_separately() -> None:
-    """Format retries are counted separately from call retries, and after an output they withhold the tools."""
+    """Format retries and call retries are counted separately. After an output, a format retry withholds the tools."""
     answered, policy = {**BODY, "messages": [*BODY["messages"], OUTPUT]}, Policy(retry=1, second_opinion="off")
     for body, mode in ((BODY, ""), (answered, "withheld")):
         rounds = run(RoundPlanner(CHAT, body, policy, RoundLimits()), retry(), retry(ANSWER_MISMATCH))
@@ -66,8 +66,8 @@ def test_format_retries_are_counted_separately() -> None:
 
 
 def test_text_is_requested_once_for_an_invented_call() -> None:
-    """With either value of the option, text is requested once in place of an invented call, without tools, if a round
-    is left."""
+    """With either value of the option, an invented call causes one request for text, without tools, if a round is
+    left."""
     for value in ("undeclared", "on"):
         first, second = run(
             RoundPlanner(CHAT, BODY, Policy(second_opinion=value), RoundLimits()), retry(SECOND_OPINION)
@@ -99,7 +99,7 @@ def test_further_round_continues_the_conversation(api: Any, key: str) -> None:
 
 
 def test_empty_answer_is_retried_once_without_tools() -> None:
-    """An empty answer is retried once, without tools unless the option keeps them, and counted separately."""
+    """An empty answer is retried once and counted separately. The retry has no tools unless the option keeps them."""
     policy = Policy(fix_empty_final="on", second_opinion="off")
     first, second = run(RoundPlanner(CHAT, BODY, policy, RoundLimits()), retry(EMPTY_ANSWER, ""))
     assert first is not None
@@ -151,7 +151,7 @@ def test_last_allowed_round_permits_no_retry() -> None:
     ],
 )
 def test_requests_that_can_need_further_rounds(policy: Policy, change: dict[str, Any], may: bool) -> None:
-    """Only requests that might need a further round use the runner, and requests for several choices never use it."""
+    """Only requests that might need a further round use the runner. Requests for several choices never use it."""
     assert may_take_rounds(CHAT.read(BODY | change), policy) is may
 
 
@@ -168,7 +168,7 @@ def test_requests_that_can_need_further_rounds(policy: Policy, change: dict[str,
     ],
 )
 def test_requests_that_can_have_mcp_tools(policy: Policy, change: dict[str, Any], rounds: int, may: bool) -> None:
-    """MCP tools need a single answer that allows calls, and a second round for their outputs."""
+    """MCP tools need a single answer that allows calls, and a second round for the outputs."""
     assert may_be_hosted(CHAT.read(BODY | change), policy, RoundLimits(rounds=rounds)) is may
 
 
@@ -208,7 +208,7 @@ def test_second_opinion_counts_as_a_round() -> None:
 
 
 def test_calls_that_need_a_second_opinion() -> None:
-    """Second opinions apply where the model can choose to call in reply to the user."""
+    """Second opinions apply if the model is free to call a tool in reply to the user."""
     policy = Policy(second_opinion="on")
     assert may_take_rounds(CHAT.read(BODY), policy)
     assert not may_take_rounds(CHAT.read(BODY | {"tools": []}), policy)

@@ -1,4 +1,4 @@
-"""Tests for rounds of real requests and answers, merged into one answer that the official OpenAI client reads."""
+"""Tests for rounds of real requests and answers, merged into one answer that the official OpenAI client parses."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ play = partial(rounds.play, policy=RETRY)
 @pytest.mark.parametrize("backend", API_NAMES)
 @pytest.mark.parametrize("client", API_NAMES)
 def test_retried_call_is_returned(client: ApiName, backend: ApiName, stream: bool) -> None:
-    """An invalid call is retried with the reason, and the client receives the valid call and the usage of
-    both rounds."""
+    """An invalid call is retried with the reason. The client receives the valid call and the usage of both rounds."""
     seen, script, job = play("Well.\n" + BAD, GOOD, client=client, backend=backend, stream=stream)
     assert seen.items == [["text", "Well.\n"], ADD]
     assert len(script.asked) == 2
@@ -65,7 +64,7 @@ def test_emitted_output_is_not_retracted(texts: tuple[str | None, ...], items: l
     """Emitted output is not retracted, and calls that are never corrected are emitted as text."""
     for client in API_NAMES:
         for stream in (True, False):
-            # Use tools that are not strict, so that invalid calls become text.
+            # These tools are not strict, so invalid calls become text.
             more = {"tools": []} if not texts else {}
             script = Script(texts, "responses")
             job = job_of(script, client, stream, RETRY, RoundLimits(), **more)
@@ -88,14 +87,14 @@ def test_repeated_strict_violation_is_an_error() -> None:
 
 @pytest.mark.parametrize("bounds", [RoundLimits(rounds=2), RoundLimits(seconds=1e-9), RoundLimits(text_bytes=1)])
 def test_limits_prevent_a_retry(bounds: RoundLimits) -> None:
-    """Beyond the limits there is no retry, and the client receives the error of the faulty call."""
+    """Beyond the limits, no retry occurs, and the client receives the error of the faulty call."""
     seen, script, _ = play("Well. " + BAD, BAD, GOOD, bounds=bounds)
     assert seen.error == "invalid_tool_call"
     assert len(script.asked) == (2 if bounds.rounds == 2 else 1)
 
 
 def test_failed_retry_returns_the_first_output() -> None:
-    """If a retry fails, the client receives the first round's output, and the report has a warning."""
+    """If a retry fails, the client receives the first round's output, and the report contains a warning."""
     seen, _, job = play(BAD, None)
     assert seen.error == "invalid_tool_call"
     assert ROUND_FAILED in job.report.warnings
@@ -114,7 +113,7 @@ RELAXED = Policy(tool_use_mode="relaxed")
 
 
 def test_provider_error_is_retried_without_tools() -> None:
-    """If the policy is relaxed, a provider's error is retried once without tools, and a second error is final."""
+    """If the policy is relaxed, a provider's error is retried once without tools. A second error is final."""
     seen, script, job = play(None, "So be it.", policy=RELAXED)
     assert seen.items == [["text", "So be it."]]
     assert ["CLIENT TOOL CATALOG" in str(messages) for messages in script.asked] == [True, False]
@@ -129,7 +128,7 @@ def test_provider_error_is_retried_without_tools() -> None:
 
 
 def test_missing_required_call_is_retried() -> None:
-    """If a call is required, text without a call is sent, and the model is re-prompted for the call."""
+    """If a required call is missing, the text is sent to the client, and the model is re-prompted for the call."""
     seen, script, _ = play("I would rather not.", GOOD, tool_choice="required")
     assert seen.items == [["text", "I would rather not."], ADD]
     assert "NO_CALL" in str(script.asked[1][-1])
@@ -138,7 +137,7 @@ def test_missing_required_call_is_retried() -> None:
 
 
 def test_empty_answer_after_an_output_is_retried() -> None:
-    """An empty answer after an output is retried once with the option's prompt and without tools."""
+    """An empty answer after an output is retried once, with the option's prompt and without tools."""
     call = {"id": "call_001", "type": "function", "function": {"name": "add", "arguments": "{}"}}
     messages = [
         {"role": "user", "content": "hi"},
@@ -187,7 +186,7 @@ def test_streamed_and_non_streamed_answers_are_equal(
 ) -> None:
     """For any rounds, a real client accumulates the same answer from the stream as from the non-streamed document.
 
-    Its accumulator checks that no sequence number is missing, and that items and deltas arrive in order.
+    The client's accumulator checks that no sequence number is missing, and that items and deltas arrive in order.
     """
     both = []
     for stream in (True, False):

@@ -1,4 +1,5 @@
-"""Tests for tools that toolsim runs within an answer, in the APIs that show them: MCP tools, web and tool searches."""
+"""Tests for tools that toolsim runs within an answer and shows in the API: MCP tools, web searches and tool
+searches."""
 
 from __future__ import annotations
 
@@ -92,7 +93,7 @@ def play(
     serves: bool = True,
     **mcp_context: Any,
 ) -> tuple[dict[str, Any], Script, RunnerJob]:
-    """Return the answer as the SDK's types read it, the script and the job."""
+    """Return the answer as parsed by the SDK's types, the script and the job."""
     script, api = Script(texts, backend), APIS[client]
     policy = replace(policy or Policy(), backend=backend)
     body = {**body, "stream": stream}
@@ -150,7 +151,7 @@ def without_ids(value: Any) -> Any:
 
 
 def following(client: ApiName, body: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
-    """Return the next request of a conversation, which contains the answer as a client echoes it."""
+    """Return the next request of a conversation. It contains the answer as a client echoes it."""
     said = {"role": "user", "content": "And now?"}
     if client == "responses":
         return {**body, "input": [*body["input"], *answer["output"], said]}
@@ -196,7 +197,7 @@ NAME: dict[ApiName, str] = {"responses": "tool_search", "messages": "tool_search
 @each("client", SHOWN)
 @each("backend", BACKENDS)
 def test_web_search_results_are_cited(client: ApiName, backend: ApiName, stream: bool) -> None:
-    """A web search sends only the query, and the model sees titles, URLs and texts, which the answer cites."""
+    """A web search sends only the query. The model sees titles, URLs and texts, and the answer cites them."""
     pool = Pool()
     body = request(client, [WEB[client]])
     last = "See [Herons](https://birds.example/heron)."
@@ -245,7 +246,7 @@ def test_excluded_domains_are_filtered(client: ApiName) -> None:
 
 @each("stream", [True, False])
 def test_search_beyond_the_limit_is_an_error(stream: bool) -> None:
-    """A search beyond the client's limit is an error, which the model sees."""
+    """A search beyond the client's limit results in an error that the model sees."""
     body = request("messages", [WEB["messages"] | {"max_uses": 1}])
     asked = (block("web_search", query="x") + block("web_search", query="y"), "So.")
     pool = Pool()
@@ -260,7 +261,8 @@ def test_search_beyond_the_limit_is_an_error(stream: bool) -> None:
 
 @each("client", SHOWN)
 def test_failed_search_is_shown_to_the_model(client: ApiName) -> None:
-    """If a search fails, such as for a large output, the model sees the error and the answer continues."""
+    """If a search fails, for example because its output is too large, the model sees the error and the answer
+    continues."""
     policy = Policy(max_tool_bytes=100)
     asked = (block("web_search", query="x"), "I cannot.")
     body = request(client, [WEB[client]])
@@ -282,7 +284,7 @@ def test_missing_search_tool_is_reported(client: ApiName) -> None:
 
 
 def test_forced_search_runs_once() -> None:
-    """A tool choice that names the search forces a single search, and the next round can answer."""
+    """A tool choice that names the search forces a single search. In the next round, the model can answer."""
     choice = {"type": "tool", "name": "web_search"}
     body = request("messages", [WEB["messages"]], tool_choice=choice)
     answer, _, _ = play("messages", body, block("web_search", query="x"), "So.", pool=Pool(), servers={"web": SEARCHER})
@@ -295,8 +297,8 @@ def test_forced_search_runs_once() -> None:
 
 
 def test_stored_results_of_a_search_are_restored() -> None:
-    """If a client returns only the query of a search, the stored results keep the prompt unchanged, but only for their
-    owner."""
+    """If a client returns only the query of a search, the stored results keep the prompt unchanged, but only for
+    their owner."""
     body = request("responses", [WEB["responses"], function("responses", "now", {"type": "object"})])
     mcp_context: dict[str, Any] = {"servers": {"web": SEARCHER}, "hidden": HiddenCalls(), "owner": "me"}
     asked = (block("web_search", query="x"), "So it is.")
@@ -313,7 +315,7 @@ def test_stored_results_of_a_search_are_restored() -> None:
 
 
 def test_tool_choice_loses_only_its_demand() -> None:
-    """After a call, a tool choice of the Messages API loses only its demand, and its other fields stay."""
+    """After a call, a Messages API tool choice no longer requires a call, and its other fields are kept."""
     value = {"type": "tool", "name": "web_search", "disable_parallel_tool_use": True}
     assert after_calls(value) == {"type": "auto", "disable_parallel_tool_use": True}
     assert after_calls({"type": "auto", "disable_parallel_tool_use": True})["disable_parallel_tool_use"] is True
@@ -321,7 +323,7 @@ def test_tool_choice_loses_only_its_demand() -> None:
 
 @each("client", SHOWN)
 def test_invented_results_are_dropped(client: ApiName) -> None:
-    """Text that a model writes after its search, before it has seen a result, is dropped."""
+    """Text that a model writes after its search and before it has seen a result is dropped."""
     asked = (block("web_search", query="x") + "\nI found: nonsense.", "So it is.")
     alone = replace(SEARCHER, allowed=(NONE,))
     answer, _, _ = play(client, request(client, [WEB[client]]), *asked, pool=Pool(), servers={"web": alone})
@@ -365,7 +367,7 @@ def deferring(client: ApiName, **more: Any) -> dict[str, Any]:
 @each("client", SHOWN)
 @each("backend", BACKENDS)
 def test_deferred_tool_is_found_and_called(client: ApiName, backend: ApiName, stream: bool) -> None:
-    """The model sees a deferred tool's name, searches, sees its schema, and calls it."""
+    """The model sees a deferred tool's name, searches for the tool, sees its schema, and calls it."""
     search = {"pattern": "weath.r"} if client == "messages" else {"query": "the weather"}
     asked = (block(NAME[client], **search), block("get_weather", city="Bonn"))
     answer, script, job = play(client, deferring(client), *asked, backend=backend, stream=stream)
@@ -392,7 +394,7 @@ def test_deferred_tool_is_found_and_called(client: ApiName, backend: ApiName, st
 
 @each("client", SHOWN)
 def test_invalid_guess_becomes_a_search(client: ApiName) -> None:
-    """A call that does not fit an unseen schema is not sent to the client, but becomes a search that shows
+    """A call that does not conform to an unseen schema is not sent to the client, but becomes a search that shows
     the schema."""
     asked = (block("get_weather"), block("get_weather", city="Bonn"))
     answer, script, job = play(client, deferring(client), *asked)
@@ -404,7 +406,7 @@ def test_invalid_guess_becomes_a_search(client: ApiName) -> None:
 
 @each("client", SHOWN)
 def test_valid_guess_is_a_call(client: ApiName) -> None:
-    """A call that fits an unseen schema is made without a search."""
+    """A call that conforms to an unseen schema is made without a search."""
     answer, script, _ = play(client, deferring(client), block("get_weather", city="Bonn"))
     assert len(script.asked) == 1
     assert len(results(client, answer)) == 1
@@ -421,7 +423,7 @@ def test_search_without_matches_returns_an_empty_result(client: ApiName) -> None
 
 
 def test_deferred_tools_in_a_namespace_are_found() -> None:
-    """Deferred tools in a namespace are found with the namespace that contains the matching tools."""
+    """A search for deferred tools in a namespace returns the namespace with the matching tools."""
     inner = [function("responses", name, CITY, defer_loading=True) for name in ("get_weather", "get_tide")]
     space = {"type": "namespace", "name": "sea", "description": "The sea.", "tools": inner}
     body = request("responses", [TOOLS["responses"], space])
@@ -434,8 +436,8 @@ def test_deferred_tools_in_a_namespace_are_found() -> None:
 
 @each("client", BACKENDS)
 def test_deferred_tools_are_shown_without_a_search_tool(client: ApiName) -> None:
-    """Without a search tool, deferred tools are shown immediately, except to Messages clients, which have their own
-    search."""
+    """Without a search tool, deferred tools are shown immediately, except to Messages clients, because they search
+    themselves."""
     tool = function(client, "get_weather", CITY, defer_loading=True)
     tools = [function(client, "now", {"type": "object"}), tool]
     tools = [{"type": "function", "function": each} for each in tools] if client == "chat" else tools
@@ -444,7 +446,8 @@ def test_deferred_tools_are_shown_without_a_search_tool(client: ApiName) -> None
 
 
 def test_requests_with_a_search_are_recognized() -> None:
-    """Requests with a hosted search are recognized by their bytes, and a client's own search is not taken for one."""
+    """Requests with a hosted search are recognized by their bytes. A client's own search tool is not mistaken for a
+    hosted search."""
     mcp_context = McpContext(None, Approvals())
     for client in SHOWN:
         body = deferring(client)
@@ -474,7 +477,7 @@ HOSTS = {"runs_clients": True, "hosts": ("calc.example",)}
 @each("stream", [True, False])
 @each("backend", BACKENDS)
 def test_mcp_servers_of_a_messages_request(backend: ApiName, stream: bool) -> None:
-    """Calls of a Messages request's MCP servers are returned as blocks; without a toolset, all tools are offered."""
+    """Calls to a Messages request's MCP servers are returned as blocks. Without a toolset, all tools are offered."""
     for body in (request("messages", [TOOLSET], **MCP), request("messages", [], **MCP)):
         pool = Pool()
         answer, script, _ = play(
@@ -508,7 +511,7 @@ def test_mcp_servers_of_a_messages_request(backend: ApiName, stream: bool) -> No
     ],
 )
 def test_toolset_selects_tools(toolset: dict[str, Any]) -> None:
-    """A toolset selects tools by enabling individual tools or by disabling them."""
+    """A toolset selects tools, either by enabling individual tools or by disabling them."""
     body = request("messages", [TOOLSET | toolset], **MCP)
     _, script, _ = play("messages", body, "Well.", pool=Pool(), **HOSTS)
     assert "calc__add" in str(script.asked[0])
@@ -516,14 +519,14 @@ def test_toolset_selects_tools(toolset: dict[str, Any]) -> None:
 
 
 def test_disallowed_host_is_a_400() -> None:
-    """A server on a host that is not allowed is a 400 that names the option."""
+    """A server on a host that is not allowed causes a 400 that names the option."""
     body = request("messages", [TOOLSET], **MCP)
     refused, _, _ = play("messages", body, "Well.", pool=Pool(), runs_clients=True, hosts=("other.example",))
     assert "toolsim_mcp_hosts" in refused["error"]["message"]
 
 
 def test_operator_servers_stay_hidden() -> None:
-    """Calls of the operator's servers are not shown as blocks to a client that declared no servers."""
+    """Calls to the operator's servers are not shown as blocks to a client that declared no servers."""
     servers = {"calc": Server("calc", ("x",), free=(EVERY,))}
     body = request("messages", [function("messages", "now", {"type": "object"})])
     answer, _, _ = play("messages", body, block("calc__add", a=2), "5 it is.", pool=Pool(), servers=servers)
@@ -532,7 +535,7 @@ def test_operator_servers_stay_hidden() -> None:
 
 @each("client", SHOWN)
 def test_tools_of_a_deferred_server_are_found(client: ApiName) -> None:
-    """The tools of a deferred MCP server are found by a search, and the next prompt continues the previous one."""
+    """The tools of a deferred MCP server are found by a search. The next prompt continues the previous one."""
     if client == "messages":
         body = request(client, [TOOLS[client], TOOLSET | {"default_config": {"defer_loading": True}}], **MCP)
     else:
@@ -622,7 +625,7 @@ def test_arbitrary_values_cause_at_most_a_bad_request(client: ApiName) -> None:
     for body, asked, mcp_context in cases(client):
         answer, _, _ = play(client, body, *asked, pool=Pool(), **mcp_context)
         sent = following(client, body, answer)
-        # Try three values for each place.
+        # Three values are tried at each path.
         for number, path in enumerate([*paths(sent)] * 3):
             changed = replaced(sent, path, JUNK[number % len(JUNK)])
             given = McpContext(Pool(), Approvals(), **{"runs_clients": True, "hosts": HOSTS["hosts"], **mcp_context})

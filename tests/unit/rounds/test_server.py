@@ -1,4 +1,4 @@
-"""Tests for the runner's server over real HTTP, with rounds that the tests define."""
+"""Tests for the runner's server over real HTTP, with rounds defined by the tests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WORDS: tuple[RoundEvent, ...] = (Opened(), TextDelta("Hello"), RoundReport(Repor
 
 
 class Round1:
-    """A round that yields these events; "STALL" waits forever, and ``stopped`` is set when the round is closed."""
+    """A round that yields these events. "STALL" waits forever, and ``stopped`` is set when the round is closed."""
 
     def __init__(self, *said: RoundEvent) -> None:
         self.said = said
@@ -64,7 +64,7 @@ async def post(server: RunnerServer, a_job: RunnerJob | None) -> httpx.Response:
 
 
 async def test_job_is_answered_once(server: RunnerServer) -> None:
-    """A job is answered in its API and form, only once, and only for a request with its token."""
+    """A job is answered in its API and form, only once, and only for a request with the job's token."""
     streamed = await post(server, job(Round1(*WORDS)))
     assert streamed.headers["content-type"].startswith("text/event-stream")
     assert streamed.headers["cache-control"] == "no-cache, no-transform"
@@ -83,7 +83,7 @@ async def test_job_is_answered_once(server: RunnerServer) -> None:
 
 
 async def test_foreign_stream_is_passed_on(server: RunnerServer) -> None:
-    """A stream from another source is passed on as it arrives, for either method, and ends when the client
+    """A stream from another source is passed on as it arrives, for either method. It ends when the client
     disconnects."""
     is_over = asyncio.Event()
 
@@ -115,7 +115,8 @@ async def test_foreign_stream_is_passed_on(server: RunnerServer) -> None:
 
 
 async def test_errors_reach_the_client(server: RunnerServer) -> None:
-    """A refusal of the first round passes unchanged, and a failure becomes the status or the stream's error."""
+    """A refusal of the first round is passed on unchanged. A failure determines the status, or becomes the stream's
+    error."""
     headers = {"content-type": "application/json", "retry-after": "3"}
     refused = await post(server, job(Round1(RoundReport(Report()), Refused(429, headers, b'{"error":1}'))))
     assert (refused.status_code, refused.headers["retry-after"], refused.content) == (429, "3", b'{"error":1}')
@@ -136,7 +137,8 @@ async def test_requested_report_precedes_the_last_frame(server: RunnerServer) ->
 
 
 async def test_silent_stream_receives_keepalives(server: RunnerServer) -> None:
-    """A silent stream receives keep-alives, both after its start and while the first round still reads the prompt."""
+    """A silent stream receives keep-alives, both after its start and while the backend still processes the first
+    round's prompt."""
     for events in ((Opened(), TextDelta("one"), TextDelta("STALL")), (TextDelta("STALL"),)):
         round_ = Round1(*events)
         token = server.admit(job(round_))
@@ -165,7 +167,8 @@ async def test_non_streamed_answer_receives_no_keepalives(server: RunnerServer) 
 
 
 async def test_late_refusal_is_an_error_event(server: RunnerServer) -> None:
-    """After the response head, an HTTP error of the backend becomes an error event of the client's API."""
+    """If the response head has already been sent, the backend's HTTP error becomes an error event of the client's
+    API."""
 
     class Late(Round1):
         async def ask(self, _: Round) -> AsyncGenerator[RoundEvent]:
@@ -192,7 +195,8 @@ async def test_stop_ends_running_jobs(server: RunnerServer) -> None:
 
 @pytest.mark.parametrize("has_begun", [False, True])
 async def test_ended_job_reports_the_reason(server: RunnerServer, has_begun: bool) -> None:
-    """If a running job is ended, the client receives the error as a status or, in a started stream, as an event."""
+    """If a running job is ended, the client receives the error as an HTTP error or, in a started stream, as an
+    event."""
     round_ = Round1(Opened(), TextDelta("one"), TextDelta("STALL")) if has_begun else Round1(TextDelta("STALL"))
     asked = asyncio.create_task(post(server, job(round_)))
     await asyncio.wait_for(round_.stalls.wait(), 5)
@@ -234,7 +238,8 @@ async def test_keepalives_do_not_affect_events() -> None:
     ],
 )
 async def test_waiting_events_are_limited(event: RoundEvent, most: int) -> None:
-    """Waiting events are limited in number and in text, and the producer continues when they are consumed."""
+    """The number and total text size of waiting events are limited, and the producer continues when they are
+    consumed."""
     made = [0]
 
     async def events() -> AsyncGenerator[RoundEvent]:
@@ -253,7 +258,7 @@ async def test_waiting_events_are_limited(event: RoundEvent, most: int) -> None:
 
 
 async def test_immediate_events_share_time_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many immediate events are processed in time slices shared by producer and consumer, without losing an event."""
+    """Many immediate events are processed in time slices that producer and consumer share, without losing an event."""
     pauses: list[float] = []
     renew = TimeSlice.restart
 
@@ -273,5 +278,5 @@ async def test_immediate_events_share_time_slices(monkeypatch: pytest.MonkeyPatc
     assert [event async for event in with_keepalives(at_once(), 60)] == list(range(500))
     slices = [after - before for before, after in pairwise([started, *pauses])]
     assert len(slices) > 5
-    # Events that are produced ahead belong to the same slice.
+    # Events that are produced in advance belong to the same slice.
     assert max(slices) < 4 * SLICE_SECONDS

@@ -14,7 +14,7 @@ def retry(reason: str, words: str = "x", name: str | None = None, expected: str 
 
 
 def test_reply_depends_on_the_fault() -> None:
-    """The reply depends on the fault: it requests a new call, the rest of a call, or a missing call."""
+    """The reply depends on the fault. It requests a new call, the remaining part of a call, or a missing call."""
     fault = retry("SCHEMA_MISMATCH", name="f", expected="arguments; /days: got string, expected integer")
     record, instruction = reply_to(fault, called=False).split("\n")
     assert record == (
@@ -37,7 +37,7 @@ def test_empty_answer_is_shown_as_text() -> None:
 
 @given(st.text(), st.text())
 def test_record_stays_on_one_line(name: str, expected: str) -> None:
-    """Any name or expectation stays a single value on the record's only line, whether from a model or a schema."""
+    """Any name or expectation, from a model or a schema, remains a single value on the record's only line."""
     lines = reply_to(retry("UNKNOWN_TOOL", name=name, expected=expected), called=False).splitlines()
     assert len(lines) == 2
     assert is_error_record(lines[0])
