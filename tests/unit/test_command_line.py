@@ -1,4 +1,4 @@
-"""Tests for one-line errors about wrong command lines and missing packages."""
+"""Tests for one-line errors about incorrect command lines and missing packages."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ def parser() -> Parser:
     ],
 )
 def test_invalid_argument_is_reported_in_one_line(words: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The error names the wrong argument and the closest match, and the exit code means incorrect usage."""
+    """The error contains the incorrect argument and the closest match, and the exit code means incorrect usage."""
     with pytest.raises(SystemExit, match="2"):
         parser().parse_args(words.split())
     assert capsys.readouterr().err == f"{line}\n"
 
 
 def test_closest_word_is_suggested() -> None:
-    """Suggestions ignore case, and without a similar word there is no suggestion."""
+    """Suggestions ignore case. Without a similar word, no suggestion is made."""
     assert nearest("SERV", ["serve", "record"]) == "; did you mean serve?"
     assert nearest("xyz", ["serve", "record"]) == ""
 
 
 def test_invalid_key_is_rejected_without_printing_it() -> None:
-    """Whitespace around a key is removed, and a key with invalid characters is rejected without being printed."""
+    """Whitespace around a key is removed. A key with invalid characters is rejected without being printed."""
     assert key_of("") == ""
     assert key_of("KEY", {"KEY": " k\n"}) == "k"
     with pytest.raises(UsageError, match="the environment variable KEY is not set"):
@@ -69,6 +69,6 @@ def test_missing_packages_and_interpreter_are_named() -> None:
 
 
 def test_requirements_match_pyproject() -> None:
-    """The requirements equal those in pyproject.toml, which is not available where the addon runs."""
+    """The requirements equal those in pyproject.toml. They are duplicated because the addon cannot read that file."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert sorted(REQUIREMENTS) == sorted(line for line in project["dependencies"] if not line.startswith("mitmproxy"))

@@ -1,4 +1,4 @@
-"""Tests for the command that installs a missing package, for each way of installing toolsim."""
+"""Tests for the command that installs a missing package, for each method of installing toolsim."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def receipt(*requirements: str) -> str:
 
 
 def test_pip() -> None:
-    """The command names the interpreter, because another pip might be first on the path."""
+    """The command names the interpreter, because another installation's pip might be first on the path."""
     assert command_for_extra("redis") == f"{sys.executable} -m pip install 'redis>=6,<9'"
     assert install_command(["a==1", "b"], dependencies=False) == f"{sys.executable} -m pip install --no-deps a==1 b"
 
 
 def test_pipx(environment: Environment) -> None:
-    """The package is injected into the program's environment, which might not be toolsim's."""
+    """The package is injected into the program's environment, because it might differ from toolsim's environment."""
     environment("pipx_metadata.json", json.dumps({"main_package": {"package": "mitmproxy"}}))
     assert command_for_extra("redis") == "pipx inject mitmproxy 'redis>=6,<9'"
     assert install_command(["a"], dependencies=False) == "pipx inject --pip-args=--no-deps mitmproxy a"
@@ -67,7 +67,8 @@ def test_pipx(environment: Environment) -> None:
 def test_uv_tool_is_reinstalled_with_its_packages(
     requirements: list[str], arguments: str, environment: Environment
 ) -> None:
-    """The tool is reinstalled from the same source with its existing packages, because uv replaces its environment."""
+    """The tool is reinstalled from the same source together with its existing packages, because uv replaces its
+    environment."""
     environment("uv-receipt.toml", receipt(*requirements))
     assert command_for_extra("redis") == f"uv tool install {arguments} --with 'redis>=6,<9'"
     without = install_command(["a"], dependencies=False)
@@ -79,13 +80,13 @@ def test_uv_tool_is_reinstalled_with_its_packages(
     [("pipx_metadata.json", "{"), ("pipx_metadata.json", "[]"), ("uv-receipt.toml", "["), ("uv-receipt.toml", "")],
 )
 def test_unreadable_metadata_is_ignored(name: str, content: str, environment: Environment) -> None:
-    """An unreadable metadata file is ignored, and the environment is changed with pip."""
+    """A metadata file that cannot be parsed is ignored, and the environment is changed with pip."""
     environment(name, content)
     assert command_for_extra("redis") == f"{sys.executable} -m pip install 'redis>=6,<9'"
 
 
 def test_environment_without_pip_uses_uv(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An environment without pip is changed with uv, which creates such environments."""
+    """An environment without pip is changed with uv, because uv creates such environments."""
     monkeypatch.setattr(installation, "find_spec", lambda name: None)
     assert command_for_extra("redis") == f"uv pip install --python {sys.executable} 'redis>=6,<9'"
 
@@ -105,7 +106,7 @@ def test_windows_arguments_have_double_quotes(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_extras_match_pyproject() -> None:
-    """The extras equal those in pyproject.toml, which is not available where the addon runs."""
+    """The extras equal those in pyproject.toml. They are duplicated because the addon cannot read that file."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert {extra: list(requirements) for extra, requirements in EXTRAS.items()} == {
         extra: project["optional-dependencies"][extra] for extra in EXTRAS

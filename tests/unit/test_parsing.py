@@ -34,12 +34,12 @@ OSLO = Call("get_weather", '{"city":"Oslo"}')
 
 
 def declared(tools: list[dict[str, Any]]) -> Tools:
-    """Return a table's tools as a client of the Responses API declares them."""
+    """Return the tools of a table as a client of the Responses API declares them."""
     return [{**tool, "type": tool.get("kind", "function")} for tool in tools]
 
 
 def with_properties(tools: dict[str, dict[str, str]]) -> Tools:
-    """Return the tools of a table that contains only the types of their properties, all of which are required."""
+    """Return the tools of a table that contains only the types of their properties. All properties are required."""
     return [
         {
             "type": "function",
@@ -81,7 +81,7 @@ TABLES = tables()
 
 
 def from_proxy(text: str, tools: Tools, *, cut: bool = False) -> list[list[Any]] | str:
-    """Return the items that an official client receives for this text through the proxy, or the error code."""
+    """Return the items, or the error code, that an official client receives for this text through the proxy."""
     seen = by_proxy("responses", tools, [text], stream=False, finish="length" if cut else "stop")
     return seen.error or seen.items
 
@@ -91,7 +91,7 @@ CASES = [pytest.param(name, number, id=f"{name}-{number}") for name in TABLES fo
 
 @each(("table", "number"), CASES)
 def test_library_returns_the_same_items_as_the_proxy(table: str, number: int) -> None:
-    """The library returns the same items as the proxy for every text of the tables, however the text is split."""
+    """The library returns the same items as the proxy for all text in the tables, however the text is split."""
     tools, table_texts = TABLES[table]
     text = table_texts[number]
     whole = parse(text, tools)
@@ -112,7 +112,7 @@ FRAGMENTS = st.sampled_from(
 
 @given(st.lists(FRAGMENTS | st.text(max_size=5), max_size=8), st.booleans(), st.booleans(), st.data())
 def test_any_text_has_the_same_items(fragments: list[str], strict: bool, cut: bool, data: st.DataObject) -> None:
-    """For any text, the library returns the same items as the proxy, however the text is split."""
+    """For any text, the library returns the same items as the proxy, regardless of how the text is split."""
     text, tools = "".join(fragments), STRICT if strict else WEATHER
     whole = parse(text, tools, cut=cut)
     assert items(whole) == from_proxy(text, tools, cut=cut)
@@ -132,7 +132,7 @@ def test_any_text_has_the_same_items(fragments: list[str], strict: bool, cut: bo
     ids=["chat", "responses", "messages", "messages-custom"],
 )
 def test_tools_of_each_api_are_accepted(tool: dict[str, Any]) -> None:
-    """A call is parsed with a tool declared in any API's format, and the declaration stays unchanged."""
+    """A call is parsed with a tool declared in the format of any API, and the declaration remains unchanged."""
     before = json.dumps(tool)
     parsed = parse(f"Let me look.\n{CALL} Done.", [tool])
     assert parsed.parts == (Prose("Let me look.\n"), OSLO, Prose(" Done."))
@@ -176,14 +176,14 @@ UNRESOLVED = {"type": "object", "$ref": "#/x"}
     ],
 )
 def test_invalid_tools_raise(tools: Tools, param: str) -> None:
-    """Invalid tool declarations are the caller's mistake and raise an error that names the parameter."""
+    """Invalid tool declarations are the caller's mistake, and raise an error that names the parameter."""
     with pytest.raises(BadRequest) as raised:
         StreamParser(tools)
     assert raised.value.error.param == param
 
 
 def test_prose_is_not_held_back() -> None:
-    """Prose and complete calls are returned immediately, and no parts are returned after the end."""
+    """Prose and complete calls are returned immediately, and the end returns no further parts."""
     parser = StreamParser(WEATHER)
     assert parser.feed("Hello <") == [Prose("Hello ")]
     assert parser.feed("b> ") == [Prose("<b> ")]
@@ -237,7 +237,7 @@ ANY_REPAIR = [
 @each(("code", "example"), REPAIRS)
 def test_documented_repairs_are_made(code: str, example: str) -> None:
     """Each example on the page is parsed as a call with exactly the documented repair."""
-    if code == "LEFTOVER_MARKUP":  # Only structured calls need this repair: see ``test_leftover_markup``.
+    if code == "LEFTOVER_MARKUP":  # Only structured calls need this repair; see ``test_leftover_markup``.
         return
     if code == "REPEATED_CALL":
         assert example == "a list that repeats the same call until the token limit"
@@ -250,7 +250,7 @@ def test_documented_repairs_are_made(code: str, example: str) -> None:
 
 
 def test_page_lists_all_repairs() -> None:
-    """The page lists all repairs that the texts of the tables and the reported texts need."""
+    """The page lists all repairs that the texts in the tables and the reported texts need."""
     codes = {code for code, _ in REPAIRS}
     reported = json.loads((FOLDER / "reported.json").read_text(encoding="utf-8"))["cases"]
     of_tables = [(tools, text) for tools, table_texts in TABLES.values() for text in table_texts]
@@ -268,7 +268,7 @@ def test_first_example_on_the_page_runs() -> None:
 @pytest.mark.parametrize("before", ["", "```python\nx = "])
 @pytest.mark.parametrize("between", [" ", "\n", " y\n"])
 def test_many_blocks_take_linear_time(before: str, between: str) -> None:
-    """Many blocks of an unknown tool in one text are parsed in linear time, although each needs the text before it."""
+    """Many blocks that name an unknown tool are parsed in linear time, although each depends on the text before it."""
     tools = [{"type": "function", "name": "search"}]
     block = '<tool_call>{"name": "missing", "arguments": {"query": "x"}}</tool_call>'
     assert growth(lambda count: parse(before + between.join([block] * count), tools), 1_000) < LINEAR

@@ -12,21 +12,21 @@ from toolsim.schema.validator import CHECK_SECONDS, STEP_SECONDS, running
 
 
 def test_no_budget_is_active_after_a_check() -> None:
-    """The budget belongs to a single check, and no budget is active after the check."""
+    """The budget applies to a single check, and no budget is active after the check."""
     assert compile_schema({"$ref": "#"}).examine(1).settled is False
     with pytest.raises(LookupError):
         running.get()
 
 
 def test_check_without_time_is_unsettled() -> None:
-    """A check without time has no verdict, so the value is not rejected."""
+    """A check for which no time is left has no verdict, so the value is not rejected."""
     finding = compile_schema({"type": "string"}).examine(1, 0)
     assert (finding.mismatch, finding.settled) == (None, False)
 
 
 @pytest.mark.slow
 def test_busy_machine_does_not_spend_the_budget() -> None:
-    """Time during which other processes run does not count, so a violation is found even late."""
+    """Time during which other processes run does not count, so a violation is found even after a long wait."""
 
     class Late(list[object]):
         def __iter__(self) -> Iterator[object]:
@@ -75,7 +75,7 @@ DRAFT7 = "http://json-schema.org/draft-07/schema#"
     ids=str,
 )
 def test_each_step_is_short(schema: dict[str, Any], value: Any) -> None:
-    """Each iteration over a value consults the clock, so that no single step takes long."""
+    """Each iteration over a value checks the clock, so no single step takes long."""
     validator = compile_schema(schema)
     validator.examine([0])
     started = time.thread_time()

@@ -1,4 +1,4 @@
-"""Tests for compiled schemas: they give jsonschema's verdicts without its risks."""
+"""Tests for compiled schemas, which return the same verdicts as jsonschema without its risks."""
 
 from __future__ import annotations
 
@@ -96,7 +96,8 @@ def test_agrees_with_jsonschema(schema: dict[str, Any], value: Any) -> None:
     ],
 )
 def test_dialects_and_references(schema: dict[str, Any], good: Any, bad: Any) -> None:
-    """The dialect follows ``$schema``, references within the schema resolve, and numbers are compared as decimals."""
+    """``$schema`` selects the dialect, references within the schema are resolved, and numbers are compared as
+    decimals."""
     validator = compile_schema(schema)
     assert validator.check(good) is None
     assert validator.check(bad) is not None
@@ -126,7 +127,8 @@ def test_dialects_and_references(schema: dict[str, Any], good: Any, bad: Any) ->
     ],
 )
 def test_unusable_schemas(schema: dict[str, Any]) -> None:
-    """An invalid schema, or one with an external reference, is rejected when compiled, with a one-line message."""
+    """An invalid schema, or a schema with an external reference, is rejected at compile time with a one-line
+    message."""
     with pytest.raises(SchemaError) as caught:
         compile_schema(schema)
     assert "\n" not in str(caught.value)
@@ -134,7 +136,7 @@ def test_unusable_schemas(schema: dict[str, Any]) -> None:
 
 
 def test_first_error_is_reported() -> None:
-    """Of several errors, the first by its position in the schema is reported, so that all processes report the same
+    """If there are several errors, the first by position in the schema is reported, so all processes report the same
     error."""
     broken = {"properties": {name: {"minimum": name} for name in "gbfaced"}, "required": "a"}
     with pytest.raises(SchemaError, match=r"^/properties/a/minimum: got string, expected number$"):
@@ -142,8 +144,8 @@ def test_first_error_is_reported() -> None:
 
 
 def test_deep_nesting_is_rejected_or_unsettled() -> None:
-    """A schema nested too deeply is rejected, a value nested too deeply is unsettled, and no other exception
-    is raised."""
+    """A schema that is nested too deeply is rejected, and a value that is nested too deeply is unsettled. No other
+    exception is raised."""
     schema: dict[str, Any] = {"type": "object"}
     for _ in range(50_000):
         schema = {"properties": {"a": schema}}
@@ -173,7 +175,7 @@ def test_references_are_not_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_equal_schemas_share_a_validator() -> None:
-    """Equal schemas share one validator, which later changes to the client's object do not affect."""
+    """Equal schemas share one validator. Later changes to the client's object do not affect the validator."""
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     validator = compile_schema(schema)
     assert compile_schema({"properties": {"a": {"type": "integer"}}, "type": "object"}) is validator

@@ -8,7 +8,7 @@ from toolsim.schema.errors import MAX_MESSAGE, MAX_OUTLINE
 
 
 def test_mismatch_names_path_and_reason() -> None:
-    """A mismatch message begins with the path, keeps the reason even for long values, and can always be encoded."""
+    """A mismatch message begins with the path, contains the reason even for long values, and can always be encoded."""
     validator = compile_schema({"properties": {"a": {"items": {"type": "integer"}}, "b": {"enum": [1]}}})
     assert validator.check({"a": [1, "x"]}) == "/a/1: got string, expected integer"
     long = validator.check({"b": "x" * 10_000})
@@ -32,7 +32,7 @@ def test_mismatch_names_path_and_reason() -> None:
     ],
 )
 def test_types_have_json_names(value: object, types: str) -> None:
-    """Actual and expected types have JSON's names, joined with "or", and slashes in a path are escaped."""
+    """Actual and expected types have JSON's type names, joined with "or". Slashes in a path are escaped."""
     validator = compile_schema({"properties": {"a/b": {"type": ["string", "integer"]}}})
     assert validator.check({"a/b": value}) == f"/a~1b: got {types}, expected string or integer"
     assert compile_schema({"type": "object"}).check([]) == "/: got array, expected object"
@@ -57,7 +57,7 @@ def test_types_have_json_names(value: object, types: str) -> None:
     ],
 )
 def test_outline_quotes_no_value(schema: Any, value: Any, outline: str) -> None:
-    """An outline names the place and the expectation, but quotes no value."""
+    """An outline contains the location and the expectation, but no value."""
     found = compile_schema(schema).examine(value)
     assert found.outline == outline
     assert "secret" not in found.outline

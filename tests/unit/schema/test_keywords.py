@@ -54,6 +54,7 @@ def test_unevaluated_properties_of_a_large_object_are_not_searched() -> None:
 
 
 def test_unique_items_are_not_compared_in_pairs() -> None:
-    """Twenty thousand items are settled within a budget that comparing all pairs would exceed many times."""
+    """The uniqueness of twenty thousand items is determined within a budget that comparing all pairs would exceed
+    many times."""
     validator = compile_schema({"uniqueItems": True})
     assert validator.examine([{"a": n} for n in range(20_000)], 30).settled

@@ -31,7 +31,8 @@ from toolsim.schema.patterns import MAX_ATOMS, atoms, check_pattern
     ],
 )
 def test_pattern_size_counts_atoms(text: str, size: int) -> None:
-    """The size of a pattern is the expansion of its minimum repeats, where classes and escapes count as one atom."""
+    """The size of a pattern is the number of atoms after its minimum repeats are expanded. Classes and escapes count
+    as one atom."""
     assert atoms(text) == size
 
 
@@ -44,7 +45,7 @@ def test_oversized_pattern_is_never_compiled(text: str, monkeypatch: pytest.Monk
 
 
 def test_patterns_up_to_the_limit_are_accepted() -> None:
-    """One pattern, or several together, can have as many atoms as the limit."""
+    """A single pattern, or several patterns together, can have as many atoms as the limit allows."""
     assert check_pattern("x" * MAX_ATOMS) == MAX_ATOMS
     assert check_pattern("x", MAX_ATOMS - 1) == 1
 
@@ -61,7 +62,7 @@ def test_patterns_of_a_schema_share_a_limit() -> None:
 
 @pytest.mark.parametrize("text", [r"^[\s\S]{0,100000}$", r"^[0-9a-f]{64}$", "^(?:[a-z]{1,63}\\.)+[a-z]{2,}$"])
 def test_patterns_for_long_values_are_accepted(text: str) -> None:
-    """Typical patterns for long texts are accepted."""
+    """Typical patterns for long strings are accepted."""
     check_pattern(text)
 
 
@@ -74,7 +75,7 @@ def test_any_pattern_is_compiled_or_refused(text: str) -> None:
 
 
 def test_interrupted_search_leaves_time_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pause during a short search counts little, so that the next pattern is still searched."""
+    """A pause during a short search hardly counts, so the next pattern is still searched."""
 
     class Interrupted:
         def __init__(self, text: str) -> None:
@@ -94,7 +95,7 @@ def test_interrupted_search_leaves_time_for_the_next(monkeypatch: pytest.MonkeyP
 
 
 def test_search_has_two_attempts() -> None:
-    """A search that exceeds its first time limit is repeated with all the remaining time."""
+    """A search that exceeds its first time limit is repeated with all of the remaining time."""
     finding = compile_schema({"pattern": "^(a|a)*$"}).examine("a" * 18 + "!", 3)
     assert finding.settled
     assert finding.mismatch is not None

@@ -36,7 +36,8 @@ def test_endless_patterns_are_unsettled(schema: dict[str, Any], value: Any, mism
 
 
 def test_endless_references_are_unsettled() -> None:
-    """Exponential references exhaust the time, and endless references the stack, so both checks are unsettled."""
+    """Exponential references use up the time, and endless references use up the stack, so the checks of both are
+    unsettled."""
     doubling = {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(30)}
     schema = {"$ref": "#/$defs/d0", "$defs": {**doubling, "d30": {"type": "string"}}}
     assert not compile_schema(schema).examine("a", 0.02).settled
@@ -44,7 +45,7 @@ def test_endless_references_are_unsettled() -> None:
 
 
 def test_parts_of_a_schema_are_found() -> None:
-    """Properties, items and types are found through references and combinations; missing parts are None."""
+    """Properties, items and types are found through references and combinations. A missing part is None."""
     validator = compile_schema(
         {
             "$ref": "#/$defs/root",

@@ -1,6 +1,5 @@
-"""Tests for well-formed schemas: the quick check accepts only schemas that jsonschema accepts, and nearly all
-of them.
-"""
+"""Tests for well-formed schemas. The quick check accepts only schemas that jsonschema accepts, and nearly all of
+them."""
 
 from __future__ import annotations
 
@@ -43,7 +42,7 @@ def passes(schema: Any, dialect: str) -> bool:
 
 @given(st.sampled_from(DIALECTS), st.dictionaries(st.sampled_from(KEYWORDS), SHAPES, max_size=3))
 def test_malformed_schema_is_never_accepted(dialect: str, schema: dict[str, Any]) -> None:
-    """No malformed schema is accepted, regardless of its keywords' values."""
+    """No malformed schema is accepted, regardless of the values of its keywords."""
     if are_plainly_wellformed([schema], dialect):
         assert passes(schema, dialect)
 
@@ -51,7 +50,7 @@ def test_malformed_schema_is_never_accepted(dialect: str, schema: dict[str, Any]
 @each("dialect", DIALECTS)
 @each("keyword", KEYWORDS)
 def test_each_keyword_matches_its_meta_schema(dialect: str, keyword: str) -> None:
-    """Each keyword accepts the same values as a meta-schema that defines it, except for unusual names."""
+    """Each keyword accepts the same values as in a meta-schema that defines it, except for unusual names."""
     doubts = {"$id": ("a#b",), "$anchor": ("_x",), "$dynamicAnchor": ("_x",)}
     values = [None, True, 0, -1, 1.0, 0.5, "", "string", "a#b", "_x", [], ["string"], ["a", "a"], ["a", 1], [{}]]
     values += [{}, {"a": {}}, {"a": 1}, {"a": []}, {"a": ["b"]}, {"a": True}, {"type": "nonsense"}, {"a": {"type": 1}}]

@@ -1,4 +1,5 @@
-"""Tests for one connection with a fake proxy: lanes, limits, cancellation, and clients that leave or read slowly."""
+"""Tests for one connection with a fake proxy: lanes (its ordered queues of requests), limits, cancellation, and slow
+clients."""
 
 from __future__ import annotations
 
@@ -133,7 +134,8 @@ async def test_internal_error_is_an_error_event(
 
 
 async def test_lanes_run_concurrently(stage: Stage) -> None:
-    """Lanes run concurrently up to a limit, each message names its lane, and a lane can continue another lane."""
+    """Lanes run concurrently up to a limit. Each message names its lane, and a lane can continue the answer of
+    another lane."""
     for number in range(MAX_RUNNING + 1):
         await stage.create(stream_id=f"s{number}")
     assert len(stage.posts) == MAX_RUNNING
@@ -148,7 +150,7 @@ async def test_lanes_run_concurrently(stage: Stage) -> None:
 
 
 async def test_flood_affects_only_its_sender(stage: Stage) -> None:
-    """In a flood of requests, one runs, some wait, and the others fail; the number of lanes is limited too."""
+    """In a flood of requests, one request runs, some wait, and all others fail. The number of lanes is also limited."""
     for _ in range(1000):
         await stage.connection.receive(b'{"type":"response.create","input":"x"}')
     while stage.connection._errors:
@@ -178,7 +180,7 @@ REFUSED = {
 
 @each("message", REFUSED.values(), REFUSED.keys())
 async def test_unread_errors_are_limited(message: bytes) -> None:
-    """Messages of a client that does not read errors are still received, up to a limit of unread errors."""
+    """If a client does not read errors, its messages are still received, up to a limit of unread errors."""
     stage = Stage()
     stage.reads.clear()
     for _ in range(UNITS_BURST // MESSAGE_UNITS):
@@ -216,7 +218,7 @@ async def test_single_unread_error_can_have_any_size(stage: Stage) -> None:
 
 
 async def test_every_error_is_sent(stage: Stage) -> None:
-    """An error is sent even if it arrives just as the earlier errors have been sent."""
+    """An error is sent even if it occurs at the moment when all earlier errors have been sent."""
     for turns in range(5):
         await stage.connection.receive(b"{")
         for _ in range(turns):
@@ -240,7 +242,7 @@ async def test_errors_are_sent_in_slices(stage: Stage, monkeypatch: pytest.Monke
 
 
 async def test_cancelled_response_stops_the_model(stage: Stage) -> None:
-    """Cancelling a response by its ID or its lane stops the model and starts the lane's next request."""
+    """If a response is cancelled by its ID or its lane, the model stops and the lane's next request starts."""
     await stage.create("a")
     await stage.create("b")
     stage.posts[0].event("response.created", response={"id": "r_a", "status": "in_progress", "output": []})
@@ -262,7 +264,7 @@ async def test_cancelled_response_stops_the_model(stage: Stage) -> None:
 
 
 async def test_failed_continuation_is_forgotten(stage: Stage) -> None:
-    """After a failed or invalid continuation, the previous response is forgotten and no longer found."""
+    """After a failed or invalid continuation, the previous response is forgotten and can no longer be found."""
     for wrong in ({"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]}, {"text": "later"}):
         await stage.create("a", store=False)
         stage.posts[-1].answer("r_a")
@@ -303,7 +305,7 @@ async def test_stopping_proxy_sends_errors(stage: Stage) -> None:
 
 
 async def test_warm_up_does_not_reach_the_backend(stage: Stage) -> None:
-    """A warm-up request is answered without asking the backend, and can be continued."""
+    """A warm-up request is answered without contacting the backend, and can be continued."""
     await stage.create("a", generate=False, store=False)
     assert stage.kinds()[-1] == "response.completed"
     assert not stage.posts
@@ -312,7 +314,7 @@ async def test_warm_up_does_not_reach_the_backend(stage: Stage) -> None:
 
 
 async def test_refused_event_type_is_logged_once(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    """A refused event type, such as one from older clients, is logged only once."""
+    """An event type that is refused, for example from an older client, is logged only once."""
     for _ in range(3):
         await stage.connection.receive(b'{"type":"response.append"}')
     await settled()

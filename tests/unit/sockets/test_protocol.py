@@ -1,4 +1,4 @@
-"""Tests for WebSocket mode without a socket: reading messages, creating requests, and converting answers."""
+"""Tests for WebSocket mode without a socket: parsing messages, creating requests, and converting answers."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def answered(
 
 @given(st.lists(st.integers(0, 2500), max_size=8), st.sampled_from(["", "main", 'a"b']))
 def test_each_event_becomes_one_message(cuts: list[int], lane: str) -> None:
-    """Each event of the stream becomes one message of the API's types, however the bytes are split, and names
-    its lane."""
+    """However the bytes are split, each event of the stream becomes one message of a type that the API defines, with
+    its lane in ``stream_id`` if it has one."""
     data = stream_of()
     places = tuple(sorted(min(cut, len(data)) for cut in cuts))
     answer, messages = answered(data, lane=lane, cuts=places)
@@ -89,7 +89,7 @@ def test_each_event_becomes_one_message(cuts: list[int], lane: str) -> None:
 
 
 def test_answer_cut_at_any_byte_has_ended() -> None:
-    """An answer that breaks off at any byte has ended, with an error if its last event is missing."""
+    """An answer that breaks off at any byte is ended, with an error if its last event is missing."""
     data = stream_of("Hi")
     for at in range(len(data)):
         answer, messages = answered(data[:at])
@@ -114,7 +114,7 @@ def test_oversized_event_ends_the_answer() -> None:
 
 
 def test_failed_stream_ends_once() -> None:
-    """A failed stream ends once, because clients treat either of HTTP's last two events as the end."""
+    """A failed stream ends once, because clients treat each of the last two events of an HTTP stream as the end."""
     data = stream_of(error=ApiError("Out.", code="backend_error"))
     answer, messages = answered(data)
     assert [message["type"] for message in messages[-2:]] == ["response.output_item.done", "response.failed"]
@@ -124,8 +124,8 @@ def test_failed_stream_ends_once() -> None:
 
 
 def test_http_error_becomes_an_error_event() -> None:
-    """An HTTP error becomes an error event that conforms to the API's types, and an unreadable error body is an error
-    too."""
+    """An HTTP error becomes an error event that conforms to the API's types, even if the error body cannot be
+    parsed."""
     answer = SocketAnswer(NEW, "main")
     answer.begin(429, "application/json", {"retry-after": "3"})
     assert fed(answer, b'{"error":{"message":"Slow.","type":"x",') == []
@@ -167,7 +167,8 @@ def test_non_streamed_response_is_a_terminal_event() -> None:
     ],
 )
 def test_bad_messages_cause_errors(text: str, param: str | None, lane: str) -> None:
-    """Each bad message results in an error of the API's format, in its lane if that can be read."""
+    """Each invalid message results in an error in the API's format. The error is sent in the message's lane if it
+    can be read."""
     with pytest.raises(BadMessage) as raised:
         read(text)
     assert (raised.value.error.param, raised.value.lane) == (param, lane)
@@ -192,7 +193,7 @@ def test_request_has_the_fields_of_a_post() -> None:
 
 
 def test_steering_is_refused_with_its_event() -> None:
-    """Steering is refused with the API's event, which returns the input."""
+    """A steering message is refused with the event that the API defines for it. The event returns the input."""
     steer = {"type": "response.steer", "previous_response_id": "r", "input": "Stop.", "stream_id": "a"}
     event = ResponseSteerFailedEvent.model_validate_json(read_message(json.dumps(steer).encode()).refusal)
     assert (event.error.code, event.steer.input, event.stream_id) == ("steering_not_supported", "Stop.", "a")
@@ -205,7 +206,7 @@ def remember(max_bytes: int) -> RecentTurns:
 def remembering(
     output: list[dict[str, Any]], recent: RecentTurns | None = None, **body: Any
 ) -> tuple[RecentTurns, str, SocketAnswer]:
-    """Return a connection's turns after one answered request, the ID of its response, and the answer."""
+    """Return a connection's remembered turns after one answered request, the ID of the response, and the answer."""
     recent = recent or remember(10_000)
     turn = recent.turn(draft_of({"model": "m", **body}), has_store=False)
     answer = SocketAnswer(turn, "")
@@ -224,7 +225,8 @@ def asked(recent: RecentTurns, **body: Any) -> dict[str, Any]:
 
 
 def test_continuation_contains_previous_turns() -> None:
-    """A continuation contains all previous turns in order, and its answer names the response that it continues."""
+    """A continuation contains all previous turns in order, and its answer contains the ID of the response that it
+    continues."""
     recent, first, _ = remembering([CALL], input="Hello")
     recent, second, answer = remembering([HELLO], recent, input=[OUTPUT], previous_response_id=first)
     body = asked(recent, input=[HELLO], previous_response_id=second, instructions="i")
@@ -265,7 +267,8 @@ def test_output_without_its_call_is_an_error() -> None:
 
 
 def test_stored_answer_is_left_to_the_store() -> None:
-    """A stored answer is left to the store, and a failed continuation is forgotten by the connection."""
+    """An answer that was stored is left to the store. After a failed continuation, the connection forgets the
+    response."""
     recent = remember(1000)
     turn = recent.turn(draft_of({"model": "m", "input": "x"}), has_store=True)
     answer = SocketAnswer(turn, "")
@@ -281,7 +284,7 @@ def test_stored_answer_is_left_to_the_store() -> None:
 
 
 def test_compacted_conversation_continues_from_its_summary() -> None:
-    """A conversation continues from its summary, and the compaction trigger is sent but not remembered."""
+    """A compacted conversation continues from its summary. The compaction trigger is sent but not remembered."""
     recent, first, _ = remembering([CALL], input="Hello")
     trigger = {"type": "compaction_trigger"}
     body = asked(recent, input=[OUTPUT, trigger], previous_response_id=first)
@@ -307,7 +310,7 @@ def test_memory_is_bounded() -> None:
 
 
 def test_connections_share_the_memory() -> None:
-    """Connections share a memory limit but not contents, and a connection that exceeds it evicts its own entries."""
+    """Connections share a memory limit but not contents. A connection that exceeds the limit evicts its own entries."""
     places = FairCache[Context](1000, 1000)
     small, name, _ = remembering([HELLO], RecentTurns(places, "small"), input="x")
     large = RecentTurns(places, "large")
@@ -342,7 +345,7 @@ def test_warm_up_can_be_continued() -> None:
 
 
 def test_number_of_remembered_responses_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection remembers a limited number of responses, regardless of their size, and the oldest are forgotten
+    """A connection remembers a limited number of responses, regardless of their size. The oldest are forgotten
     first."""
     monkeypatch.setattr(protocol, "MAX_NAMES", 3)
     recent, names = remember(1000), []

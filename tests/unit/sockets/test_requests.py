@@ -1,4 +1,4 @@
-"""Tests for output that waits for the client of one connection, and for pausing its backends."""
+"""Tests for output that waits until the client of a connection reads it, and for pausing the backends meanwhile."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_PARTS = MAX_UNREAD_BYTES // len(PART)
 
 
 class Handler:
-    """A flow handler that never runs; the test sends its answer."""
+    """A flow handler that never runs. Instead, the test sends the answer."""
 
     def __init__(self, _flow: object, _options: object, _name: str, answered: module.FlowHandler) -> None:
         self.answered = answered
@@ -48,7 +48,7 @@ def is_read(post: SocketRequest) -> bool:
 
 
 async def test_unread_bytes_pause_all_backends_of_a_connection() -> None:
-    """Unread bytes across all answers pause every backend of a connection, and all resume when the client has read
+    """If too many bytes of a connection's answers are unread, all its backends are paused until the client has read
     enough."""
     many = posts(16)
     parts = 0
@@ -70,7 +70,7 @@ async def test_unread_bytes_pause_all_backends_of_a_connection() -> None:
 
 
 async def test_abandoned_answer_does_not_count() -> None:
-    """Unread parts of an abandoned answer do not count, and do not pause the rest of the answer."""
+    """The unread parts of an abandoned answer, earlier and later ones, do not count and do not pause a backend."""
     left, other = posts(2)
     for _ in range(MOST_PARTS + 1):
         left._answered(PART)
@@ -90,7 +90,7 @@ async def test_abandoned_answer_does_not_count() -> None:
 
 
 async def test_small_parts_count_extra() -> None:
-    """Small parts count more than their bytes, because thousands of them use memory too."""
+    """Small parts count as more than their bytes, because thousands of small parts also use memory."""
     [post] = posts(1)
     parts = 0
     while is_read(post):
@@ -100,7 +100,7 @@ async def test_small_parts_count_extra() -> None:
 
 
 async def test_head_and_end_of_an_answer() -> None:
-    """The head has the headers that a client needs with an error, and the answer ends with its flow."""
+    """The head has the headers that a client needs with an error. The answer ends when its flow ends."""
     [post] = posts(1)
     post._answered(Response.make(429, b"", {"content-type": "application/json", "retry-after": "3", "x": "y"}))
     post._answered(None)

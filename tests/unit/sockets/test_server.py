@@ -43,7 +43,7 @@ def opened(server: SocketServer, token: str, **options: Any) -> Any:
 
 
 async def test_token_opens_one_connection(server: SocketServer) -> None:
-    """A token opens one connection, other tokens are rejected, and an upgrade that never arrived can be forgotten."""
+    """A token opens one connection, and other tokens are rejected. An upgrade that never arrived can be forgotten."""
     token = server.admit(upgrade(), 1000)
     async with opened(server, token):
         assert server.count("owner") == 1
@@ -60,7 +60,8 @@ async def test_token_opens_one_connection(server: SocketServer) -> None:
 
 @pytest.mark.parametrize("size", [10, 100_000])
 async def test_large_message_is_read_in_a_worker(size: int) -> None:
-    """A large message is read in a worker so that it does not block the event loop, and its error is still reported."""
+    """A large message is parsed in a worker so that it does not block the event loop, and its error is still
+    reported."""
     jobs: list[Job[Any]] = []
 
     async def do[R: JobResult](job: Job[R]) -> R:
@@ -84,7 +85,7 @@ async def test_large_message_is_read_in_a_worker(size: int) -> None:
 async def test_unused_connection_is_closed(
     server: SocketServer, monkeypatch: pytest.MonkeyPatch, limit: str, answers: bool, reason: str
 ) -> None:
-    """A connection is closed if its client does not answer pings or is idle too long, and its flow has the reason."""
+    """A connection is closed if its client does not answer pings or is idle too long. Its flow contains the reason."""
     monkeypatch.setattr(server_module, "PING_SECONDS", 0.02)
     monkeypatch.setattr(server_module, limit, 0.1)
     asked = upgrade()
@@ -102,7 +103,7 @@ async def test_unused_connection_is_closed(
 
 
 async def test_stopping_server_sends_code_1001(server: SocketServer) -> None:
-    """When the server stops, clients receive close code 1001, even if they are not reading."""
+    """When the server stops, clients receive close code 1001 even if they are not reading."""
     async with opened(server, server.admit(upgrade(), 1000)) as client:
         await server.stop()
         with pytest.raises(ConnectionClosed, match="1001"):
@@ -128,7 +129,7 @@ async def test_disconnect_during_a_write_raises_nothing(server: SocketServer) ->
 
 
 async def test_unreadable_message_costs_more(server: SocketServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An unreadable message costs about ten times as much of its connection's allowance as other messages."""
+    """A message that cannot be parsed uses about ten times as much of its connection's allowance as other messages."""
     monkeypatch.setattr(websocket_module, "UNITS_PER_SECOND", 0.001)
     async with opened(server, server.admit(upgrade(), 1000)) as client:
         [handler] = server._open
@@ -140,7 +141,7 @@ async def test_unreadable_message_costs_more(server: SocketServer, monkeypatch: 
 
 
 async def test_client_that_reads_late_causes_no_deadlock(server: SocketServer) -> None:
-    """A client that reads only after sending everything causes no deadlock, and its flood is closed with a code."""
+    """A client that reads only after sending everything causes no deadlock. Its flood is closed with a close code."""
     creates = KINDS["creates without generation"][1]
     async with opened(server, server.admit(upgrade(), 1000)) as client:
         client.transport.pause_reading()
@@ -164,7 +165,8 @@ async def test_kernel_buffers_are_small(server: SocketServer) -> None:
 
 
 async def test_draining_closes_connections(server: SocketServer) -> None:
-    """Draining closes an idle connection immediately, and a connection that is opened later after its first answer."""
+    """Draining immediately closes an idle connection. A connection that is opened later is closed after its first
+    answer."""
     async with opened(server, server.admit(upgrade(), 1000)) as idle:
         server.drain()
         with pytest.raises(ConnectionClosed, match="1001"):

@@ -37,7 +37,7 @@ class Clock:
 
 @pytest.fixture(autouse=True)
 def a_short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shorten the wait before closing, because clients here read the close code immediately."""
+    """Shorten the wait before closing, because the test clients read the close code immediately."""
     monkeypatch.setattr(module, "DISCARD_SECONDS", 0.05)
 
 
@@ -49,7 +49,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 class Ends:
-    """Both ends of a connection: ``websocket``, and the socket of its client."""
+    """Both ends of a connection: ``websocket``, and the socket of the client."""
 
     def __init__(self, websocket: WebSocket, client: socket.socket) -> None:
         self.websocket = websocket
@@ -101,7 +101,7 @@ async def opened() -> AsyncIterator[Ends]:
         client.close()
         serving.cancel()
         await asyncio.gather(serving, return_exceptions=True)
-        with suppress(AttributeError):  # The transport is already gone if the connection has ended.
+        with suppress(AttributeError):  # The transport no longer exists if the connection has ended.
             writer.transport.abort()
 
 
@@ -123,8 +123,7 @@ async def test_other_tasks_run_between_frames(monkeypatch: pytest.MonkeyPatch) -
 async def test_flood_closes_its_connection(
     first: bytes, repeated: bytes, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each kind of tiny frame closes the connection once the burst allowance is used up, and later frames are
-    discarded."""
+    """Each kind of tiny frame closes the connection once the burst allowance is used up. Later frames are discarded."""
     monkeypatch.setattr(module, "UNITS_BURST", 1_000)
     async with opened() as ends:
         receiving = asyncio.create_task(ends.close_code())
@@ -135,7 +134,7 @@ async def test_flood_closes_its_connection(
 
 @each("first, repeated", KINDS.values(), KINDS.keys())
 async def test_cost_of_a_frame(first: bytes, repeated: bytes, clock: Clock) -> None:
-    """A frame costs one unit and a message ten more, and the units refill with time up to the burst allowance."""
+    """A frame costs one unit, and a message ten more. The units are refilled over time up to the burst allowance."""
     is_message = repeated[0] == FIN | TEXT
     async with opened() as ends:
         allowance = ends.websocket._allowance
@@ -180,7 +179,7 @@ BAD = {
 
 @each("data, code", BAD.values(), BAD.keys())
 async def test_protocol_violations_close_the_connection(data: bytes, code: int) -> None:
-    """A protocol violation closes the connection immediately with its code, even if more data arrives."""
+    """A protocol violation immediately closes the connection with the violation's code, even if more data arrives."""
     async with opened() as ends:
         await ends.send(data + frame(b"never read") * 10)
         assert await ends.close_code() == code
@@ -188,7 +187,7 @@ async def test_protocol_violations_close_the_connection(data: bytes, code: int) 
 
 
 async def test_close_frame_is_answered() -> None:
-    """A close frame is answered with the client's code, and the code and reason are recorded."""
+    """A close frame is answered with the client's code. The code and the reason are recorded."""
     async with opened() as ends:
         await ends.send(frame(b"a") + frame(struct.pack("!H", 3000) + b"bye", FIN | CLOSE))
         assert await ends.close_code() == 3000
@@ -196,7 +195,7 @@ async def test_close_frame_is_answered() -> None:
 
 
 async def test_pings_without_reading_get_one_pong() -> None:
-    """If a client sends pings without reading, only its last ping is answered, so that no pongs accumulate."""
+    """If a client sends pings without reading, only its last ping is answered, so pongs do not accumulate."""
     async with opened() as ends:
         sending = asyncio.create_task(ends.websocket.send("x" * 5_000_000))
         for number in range(500):
@@ -266,7 +265,8 @@ async def test_messages_wait_for_a_client_that_does_not_read() -> None:
 
 
 async def test_sending_after_a_disconnect_raises() -> None:
-    """Sending to a client that has left raises a ConnectionError, and no exception is left for the event loop."""
+    """Sending to a client that has disconnected raises a ConnectionError, and no exception is left for the event
+    loop."""
     reports: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))
     async with opened() as ends:
@@ -289,5 +289,5 @@ async def settled(condition: Callable[[], bool]) -> None:
 
 
 def test_rates_match_the_security_page() -> None:
-    """The security page's figures match the rate limits."""
+    """The figures on the security page match the rate limits."""
     assert (UNITS_PER_SECOND, UNITS_BURST / module.MESSAGE_UNITS) == (2_000, 1_000)

@@ -1,4 +1,4 @@
-"""Fixtures for every kind of store with one clock, so that each test covers all kinds."""
+"""Fixtures for every kind of store with a common clock, so that each test runs with all kinds."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def redis_server() -> Iterator[RedisServer]:
 
 @pytest.fixture(params=["memory", "sqlite", "sqlite in parts", "redis"])
 def opened(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Opened:
-    """Return a context manager that opens a new store of one kind and closes it."""
+    """Return a context manager that opens a new store of one kind and closes it at the end."""
     if request.param == "sqlite in parts":
         in_parts(monkeypatch)
     numbers = _numbers

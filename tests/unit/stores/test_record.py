@@ -1,4 +1,4 @@
-"""Tests for the properties of every store, including a comparison with a plain model."""
+"""Tests for the properties that every store has, including a comparison with a plain model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MANY = 1 << 20
 
 
 async def test_written_record_is_read(opened: Opened) -> None:
-    """A record is read as it was written, with its version, and is not visible in another partition."""
+    """A record is read as it was written, together with its version, and is not visible in another partition."""
     async with opened(StoreLimits(), Clock()) as store:
         value = bytes(range(256))
         await store.put("a", [Record("x", value, names=("n", "m"))])
@@ -43,7 +43,8 @@ async def test_closing_completes_operations_in_progress(opened: Opened) -> None:
 
 
 async def test_chain_is_read_from_its_beginning(opened: Opened) -> None:
-    """A chain contains all records that a record continues, in order, starting after a missing record."""
+    """A chain contains all records that a record continues, in order. If a record is missing, the chain starts after
+    it."""
     async with opened(StoreLimits(), Clock()) as store:
         for id, parent in ("a", ""), ("b", "a"), ("c", "b"), ("d", "b"):
             await store.put("p", [Record(id, id.encode(), parent)])
@@ -88,8 +89,8 @@ async def test_concurrent_writers_lose_nothing(opened: Opened) -> None:
 
 
 async def test_least_recently_used_records_are_evicted(opened: Opened) -> None:
-    """Beyond the limit, the least recently used records are evicted, but a continued conversation keeps its
-    beginning."""
+    """Beyond the limit, the least recently used records are evicted, but the beginning of a continued conversation
+    is kept."""
     async with opened(StoreLimits(records=4), clock := Clock()) as store:
         for id, parent in ("root", ""), ("other", ""), ("leaf", "root"), ("last", ""), ("more", "leaf"):
             clock.now += 1
@@ -100,8 +101,8 @@ async def test_least_recently_used_records_are_evicted(opened: Opened) -> None:
 
 
 async def test_bytes_are_bounded(opened: Opened) -> None:
-    """Beyond the limit of bytes, the oldest records are evicted; a record that can never fit is rejected without
-    eviction."""
+    """Beyond the limit of bytes, the oldest records are evicted. A record that can never fit is rejected without
+    evicting any."""
     async with opened(StoreLimits(bytes=100), clock := Clock()) as store:
         for id in "abc":
             clock.now += 1
@@ -126,7 +127,7 @@ async def test_largest_partition_is_evicted_first(bounds: StoreLimits, opened: O
         assert (size.records, size.bytes) == (6, 60 - 6)
         assert [bool(await store.chain("modest", id, MANY)) for id in "ab"] == [True, True]
         assert [bool(await store.chain("greedy", str(id), MANY)) for id in range(10)] == [False] * 6 + [True] * 4
-        # A new partition has room too, and deleted records no longer count.
+        # A new partition has room as well, and deleted records no longer count.
         clock.now += 1
         await store.put("new", [Record("x", b"v" * 8)])
         assert not await store.chain("greedy", "6", MANY)
@@ -167,7 +168,7 @@ async def test_record_age(opened: Opened) -> None:
 
 
 class Model:
-    """The contents of a store of a few records, without limits."""
+    """The contents of a small store without limits."""
 
     def __init__(self) -> None:
         self.records: dict[tuple[str, str], Record] = {}
@@ -192,7 +193,7 @@ class Model:
 
 
 PARTITIONS = st.sampled_from("ab")
-# A record continues a record with a smaller ID, because real records continue older records.
+# A record continues only records with smaller IDs, because real records continue older records.
 RECORDS = st.builds(
     lambda number, value, back, names: Record(
         f"r{number}", value, f"r{number - back}" if 0 < back <= number else "", tuple(names)
@@ -256,6 +257,6 @@ async def _play(opened: Opened, steps: list[tuple[str, str, Any, Any]]) -> None:
 
 
 def test_errors_share_a_base_class() -> None:
-    """All store errors share one base class, so that a caller can catch any failure."""
+    """All store errors share one base class, so a caller can catch any failure."""
     assert issubclass(Conflict, StoreError)
     assert issubclass(RecordTooLarge, StoreError)

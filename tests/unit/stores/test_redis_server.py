@@ -1,4 +1,5 @@
-"""Tests for the store in a Redis server: several proxies and failing servers; ``test_record.py`` covers the rest."""
+"""Tests for the store in a Redis server: several proxies, and servers that fail. ``test_record.py`` tests all other
+behavior."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ MANY = 1 << 20
 
 
 async def test_two_proxies_share_a_server(redis_server: RedisServer) -> None:
-    """Proxies see each other's writes immediately, do not overwrite unseen changes, and share the limits."""
+    """Proxies immediately see each other's writes, do not overwrite changes that they have not seen, and share the
+    limits."""
     one, other = (RedisStore(redis_server.url, StoreLimits(records=3), prefix="two:") for _ in "12")
     await one.put("p", [Record("x", b"1")], {"x": 0})
     assert await other.chain("p", "x", MANY) == [Record("x", b"1", version=1)]
@@ -32,7 +34,7 @@ async def test_two_proxies_share_a_server(redis_server: RedisServer) -> None:
 
 
 async def test_ages_follow_the_clock_of_the_server(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ages follow the Redis server's clock, so records stay valid for a proxy whose clock is wrong."""
+    """Ages follow the Redis server's clock, so records remain valid for a proxy whose clock is wrong."""
     bounds = StoreLimits(seconds=60)
     one, other = RedisStore(redis_server.url, bounds), RedisStore(redis_server.url, bounds)
     try:
@@ -48,7 +50,7 @@ async def test_ages_follow_the_clock_of_the_server(redis_server: RedisServer, mo
 
 
 async def test_operations_fail_while_the_server_is_down() -> None:
-    """Operations fail in bounded time while the server is down, and the error does not contain the password."""
+    """Operations fail within a limited time while the server is down, and the error does not contain the password."""
     server = RedisServer(append=True)
     store = RedisStore(server.url.replace("//", "//:secret-word@"), StoreLimits())
     with pytest.raises(StoreError) as caught:

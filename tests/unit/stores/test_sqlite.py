@@ -1,4 +1,4 @@
-"""Tests for the store in a file and for failures of files; ``test_record.py`` covers the behavior of all stores."""
+"""Tests for the store in a file, and for file failures. ``test_record.py`` tests the behavior of all stores."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def rest(store: SqliteStore) -> None:
 
 
 def parts(path: Path) -> tuple[int, int]:
-    """Return the number of parts of large values in a file, and the number of values without a record."""
+    """Return the number of parts of large values in a file, and the number of values that have no record."""
     with closing(sqlite3.connect(path)) as base:
         (count,) = base.execute("SELECT count(*) FROM parts").fetchone()
         (unheld,) = base.execute("SELECT count(*) FROM unheld").fetchone()
@@ -38,7 +38,7 @@ def parts(path: Path) -> tuple[int, int]:
 
 
 async def test_only_the_owner_can_read_the_file(tmp_path: Path) -> None:
-    """The store's files have mode 0600 and a new folder 0700, even if the file had a different mode."""
+    """The store's files have mode 0600 and a new folder has mode 0700, even if the file had a different mode."""
     path = tmp_path / "new" / "store"
     store = SqliteStore(path, StoreLimits())
     await store.put("p", [Record("x", b"1")])
@@ -61,7 +61,8 @@ async def test_records_survive_a_restart(tmp_path: Path) -> None:
 
 
 async def test_two_processes_share_a_file(tmp_path: Path) -> None:
-    """A write is immediately visible to another connection, and neither connection overwrites unseen changes."""
+    """A write is immediately visible to another connection, and neither connection overwrites changes that it has
+    not seen."""
     one, other = (SqliteStore(tmp_path / "store", StoreLimits()) for _ in "12")
     await one.put("p", [Record("x", b"1")], {"x": 0})
     assert await other.chain("p", "x", MANY) == [Record("x", b"1", version=1)]
@@ -73,7 +74,8 @@ async def test_two_processes_share_a_file(tmp_path: Path) -> None:
 
 
 async def test_closing_by_another_process_keeps_locks(tmp_path: Path) -> None:
-    """If another process opens and closes the file meanwhile, the store's connections and locks survive."""
+    """If another process opens and closes the file in the meantime, the store's connections and locks are not
+    affected."""
     path = tmp_path / "store"
     store = SqliteStore(path, StoreLimits())
     await store.put("p", [Record("x", b"1")])
@@ -87,7 +89,8 @@ async def test_closing_by_another_process_keeps_locks(tmp_path: Path) -> None:
 
 
 async def test_lock_delays_only_writers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While another process holds the write lock, reads work, and writes fail in bounded time and work again later."""
+    """While another process holds the write lock, reads work, and writes fail within a limited time. Afterwards,
+    writes work again."""
     monkeypatch.setattr(sqlite, "_LOCK_SECONDS", 0.1)
     store = SqliteStore(tmp_path / "store", StoreLimits())
     await store.put("p", [Record("x", b"1")])
@@ -102,7 +105,7 @@ async def test_lock_delays_only_writers(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 async def test_slow_disk_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slow operation fails for its caller but is still completed, and the number of waiting operations is limited."""
+    """A slow operation fails for its caller but is still completed. The number of waiting operations is limited."""
     monkeypatch.setattr(sqlite, "_MAX_WAITING", 2)
     store = SqliteStore(tmp_path / "store", StoreLimits())
     await store.put("p", [Record("x", b"1")])
@@ -143,7 +146,8 @@ async def test_large_write_does_not_delay_small_ones(tmp_path: Path) -> None:
 
 
 async def test_small_write_waits_for_one_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small value waits for at most one part of a large value, which is not visible before it is complete."""
+    """A small value waits for at most one part of a large value. The large value is not visible before it is
+    complete."""
     in_parts(monkeypatch, size=100, part=10)
     begun, go = threading.Event(), threading.Event()
 
@@ -168,7 +172,8 @@ async def test_small_write_waits_for_one_part(tmp_path: Path, monkeypatch: pytes
 
 
 async def test_parts_of_a_large_value_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The parts of a deleted, replaced or evicted value are deleted and overwritten, and other values' parts stay."""
+    """The parts of a deleted, replaced or evicted value are deleted and overwritten, and the parts of other values
+    are kept."""
     in_parts(monkeypatch, size=100, part=10)
     store = SqliteStore(tmp_path / "store", StoreLimits(records=3))
     for id in ("deleted", "replaced", "evicted"):
@@ -184,12 +189,12 @@ async def test_parts_of_a_large_value_are_deleted(tmp_path: Path, monkeypatch: p
 
 
 async def test_deletion_proceeds_in_small_amounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Deleted values are removed in small amounts, so that a large value waits for only part of the deletion."""
+    """Deleted values are removed in small amounts, so a large value waits for only part of the deletion."""
     in_parts(monkeypatch, size=100, part=10)
     store = SqliteStore(tmp_path / "store", StoreLimits())
     for id in "xy":
         await store.put("p", [Record(id, bytes(101))])
-    await rest(store)  # Wait for a checkpoint, which also sweeps.
+    await rest(store)  # Wait for a checkpoint, because sweeping deleted values is part of it.
     monkeypatch.setattr(sqlite, "_SWEPT_AT_ONCE", 8)
     assert await store.delete("p", "x")
     for left in ((14, 1), (11, 0)):
@@ -200,7 +205,8 @@ async def test_deletion_proceeds_in_small_amounts(tmp_path: Path, monkeypatch: p
 
 
 async def test_abandoned_parts_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts left by a killed process are deleted, but only after a time in which it could still be writing."""
+    """Parts left by a killed process are deleted, but not before the time in which the process could still be
+    writing has passed."""
     in_parts(monkeypatch, size=100, part=10)
     clock = Clock()
     store = SqliteStore(tmp_path / "store", StoreLimits(), clock)
@@ -276,7 +282,7 @@ async def test_value_whose_parts_were_deleted_fails(tmp_path: Path, monkeypatch:
 
 
 async def test_closing_waits_for_a_limited_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Closing abandons a disk that hangs: queued operations are not run, and their callers receive an error."""
+    """Closing abandons a disk that hangs. Queued operations are not run, and their callers receive an error."""
     store = SqliteStore(tmp_path / "store", StoreLimits())
     await store.put("p", [Record("x", b"1")])
     monkeypatch.setattr(sqlite, "SECONDS", 0.1)
@@ -296,7 +302,8 @@ async def test_closing_waits_for_a_limited_time(tmp_path: Path, monkeypatch: pyt
 
 
 async def test_full_disk_is_an_error_until_space_is_freed(tmp_path: Path) -> None:
-    """A write to a full disk fails without storing part of it, and later writes work once there is space."""
+    """A write to a full disk fails without storing a part of the record, and later writes work once space is
+    available."""
     store = SqliteStore(tmp_path / "store", StoreLimits())
     await store.put("p", [Record("x", b"1")])
     await store._writer.run(lambda base: base.execute("PRAGMA max_page_count = 1").fetchall())
@@ -311,7 +318,7 @@ async def test_full_disk_is_an_error_until_space_is_freed(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("content", [b"this is no database" * 100, b"SQLite format 3\0" + b"\xff" * 5000])
 async def test_corrupt_file_is_an_error(content: bytes, tmp_path: Path) -> None:
-    """A corrupt file is left unchanged and named in each error, and the store works once the file is removed."""
+    """A corrupt file is left unchanged, and each error contains its name. The store works once the file is removed."""
     path = tmp_path / "store"
     path.write_bytes(content)
     store = SqliteStore(path, StoreLimits())
@@ -327,7 +334,7 @@ async def test_corrupt_file_is_an_error(content: bytes, tmp_path: Path) -> None:
 
 
 async def test_unwritable_location_is_an_error(tmp_path: Path) -> None:
-    """A folder in place of the file, or a file in place of the folder, is an error that names the path."""
+    """A folder in place of the file, or a file in place of the folder, causes an error that contains the path."""
     (tmp_path / "file").write_text("")
     for path in tmp_path, tmp_path / "file" / "store":
         store = SqliteStore(path, StoreLimits())
@@ -337,7 +344,7 @@ async def test_unwritable_location_is_an_error(tmp_path: Path) -> None:
 
 
 async def test_newer_file_is_not_written(tmp_path: Path) -> None:
-    """A file of a newer, unknown version is not written to."""
+    """A file of a newer, unknown version is not modified."""
     with closing(sqlite3.connect(tmp_path / "store")) as base:
         base.execute("PRAGMA user_version = 99")
     store = SqliteStore(tmp_path / "store", StoreLimits())
@@ -418,7 +425,8 @@ asyncio.run(write(*sys.argv[1:]))
 @pytest.mark.slow
 @pytest.mark.parametrize("large", [MANY, 700])
 async def test_kill_9_loses_no_confirmed_write(large: int, tmp_path: Path) -> None:
-    """After a kill at any moment, the file has every confirmed write, and each other write completely or not at all."""
+    """After a kill at any moment, the file contains every confirmed write, and each other write completely or not at
+    all."""
     random, promised, path = Random(5), -1, tmp_path / "store"
     for _ in range(int(os.environ.get("TOOLSIM_KILLS", "20"))):
         command = [sys.executable, "-c", WRITER, str(path), str(promised + 2), str(large)]
@@ -446,7 +454,7 @@ async def test_kill_9_loses_no_confirmed_write(large: int, tmp_path: Path) -> No
 
 
 async def test_in_memory_store_writes_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In-memory stores do not write files or share records, and their records are gone once they are closed."""
+    """In-memory stores do not write files or share records. Their records are lost when they are closed."""
     monkeypatch.chdir(tmp_path)
     one, other = SqliteStore(None, StoreLimits()), SqliteStore(None, StoreLimits())
     await asyncio.gather(*[one.put("p", [Record(f"x{number}", b"1")]) for number in range(9)])
@@ -482,7 +490,8 @@ async def test_wal_is_copied_into_the_file(tmp_path: Path) -> None:
 
 
 async def test_failed_copy_loses_no_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the WAL cannot be copied, the written records are still available, and the next write tries the copy again."""
+    """If the WAL cannot be copied, the written records are still available, and the next write tries to copy it
+    again."""
     tries: list[int] = []
 
     def fail(self: SqliteStore, base: sqlite3.Connection) -> None:

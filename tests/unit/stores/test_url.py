@@ -34,13 +34,13 @@ from toolsim.stores.url import StoreUrl, open_store, parse_store_url
     ],
 )
 def test_addresses_are_parsed(text: str, address: StoreUrl | None) -> None:
-    """Each form of an address is parsed, including URL forms."""
+    """Each form of a store's address is parsed, including URL forms."""
     assert parse_store_url(text) == address
 
 
 @each("text", ["yes", "memory:", "sqlite", "sqlite:", "sqlite://", ":", ":x", "postgres://x", "redis:", "redis://"])
 def test_other_addresses_are_rejected(text: str) -> None:
-    """Any other address is rejected with the expected forms."""
+    """Any other address is rejected with an error that lists the expected forms."""
     with pytest.raises(ValueError, match="expected memory, sqlite:PATH"):
         parse_store_url(text)
 
@@ -68,7 +68,8 @@ def test_invalid_limits_are_refused(text: str, reason: str | None) -> None:
 
 
 async def test_new_kind_of_store_needs_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new kind of store needs one table row, accepts the same limits, and is rejected if its package is missing."""
+    """A new kind of store needs one table row. It accepts the same limits, and is rejected if its package is
+    missing."""
     (tmp_path / "own_store.py").write_text("def open_store(place, bounds): return place, bounds.records")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(STORES, "own", StoreKind("own_store", "url"))
@@ -81,7 +82,7 @@ async def test_new_kind_of_store_needs_one_row(tmp_path: Path, monkeypatch: pyte
 
 
 async def test_store_is_opened_lazily(tmp_path: Path) -> None:
-    """A store is created without touching its location."""
+    """A store object is created without accessing its location."""
     store = open_store(StoreUrl("sqlite", str(tmp_path / "store")))
     assert isinstance(store, SqliteStore)
     assert isinstance(open_store(StoreUrl("memory")), SqliteStore)

@@ -61,7 +61,7 @@ def test_api_of_answer(body, api):
     ],
 )
 def test_api_of_event(event, data, api):
-    """The first event that is specific to one API identifies the API of its stream."""
+    """The first event that is specific to one API identifies the API of the entire stream."""
     assert api_of_event(event, data) is api
 
 

@@ -43,7 +43,7 @@ def test_cumulative_pieces_are_a_prefix(arguments: str, ends: list[int]) -> None
     ],
 )
 def test_uncertain_pieces_are_not_passed_on(pieces: tuple[str, ...]) -> None:
-    """Pieces that could still be replaced, values other than objects and half characters are withheld."""
+    """Pieces that could still be replaced, values other than objects, and half characters are withheld."""
     assert "".join(passed_on(*pieces)) == ""
 
 

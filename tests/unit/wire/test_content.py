@@ -77,7 +77,7 @@ def test_malformed_content(content, param):
     ],
 )
 def test_translate_parts(part, to, translated):
-    """Files and audio are converted between the APIs, and parts without a counterpart are replaced by a description."""
+    """Files and audio are converted between the APIs. Parts without a counterpart are replaced with a description."""
     notes = []
     is_line = isinstance(translated, str)
     expected = Text(translated) if is_line else translated
@@ -92,7 +92,8 @@ def test_translate_item_unchanged(item):
 
 
 def test_chat_content():
-    """Content that is only text becomes one string, which every backend accepts; other content becomes an array."""
+    """Content that consists only of text becomes one string, because every backend accepts a string. Other content
+    becomes an array."""
     assert chat_content(()) == ""
     assert chat_content((Text("a"), Text("b"))) == "a\nb"
     assert chat_content((Text("a"), Image("u"), Image("v", "low"), Raw("chat", AUDIO))) == [
@@ -104,7 +105,7 @@ def test_chat_content():
 
 
 def test_responses_content():
-    """An assistant's text is output text, and all other text is input text."""
+    """Text from the assistant becomes output text, and all other text becomes input text."""
     assert responses_content("assistant", [Text("a")]) == [{"type": "output_text", "text": "a", "annotations": []}]
     assert responses_content("user", [Text("a"), Image("u"), Image("v", "low"), Raw("responses", FILE)]) == [
         {"type": "input_text", "text": "a"},
@@ -115,7 +116,8 @@ def test_responses_content():
 
 
 def test_translate_item() -> None:
-    """The parts of messages and outputs are translated, calls are kept, and chat's developer role becomes system."""
+    """The parts of messages and outputs are translated, calls are kept, and the chat role ``developer`` becomes
+    ``system``."""
     audio = Raw("chat", {"type": "input_audio", "input_audio": {}})
     notes: list[str] = []
     for role in ("system", "developer", "user", "assistant"):

@@ -37,7 +37,8 @@ def test_read_error(error: object, expected: ApiError) -> None:
 
 
 def test_missing_answer_error() -> None:
-    """The error for a missing answer quotes the backend's message or, without a message, names the expected field."""
+    """The error for a missing answer quotes the backend's message. Without a message, it contains the name of the
+    expected field."""
     assert no_answer({"object": "error", "message": "out", "code": 400}, "choices").message == "out"
     assert no_answer({"detail": "out"}, "choices").message == "out"
     error = no_answer({"output": []}, "choices")
@@ -76,5 +77,6 @@ def test_error_body(message: str, code: str | None) -> None:
     ],
 )
 def test_errors_that_reject_a_path(status: int, body: dict[str, Any] | None, model: str, expected: bool) -> None:
-    """Only an error about an unknown path counts as a rejection of the path; other errors are for the client."""
+    """Only an error about an unknown path counts as a rejection of the path. Other errors are passed on to the
+    client."""
     assert rejects_path(status, body, model) is expected

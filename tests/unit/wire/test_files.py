@@ -1,4 +1,4 @@
-"""Documents, ciphertext and other binary parts of each API, sent to a backend of each API."""
+"""Documents, ciphertext and other binary parts of each API, sent to a backend with each API."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PATHS = {"responses": "/v1/responses", "chat": "/v1/chat/completions", "messages
 
 
 def request(client: str, place: str, part: dict[str, Any]) -> dict[str, Any]:
-    """Return a request that contains this part in a message or in a tool's output."""
+    """Return a request that contains this part in a message or in a tool output."""
     text = {"type": "input_text" if client == "responses" else "text", "text": "Read this."}
     question = {"role": "user", "content": [text, part] if place == "message" else "Read it."}
     function: dict[str, Any] = {"name": "read", "parameters": {"type": "object", "properties": {}}}
@@ -186,7 +186,7 @@ def test_text_document_becomes_text() -> None:
     ],
 )
 def test_any_part_is_described_in_one_line(part: dict[str, Any], line: str) -> None:
-    """Any part can be described in one line of limited length."""
+    """Any part can be described in one line with a limited length."""
     assert described(part) == line
 
 
@@ -207,12 +207,13 @@ def test_any_part_is_described_in_one_line(part: dict[str, Any], line: str) -> N
     ],
 )
 def test_document_for_a_messages_backend(part: dict[str, Any], expected: dict[str, Any] | None) -> None:
-    """PDFs and plain text become documents for a Messages backend, depending on their type or file name."""
+    """For a Messages backend, PDFs and plain text become documents. The type or file name determines the kind of
+    document."""
     found = file_part(part, "messages")
     assert found == expected or (found or {}).get("source") == expected
 
 
 def test_ciphertext_is_removed_from_a_block() -> None:
-    """Ciphertext fields are removed from a block, while the same words in its texts are kept."""
+    """Ciphertext fields are removed from a block. The same words in the block's text are kept."""
     block = {"type": "x", "signature": "s", "content": [{"text": "signature", "encrypted_index": "e", "n": 1.0}]}
     assert json.loads(legible(block)) == {"type": "x", "content": [{"text": "signature", "n": 1.0}]}

@@ -108,7 +108,7 @@ def sent_to(backend: ApiName, body: dict[str, Any], *, path: ApiName = "chat", *
 
 @pytest.mark.parametrize("backend", ["chat", "responses", "messages"])
 def test_messages_blocks_at_the_chat_path(backend: ApiName) -> None:
-    """Messages API blocks in a chat request result in the same prompt as the chat form of the conversation."""
+    """Messages API blocks in a chat request result in the same prompt as the same conversation in the chat form."""
     assert sent_to(backend, CLAUDE) == sent_to(backend, NATIVE)
 
 
@@ -146,7 +146,7 @@ def test_responses_body_for_a_native_backend() -> None:
     assert roles == ["system", "user", "assistant", "tool", "tool", "user"]
     assert [call["id"] for call in sent["messages"][2]["tool_calls"]] == ["c1", "c2"]
     assert sent["messages"][2]["reasoning_content"] == "I read."
-    # The converted body is read as a chat request.
+    # The converted body is parsed as a chat request.
     request = CHAT.read(as_chat(AGENT))
     assert request.form.stream
     assert request.form.include_usage
@@ -165,7 +165,7 @@ def test_responses_body_for_a_native_backend() -> None:
     ],
 )
 def test_native_body_is_the_same_object(body: dict[str, Any]) -> None:
-    """A body in the form of its path is returned as the same object, so that it can pass unchanged."""
+    """A body in the form of its path is returned as the same object, because it can then pass unchanged."""
     assert as_chat(body) is body
 
 
@@ -259,7 +259,7 @@ CROSSINGS = [(path, shape) for path in SAME for shape in SAME if path != shape]
 
 
 def plain(body: dict[str, Any]) -> dict[str, Any]:
-    """Return a body without insignificant differences, such as the spacing of arguments."""
+    """Return a body without insignificant differences such as whitespace in arguments."""
     text = json.dumps(body, sort_keys=True).replace('{\\"path\\":\\"a.txt\\"}', '{\\"path\\": \\"a.txt\\"}')
     read: dict[str, Any] = json.loads(text)
     return read
@@ -315,7 +315,7 @@ MIXED: list[tuple[ApiName, dict[str, Any]]] = [
 @pytest.mark.parametrize(("path", "changed"), MIXED)
 @pytest.mark.parametrize("backend", SAME)
 def test_parts_in_another_form_are_converted(path: ApiName, changed: dict[str, Any], backend: ApiName) -> None:
-    """A body in which only the history, the tools or the tool choice has another form is converted too."""
+    """A body is also converted if only its history, tools or tool choice has another form."""
     mixed, own = (sent_to(backend, body, path=path) for body in (SAME[path] | changed, SAME[path]))
     assert plain(mixed) == plain(own)
 
@@ -346,7 +346,8 @@ def test_settings_are_renamed_for_the_path() -> None:
 
 
 def test_tools_at_the_messages_path() -> None:
-    """At the Messages path, a custom tool becomes a function with one text, and a namespace becomes a name prefix."""
+    """At the Messages path, a custom tool becomes a function with one string parameter, and a namespace becomes a
+    name prefix."""
     tools = [PATCH, {"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "f"}]}, {"type": "mcp"}]
     body = APIS["messages"].expand_opaque_items({"model": "m", "input": "Hi", "tools": tools})
     assert [tool.get("name") for tool in body["tools"]] == ["ApplyPatch", "n__f", None]

@@ -1,4 +1,4 @@
-"""Repeated frames: fast decoding has the same result as full parsing, for any stream and any split."""
+"""Repeated frames. Fast decoding has the same result as full parsing, for any stream and any split."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def reader_of(api: ApiName) -> Reader:
 
 
 def joined(events: Iterable[BackendEvent]) -> list[BackendEvent]:
-    """Return the events, joining neighbors that differ only in their text."""
+    """Return the events, with neighbors joined if they differ only in their text."""
     out = list[BackendEvent]()
     for event in events:
         last = out[-1] if out else None
@@ -60,7 +60,7 @@ def slowly(api: ApiName, chunks: Iterable[bytes]) -> list[BackendEvent]:
 
 
 def quickly(api: ApiName, chunks: Iterable[bytes]) -> tuple[list[BackendEvent], int]:
-    """Return the reader's events and the number of frames decoded as repeats."""
+    """Return the reader's events, and the number of frames that were decoded as repeats."""
     stream, decoder, reader = RepeatReader(reader_of(api)), RepeatDecoder(), reader_of(api)
     events, expected = list[BackendEvent](), list[BackendEvent]()
     repeats = 0
@@ -81,7 +81,7 @@ def quickly(api: ApiName, chunks: Iterable[bytes]) -> tuple[list[BackendEvent], 
 
 
 def test_most_frames_are_repeats() -> None:
-    """Almost all frames of a typical stream are repeats; only some at its beginning and end are parsed in full."""
+    """Almost all frames of a typical stream are repeats. Only some at its beginning and end are parsed in full."""
     for api in APIS_NAMES:
         _, body = backend_answer(api, True, TEXTS * 20)
         events, repeats = quickly(api, [body, b""])
@@ -92,7 +92,7 @@ def test_most_frames_are_repeats() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("api", APIS)
 def test_splits_make_no_difference(api: ApiName) -> None:
-    """A stream in two pieces results in the same events wherever it is split.
+    """A stream in two pieces yields the same events regardless of where it is split.
 
     This is the only test that tries every split, because later stages receive events instead of bytes.
     """
@@ -106,7 +106,7 @@ def test_splits_make_no_difference(api: ApiName) -> None:
 
 @pytest.mark.parametrize("api", APIS_NAMES)
 def test_byte_by_byte_yields_the_same_events(api: ApiName) -> None:
-    """A stream that arrives byte by byte or frame by frame results in the same events."""
+    """A stream that arrives byte by byte or frame by frame yields the same events."""
     _, body = backend_answer(api, True, TEXTS * 3)
     expected = slowly(api, [body, b""])
     assert quickly(api, [bytes([byte]) for byte in body])[0] == expected
@@ -115,7 +115,7 @@ def test_byte_by_byte_yields_the_same_events(api: ApiName) -> None:
 
 
 def test_other_kinds_of_frames_repeat() -> None:
-    """Frames of reasoning, of calls and of several choices are recognized as repeats, each kind separately."""
+    """Frames of reasoning, of calls and of several choices are recognized as repeats, separately for each kind."""
     answer = ChatAnswer()
     frames = [frame for text in TEXTS * 4 for frame in answer.add_reasoning(text)]
     frames += [chat_frame(text, index=index) for text in TEXTS * 20 for index in (0, 1)]
@@ -131,7 +131,7 @@ def test_other_kinds_of_frames_repeat() -> None:
 
 @pytest.mark.parametrize("api", APIS_NAMES)
 def test_texts_of_one_write_are_one_event(api: ApiName) -> None:
-    """Repeated frames that arrive together become one event, and frames that arrive separately do not."""
+    """Repeated frames that arrive together become one event. Frames that arrive separately do not."""
     answer, words = ANSWERS[api](), ["so ", "it ", "is\n"] * 30
     frames = [frame for word in words for frame in answer.add_reasoning(word)]
     frames += [*answer.begin_message(), *(frame for word in words for frame in answer.add_text(word))]
@@ -146,7 +146,7 @@ def test_texts_of_one_write_are_one_event(api: ApiName) -> None:
 
 
 HIDDEN = b'data: {"choices":[{"index":0,"delta":{"content":"%s"}}],"usage":null,"obfuscation":"aX3"}\n\n'
-# A Pydantic model writes its fields in the order of its class, here the class of the OpenAI SDK, as vLLM does.
+# A Pydantic model writes its fields in the order of its class. vLLM uses the OpenAI SDK's class, as in this test.
 VLLM = (
     b"event: response.output_text.delta\ndata: %s\n\n"
     % ResponseTextDeltaEvent(
@@ -209,7 +209,7 @@ INSIDES += (b'"', b"\x01", b"</tool_call>", b'a"},"x":{"y":"b', b"\xed\xa0\xbd",
     st.lists(st.integers(1, 200)),
 )
 def test_any_frames_at_any_split(runs: list[tuple[bytes, int, list[bytes]]], cuts: list[int]) -> None:
-    """Runs of equal, similar or broken frames result in the same events as full parsing, wherever they are split."""
+    """Runs of equal, similar or broken frames yield the same events as full parsing, wherever they are split."""
     body = b"".join(
         (envelope % inside if b"%" in envelope else envelope)
         for envelope, count, insides in runs
@@ -238,7 +238,8 @@ def test_repeated_frame_has_the_parsed_document(envelope: bytes, inside: bytes) 
 
 
 def test_frames_that_arrive_together_are_decoded_together() -> None:
-    """Frames that arrive together are decoded together only if all are repeats and no other bytes are in between."""
+    """Frames that arrive together are decoded together only if all of them are repeats and no other bytes separate
+    them."""
     for envelope in (ENVELOPES[0], ENVELOPES[1], ENVELOPES[13], HIDDEN, VLLM):
         template = learned(envelope.replace(b"%s", b"Hel"))
         assert template is not None
@@ -253,14 +254,14 @@ def test_frames_that_arrive_together_are_decoded_together() -> None:
 
 
 def still(document: dict[str, Any] | None) -> dict[str, Any]:
-    """Return a document without the values that can differ between repeats."""
+    """Return a document without the values that can differ between repeated frames."""
     assert document is not None
     return {key: value for key, value in document.items() if key not in ("sequence_number", "obfuscation")}
 
 
 @pytest.mark.parametrize("envelope", [ENVELOPES[13], VLLM], ids=["before the text", "behind it"])
 def test_sequence_numbers_can_change(envelope: bytes) -> None:
-    """A frame with another sequence number is still a repeat, unless the number is not valid JSON."""
+    """A frame with a different sequence number is still a repeat, unless the number is not valid JSON."""
     template = learned(envelope.replace(b"%s", b"Hel"))
     assert template is not None
     frame = envelope.replace(b"%s", b"lo")
@@ -284,7 +285,7 @@ def test_alternating_kinds_are_recognized() -> None:
 
 @pytest.mark.parametrize("key", [b"obfuscation", b"p"])
 def test_obfuscation_can_change(key: bytes) -> None:
-    """Random letters that hide the length of a text, as in OpenAI's frames, can differ between repeats."""
+    """Random letters that hide the length of a text delta, as in OpenAI's frames, can differ between repeats."""
     envelope = HIDDEN.replace(b"obfuscation", key)
     template = learned(envelope.replace(b"%s", b"Hel"))
     assert template is not None
@@ -301,7 +302,8 @@ def test_obfuscation_can_change(key: bytes) -> None:
 
 
 def test_frame_with_a_time_is_relearned() -> None:
-    """If each frame contains the time, as in llama.cpp and Ollama, only a few frames per second are parsed in full."""
+    """If each frame contains the time, as with llama.cpp and Ollama, only a few frames per second are parsed in
+    full."""
     frames = [ENVELOPES[1].replace(b"17", b"%d" % (at // 50)).replace(b"%s", b"a") for at in range(2000)]
     events, repeats = quickly("chat", frames)
     assert events == slowly("chat", frames)

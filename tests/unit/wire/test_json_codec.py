@@ -30,7 +30,7 @@ HALVES = "\ud83d", "\ude00"
 
 @given(st.text())
 def test_any_string_survives_a_round_trip(text: str) -> None:
-    """Any string is encoded in one line of UTF-8, and decoding returns the same string except for lone surrogates."""
+    """Any string is encoded as one line of UTF-8. Decoding returns the same string except for lone surrogates."""
     written = dump_string(text)
     assert json.loads(written.encode().decode()) == whole_text(text)
     assert "\n" not in written
@@ -38,7 +38,7 @@ def test_any_string_survives_a_round_trip(text: str) -> None:
 
 @given(st.dictionaries(st.text(max_size=3), st.text(max_size=3) | st.integers() | st.none(), max_size=3))
 def test_any_value_is_one_line(value: dict[str, object]) -> None:
-    """Any value is encoded in one line of valid UTF-8."""
+    """Any value is encoded as one line of valid UTF-8."""
     written = dump(value)
     assert json.loads(written.encode().decode()) == json.loads(whole_text(json.dumps(value, ensure_ascii=False)))
     assert "\n" not in written
@@ -58,7 +58,7 @@ def test_cached_encoder_equals_json(value: object) -> None:
 
 
 def test_invalid_values_are_refused() -> None:
-    """Unknown types and circular values raise the same exceptions as in ``json``."""
+    """Unknown types and circular values raise the same exceptions as with ``json``."""
     with pytest.raises(TypeError, match="set is not JSON serializable"):
         encode({"a": {1}})
     endless: list[object] = []
@@ -90,7 +90,7 @@ def test_surrogate_halves_are_joined(text: str, whole: str) -> None:
     ],
 )
 def test_parse_object(data: bytes, value: object) -> None:
-    """A JSON object is parsed, with surrogate pairs joined; anything else returns None."""
+    """A JSON object is parsed, and its surrogate pairs are joined. For any other text, the result is None."""
     assert parse_object(data) == value
 
 
@@ -106,7 +106,7 @@ def test_numbers_can_be_refused() -> None:
 
 @given(st.text(), st.data())
 def test_joiner(text: str, data: st.DataObject) -> None:
-    """The joined text is complete, even if deltas are split within a character."""
+    """The joined text is complete even if deltas are split within a character."""
     units = text.encode("utf-16-le", "surrogatepass")
     joiner: Joiner[str] = Joiner()
     joined, at = "", 0
@@ -137,7 +137,7 @@ def test_joiner(text: str, data: st.DataObject) -> None:
     ],
 )
 def test_body_must_be_a_json_object(body: str, value: object) -> None:
-    """Only a JSON object whose numbers can be written as JSON again is accepted as a body."""
+    """A body is accepted only if it is a JSON object whose numbers can be written as JSON again."""
     assert read_body(body.encode()) == value
 
 
@@ -161,7 +161,7 @@ def test_value_too_deep_for_digits_is_encoded() -> None:
 @pytest.mark.parametrize(("opened", "closed"), [("[", "]"), ('{"a":', "}"), ('[{"b":', "}]")])
 @pytest.mark.parametrize("around", ["%s", '["[[[", %s]', '["\\"[", %s, "\\\\"]'])
 def test_depth_counts_only_arrays_and_objects(opened: str, closed: str, around: str) -> None:
-    """Only nested arrays and objects count towards the depth limit; brackets in strings do not."""
+    """Only nested arrays and objects count toward the depth limit, and brackets in strings do not."""
     for levels in (MAX_DEPTH - 8, MAX_DEPTH + 8):
         count = levels // len(closed)
         text = around % f"{opened * count}0{closed * count}"

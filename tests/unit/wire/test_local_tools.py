@@ -1,4 +1,4 @@
-"""Tools that are declared only by type, as calls and as items, checked against the SDK's types."""
+"""Tools that are declared only by type. Their calls and items are validated with the SDK's types."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CASES = [(kind, arguments) for kind, each in ARGUMENTS.items() for arguments in 
 
 @each(("kind", "arguments"), CASES)
 def test_call_is_an_item_of_its_type(kind: Any, arguments: dict[str, Any]) -> None:
-    """A call is an item that the SDK accepts, and a later history contains the same arguments."""
+    """A call becomes an item that the SDK accepts. A later history that contains the item has the same arguments."""
     jsonschema.Draft202012Validator(LOCAL_TOOLS[kind].parameters).validate(arguments)
     fields = {"id": "x_1", "call_id": "x_1", "type": f"{kind}_call", "status": "completed"}
     item = {**fields, **local_item(kind, json.dumps(arguments))}
@@ -45,7 +45,7 @@ def test_call_is_an_item_of_its_type(kind: Any, arguments: dict[str, Any]) -> No
 
 @pytest.mark.parametrize("kind", LOCAL_TOOLS)
 def test_schemas_are_valid(kind: str) -> None:
-    """Each schema is valid, and refuses arguments that have no field in the item."""
+    """Each schema is valid, and rejects arguments that have no corresponding field in the item."""
     validator = jsonschema.Draft202012Validator(dict(LOCAL_TOOLS[kind].parameters))
     validator.check_schema(validator.schema)
     for wrong in ({}, {"commands": "ls"}, {"command": []}, {"operation": "move", "path": "a"}, {"query": 1}):
@@ -125,5 +125,5 @@ def test_outputs_are_readable(item: dict[str, Any], expected: str) -> None:
 @each("item", [{}, {"action": "odd"}, {"operation": []}, {"arguments": "{"}, {"arguments": '{"a": 1}'}])
 @each("kind", LOCAL_TOOLS)
 def test_malformed_history_item_is_read(kind: str, item: dict[str, Any]) -> None:
-    """A malformed item in a history can still be read, because clients can store anything."""
+    """A malformed item in a history can still be read, because clients can store arbitrary items."""
     json.dumps(dict(LOCAL_TOOLS[kind].arguments(item)))

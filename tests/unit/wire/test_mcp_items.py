@@ -1,4 +1,4 @@
-"""MCP items, checked against the SDK's types, and the MCP fields of a request."""
+"""MCP items, validated with the SDK's types, and the MCP fields of a request."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ FUNCTION = {"type": "function", "name": "files__read"}
 
 
 def test_mcp_request_becomes_a_function_request() -> None:
-    """MCP tools and items of known servers become functions, calls and outputs; other servers' items are kept."""
+    """MCP tools and items of known servers become functions, calls and outputs. Items of other servers are kept."""
     body = {"input": HISTORY, "tools": [MCP, THEIRS, {"type": "function", "name": "f"}]}
     decided = {"mcpr_1": (Call("mcp_9", "files__drop", '{"a":1}'), CallOutput("mcp_9", (Text("done"),)))}
     plain = as_functions(body, [FUNCTION], shown, lambda label: label == "files", decided)
@@ -182,7 +182,7 @@ def test_choice_of_mcp_tools(choice: Any, becomes: Any) -> None:
 
 
 def test_forced_choice_becomes_auto_after_a_call() -> None:
-    """After a call, a forced tool choice becomes "auto", so that the model can answer."""
+    """After a call, a forced tool choice becomes "auto", so the model can answer."""
     forced = {"type": "function", "name": "f"}
     limit = {"type": "allowed_tools", "mode": "required", "tools": [forced]}
     assert [after_calls(choice) for choice in ("auto", "none", "required", forced)] == ["auto", "none", "auto", "auto"]

@@ -1,4 +1,4 @@
-"""Restoration of hidden calls at the positions in the conversation where they were made."""
+"""Restoration of hidden calls at the positions in the conversation at which they were made."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_conversation_key_covers_all_messages() -> None:
 
 
 def test_hidden_calls_precede_their_answer() -> None:
-    """Hidden calls are inserted directly before the answer that they belong to, in a copy of the request."""
+    """Hidden calls are inserted directly before the answer to which they belong, in a copy of the request."""
     body: dict[str, Any] = {"model": "m", "messages": [USER, ANSWER, USER, ANSWER]}
     known = {answer_key(whole_key({"messages": [USER]}, "me"), "Well.", ()): [PAIR]}
     shown = with_hidden(body, "me", lambda key: known.get(key, []))

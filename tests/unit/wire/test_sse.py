@@ -11,7 +11,7 @@ from support.each import each
 from toolsim.wire.json_codec import parse_object
 from toolsim.wire.sse import ServerSentEvent, SSEDecoder, comment, encode
 
-# Examples from the WHATWG specification, and line ends and deviations of real servers.
+# These are examples from the WHATWG specification, and line endings and deviations of real servers.
 CASES = {
     "stock": (b"data: YHOO\ndata: +2\ndata: 10\n\n", [("", "YHOO\n+2\n10")]),
     "comment and ids": (
@@ -67,7 +67,7 @@ def test_case_byte_by_byte(name: str) -> None:
     st.data(),
 )
 def test_any_bytes_at_any_split(pieces: list[bytes], data: st.DataObject) -> None:
-    """Any bytes are decoded without an exception, and the events do not depend on how the bytes are split."""
+    """Any bytes are decoded without raising an exception, and the events do not depend on how the bytes are split."""
     stream = b"".join(pieces)
     cuts = sorted(data.draw(st.sets(st.integers(0, len(stream)))))
     bounds = [0, *cuts, len(stream)]
@@ -82,7 +82,7 @@ def test_frames_against_httpx_sse(events: list[tuple[str, str]]) -> None:
     seen = list(httpx_sse.EventSource(answer).iter_sse())
     expected = [(event, data) for event, data in events]
     assert decode([stream]) == expected
-    # httpx-sse drops an unnamed event without data, and names other unnamed events "message".
+    # httpx-sse drops an unnamed event without data, and names all other unnamed events "message".
     assert [(e.event, e.data) for e in seen if e.data] == [
         (event or "message", data) for event, data in expected if data
     ]
@@ -107,7 +107,7 @@ _LINES = st.tuples(st.sampled_from(_FIELDS), st.text(alphabet="a:é🐢{ \u2028\
 
 @given(st.lists(st.lists(_LINES, max_size=4)), st.sampled_from(["\n", "\r", "\r\n"]), st.data())
 def test_any_stream_against_httpx_sse(events: list[list[str]], end: str, data: st.DataObject) -> None:
-    """Any stream results in the same events as with httpx-sse, with any line ends and splits."""
+    """Any stream yields the same events as with httpx-sse, with any line endings and splits."""
     stream = "".join(line + end for lines in events for line in [*lines, ""]).encode()
     cuts = sorted(data.draw(st.sets(st.integers(0, len(stream)))))
     pieces = [stream[a:b] for a, b in pairwise([0, *cuts, len(stream)])]
@@ -141,7 +141,7 @@ def test_oversized_event_is_truncated(stream: bytes) -> None:
     ],
 )
 def test_event_with_too_many_values_fails(inside: bytes, whole: bool) -> None:
-    """An event with too many JSON values fails; brackets and commas within strings do not count."""
+    """An event with too many JSON values fails. Brackets and commas within strings do not count."""
     event, behind = SSEDecoder().feed(b'data: {"x":[' + inside + b"0]}\n\ndata: ok\n\n")
     assert event.whole is whole
     assert (parse_object(event.data.encode()) is not None) is whole

@@ -71,12 +71,12 @@ def test_choices_are_read(value, choice):
     ],
 )
 def test_ignored_choices_are_noted(value, choice, notes):
-    """The part of a choice that concerns hosted tools is ignored, with a note."""
+    """The part of a tool choice that concerns hosted tools is ignored with a note."""
     assert read_choice(value, TOOLS, hosted=True, param="tool_choice") == (choice, notes)
 
 
 def test_required_can_refer_to_a_hosted_tool():
-    """If the client has only hosted tools, the choice "required" refers to them, and is ignored with a note."""
+    """If the client has only hosted tools, the choice "required" refers to them and is ignored with a note."""
     assert read_choice("required", (), hosted=True, param="tool_choice") == (ToolChoice(), ["tool_choice:required"])
 
 
@@ -85,7 +85,7 @@ def test_required_can_refer_to_a_hosted_tool():
     [("auto", ToolChoice()), ("none", ToolChoice("none")), ({"name": "f"}, ToolChoice("required", frozenset({"f"})))],
 )
 def test_legacy_function_call(value, choice):
-    """The legacy field ``function_call`` is accepted in its own form."""
+    """The legacy field ``function_call`` is accepted in its legacy form."""
     assert read_choice(value, TOOLS, hosted=False, param="function_call") == (choice, [])
 
 
@@ -125,12 +125,12 @@ def test_malformed_choice_is_refused(value, param):
     [("required", "function_call"), ({}, "function_call.name"), ({"name": "gone"}, "function_call")],
 )
 def test_malformed_function_call_is_refused(value, param):
-    """An error in the legacy field names ``function_call`` instead of ``tool_choice``."""
+    """An error in the legacy field contains the name ``function_call`` instead of ``tool_choice``."""
     assert param_of(read_choice, value, TOOLS, hosted=False, param="function_call") == param
 
 
 def test_required_without_tools_is_refused():
-    """The choice "required" is refused if there is no tool to call."""
+    """The choice "required" is refused if the request has no tool that can be called."""
     assert param_of(read_choice, "required", (), hosted=False, param="tool_choice") == "tool_choice"
 
 
@@ -151,5 +151,5 @@ def test_required_without_tools_is_refused():
     ],
 )
 def test_choice_of_hosted_tools_is_forwarded(choice, left):
-    """A choice of hosted tools is forwarded to the backend, without the part about the client's tools."""
+    """A choice of hosted tools is forwarded to the backend without the part that concerns the client's tools."""
     assert hosted_choice(choice, {"f", "shell"}) == left

@@ -96,7 +96,7 @@ def param_of(function, *arguments, **options):
     ],
 )
 def test_read_tools(body, tools):
-    """Every form of declaration becomes the same Tool, wherever the tool is declared."""
+    """Every form of declaration is converted to an equal Tool, regardless of where the tool is declared."""
     assert read_tools(body)[0] == tools
 
 
@@ -156,7 +156,7 @@ def test_malformed_tools(body, param):
 
 
 def test_message_names_expectation_and_value():
-    """The error contains what was expected and what was received, and shortens long names."""
+    """The error contains the expected and the received value, and shortens long names."""
     with pytest.raises(BadRequest, match=r"expected a string that matches .* but got 'a b' instead"):
         read_tools({"tools": [{"type": "function", "name": "a b"}]})
     with pytest.raises(BadRequest) as caught:
@@ -184,7 +184,7 @@ def test_message_names_expectation_and_value():
     ],
 )
 def test_declares_tools(body, declares):
-    """A request declares tools if it contains a client tool, even a malformed one, but not with hosted tools alone."""
+    """A request declares tools if it contains a client tool, even a malformed one. Hosted tools alone do not count."""
     assert declares_tools(body) is declares
 
 
@@ -203,7 +203,7 @@ PLACES = [
 
 @pytest.mark.parametrize("declared", PLACES)
 def test_outer_and_inner_fields_are_read(declared):
-    """The fields of a function are found inside and outside ``function``, and the inner fields take precedence."""
+    """The fields of a function are found inside and outside ``function``. The inner fields take precedence."""
     tool = {"type": "function", **declared}
     (read,), _ = read_tools({"tools": [tool]})
     assert (read.name, read.description, read.parameters, read.strict) == ("f", "D", SCHEMA, True)
@@ -248,7 +248,7 @@ def test_schema_param():
 
 
 def test_echo_tools():
-    """In a response, functions are written in flat form with all keys, and other tools as sent."""
+    """In a response, functions are written in flat form with all keys, and other tools as they were sent."""
     bare = {"type": "function", "name": "g", "description": None, "parameters": None, "strict": None}
     assert echo_tools([NESTED, {"name": "g"}, SEARCH, NAMESPACE]) == [FLAT, bare, SEARCH, NAMESPACE]
     assert echo_tools(None) == []
@@ -263,7 +263,7 @@ def test_name_next_to_its_function_is_used():
 
 
 def test_tools_loaded_by_a_search():
-    """Tools loaded by a tool search can be called, while the search tool itself remains hosted."""
+    """Tools that a tool search has loaded can be called. The search tool itself remains a hosted tool."""
     body = {"tools": [{"type": "tool_search"}], "input": [{"type": "tool_search_output", "tools": [FLAT]}]}
     assert declares_tools(body)
     assert read_tools(body) == ((F,), ({"type": "tool_search"},))

@@ -20,7 +20,7 @@ PLAIN = {"type": "json_object"}
     ],
 )
 def test_flat_format(wanted, flat):
-    """The flat form of a JSON format is returned for both of its forms; a text format returns None."""
+    """Both forms of a JSON format are converted to the flat form. For a text format, the result is None."""
     assert flat_format(wanted) == flat
 
 

@@ -40,7 +40,7 @@ def chunk(finish: str | None = None, index: int = 0, **delta: Any) -> dict[str, 
 
 
 def test_text_and_finish() -> None:
-    """Text, usage, finish reason and [DONE] become events in a fixed order, with the usage before the finish reason."""
+    """Text, usage, finish reason and [DONE] become events in a fixed order. The usage precedes the finish reason."""
     usage = {"prompt_tokens": 3, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 1}}
     emitted = stream(
         chunk(role="assistant", content=""),
@@ -53,7 +53,7 @@ def test_text_and_finish() -> None:
 
 
 def test_answer_is_opened_once() -> None:
-    """The first chunk opens the answer with its metadata, and later chunks do not open it again."""
+    """The first chunk opens the answer with its metadata. Later chunks do not open it again."""
     reader = ChatReader()
     first = json.dumps({"created": 5, "model": "m", "system_fingerprint": "fp", "choices": []})
     assert reader.event(ServerSentEvent("", first)) == [Opened(None, 5, "m", "fp")]
@@ -61,7 +61,7 @@ def test_answer_is_opened_once() -> None:
 
 
 def test_stream_without_done_needs_a_finish_reason() -> None:
-    """If a stream ends without [DONE], the answer is closed only if every choice has finished."""
+    """If a stream ends without [DONE], the answer counts as complete only if every choice has finished."""
     assert stream(chunk("stop"))[-1] == Closed()
     assert stream(chunk("stop"), chunk(content="x", index=1))[-1] == TextDelta("x", 1)
     assert stream() == []
@@ -84,7 +84,7 @@ def test_structured_calls_in_fragments() -> None:
 
 
 def test_reasoning_refusal_and_parts() -> None:
-    """The reader accepts reasoning under both of its field names, refusals, and content as a list of parts."""
+    """The reader accepts reasoning under either of its field names, refusals, and content that is a list of parts."""
     assert stream(chunk(reasoning_content="a")) == [ReasoningDelta("a", "text")]
     assert stream(chunk(reasoning="a")) == [ReasoningDelta("a", "text")]
     assert stream(chunk(refusal="no")) == [RefusalDelta("no")]
@@ -93,7 +93,7 @@ def test_reasoning_refusal_and_parts() -> None:
 
 @pytest.mark.parametrize("thinking", ["a", [{"type": "text", "text": "a"}], [{"text": ""}, 5, {"text": "a"}]])
 def test_thinking_parts_become_reasoning(thinking: object) -> None:
-    """Thinking parts in the content, as sent by Mistral's models, become reasoning."""
+    """Thinking parts in the content, which Mistral's models send, become reasoning."""
     parts = [{"type": "thinking", "thinking": thinking}, {"type": "text", "text": "b"}]
     assert stream(chunk(content=parts)) == [ReasoningDelta("a", "text"), TextDelta("b")]
     for nothing in ([], {}, 5, [{"thinking": "x"}]):
@@ -101,7 +101,8 @@ def test_thinking_parts_become_reasoning(thinking: object) -> None:
 
 
 def test_non_streamed_completion() -> None:
-    """A non-streamed completion becomes the same events as a stream, and each choice finishes even without a reason."""
+    """A non-streamed completion becomes the same events as a stream. Each choice finishes even without a finish
+    reason."""
     body = {
         "choices": [
             {"message": {"content": "a"}},
@@ -122,7 +123,7 @@ def test_non_streamed_completion() -> None:
 
 @each("body", [{"error": {"message": "out", "code": 429}}, {"error": "out"}])
 def test_errors_end_the_answer(body: dict[str, Any]) -> None:
-    """An error ends the answer, streamed or not, and a numeric error code becomes text."""
+    """An error ends the answer, streamed or not. A numeric error code is converted to text."""
     for emitted in (stream(chunk(content="a"), body, chunk(content="b"), "[DONE]")[1:], ChatReader().whole(body)):
         (failed,) = emitted
         assert isinstance(failed, Failed)
@@ -140,7 +141,7 @@ def test_bare_error_in_a_stream(body: dict[str, Any]) -> None:
 
 
 def test_invalid_chunk_fails_the_answer() -> None:
-    """A chunk that is not JSON fails the answer, unless it was truncated by the stream's end."""
+    """A chunk that is not JSON causes the answer to fail, unless the end of the stream truncated the chunk."""
     assert isinstance(stream("{oops")[0], Failed)
     assert ChatReader().event(ServerSentEvent("", "{oops", whole=False)) == []
     assert isinstance(ChatReader().event(ServerSentEvent("error", '{"message":"out"}'))[0], Failed)
@@ -167,7 +168,7 @@ def test_calls_that_share_an_index_without_ids(names: tuple[str, str], place: di
     one, two = (call(name, f'{{"a":{number}}}', **place) for number, name in enumerate(names, 1))
     calls = [StructuredCall(name, f'{{"a":{number}}}') for number, name in enumerate(names, 1)]
     assert stream(chunk(tool_calls=[one]), chunk(tool_calls=[two]), "[DONE]") == [*calls, Closed()]
-    # Without an index, the position in the list would be used, and the two positions differ.
+    # Without an index, the position in the list would be used, and these two positions differ.
     places = {"index": 0, **place}
     both = chunk(tool_calls=[{**one, **places}, {**two, **places}])
     assert stream(both, "[DONE]") == [*calls, Closed()]
@@ -211,7 +212,7 @@ def test_arguments_are_parsed_only_a_few_times(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_call_fragments_with_different_indexes() -> None:
-    """A fragment without name and id, at an index where no call has begun, continues the latest call."""
+    """A fragment without a name and an id, at an index where no call has started, continues the latest call."""
     chunks = [chunk(tool_calls=[call(name, '{"a"', index=0, id=f"c{name}")]) for name in "fg"]
     tails = [chunk(tool_calls=[{"index": 1, "function": {"arguments": piece}}]) for piece in (":", "2}")]
     rest = chunk(tool_calls=[{"index": 0, "function": {"arguments": ":1}"}}])
@@ -220,7 +221,7 @@ def test_call_fragments_with_different_indexes() -> None:
 
 
 def test_repeated_name_without_arguments() -> None:
-    """A repeated name without arguments begins a new call only if arguments follow."""
+    """A repeated name without arguments starts a new call only if arguments follow."""
     first, name = chunk(tool_calls=[call("f", '{"a":1}', index=0)]), chunk(tool_calls=[call("f", "", index=0)])
     rest = [chunk(tool_calls=[{"index": 0, "function": {"arguments": piece}}]) for piece in ('{"a"', ":2}")]
     assert stream(first, name, *rest, "[DONE]")[:-1] == [StructuredCall("f", '{"a":1}'), StructuredCall("f", '{"a":2}')]
@@ -228,7 +229,8 @@ def test_repeated_name_without_arguments() -> None:
 
 
 def test_object_without_a_name_replaces_the_arguments() -> None:
-    """An object without a name, or with the same id, replaces a call's arguments, while custom input is appended."""
+    """An object without a name, or with the same id, replaces a call's arguments. The input of a custom tool is
+    appended instead."""
     bare = [{"index": 0, "function": {"arguments": '{"a":2}'}}, call("f", '{"a":2}', index=0, id="x")]
     for again in bare:
         emitted = stream(chunk(tool_calls=[call("f", '{"a":1}', index=0, id="x")]), chunk(tool_calls=[again]), "[DONE]")
@@ -277,7 +279,7 @@ def test_finish_reasons_for_truncation(reason: str) -> None:
 
 
 def test_finish_reason_error_fails_the_answer() -> None:
-    """The finish reason "error" fails the answer, streamed or not, with the error that the backend sent."""
+    """The finish reason "error" causes the answer to fail, streamed or not, with the error that the backend sent."""
     choice = {"finish_reason": "error", "error": {"code": 502, "message": "upstream died"}}
     for emitted in (stream({"choices": [choice]}, "[DONE]"), ChatReader().whole({"choices": [choice]})[1:]):
         (failed,) = emitted
@@ -288,12 +290,12 @@ def test_finish_reason_error_fails_the_answer() -> None:
 
 @pytest.mark.parametrize("body", [{}, {"choices": []}, {"detail": "loading"}, {"output": []}])
 def test_body_without_a_completion_is_a_failure(body: dict[str, Any]) -> None:
-    """A body with status 200 that contains no answer is a failure, never an empty answer."""
+    """A body with status 200 that contains no answer is a failure instead of an empty answer."""
     assert [type(event) for event in ChatReader().whole(body)] == [Failed]
 
 
 def test_first_chunk_without_a_time() -> None:
-    """Azure's first chunk contains only filter results and the time 0, which is ignored."""
+    """Azure's first chunk contains only filter results and the time 0. The time is ignored."""
     first = {"choices": [], "created": 0, "id": "", "model": "", "prompt_filter_results": []}
     assert ChatReader().event(ServerSentEvent("", json.dumps(first))) == [Opened()]
 
@@ -314,7 +316,7 @@ OLD = {"name": "f", "arguments": '{"a": 1}'}
     ],
 )
 def test_unusual_forms_of_calls(message: dict[str, Any], calls: list[tuple[str, str]]) -> None:
-    """Calls in unusual forms, such as an object instead of a list or two forms together, are emitted exactly once."""
+    """Calls in unusual forms, such as an object instead of a list, or two forms together, are emitted exactly once."""
     whole = ChatReader().whole({"choices": [{"message": message, "finish_reason": "tool_calls"}]})
     streamed = stream({"choices": [{"delta": message}]}, {"choices": [{"delta": {}, "finish_reason": "tool_calls"}]})
     for emitted in (whole, streamed):
@@ -345,14 +347,14 @@ def test_cumulative_arguments(pieces: list[str], arguments: str) -> None:
 
 
 def test_surrogate_halves_are_joined() -> None:
-    """A surrogate pair that is split over two deltas is joined; a lone half at the end becomes U+FFFD."""
+    """A surrogate pair that is split across two deltas is joined. A lone half at the end becomes U+FFFD."""
     chunks = ({"choices": [{"delta": {"content": text}}]} for text in ("a\ud83d", "\ude00b", "\ud83d"))
     emitted = stream(*chunks, {"choices": [{"delta": {}, "finish_reason": "stop"}]})
     assert [event.text for event in emitted if isinstance(event, TextDelta)] == ["a", "😀b", "\ufffd"]
 
 
 def test_content_after_an_early_finish_reason_is_kept() -> None:
-    """Content after an early finish reason is kept; only another finish reason or [DONE] closes the answer."""
+    """Content after an early finish reason is kept. Only another finish reason or [DONE] closes the answer."""
     call = {"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}}
     thought, text = ReasoningDelta("hm", "text"), TextDelta("Hi")
     early = [chunk("length", reasoning="hm"), chunk("stop", content="Hi")]
@@ -375,7 +377,8 @@ def fragment(index: int, arguments: str, **function: str) -> dict[str, Any]:
 
 
 def test_first_call_is_streamed_in_pieces() -> None:
-    """The first call is streamed in pieces until another call begins, and the complete call has the same key."""
+    """The first call is streamed in pieces until another call starts. The complete call has the same key as its
+    pieces."""
     emitted = streamed_ahead(
         fragment(0, "", name="f"), fragment(0, '{"a"'), fragment(0, ":"), fragment(1, "{", name="g"), fragment(0, "1}"),
         fragment(1, "}"), chunk("tool_calls"),
@@ -386,7 +389,7 @@ def test_first_call_is_streamed_in_pieces() -> None:
 
 
 def test_other_calls_are_not_streamed_in_pieces() -> None:
-    """Later calls, calls without a name and custom calls are not streamed in pieces, and by default no call is."""
+    """Later calls, calls without a name, and custom calls are not streamed in pieces. By default, no call is."""
     assert streamed_ahead(fragment(1, "{", name="g")) == []
     assert streamed_ahead(fragment(0, "{"), fragment(0, '"a"', name="f")) == []
     assert streamed_ahead(chunk(tool_calls=[{"index": 0, "custom": {"name": "f", "input": "{"}}])) == []
@@ -396,7 +399,7 @@ def test_other_calls_are_not_streamed_in_pieces() -> None:
 @pytest.mark.parametrize("more", [{}, {"id": "c"}])
 @pytest.mark.parametrize("ahead", [False, True])
 def test_name_in_two_fragments_is_joined(more: dict[str, str], ahead: bool) -> None:
-    """A name in two fragments is joined if only the joined name is a tool on offer; otherwise there are two calls."""
+    """A name in two fragments is joined if only the joined name is an offered tool. Otherwise, there are two calls."""
 
     def read(*offered: str) -> list[BackendEvent]:
         reader = ChatReader()
@@ -420,7 +423,7 @@ def test_name_in_two_fragments_is_joined(more: dict[str, str], ahead: bool) -> N
 
 
 def test_call_is_announced_at_its_first_fragment() -> None:
-    """Each call is announced once, at its first fragment, so that text after the fragment cannot end the turn."""
+    """Each call is announced once, at its first fragment, so text after the fragment cannot end the turn."""
     first = {"index": 0, "id": "a", "function": {"name": "f", "arguments": "{"}}
     more = {"index": 0, "function": {"arguments": "}"}}
     second = {"index": 1, "id": "b", "function": {"name": "g", "arguments": "{}"}}

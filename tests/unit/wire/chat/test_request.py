@@ -140,7 +140,7 @@ def test_bad_requests(fields, param):
 
 
 def test_fields_are_read():
-    """All fields that affect the answer are read, and null means the default."""
+    """All fields that affect the answer are read. A null value stands for the default."""
     request = read(tools=[F], tool_choice="none", n=2, stream=True, stream_options={"include_usage": True})
     assert (request.tool_choice, request.n, request.form.stream, request.form.include_usage) == (
         ToolChoice("none"),
@@ -160,7 +160,7 @@ def test_legacy_functions():
 
 
 def test_call_ids():
-    """Ids are found in calls and in outputs, and malformed messages are skipped."""
+    """Ids are found in calls and in outputs. Malformed messages are skipped."""
     messages = [{"tool_calls": [CALL, {"id": 3}, "x"]}, {"tool_call_id": "call_2"}, {"tool_calls": 3}, "x"]
     assert call_ids(messages) == ["call_1", "call_2"]
 
@@ -188,7 +188,7 @@ def test_compose_keeps_hosted_tools():
 
 
 def test_compose_strips_the_format():
-    """The answer format can be left out of the composed request."""
+    """The answer format can be omitted from the composed request."""
     request = read(response_format={"type": "json_object"})
     assert "response_format" not in written(request, keep_format=False)
     assert written(request)["response_format"] == {"type": "json_object"}
@@ -220,18 +220,18 @@ def responses(**fields):
     ],
 )
 def test_responses_fields_are_translated(sent, gives):
-    """Fields of a Responses request are translated to chat completions, and unknown fields are left out."""
+    """Fields of a Responses request are translated to chat completions, and unknown fields are omitted."""
     assert written(responses(**sent)) == {"model": "m", "messages": [], **gives}
 
 
 def test_responses_format_can_be_left_out():
-    """The answer format of a Responses client is left out if the manifest requests it instead."""
+    """The answer format of a Responses client is omitted if the manifest requests it instead."""
     request = responses(text={"format": {"type": "json_object"}})
     assert "response_format" not in written(request, keep_format=False)
 
 
 def test_adopt_same_api():
-    """For a backend of the same API all items are kept, including developer messages and unknown parts."""
+    """For a backend with the same API, all items are kept, including developer messages and unknown parts."""
     request = read({"role": "developer", "content": [{"type": "strange"}]}, x_vendor=1)
     assert to_items(request) == (list(request.items), [])
 
@@ -285,7 +285,8 @@ def test_stored_references_are_refused(sent, code):
 
 
 def test_cache_prewarming_is_refused():
-    """A request to prewarm the cache is refused, since chat would answer it; other cache options are dropped."""
+    """A request to prewarm the cache is refused, since a chat backend would answer it. Other cache options are
+    dropped."""
     with pytest.raises(BadRequest) as caught:
         to_items(responses(prompt_cache_options={"prewarm": True}))
     assert caught.value.error.param == "prompt_cache_options.prewarm"
@@ -293,7 +294,7 @@ def test_cache_prewarming_is_refused():
 
 
 def test_malformed_instructions():
-    """Instructions that are not text are refused with status 400."""
+    """Instructions that are not a string are refused with status 400."""
     with pytest.raises(BadRequest) as caught:
         to_items(responses(instructions=["x"]))
     assert caught.value.error.param == "instructions"
@@ -308,7 +309,7 @@ def test_tools_without_messages_are_refused():
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
 def test_reasoning_precedes_calls(field):
-    """An assistant's reasoning precedes its calls; a reasoning field that is not text is ignored."""
+    """An assistant's reasoning precedes its calls. A reasoning field that is not text is ignored."""
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     assistant = {"role": "assistant", "content": None, "tool_calls": [call]}
     items = read_request({"messages": [{**assistant, field: "hm"}, {**assistant, field: {"x": 1}}]}).items
@@ -316,7 +317,8 @@ def test_reasoning_precedes_calls(field):
 
 
 def test_side_request() -> None:
-    """A side request has the same model and settings, but another question and a short, deterministic answer."""
+    """A side request, which asks the model about the conversation, has the same model and settings, but another
+    question and a short, deterministic answer."""
     body = {
         "model": "m",
         "messages": [{"role": "user", "content": "hi"}],
@@ -343,7 +345,7 @@ def test_side_request() -> None:
 
 
 def test_arguments_sent_as_an_object():
-    """Arguments that a client sends as an object are encoded as JSON text, in current and in legacy calls."""
+    """Arguments that a client sends as an object are encoded as JSON text, in both current and legacy calls."""
     function = {"name": "f", "arguments": {"a": 1.0, "b": "ä"}}
     turns = [
         {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": function}]},

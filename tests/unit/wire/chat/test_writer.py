@@ -33,7 +33,7 @@ FORM = AnswerForm(stream=True, model="text-model")
 
 
 def write(events: Sequence[ClientEvent], form: AnswerForm = FORM) -> tuple[list[dict[str, Any]], bool, ChatWriter]:
-    """Return the chunks, whether ``[DONE]`` followed them, and the writer."""
+    """Return the chunks, whether they were followed by ``[DONE]``, and the writer."""
     writer = ChatWriter(form)
     frames = [frame for event in events for frame in writer.write(event)]
     assert all(frame.startswith(b"data: ") and frame.endswith(b"}\n\n") for frame in frames[:-1])
@@ -55,7 +55,8 @@ def call(number: int, choice: int = 0, **fields: Any) -> list[ClientEvent]:
 
 
 def test_order_of_a_stream() -> None:
-    """A stream contains the role, then each call's id and name once with its fragments, a finish reason and [DONE]."""
+    """A stream contains the role, each call's id and name once, followed by its fragments, a finish reason and
+    [DONE]."""
     chunks, done, _ = write([Opened(None, 5, "m"), TextDelta("Hi"), *call(3), *call(4), Ended({0: "tool_calls"})])
     assert deltas(chunks) == [
         {"role": "assistant", "content": "", "refusal": None},
@@ -85,7 +86,7 @@ def test_order_of_a_stream() -> None:
 
 
 def test_usage_is_sent_only_on_request() -> None:
-    """If the client requests usage, it is null in each chunk and sent in a final chunk; otherwise there is no usage."""
+    """If the client requests usage, it is null in each chunk and sent in a final chunk. Otherwise, no usage is sent."""
     asked = dataclasses.replace(FORM, include_usage=True)
     chunks, _, _ = write([TextDelta("a"), Ended({0: "stop"}, Usage(1, 2, 3))], asked)
     assert [chunk["usage"] for chunk in chunks[:-1]] == [None] * 3
@@ -96,7 +97,7 @@ def test_usage_is_sent_only_on_request() -> None:
 
 
 def test_choices() -> None:
-    """The first chunk belongs to choice 0, and a choice without content still has a role and a finish reason."""
+    """The first chunk belongs to choice 0. A choice without content still has a role and a finish reason."""
     chunks, _, _ = write([TextDelta("b", 1), *call(1, 0), Ended({0: "tool_calls", 1: "length", 2: "stop"})])
     assert chunks[0]["choices"][0]["index"] == 0
     assert deltas(chunks, 1)[1] == {"content": "b"}
@@ -132,7 +133,7 @@ def test_non_streamed_message() -> None:
 
 
 def test_legacy_functions() -> None:
-    """Legacy calls are written as ``function_call`` and have their own finish reason."""
+    """Legacy calls are written as ``function_call`` and have a separate finish reason."""
     legacy = dataclasses.replace(FORM, legacy_functions=True)
     chunks, _, _ = write([*call(1), Ended({0: "tool_calls"})], legacy)
     assert deltas(chunks)[1:] == [
@@ -148,7 +149,7 @@ def test_legacy_functions() -> None:
 
 
 def test_custom_calls() -> None:
-    """A call of a custom tool is written in the form for custom tools."""
+    """A call to a custom tool is written in the form for custom tools."""
     chunks, _, _ = write([*call(1, kind="custom"), Ended({0: "tool_calls"})])
     assert deltas(chunks)[1] == {
         "tool_calls": [{"index": 0, "id": "call_001", "type": "custom", "custom": {"name": "f", "input": ""}}]
@@ -160,7 +161,7 @@ def test_custom_calls() -> None:
 
 
 def test_failed() -> None:
-    """After a failure, the stream ends with an error object and without [DONE], so that the client raises the error."""
+    """After a failure, the stream ends with an error object and without [DONE], so the client raises the error."""
     chunks, done, writer = write([TextDelta("a"), Failed(ApiError("out", code="c"))])
     assert chunks[-1] == {"error": {"message": "out", "type": "server_error", "param": None, "code": "c"}}
     assert not done
@@ -171,7 +172,7 @@ def test_failed() -> None:
 
 
 def test_keepalive_reasoning_and_omitted_items() -> None:
-    """A keep-alive is an empty delta, reasoning has its usual field name, and items of built-in tools are left out."""
+    """A keep-alive is an empty delta, reasoning has its usual field name, and items of built-in tools are omitted."""
     chunks, _, _ = write(
         [Opened(), KeepAlive(), ReasoningDelta("hm"), RefusalDelta("no"), PassThrough({"type": "mcp_call"})]
     )
@@ -179,7 +180,7 @@ def test_keepalive_reasoning_and_omitted_items() -> None:
 
 
 def test_keepalive_before_the_answer_is_a_comment() -> None:
-    """A keep-alive before the answer is a comment, because chunks contain the model, which is not known yet."""
+    """A keep-alive before the answer is a comment, because chunks contain the model, and it is not known yet."""
     writer = ChatWriter(FORM)
     assert writer.write(KeepAlive()) == [b": keepalive\n\n"]
     frames = [*writer.write(Opened(model="theirs")), *writer.write(TextDelta("a")), *writer.write(Ended())]
@@ -225,7 +226,7 @@ def test_first_chunk_has_null_content_before_a_call(events: list[ClientEvent], c
 
 
 def test_filtered_answer_without_text() -> None:
-    """If a filter removed the answer, its content is null instead of an empty text."""
+    """If a filter removed the answer, its content is null instead of an empty string."""
     _, _, writer = write([Ended({0: "content_filter"})], dataclasses.replace(FORM, stream=False))
     assert writer.body is not None
     assert writer.body["choices"][0]["message"]["content"] is None

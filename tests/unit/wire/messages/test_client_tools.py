@@ -42,7 +42,7 @@ def planned(*tools: dict[str, Any], messages: Any = None) -> tuple[Plan, str]:
 
 
 def test_each_type_becomes_a_function() -> None:
-    """Each declared type becomes a function with a schema, and disabled members of a toolset are left out."""
+    """Each declared type becomes a function with a schema, and disabled members of a toolset are omitted."""
     plan, prompt = planned(BASH, EDITOR, MEMORY, COMPUTER, COMPUTERS, BROWSER)
     names = [tool.name for tool in plan.tools]
     assert names[:4] == ["bash", "str_replace_based_edit_tool", "memory", "computer"]
@@ -70,7 +70,8 @@ def test_toolset_members_match_the_sdk(kind: str) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_call_of_a_toolset_member(stream: bool) -> None:
-    """A call of a toolset's member contains the names of member and toolset, and is recognized in a later history."""
+    """A call to a member of a toolset contains the names of the member and the toolset, and is recognized in a later
+    history."""
     plan, _ = planned(COMPUTERS, BASH)
     arguments = {"coordinate": [3, 4]}
     text = f'<tool_call>{{"name":"computer__left_click","arguments":{json.dumps(arguments)}}}</tool_call>'
@@ -92,7 +93,7 @@ def test_call_of_a_toolset_member(stream: bool) -> None:
 
 
 def test_older_editor_has_undo() -> None:
-    """The older editor tool, which has a different name, has the command ``undo_edit``."""
+    """The older editor tool has a different name and the additional command ``undo_edit``."""
     old, new = (
         client_tool({**EDITOR, "type": "text_editor_20250124", "name": "str_replace_editor"}),
         client_tool(EDITOR),

@@ -47,7 +47,7 @@ def decoded(chunks: Iterable[bytes], *, ahead: bool = False) -> tuple[MessagesRe
 
 
 def told(*frames: dict[str, Any] | str) -> list[BackendEvent]:
-    """Return the events of these frames, without the event that opens the answer."""
+    """Return the events of these frames, except the event that opens the answer."""
     data = [frame if isinstance(frame, str) else json.dumps(frame) for frame in frames]
     events = decoded([f"data: {text}\n\n".encode() for text in data])[1]
     return [event for event in events if not isinstance(event, Opened)]
@@ -70,7 +70,7 @@ def ended(reason: str = "end_turn") -> list[dict[str, Any]]:
 
 
 def answer() -> tuple[bytes, dict[str, Any]]:
-    """Return the same answer as a stream and as a document, both validated by the SDK's types."""
+    """Return the same answer as a stream and as a document, each validated by the SDK's types."""
     made = MessagesAnswer(counts=COUNTS)
     frames = [*made.begin(), *made.add_reasoning("hm"), *made.add_text("Hi \N{GRINNING FACE}")]
     frames += made.begin_call("get_weather")
@@ -82,7 +82,7 @@ def answer() -> tuple[bytes, dict[str, Any]]:
 
 
 def test_stream_cut_at_every_byte() -> None:
-    """A stream results in the same events wherever the network splits it."""
+    """A stream yields the same events regardless of where the network splits it."""
     stream, _ = answer()
     for frame in stream.decode().split("\n\n")[:-1]:
         data = json.loads(frame.partition("data: ")[2])
@@ -106,7 +106,7 @@ def test_stream_cut_at_every_byte() -> None:
 
 
 def test_non_streamed_answer_equals_its_stream() -> None:
-    """A non-streamed answer results in the same events as a stream, except that usage precedes the text."""
+    """A non-streamed answer yields the same events as a stream, except that usage precedes the text."""
     stream, whole = answer()
     Message.model_validate(whole)
     streamed = decoded([stream])[1]
@@ -123,7 +123,7 @@ def test_non_streamed_answer_equals_its_stream() -> None:
 
 @pytest.mark.parametrize("ahead", [True, False])
 def test_call_pieces_are_emitted_on_request(ahead: bool) -> None:
-    """On request, the pieces of a call are emitted as they arrive, and together form its arguments."""
+    """On request, the pieces of a call are emitted as they arrive. Together they equal its arguments."""
     stream, _ = answer()
     _, events = decoded([stream], ahead=ahead)
     pieces = [event for event in events if isinstance(event, StructuredDelta)]
@@ -134,7 +134,7 @@ def test_call_pieces_are_emitted_on_request(ahead: bool) -> None:
 
 
 def test_arguments_in_the_start_event_are_used() -> None:
-    """Arguments in the start event of a call are used, because some gateways send no deltas; the default is ``{}``."""
+    """Arguments in the start event of a call are used, because some gateways send no deltas. The default is ``{}``."""
     at_once = start(0, "tool_use", name="f", input={"a": 1.0})
     assert told(at_once, stop(0), *ended())[0] == StructuredCall("f", '{"a":1.0}')
     assert told(start(0, "tool_use", name="f", input={}), stop(0), *ended())[0] == StructuredCall("f", "{}")
@@ -148,14 +148,14 @@ def test_arguments_sent_as_an_object_keep_their_digits(number: str) -> None:
 
 
 def test_text_in_the_start_event_precedes_deltas() -> None:
-    """Text in the start event of a block precedes its deltas, and a delta without a start event is text."""
+    """Text in the start event of a block precedes its deltas. A delta without a start event is treated as text."""
     assert told(start(0, "text", text="a"), delta(0, "text_delta", text="b"), delta(5, "text_delta", text="c")) == [
         *(TextDelta("a"), TextDelta("b"), TextDelta("c"))
     ]
 
 
 def test_surrogate_halves_are_joined() -> None:
-    """A surrogate pair split over two deltas is joined, and a lone half is replaced by U+FFFD."""
+    """A surrogate pair that is split across two deltas is joined. A lone half is replaced with U+FFFD."""
     halves = [delta(0, "text_delta", text="\ud83d"), delta(0, "text_delta", text="\ude00")]
     assert told(start(0, "text", text=""), *halves, stop(0)) == [TextDelta("\N{GRINNING FACE}")]
     assert told(start(0, "thinking", thinking=""), delta(0, "thinking_delta", thinking="x\ud83d"), stop(0)) == [
@@ -175,13 +175,13 @@ def test_surrogate_halves_are_joined() -> None:
     ],
 )
 def test_stop_reasons(reason: str, finish: str) -> None:
-    """Each stop reason is mapped to a finish reason; an unknown stop reason counts as a normal end."""
+    """Each stop reason is mapped to a finish reason. An unknown stop reason counts as a normal end."""
     assert told(*ended(reason)) == [Finished(finish), Closed()]
     assert MessagesReader().whole({"content": [], "stop_reason": reason})[1:] == [Finished(finish), Closed()]
 
 
 def test_broken_off_answer_is_not_closed() -> None:
-    """An answer that breaks off without a stop reason is not closed."""
+    """An answer that breaks off without a stop reason does not count as complete."""
     started = [start(0, "tool_use", name="f"), delta(0, "input_json_delta", partial_json='{"a":')]
     assert told(*started) == []
     assert told(*started, *ended("max_tokens")[:1]) == [
@@ -211,7 +211,7 @@ def test_errors_end_the_answer(frame: str, message: str) -> None:
 
 
 def test_malformed_values_are_ignored() -> None:
-    """Values of a wrong type, missing fields and empty frames are ignored."""
+    """Values of an incorrect type, missing fields and empty frames are ignored."""
     odd: list[Any] = ["[]", "5", "null", " ", "[DONE]", '{"type":5}', '{"type":"content_block_start"}']
     odd += [start(0, "text", text=5), stop(9), delta(0, "text_delta", text=None)]
     odd += [{"type": "message_delta", "delta": [], "usage": "many"}, {"type": "message_delta", "delta": {}}]

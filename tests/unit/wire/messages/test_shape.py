@@ -37,7 +37,7 @@ VERSION = {"anthropic-version": "2023-06-01"}
     ],
 )
 def test_backend_error_is_converted(status: int, body: str, kind: str, message: str) -> None:
-    """A backend's error in any format is converted; a prompt that is too long is reported as Claude Code expects."""
+    """A backend's error in any format is converted. A prompt that is too long is reported as Claude Code expects."""
     answer = json.loads(error_answer(status, body.encode()))
     assert answer["type"] == "error"
     assert answer["request_id"].startswith("req_")
@@ -61,14 +61,16 @@ def test_messages_error_is_unchanged() -> None:
     ],
 )
 def test_client_of_another_api_gets_messages_headers(sent: dict[str, str], got: dict[str, str]) -> None:
-    """For a client of another API, the version header and the key's usual headers are added for a Messages backend."""
+    """For a client with another API, the version header and the key's usual headers are added for a Messages
+    backend."""
     headers = Headers(**sent)
     assert for_backend(headers, CHAT, MESSAGES) == []
     assert dict(headers) == got
 
 
 def test_messages_client_headers_are_unchanged() -> None:
-    """A Messages backend receives the client's headers unchanged; another backend receives no Messages-only headers."""
+    """A Messages backend receives the client's headers unchanged. Any other backend receives no headers specific to
+    the Messages API."""
     sent = {**VERSION, "x-api-key": "k", "anthropic-beta": "a-1, b-2,", "accept": "*/*"}
     headers = Headers([(name.encode(), value.encode()) for name, value in sent.items()])
     assert for_backend(headers, MESSAGES, MESSAGES) == []

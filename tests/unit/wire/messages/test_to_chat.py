@@ -43,7 +43,7 @@ def call(number: int) -> Call:
 
 
 def test_order_of_blocks_is_kept() -> None:
-    """Text and calls keep their order within a message, and tool outputs precede the user's text."""
+    """Text and calls keep their order within a message. Tool outputs precede the user's text."""
     read = items(
         {"role": "user", "content": "Hi"},
         {
@@ -98,19 +98,19 @@ def test_call_numbers_follow_the_history() -> None:
     ],
 )
 def test_tool_result_content_is_converted(content: Any, text: str) -> None:
-    """The content of a tool result is converted in every form, and parts that are not text are described."""
+    """The content of a tool result is converted from every form, and parts that are not text are described."""
     (output,) = items({"role": "user", "content": [result(1, content)]})
     assert output == CallOutput("toolu_001", (Text(text),))
 
 
 def test_failed_tool_output_is_marked() -> None:
-    """The output of a failed tool begins with a line about the failure, because chat has no field for it."""
+    """The output of a failed tool begins with a line about the failure, since chat completions have no field for it."""
     (output,) = items({"role": "user", "content": [result(1, "no such city", is_error=True)]})
     assert output.parts == (Text("The tool failed.\nno such city"),)
 
 
 def test_system_prompt_keeps_its_position() -> None:
-    """The system prompt comes first, without Claude Code's billing line, and a system message keeps its position."""
+    """The system prompt comes first, without Claude Code's billing line. A system message keeps its position."""
     billing = {"type": "text", "text": "x-anthropic-billing-header: cc_version=2; cch=1;"}
     system = [billing, {"type": "text", "text": "Be kind.", "cache_control": {"type": "ephemeral"}}]
     read = items({"role": "user", "content": "a"}, {"role": "system", "content": "b"}, system=system)
@@ -122,7 +122,7 @@ def test_system_prompt_keeps_its_position() -> None:
 
 
 def test_tools_and_choices() -> None:
-    """Tools become functions, and each form of tool choice becomes the corresponding form in chat."""
+    """Tools become functions, and each form of tool choice becomes the corresponding form of chat completions."""
     request = read_request(asked([{"role": "user", "content": "x"}], tools=[TOOL], tool_choice={"type": "any"}))
     (tool,) = request.tools
     assert (tool.name, tool.description, tool.parameters) == ("get_weather", TOOL["description"], TOOL["input_schema"])
@@ -152,7 +152,8 @@ def test_tools_and_choices() -> None:
     ],
 )
 def test_client_tools_are_offered(declared: dict[str, Any], is_own: bool) -> None:
-    """A client's own tool is offered under any name; tools of Anthropic's types are kept for its server."""
+    """A client's own tool is offered under any name. Tools of Anthropic's types are kept for the server that runs
+    them."""
     tool = {**TOOL, **declared} if is_own else declared
     request = read_request(asked([{"role": "user", "content": "x"}], tools=[tool]))
     assert [found.name for found in request.tools] == ([tool["name"]] if is_own else [])
@@ -160,7 +161,7 @@ def test_client_tools_are_offered(declared: dict[str, Any], is_own: bool) -> Non
 
 
 def test_openai_forms_are_accepted() -> None:
-    """OpenAI's forms of tools, roles and images are accepted too; ``foreign.py`` handles other fields."""
+    """OpenAI's forms of tools, roles and images are accepted as well. ``foreign.py`` handles other fields."""
     tool = {"type": "function", "function": {"name": "get_weather", "parameters": TOOL["input_schema"]}}
     parts = [{"type": "image_url", "image_url": {"url": "http://x/y.png"}}, {"type": "input_text", "text": "Where?"}]
     messages = [{"role": "developer", "content": "Be kind."}, {"role": "user", "content": parts}]
@@ -173,7 +174,8 @@ def test_openai_forms_are_accepted() -> None:
 
 
 def test_deferred_tool_is_declared_where_it_is_loaded() -> None:
-    """A deferred tool is declared where the client loads it, but its schema is known from the beginning."""
+    """A deferred tool is declared at the point where the client loads it, but its schema is known from the
+    beginning."""
     deferred = {**TOOL, "defer_loading": True}
     (tool,) = read_request(asked([{"role": "user", "content": "x"}], tools=[deferred])).tools
     assert (tool.deferred, tool.parameters) == (True, TOOL["input_schema"])
@@ -197,7 +199,7 @@ def test_anthropic_only_fields_are_noted() -> None:
 
 
 def test_cache_marks_do_not_affect_the_prompt() -> None:
-    """Cache marks do not affect the prompt, because Claude Code moves them with every turn."""
+    """Cache marks do not affect the prompt, because Claude Code moves them in every turn."""
 
     def shown(**more: Any) -> Any:
         history = [
@@ -226,7 +228,7 @@ def test_cache_marks_do_not_affect_the_prompt() -> None:
             "'messages[0].content[0].tool_use_id'",
         ),
         ({"tools": [{"description": "x"}]}, "Missing required parameter: 'tools[0].name'."),
-        # Fields as sent by clients of other APIs.
+        # These fields are sent by clients of other APIs.
         ({"messages": None, "input": "Hello"}, "Missing required parameter: 'messages'."),
         ({"tools": [{"type": "function"}]}, "Missing required parameter: 'tools[0].name'."),
         ({"tool_choice": "any"}, "Invalid type for 'tool_choice'"),
@@ -238,14 +240,15 @@ def test_cache_marks_do_not_affect_the_prompt() -> None:
     ],
 )
 def test_bad_requests_name_their_path(fields: dict[str, Any], message: str) -> None:
-    """The error for a malformed field names its path in the client's request."""
+    """The error for a malformed field contains its path in the client's request."""
     with pytest.raises(BadRequest) as refused:
         read_request({**asked([{"role": "user", "content": "x"}]), **fields})
     assert message in refused.value.error.message
 
 
 def test_messages_backend_receives_supported_fields() -> None:
-    """A Messages backend receives all supported fields; others are noted, and a stored file is only named."""
+    """A Messages backend receives all supported fields. Other fields are noted, and a stored file is represented by
+    its name."""
     parts = [{"type": "text", "text": "Hi."}, {"type": "file", "file": {"file_id": "f"}}]
     messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": parts}]
     body = {"model": "m", "messages": messages, "seed": 3, "user": "u", "stop": "END", "max_completion_tokens": 7}
@@ -268,7 +271,7 @@ def test_messages_backend_receives_supported_fields() -> None:
 
 
 def test_examples_are_kept() -> None:
-    """Examples of a tool's input are kept, except those that are not objects."""
+    """Examples of a tool's input are kept unless they are not objects."""
     declared = declared_tool({"name": "f", "input_schema": {}, "input_examples": [{"a": 1}, "x"]}, "tools[0]")
     (tool,), _ = read_tools({"tools": [declared]})
     assert tool.examples == ({"a": 1},)

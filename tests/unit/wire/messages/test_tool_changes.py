@@ -1,4 +1,4 @@
-"""Changes of tools during a Messages conversation, which never change the beginning of the prompt."""
+"""Changes of tools during a Messages conversation. They never change the beginning of the prompt."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def system(*blocks: Any) -> dict[str, Any]:
 
 
 def sent(messages: list[Any], tools: list[Any], backend: ApiName = "chat", **fields: Any) -> tuple[Plan, str]:
-    """Return the plan and the prompt as one text."""
+    """Return the plan, and the prompt as a single string."""
     body = {"model": "m", "max_tokens": 9, "messages": messages, **({"tools": tools} if tools else {}), **fields}
     data, policy = json.dumps(body).encode(), Policy(backend=backend)
     rewritten = rewrite_request("messages", "/v1/messages", data, policy, output_mode=None, report=Report())
@@ -74,7 +74,7 @@ OFFERED = [{"a", "c"}, {"a", "b", "c"}, {"a", "b", "c"}, {"b", "c"}, {"a", "c"},
 
 @pytest.mark.parametrize("backend", ["chat", "responses", "messages"])
 def test_each_prompt_begins_with_the_previous_one(backend: ApiName) -> None:
-    """Each prompt begins with the previous prompt, and only tools that are currently declared can be called."""
+    """Each prompt begins with the previous prompt. Only tools that are currently declared can be called."""
     tools = [tool("a"), tool("c", defer_loading=True)]
     messages: list[Any] = []
     before = ""
@@ -90,12 +90,12 @@ def test_each_prompt_begins_with_the_previous_one(backend: ApiName) -> None:
     assert before.count("A tool is there.") == 1
     assert before.index("Go on.") < before.index("b_argument")
     assert "tool_addition" not in before
-    # A tool that was withdrawn is shown again where it is added again.
+    # A tool that was withdrawn is shown again at the point where it is added again.
     assert before.count("a_argument") == 2
 
 
 def test_first_added_tools_precede_the_conversation() -> None:
-    """If all tools are added by messages, those added first are shown before the conversation."""
+    """If all tools are added by messages, the tools added first are shown before the conversation."""
     plan, prompt = sent([USER, system(defines("a"))], [])
     assert [found.name for found in plan.tools] == ["a"]
     assert prompt.index("a_argument") < prompt.index("Go on.")

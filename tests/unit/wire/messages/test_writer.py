@@ -48,7 +48,7 @@ def shape(frames: list[dict[str, Any]]) -> list[Any]:
 
 
 def test_stream_has_the_sdks_types() -> None:
-    """A stream contains one block after another with increasing indexes, and the usage comes last."""
+    """A stream contains one block after another, with increasing indexes. The usage comes last."""
     _, frames = written(
         Opened(), ReasoningDelta("hm"), TextDelta("Hi"), *CALL, TextDelta("so"), Ended({0: "tool_calls"}, USED)
     )
@@ -72,7 +72,7 @@ def test_stream_has_the_sdks_types() -> None:
 
 
 def test_non_streamed_answer_has_the_sdks_type() -> None:
-    """A non-streamed answer contains the same blocks, with arguments as an object whose numbers are exact."""
+    """A non-streamed answer contains the same blocks. Their arguments are an object whose numbers are exact."""
     writer, frames = written(Opened(), TextDelta("Hi"), *CALL, Ended({0: "tool_calls"}, USED), stream=False)
     assert frames == []
     assert writer.body is not None
@@ -98,13 +98,13 @@ def test_non_streamed_answer_has_the_sdks_type() -> None:
 )
 @each("stream", [True, False])
 def test_stop_reasons(events: list[ClientEvent], reason: str, stream: bool) -> None:
-    """Each way to end an answer has its stop reason, streamed or not."""
+    """Each way in which an answer can end has a stop reason, streamed or not."""
     writer, frames = written(*events, stream=stream)
     assert (frames[-2]["delta"] if stream else writer.body or {})["stop_reason"] == reason
 
 
 def test_pings_and_failures() -> None:
-    """Pings do not affect a stream, and a failure is the last event or the error of a non-streamed answer."""
+    """Pings do not affect a stream. A failure is the last event of a stream, or the error of a non-streamed answer."""
     _, frames = written(KeepAlive(), TextDelta("x"), KeepAlive(), Failed(ApiError("Gone.", status=502)))
     assert [frame["type"] for frame in frames][0::3] == ["ping", "content_block_delta"]
     assert frames[-1]["error"] == {"type": "api_error", "message": "Gone."}
@@ -124,7 +124,7 @@ def test_pings_and_failures() -> None:
     ],
 )
 def test_non_streamed_arguments_are_always_an_object(arguments: str, value: Any) -> None:
-    """Arguments that are not a JSON object are wrapped in an object, because the API accepts nothing else."""
+    """Arguments that are not a JSON object are wrapped in one, because the API accepts only objects."""
     delta = [CallDelta(arguments)] if arguments else []
     writer, _ = written(CallStarted(1, "f"), *delta, CallEnded(), Ended({0: "tool_calls"}), stream=False)
     assert writer.body is not None

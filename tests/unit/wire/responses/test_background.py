@@ -1,4 +1,4 @@
-"""The status of a background answer, which depends on the stored record and on its producer."""
+"""The status of a background answer, which depends on the stored record and on the process that produces the answer."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from toolsim.wire.responses.stored import items_of
     ],
 )
 def test_current_state_of_an_answer(kept: str, state: str, cancel: bool, now: str) -> None:
-    """A finished answer is unchanged, and an unfinished answer without a producer has failed."""
+    """A finished answer is unchanged. An unfinished answer without a producer has failed."""
     response = {"id": "r", "status": kept, "output": []}
     assert response_now(response, state, cancel=cancel)["status"] == now
     value = value_of(json.dumps(response).encode(), b'[{"id":"i"}]', stream=True)

@@ -83,7 +83,7 @@ def read(*items):
     ],
 )
 def test_input_items_are_converted(item, read_as):
-    """Each known kind of input item is converted without a note."""
+    """Each known kind of input item is converted without causing a note."""
     request = read(item)
     assert request.items == (read_as,)
     assert request.dropped == ()
@@ -93,7 +93,7 @@ TOKEN = "gAAAAAB" + "x" * 120
 
 
 def test_messages_between_agents():
-    """In messages between agents, plain text is kept, and ciphertext is dropped with a note."""
+    """In messages between agents, plain text is kept. Ciphertext is dropped with a note."""
     head = {"type": "input_text", "text": "Payload:"}
     plain, sealed = ({"type": "encrypted_content", "encrypted_content": text} for text in ("Count.", TOKEN))
     message = {"type": "agent_message", "author": "/root", "recipient": "/root/a"}
@@ -108,7 +108,7 @@ def test_string_input():
 
 
 def test_output_by_name():
-    """An output that names its tool instead of its call belongs to the latest call with that name."""
+    """An output that contains the name of its tool instead of a call ID belongs to the latest call with that name."""
     calls = [
         {"type": "function_call", "call_id": f"c{n}", "name": "f", "namespace": "ns", "arguments": "{}"} for n in (1, 2)
     ]
@@ -137,7 +137,7 @@ def test_output_by_name():
     ],
 )
 def test_unknown_items(item, read_as, note):
-    """Unknown items become text or are dropped, always with a note, and never cause an error."""
+    """Unknown items become text or are dropped. They always cause a note and never an error."""
     request = read(item)
     assert request.items == (() if read_as is None else (read_as,))
     assert request.dropped == (note,)
@@ -154,7 +154,7 @@ def test_unknown_items(item, read_as, note):
     ],
 )
 def test_hosted_tool_items_are_kept_as_sent(item):
-    """Items of hosted tools are kept as sent, because a backend of the same API might accept them."""
+    """Items of hosted tools are kept as sent, because a backend with the same API might accept them."""
     assert read(item).items == (HostedItem(item),)
     assert read(item).dropped == ()
 
@@ -192,7 +192,7 @@ EXIT = {"type": "exit", "exit_code": 0}
 
 
 def test_calls_of_tools_declared_by_type():
-    """Calls of tools declared by type have their arguments as JSON, and their outputs are matched by either id."""
+    """The arguments of calls to tools declared by type are JSON, and their outputs are matched by either id."""
     request = read(
         {"type": "shell_call", "id": "sh_1", "call_id": "sh_001", "action": {"commands": ["ls"], "timeout_ms": None}},
         {"type": "shell_call_output", "call_id": "sh_001", "output": [{"stdout": "a", "stderr": "", "outcome": EXIT}]},
@@ -233,7 +233,8 @@ def test_hosted_calls_are_kept_as_opaque_items():
 
 
 def test_reasoning_items():
-    """A reasoning item is read from its text or, without text, from its summary, with each part as a paragraph."""
+    """Reasoning is read from the item's text or, if there is no text, from its summary, with each part as a
+    paragraph."""
     summary = [{"type": "summary_text", "text": "short"}, {"type": "summary_text", "text": "words"}]
     request = read(
         {"type": "reasoning", "summary": summary},

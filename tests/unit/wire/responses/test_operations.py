@@ -1,4 +1,4 @@
-"""Counting and compaction: paths, requests to a backend, and the answer for the client."""
+"""Token counting and compaction: paths, requests to a backend, and the answer for the client."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def answer(*items: dict[str, Any], **fields: Any) -> bytes:
     ],
 )
 def test_paths(path: str, action: Any, turn: str) -> None:
-    """The path of an operation and the path of its turn can be derived from each other."""
+    """The path of an operation can be derived from the path of its turn, and vice versa."""
     assert action_of(path) == action
     assert turn_path(path) == turn
     assert action_of(action_path(turn, action, api_of_path(turn))) == action
@@ -50,7 +50,7 @@ def test_paths(path: str, action: Any, turn: str) -> None:
 
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/responses/compact_1", "/v1/compact", "/responses/compact/x"])
 def test_other_paths(path: str) -> None:
-    """A path that only resembles the path of an operation is not one."""
+    """A path that only resembles an operation's path is not recognized."""
     assert action_of(path) is None
 
 
@@ -61,7 +61,7 @@ def test_backend_receives_only_supported_fields() -> None:
 
 
 def test_estimate_is_marked() -> None:
-    """An estimate contains an additional field that marks it, and the SDK still parses it."""
+    """An additional field marks an estimate, and the SDK can still parse it."""
     read = InputTokenCountResponse.model_validate_json(count_answer(5, estimated=True))
     assert (read.input_tokens, read.object, read.model_extra) == (5, "response.input_tokens", {"estimated": True})
 
@@ -86,7 +86,7 @@ def test_missing_counting_endpoint_is_recognized(status: int, body: dict[str, An
 
 
 def test_summary_request_keeps_model_fields() -> None:
-    """The request for a summary keeps the fields about the model, and drops fields that apply only to turns."""
+    """The request for a summary keeps the fields about the model and drops fields that apply only to turns."""
     turn = summary_request({"model": "m", "input": "Hello", "instructions": "Be brief.", "tools": [{}], "stream": True})
     assert turn == {
         "model": "m",
@@ -108,7 +108,7 @@ def test_compaction_without_a_model_is_refused(body: dict[str, Any]) -> None:
 
 
 def test_all_messages_except_the_models_remain() -> None:
-    """All messages except the assistant's are kept in order, and calls and outputs are dropped."""
+    """All messages except the assistant's are kept in order. Calls and outputs are dropped."""
     picture = {"role": "user", "content": [{"type": "input_image", "image_url": "u"}], "id": "msg_1"}
     items = [
         {"role": "developer", "content": "Be kind."},
@@ -142,5 +142,5 @@ def test_compaction_has_the_sdks_types() -> None:
 
 @pytest.mark.parametrize("body", [answer(), answer({"type": "message", "content": []}), b"{}", b"no"])
 def test_missing_summary_is_an_error(body: bytes) -> None:
-    """If the backend's answer contains no summary item, the compaction fails, so that no conversation is lost."""
+    """If the backend's answer contains no summary item, the compaction fails, so that the conversation is not lost."""
     assert compaction(body, b"[]") is NO_SUMMARY

@@ -89,7 +89,7 @@ def test_items_without_an_index_are_distinguished_by_id() -> None:
 
 
 def test_event_line_supplies_the_type() -> None:
-    """If the data contains no ``type``, the event line supplies it."""
+    """If the data contains no ``type``, the event line of the frame supplies it."""
     reader = ResponsesReader()
     assert reader.event(ServerSentEvent("response.output_text.delta", '{"delta":"x"}')) == [TextDelta("x")]
 
@@ -101,7 +101,8 @@ def test_opening_passes_metadata_on() -> None:
 
 
 def test_items_of_other_kinds_are_emitted_once() -> None:
-    """Structured calls become calls, invented outputs are dropped, and other items are passed through exactly once."""
+    """Structured calls become calls, invented outputs are dropped, and all other items are passed through exactly
+    once."""
     call = {"type": "function_call", "name": "f", "arguments": "{}", "namespace": "ns", "call_id": "c"}
     custom = {"type": "custom_tool_call", "name": "p", "input": "x"}
     phantom = {"type": "function_call_output", "call_id": "c", "output": "unknown MCP server"}
@@ -149,7 +150,8 @@ def test_hosted_item_is_emitted_step_by_step() -> None:
 
 
 def test_unfinished_hosted_item_ends_with_the_answer() -> None:
-    """A hosted item that never finishes ends with the answer, as in the final object or, without it, as announced."""
+    """A hosted item that never finishes ends with the answer. It has the content from the final object or, without
+    one, as announced."""
     added = {"type": "response.output_item.added", "output_index": 0, "item": MCP}
     whole = {**MCP, "status": "completed"}
     completed = {"type": "response.completed", "response": {"status": "completed", "output": [whole]}}
@@ -176,7 +178,7 @@ def test_unfinished_calls_count() -> None:
 
 
 def test_reasoning() -> None:
-    """Parts of a reasoning summary become paragraphs, and reasoning without deltas is read from its item."""
+    """Parts of a reasoning summary become paragraphs. Reasoning without deltas is read from its item."""
     part = {"type": "response.reasoning_summary_text.delta", "output_index": 0}
     item = {"type": "reasoning", "summary": [{"text": "a"}, {"text": "b"}], "content": [{"text": "c"}]}
     done = {"type": "response.output_item.done", "output_index": 0, "item": item}
@@ -202,13 +204,13 @@ def test_refusal() -> None:
     ],
 )
 def test_finish(response: dict[str, Any], reason: str) -> None:
-    """The reason of an incomplete response is passed on, and events after the terminal event are ignored."""
+    """The reason for an incomplete response is passed on, and events after the terminal event are ignored."""
     kind = f"response.{response.get('status', 'completed')}"
     assert stream({"type": kind, "response": response}, delta("more"), "[DONE]") == [Finished(reason), Closed()]  # type: ignore[arg-type]
 
 
 def test_usage() -> None:
-    """Token counts are passed on, a missing total is computed, and without counts no usage is emitted."""
+    """Token counts are passed on, and a missing total is computed. Without counts, no usage is emitted."""
     usage = {"input_tokens": 3, "output_tokens": 4, "output_tokens_details": {"reasoning_tokens": 2}, "x": None}
     done = {"type": "response.completed", "response": {"usage": usage}}
     assert stream(done)[0] == Counted(Usage(3, 4, 7, 0, 2))
@@ -234,7 +236,7 @@ def test_errors_end_the_answer(event: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("status", ["queued", "in_progress"])
 def test_unfinished_answer_is_a_failure(status: str) -> None:
-    """A response that is still in progress and has no output is a failure, not an empty answer."""
+    """A response that is still in progress and has no output is a failure instead of an empty answer."""
     (failed,) = ResponsesReader().whole({"id": "r", "status": status, "output": []})
     assert isinstance(failed, Failed)
     assert (failed.error.code, failed.error.status) == ("backend_bad_answer", 502)
@@ -242,7 +244,7 @@ def test_unfinished_answer_is_a_failure(status: str) -> None:
 
 
 def test_invalid_event_fails_the_answer() -> None:
-    """An event that is not JSON fails the answer, unless it was truncated by the stream's end."""
+    """An event that is not JSON causes the answer to fail, unless the end of the stream truncated the event."""
     assert isinstance(stream("{oops")[0], Failed)
     assert ResponsesReader().event(ServerSentEvent("", "{oops", whole=False)) == []
     assert stream("[1]", "null", '{"type":5}', {"type": "ping"}, delta("")) == []
@@ -260,7 +262,7 @@ def test_final_object_with_other_indexes() -> None:
 
 
 def test_arguments_only_in_deltas_are_kept() -> None:
-    """Arguments that occur only in deltas are kept, and arguments sent as an object are encoded."""
+    """Arguments that occur only in deltas are kept. Arguments sent as an object are encoded."""
     item = {"type": "function_call", "name": "f", "arguments": ""}
     added = {"type": "response.output_item.added", "output_index": 0, "item": item}
     deltas = [
@@ -281,18 +283,18 @@ def test_truncated_call_is_incomplete() -> None:
 
 @pytest.mark.parametrize("body", [{}, {"detail": "loading"}, {"choices": []}])
 def test_body_without_a_response_is_a_failure(body: dict[str, Any]) -> None:
-    """A body with status 200 that contains no answer is a failure, never an empty answer."""
+    """A body with status 200 that contains no answer is a failure instead of an empty answer."""
     assert [type(event) for event in ResponsesReader().whole(body)] == [Failed]
 
 
 def test_token_counts_precede_text_of_the_final_object() -> None:
-    """Token counts are emitted before text from the final object, in case the turn ends within this text."""
+    """Token counts are emitted before text from the final object, because the turn might end within this text."""
     body = {"status": "completed", "output": [MESSAGE], "usage": {"input_tokens": 1, "output_tokens": 2}}
     assert ResponsesReader().whole(body)[1:] == [Counted(Usage(1, 2, 3)), TextDelta("Hi"), *END]
 
 
 def test_surrogate_halves_are_joined() -> None:
-    """A surrogate pair that is split over two deltas is joined; a lone half at the end becomes U+FFFD."""
+    """A surrogate pair that is split across two deltas is joined. A lone half at the end becomes U+FFFD."""
     done = {"type": "response.output_text.done", "output_index": 0, "content_index": 0, "text": "whatever"}
     for end in ([done, DONE], [DONE]):
         emitted = stream(delta("a\ud83d"), delta("\ude00b"), delta("\ud83d"), *end)
@@ -324,7 +326,7 @@ def done(item: dict[str, Any], **place: int) -> dict[str, Any]:
 @pytest.mark.parametrize("place", [{"output_index": 0}, {}], ids=["index 0", "no index"])
 @pytest.mark.parametrize("is_repeated", [True, False], ids=["all again at the end", "nothing at the end"])
 def test_items_that_share_an_index(place: dict[str, int], is_repeated: bool) -> None:
-    """If all items have index 0 or none, each item is still emitted exactly once."""
+    """If all items have index 0 or no index, each item is still emitted exactly once."""
     calls = [{"type": "function_call", "name": name, "arguments": "{}"} for name in "fg"]
     calls.append({**calls[1], "call_id": "c"})
     final = {"type": "response.completed", "response": {"output": [MESSAGE, *calls] if is_repeated else []}}
@@ -383,7 +385,7 @@ def piece(index: int, text: str) -> dict[str, Any]:
 
 
 def test_calls_are_streamed_in_pieces() -> None:
-    """On request, calls are streamed in pieces, and each complete call has the same key as its pieces."""
+    """On request, calls are streamed in pieces. Each complete call has the same key as its pieces."""
     item = {"type": "function_call", "name": "f", "namespace": "n", "arguments": '{"a":1}'}
     done = {"type": "response.output_item.done", "output_index": 0, "item": item}
     emitted = streamed_ahead(added(0, namespace="n"), piece(0, '{"a"'), piece(0, ":1}"), done, added(1), piece(1, "{"))
@@ -393,7 +395,7 @@ def test_calls_are_streamed_in_pieces() -> None:
 
 
 def test_other_calls_are_not_streamed_in_pieces() -> None:
-    """Overlapping, custom and unannounced calls are not streamed in pieces, and by default no call is."""
+    """Overlapping, custom and unannounced calls are not streamed in pieces. By default, no call is."""
     assert streamed_ahead(added(0), added(1), piece(1, "{")) == []
     assert streamed_ahead(added(0, "custom_tool_call"), piece(0, "{")) == []
     assert streamed_ahead(piece(0, "{"), added(0), piece(0, "}")) == []
@@ -429,7 +431,7 @@ def test_texts_of_two_messages_are_separated() -> None:
 
 
 def test_alternating_messages_are_separated_once() -> None:
-    """Alternating deltas of two messages are separated only once, and a refusal causes no separator."""
+    """Alternating deltas of two messages are separated only once. A refusal causes no separator."""
     emitted = stream(delta("A", 0), delta("C", 1), delta("B", 0), delta("D", 1), DONE)
     assert emitted == [TextDelta("A"), NextMessage(), TextDelta("C"), TextDelta("B"), TextDelta("D"), *END]
     refusal = {"type": "response.refusal.delta", "output_index": 1, "delta": "No"}
@@ -437,7 +439,7 @@ def test_alternating_messages_are_separated_once() -> None:
 
 
 def test_new_item_id_alone_begins_no_message() -> None:
-    """A new item id alone does not begin a message, because some backends change the id with each event."""
+    """A new item id alone does not start a message, because some backends change the id with each event."""
     deltas = [
         {"type": "response.output_text.delta", "item_id": f"m{at}", "delta": text} for at, text in enumerate("AB")
     ]
@@ -447,8 +449,9 @@ def test_new_item_id_alone_begins_no_message() -> None:
 def parts_of(texts: tuple[str, ...], *, numbers: str, said: frozenset[str]) -> list[dict[str, Any]]:
     """Return a stream of reasoning and a message with these texts.
 
-    ``said`` selects the events that the backend sends in addition to deltas. ``numbers`` selects how parts are counted:
-    ``own`` for each item, ``running`` over all items, ``deltas`` for each delta, or ``zero`` for no counting.
+    ``said`` selects the events that the backend sends in addition to deltas. ``numbers`` selects how parts are
+    numbered: ``own`` for each item, ``running`` across all items, ``deltas`` for each delta, or ``zero`` for all
+    parts the same.
     """
     reasoning = {"type": "reasoning", "id": "rs_1", "content": [{"type": "reasoning_text", "text": "hm"}]}
     content = [{"type": "output_text", "text": text, "annotations": []} for text in texts]
@@ -484,7 +487,7 @@ ALL = ("part.added", "deltas", "text.done", "part.done", "item.done", "final")
 @pytest.mark.parametrize("numbers", ["own", "running", "deltas", "zero"])
 @pytest.mark.parametrize("texts", [("One.",), ("One.", "Two."), ("One.", "One.")])
 def test_each_text_is_emitted_once_for_any_part_numbers(texts: tuple[str, ...], numbers: str) -> None:
-    """Each text is emitted exactly once, whichever events contain it and however its parts are numbered."""
+    """Each text is emitted exactly once, regardless of which events contain it and how its parts are numbered."""
     for chosen in range(2 ** len(ALL)):
         said = frozenset(name for bit, name in enumerate(ALL) if chosen >> bit & 1)
         if not said & {"deltas", "text.done", "item.done", "final"}:
@@ -498,14 +501,15 @@ def test_each_text_is_emitted_once_for_any_part_numbers(texts: tuple[str, ...], 
 
 
 def _tells_texts_apart(said: frozenset[str]) -> bool:
-    """Return whether a stream shows where the next text begins even if its parts are not counted."""
+    """Return whether a stream shows where the next text begins, even if its parts are not numbered."""
     if "deltas" in said:
         return bool(said & {"part.added", "text.done", "part.done"})
     return "text.done" not in said or bool(said & {"part.added", "item.done", "final"})
 
 
 def test_vllm_stream_is_read() -> None:
-    """In vLLM's gpt-oss streams, a message continues the part numbers of its reasoning; its text is emitted once."""
+    """In vLLM's gpt-oss streams, a message continues the part numbers of its reasoning. The message's text is
+    emitted once."""
     said = frozenset(ALL)
     call = '<tool_call>{"name":"f","arguments":{}}</tool_call>'
     emitted = stream(*parts_of((call,), numbers="running", said=said))
@@ -514,7 +518,7 @@ def test_vllm_stream_is_read() -> None:
 
 @pytest.mark.parametrize("is_inside", [True, False])
 def test_error_next_to_a_failed_response(is_inside: bool) -> None:
-    """The error message of a failed response is kept, whether it is inside the response or next to it."""
+    """The error message of a failed response is kept, whether it is inside the response object or next to it."""
     error = {"error": {"message": "Out of memory.", "code": 500}}
     response = {"status": "failed", "output": [], "error": None, **(error if is_inside else {})}
     (failed,) = stream({"type": "response.failed", "response": response, **({} if is_inside else error)})

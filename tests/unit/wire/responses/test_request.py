@@ -75,7 +75,7 @@ def test_bad_requests(body, param):
 
 
 def test_fields_are_read():
-    """Tools, tool choice, streaming and parallel calls are read, and null means the default."""
+    """Tools, tool choice, streaming and parallel calls are read. A null value stands for the default."""
     request = read(tools=[F, {"type": "web_search"}], tool_choice="required", parallel_tool_calls=False, stream=True)
     assert [tool.name for tool in request.tools] == ["f"]
     assert request.hosted == ({"type": "web_search"},)
@@ -98,7 +98,7 @@ def test_compose_keeps_all_other_fields():
 
 
 def test_compose_without_input():
-    """A request with a stored prompt does not need input, and none is added."""
+    """A request with a stored prompt does not need input, and toolsim adds no input."""
     assert written(read_request({"prompt": {"id": "p"}})) == {"prompt": {"id": "p"}}
     assert "input" in written(read_request({"prompt": {"id": "p"}}), say("developer", "M"))
 
@@ -112,7 +112,7 @@ def test_compose_keeps_hosted_tools():
 
 
 def test_compose_strips_the_format():
-    """The answer format can be left out, and the verbosity is kept."""
+    """The answer format can be omitted, while the verbosity is kept."""
     request = read(text={"format": {"type": "json_object"}, "verbosity": "low"})
     assert written(request, keep_format=False)["text"] == {"verbosity": "low"}
     assert written(request)["text"] == {"format": {"type": "json_object"}, "verbosity": "low"}
@@ -143,12 +143,12 @@ def chat(**fields):
     ],
 )
 def test_chat_fields_are_translated(sent, gives):
-    """Fields of a chat request are translated to the Responses API, and unknown fields are left out."""
+    """Fields of a chat request are translated to the Responses API, and unknown fields are omitted."""
     assert written(chat(**sent)) == {"model": "m", "input": [], "store": False, **gives}
 
 
 def test_chat_format_can_be_left_out():
-    """The answer format of a chat client is left out if the manifest requests it instead."""
+    """The answer format of a chat client is omitted if the manifest requests it instead."""
     assert "text" not in written(chat(response_format={"type": "json_object"}), keep_format=False)
 
 
@@ -163,7 +163,7 @@ def test_chat_system_text_becomes_instructions():
 
 
 def test_adopt_same_api():
-    """For a backend of the same API all items are kept, including unknown parts."""
+    """For a backend with the same API, all items are kept, including unknown parts."""
     request = read({"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}, x_vendor=1)
     assert to_items(request) == (list(request.items), [])
 
@@ -204,7 +204,8 @@ def test_several_choices_are_refused():
 
 
 def test_background_needs_a_stream():
-    """A background request with tools must be streamed, because toolsim cannot rewrite an answer fetched later."""
+    """A background request with tools must be streamed, because toolsim cannot rewrite an answer that is fetched
+    later."""
     with pytest.raises(BadRequest) as caught:
         to_items(read_request({"input": "hi", "tools": [F], "background": True}))
     assert (caught.value.error.param, caught.value.error.code) == ("background", "unsupported_parameter")
@@ -212,7 +213,7 @@ def test_background_needs_a_stream():
         to_items(read_request({"input": "hi", "tools": [F], **fine}))
 
 
-# Fields that the Open Responses specification requires in a response, except those from the answer itself.
+# The fields that the Open Responses specification requires in a response, except fields from the answer itself.
 FROM_REQUEST = {
     "background", "instructions", "max_output_tokens", "max_tool_calls", "model", "parallel_tool_calls",
     "previous_response_id", "prompt_cache_key", "reasoning", "safety_identifier", "service_tier", "store",
@@ -222,7 +223,7 @@ FROM_REQUEST = {
 
 
 def test_echo_defaults():
-    """Fields that the client did not send have the API's defaults in the response, which contains all required keys."""
+    """In a response, fields that the client did not send have the API's defaults. All required keys are present."""
     fields = echo({"model": "m", "input": "hi", "temperature": None, "tool_choice": None})
     assert fields.keys() == FROM_REQUEST
     assert (fields["temperature"], fields["top_p"], fields["service_tier"]) == (1.0, 1.0, "default")
@@ -275,7 +276,7 @@ def test_tools_without_input_are_refused(body, param):
 
 @pytest.mark.parametrize("kind", ["shell", "apply_patch"])
 def test_tool_can_be_chosen_by_type(kind):
-    """A tool declared by type can be chosen by its type; a choice of an undeclared type is dropped with a note."""
+    """A tool declared by type can be chosen by its type. A choice of an undeclared type is dropped with a note."""
     tools = [{"type": "shell"}, {"type": "apply_patch"}]
     assert read({"role": "user", "content": "hi"}, tools=tools, tool_choice={"type": kind}).tool_choice == ToolChoice(
         "required", frozenset({kind})
@@ -288,7 +289,8 @@ def test_tool_can_be_chosen_by_type(kind):
 
 
 def test_side_request() -> None:
-    """A side request has the same model and settings, but another question, and is not stored."""
+    """A side request, which asks the model about the conversation, has the same model and settings, but another
+    question, and is not stored."""
     body = {
         "model": "m",
         "input": "hi",
@@ -319,7 +321,8 @@ def test_side_request() -> None:
     [({}, None), ({"previous_response_id": "r"}, "r"), ({"previous_response_id": 5}, ""), ({"conversation": "c"}, "")],
 )
 def test_stored_history_is_recognized(body: dict[str, object], history: str | None) -> None:
-    """``stored_history`` is the id of the continued answer; for a conversation it is empty, as its state is unknown."""
+    """``stored_history`` is the id of the continued answer. For a conversation it is empty, because its state is
+    unknown."""
     assert read_request({"model": "m", "input": "x", **body}).stored_history == history
 
 
@@ -340,7 +343,7 @@ def test_configuration_updates_apply_until_the_next():
 
 
 def test_arguments_sent_as_an_object():
-    """Arguments that a client sends as an object are encoded as JSON text; other types are refused."""
+    """Arguments that a client sends as an object are encoded as JSON text. Other types are refused."""
     call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": {"a": 1}}
     (read,) = read_request({"model": "m", "input": [call]}).items
     assert read.arguments == '{"a":1}'

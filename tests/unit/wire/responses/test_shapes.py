@@ -27,7 +27,8 @@ from toolsim.wire.responses.shapes import failed, failure, part_of, response_jso
     ],
 )
 def test_failure_has_a_code_that_clients_know(code: str | None, final: str) -> None:
-    """Internal error codes are replaced by codes that clients know, which determine whether clients retry."""
+    """Internal error codes are replaced with codes that clients recognize, because the code determines whether
+    clients retry."""
     assert failure(ApiError("Why.", code=code)) == {"code": final, "message": "Why."}
 
 
@@ -46,7 +47,7 @@ def test_parts_contain_their_text() -> None:
 
 
 def test_usage_is_null_until_known() -> None:
-    """Usage is null until it is known, and then has all required fields."""
+    """Usage is null until it is known. Then it has all required fields."""
     assert usage_of(None) is None
     assert ResponseUsage.model_validate(usage_of(Usage(1, 2, 3, 1, 2))).total_tokens == 3
 

@@ -1,4 +1,4 @@
-"""Stored answers, and requests whose references are replaced by the stored content."""
+"""Stored answers, and requests whose references are replaced with the stored content."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def record(own: list[Any], output: list[Any]) -> bytes:
     ],
 )
 def test_references_are_found_once(body: dict[str, Any], expected: References) -> None:
-    """Each reference to stored data is found once; an item in the request itself is not a reference."""
+    """Each reference to stored data is found once. A reference to an item in the same request does not count."""
     assert references(body) == expected
     if expected:
         assert stored.may_refer_to_stored(json.dumps(body).encode())
 
 
 def test_resolved_request_contains_stored_items() -> None:
-    """A resolved request contains the stored inputs and outputs, oldest first, followed by its own items."""
+    """A resolved request contains the stored inputs and outputs, oldest first, followed by the request's own items."""
     chain = record([item("i1")], [item("o1")]), record([item("i2")], [item("o2")])
     body = {
         "model": "m",
@@ -120,7 +120,7 @@ def test_damaged_record_is_not_found(wrong: bytes, place: int) -> None:
 
 @given(st.lists(st.text(max_size=5), max_size=4), st.lists(st.text(max_size=5), max_size=4), st.booleans())
 def test_items_are_appended_to_any_conversation(before: list[str], after: list[str], spaced: bool) -> None:
-    """Items are appended to a stored conversation of any content without parsing it."""
+    """Items are appended to a stored conversation with any content, without parsing it."""
     items = [item(f"b{number}", text) for number, text in enumerate(before)]
     own = [item(f"o{number}", text) for number, text in enumerate(after)]
     separators = (", ", ": ") if spaced else (",", ":")
@@ -144,7 +144,7 @@ def events(frames: bytes) -> list[Any]:
 
 
 def test_unstored_answer_is_marked() -> None:
-    """An answer that could not be stored is marked with ``store: false``, and a stored answer is not changed."""
+    """An answer that could not be stored is marked with ``store: false``. A stored answer is not changed."""
     for stream in False, True:
         data, body = answer(stream=stream)
         assert with_outcome(data, True, stream=stream) == data
@@ -157,7 +157,7 @@ def test_unstored_answer_is_marked() -> None:
 
 
 def test_lost_answer_fails() -> None:
-    """If an answer is lost, its stream ends like a failed stream, with an error and the failed response."""
+    """If an answer cannot be stored, its stream ends like a failed stream, with an error and the failed response."""
     data, body = answer(stream=True)
     *before, error, last = events(with_outcome(data, LOST))
     assert before == events(data)[:-1]
@@ -169,7 +169,7 @@ def test_lost_answer_fails() -> None:
 
 
 def test_items_receive_ids() -> None:
-    """Items without an id receive an id of their kind, and the items of a failed answer are not registered."""
+    """An item without an id receives an id of its kind. The items of a failed answer are not registered."""
     made = [stored.stored_item({"type": kind}) for kind in ("message", "function_call", "reasoning", "other")]
     assert [item["id"].partition("_")[0] for item in made] == ["msg", "fc", "rs", "item"]
     assert len({item["id"] for item in made}) == 4
@@ -199,7 +199,7 @@ def test_unfinished_answer_cannot_be_continued(status: str) -> None:
     ],
 )
 def test_error_names_the_path_in_the_request(asked: Any, param: str) -> None:
-    """The error for a malformed item contains its path in the client's request, without the stored items."""
+    """The error for a malformed item contains its path in the client's request, not counting the stored items."""
     chain = record([item("i1")], [item("o1")]), record([item("i2")], [item("o2")])
     body = {"previous_response_id": "r", "input": asked}
     with pytest.raises(BadRequest) as caught:
