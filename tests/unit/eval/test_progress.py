@@ -65,6 +65,6 @@ def test_turn_line_shows_its_result() -> None:
 
 
 def test_verbose_shows_the_turns_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
-    """The turns of a run are shown from the first verbosity level on."""
+    """The turns of a run are shown at the first verbosity level and above."""
     assert "turn 1, 0.1 s: calls state_get" in shown(capsys, 1)
     assert "turn 1" not in shown(capsys, 0)

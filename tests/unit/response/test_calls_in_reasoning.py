@@ -58,7 +58,7 @@ def taken(reasoning: Sequence[str], *behind: BackendEvent) -> tuple[str, str]:
 @each("call", [CALL, QWEN, KIMI, f"{CALL}\n{CALL}\n ", f"<tool_call>{JSON}"])
 @each("reasoning", ["", "I need the weather.\n", f"Not {CALL} as it is, but "])
 def test_calls_at_the_end_are_text(reasoning: str, call: str) -> None:
-    """Calls at the end of the reasoning become text, however the reasoning is split and which events follow."""
+    """Calls at the end of the reasoning become text, for any split of the reasoning and any events that follow."""
     for cut in range(len(reasoning + call)):
         pieces = (reasoning + call)[:cut], (reasoning + call)[cut:]
         for behind in ([Finished("stop"), Closed()], [Closed()], [Opened(), Counted(Usage(1, 2, 3)), Closed()]):

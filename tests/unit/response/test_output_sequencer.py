@@ -61,7 +61,7 @@ def test_diagram_matches_the_code(state: str, event: str) -> None:
 
 
 def test_whitespace_is_held_back() -> None:
-    """Whitespace is held back and released once, in order. Any other text is not held back."""
+    """Only whitespace is held back. It is released once, in order."""
     gap = Gap()
     assert not gap
     assert gap.hold(" \n")

@@ -21,8 +21,7 @@ for line in sys.stdin:
 
 @pytest.fixture
 def echo() -> str:
-    """Return a Python program that answers each request with its method and process id; three methods misbehave
-    instead."""
+    """Return a Python program that answers with the request's method and its own process id. Three methods misbehave."""
     return ECHO
 
 
