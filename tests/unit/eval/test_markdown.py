@@ -34,7 +34,7 @@ def test_calls_as_text_are_counted() -> None:
     assert "- answers that contain a call as text: toolsim 8, native 7, toolsim toolsim_repair=off 6\n" in text
     assert [row.split(" | ")[-2] for row in text.splitlines() if row.startswith("| scenarios | qwen")] == ["3", "7"]
     older = render(RUNS, planned=7, stamp="", target="")
-    assert "hold a call as text" not in older
+    assert "contain a call as text" not in older
     rows = [row for row in older.splitlines() if "| default |" in row]
     assert len(rows) == 4
     assert all(row.split(" | ")[-2] == "–" for row in rows)
