@@ -40,7 +40,7 @@ async def test_invalid_option_is_reported_with_the_log(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_explicit_log_option_replaces_the_default() -> None:
-    """An explicit log option replaces the evaluation's own, since mitmproxy would refuse a duplicate."""
+    """An explicit log option replaces the evaluation's log option, since mitmproxy would refuse a duplicate."""
     async with aclosing(Proxies("http://127.0.0.1:9/v1")) as started:
         assert (await started.get("m", ("toolsim_log=text", "toolsim_profiles=off"))).base_url
 

@@ -80,8 +80,7 @@ def test_longer_request_has_no_lower_estimate(value: Any) -> None:
 
 
 def test_usage_counts_the_prompt() -> None:
-    """The prompt is counted for an answer's usage in the same way as by the counting endpoints. An invalid body has
-    a minimal count."""
+    """An answer's usage counts the prompt like the counting endpoints. An invalid body has a minimal count."""
     body = {"model": "m", "messages": [message(COUNTED["prose"][1])]}
     read, wrote = estimated_tokens(body), estimated_tokens({"messages": [message(COUNTED["code"][1])]}) - 4
     sent = json.dumps(body).encode()

@@ -21,7 +21,7 @@ for line in sys.stdin:
 
 @pytest.fixture
 def echo() -> str:
-    """Return a Python program that answers with the request's method and its own process id. Three methods misbehave."""
+    """Return a Python program that answers with the request's method and its process id. Three methods misbehave."""
     return ECHO
 
 
