@@ -1,4 +1,4 @@
-"""A complete answer: turns the backend's events into the client's events, and ends once for all choices.
+"""Turns the backend's events of one answer into the client's events, and ends the answer once for all choices.
 
 It contains the state that the choices share: the call numbers, which are consecutive across all choices; the judge with
 its time budget; the usage, which is reported once and estimated if the backend reports none; and the end. The answer
@@ -8,8 +8,8 @@ ends exactly once, at the first of
 2. the early end of every requested choice: the backend may then be stopped (``is_cut``);
 3. a failure: an error reported by the backend, invalid bytes, or a broken strict guarantee.
 
-If any text after a call would end the choice, a backend failure after a call does not matter. The answer ends with its
-calls, as if it had ended early, and the report contains the reason. Nothing is emitted after the end.
+If any text after a call would end the choice, a backend failure after a call is not reported to the client. The answer
+ends with its calls, as if it had ended early, and the report contains the reason. Nothing is emitted after the end.
 """
 
 from __future__ import annotations
@@ -185,7 +185,9 @@ class Answer:
         return [*tail, Failed(error)]
 
     def declares(self, name: str) -> bool:
-        """Return whether ``name`` in the model's text is the name of a client's tool, offered or not."""
+        """Return whether ``name``, as the model wrote it, refers to one of the client's tools, even one that is not on
+        offer.
+        """
         found = self._judge.toolbox.written(name)
         return found.tool is not None or found.reason != UNKNOWN_TOOL
 
@@ -224,7 +226,7 @@ class Answer:
         return self.closed(events)
 
     def closed(self, events: list[ClientEvent]) -> list[ClientEvent]:
-        """Return ``events``, followed by the end of the answer: every choice has ended, and none has failed."""
+        """Return ``events``, followed by the end of the answer. Every choice has ended, and none has failed."""
         return [*events, self._end()]
 
     def _end(self, reasons: dict[int, EndReason] | None = None) -> Ended:

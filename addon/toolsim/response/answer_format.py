@@ -1,6 +1,6 @@
 """The JSON format that the client requests (``response_format``, ``text.format``) in addition to tools.
 
-A backend that enforced the format could never write a call, so it is requested in the prompt instead
+A backend that enforced the format could never write a call, so the format is requested in the prompt instead
 (``request/manifest.py``). The model's text can be a call or the answer, and often has no tag in either case:
 
 | untagged text (see ``untagged``) that reads as a call     | the requested schema                           | result |
@@ -46,7 +46,7 @@ _NO_OBJECT = CheckResult("it is not a JSON object", outline="not an object")
 
 
 class AnswerFormat:
-    """The requested answer format. ``wanted``: the flat ``text.format``."""
+    """The requested answer format. ``wanted``: the format in the shape of the Responses API's ``text.format``."""
 
     def __init__(self, wanted: Mapping[str, Any], checker: SchemaChecker) -> None:
         schema = wanted.get("schema") if wanted.get("type") == "json_schema" else None
@@ -106,7 +106,9 @@ class AnswerWatch:
 
 
 class HeldAnswer(TextBuffer[Parser]):
-    """A parser around ``inner`` that holds the answer back (rule 3). ``limit``: in characters."""
+    """A parser around ``inner`` that holds the answer back (rule 3). ``limit``: the maximum length held back, in
+    characters.
+    """
 
     def __init__(self, inner: Parser, wanted: AnswerFormat, limit: int) -> None:
         super().__init__(inner)
@@ -114,7 +116,7 @@ class HeldAnswer(TextBuffer[Parser]):
         self._left = limit
 
     def finish(self, *, cut: bool = False) -> Sequence[Segment | BrokenCall]:
-        """Return the rest at the end of the text; an answer in the wrong format is returned as a fault."""
+        """Return the remaining segments at the end of the text. An answer in the wrong format becomes a fault."""
         # A call that is still unfinished is a different fault, with its own retry.
         has_open_call = self._inner.in_block if cut else self._inner.open_size > 0
         segments = self._inner.finish(cut=cut)
@@ -139,5 +141,5 @@ class HeldAnswer(TextBuffer[Parser]):
 
 
 def _without_fault(segment: Segment | BrokenCall) -> Segment | BrokenCall:
-    """Return the text of a segment that was held back as a possible call but is not a call."""
+    """Return the segment unchanged, or its text if it was held back as a possible broken call but is not one."""
     return segment.raw if isinstance(segment, BrokenCall) and segment.refused is None else segment

@@ -178,7 +178,10 @@ def _unwrap_input(text: str, *, repair: bool) -> tuple[str, tuple[str, ...]]:
 
 
 def _from_values(values: tuple[tuple[str | None, Json], ...], tool: Tool) -> Arguments | None:
-    """Return an object of all values; values without a keyword are assigned to the schema's properties in order."""
+    """Return an object with all values. Values without a keyword are assigned to the schema's properties in order.
+
+    Returns None if a value has no property, or a property has two values.
+    """
     names = list(tool.declared)
     members: dict[str, Json] = {}
     for position, (keyword, value) in enumerate(values):
@@ -196,7 +199,7 @@ def _from_values(values: tuple[tuple[str | None, Json], ...], tool: Tool) -> Arg
 
 
 def _from_elements(elements: Items, tool: Tool, checker: SchemaChecker, *, repair: bool) -> Arguments | None:
-    """Return an object of all elements, or the content of the single element that contains all arguments."""
+    """Return an object with all elements, or the content of the single element that contains all arguments."""
     match elements:
         case ((only, content),) if only in _WHOLE and only not in tool.declared:
             whole = _inside(content, repair=repair)

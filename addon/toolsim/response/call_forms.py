@@ -175,7 +175,7 @@ JSON = _row(
     after_own_tag=True,
     anywhere=True,
 )
-"""toolsim's own form, as another row of the table."""
+"""The row of toolsim's own form."""
 
 _DSML = ("｜DSML｜", "｜｜DSML｜｜", "‖DSML‖", "‖‖DSML‖‖", "|DSML|", "||DSML||", "｜DSML｜ ", "｜｜DSML｜｜ ")
 """The spellings of DeepSeek's mark, as written by models and by servers that replace its vertical bars."""
@@ -415,7 +415,8 @@ def row_at(
     misspelled: bool = True,
     rows: Sequence[CallForm] | None = None,
 ) -> CallForm | bool | None:
-    """Return the row whose body begins at ``at``, after the marker; False if none does, None if more text is needed.
+    """Return the row whose body begins at ``at``, after the marker. Returns False if no body begins there, or None if
+    more text is needed.
 
     ``behind_tag``: a marker or a line ends at ``at``. ``final``: no more text will
     arrive. ``narrow``: read only toolsim's own forms. ``misspelled``: also accept other spellings.
@@ -432,7 +433,9 @@ def row_at(
 
 
 def _first(rows: Iterable[tuple[str, CallForm]], text: str, at: int, *, final: bool) -> CallForm | bool | None:
-    """Return the first row whose pattern matches at ``at``; False if none does, None if more text is needed."""
+    """Return the first row whose pattern matches at ``at``, False if no pattern matches, or None if more text is
+    needed.
+    """
     is_undecided = False
     for pattern, row in rows:
         found = match_at(pattern, text, at, final=final)
@@ -508,5 +511,5 @@ def reads_cleanly(
 
 
 def needs_end(row: CallForm, opening: str) -> bool:
-    """Return whether a misspelled, unterminated opening tag can be the beginning of a word in this row's body."""
+    """Return whether a misspelled opening tag needs its end, because it could otherwise belong to a word in the body."""
     return row.name in ("pythonic", "named JSON") and not opening.endswith((">", "]"))

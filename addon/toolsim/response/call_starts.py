@@ -70,7 +70,9 @@ _DEFAULT_MODULE = "default_api."
 
 
 def language_at(text: str, pos: int, *, has_started: bool, final: bool) -> tuple[str, int] | Literal["more"] | None:
-    """Return the language after the opening mark that ends at ``pos``, and the end of the line, or None.
+    """Return the language after the opening mark that ends at ``pos``, and the end of its line.
+
+    Returns "more" if more text is needed, or None if a call cannot follow.
 
     ``has_started``: text precedes the fence, so a fence in one of the ``PYTHON`` languages shows code. A list can
     directly follow the mark, as in ```[f(x)]```.
@@ -181,7 +183,7 @@ class Statement:
         self.is_python = is_python
 
     def before(self, text: str, pos: int, *, final: bool) -> int | None:
-        """Return where the call in the statement at ``pos`` can begin, or None if more text is needed."""
+        """Return the position at which the call in the statement at ``pos`` begins, or None if more text is needed."""
         at = end_of(_WORD, text, pos)
         if at == len(text):
             return pos if final else None

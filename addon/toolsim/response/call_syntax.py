@@ -50,7 +50,7 @@ _MAX_VALUES = 64
 
 
 def without_escapes(text: str) -> str:
-    """Return calls without the backslashes before their underscores; unchanged if all backslashes are in strings."""
+    """Return calls without the backslashes before their underscores, or unchanged if all backslashes are in strings."""
     if ESCAPED not in text or all(found[0] != ESCAPED for found in _STRING_OR_ESCAPED.finditer(text)):
         return text
     return text.replace(ESCAPED, "_")
@@ -123,7 +123,7 @@ def _values(inner: str) -> tuple[tuple[str | None, Json], ...] | None:
 
 
 def _split(inner: str) -> list[str] | None:
-    """Return the texts between top-level commas; one comma at the end is allowed."""
+    """Split a string at its top-level commas; one trailing comma is allowed. Return None if the string is malformed."""
     if not inner.strip():
         return []
     parts: list[str] = []
@@ -149,13 +149,13 @@ def _split(inner: str) -> list[str] | None:
 
 
 def _literal(text: str) -> Json | None:
-    """Parse a literal, whose ``source`` is JSON."""
+    """Convert a literal to JSON, or return None if the text is not a literal."""
     bare = text.strip()
     bare = PYTHON_WORDS.get(bare, bare)
     if value := read_value(bare):
         return None if value.value in (math.inf, -math.inf) else value
     bare = _ESCAPE.sub(_as_json, bare)
-    # The repairs handle Python's quotes and keywords; surrounding brackets make the literal a JSON text.
+    # The repairs handle Python's quotes and keywords; surrounding brackets turn the literal into a JSON array.
     repaired = repair_json(f"[{bare}]", closed=False)
     if repaired is None or repaired.end != len(bare) + 2:
         return None
@@ -165,7 +165,7 @@ def _literal(text: str) -> Json | None:
 
 
 def _as_json(escape: re.Match[str]) -> str:
-    """Convert a Python escape to JSON; return an escape that JSON shares, or that is unknown, unchanged."""
+    """Convert a Python escape to JSON. Unknown escapes, and escapes that also exist in JSON, remain unchanged."""
     char, line = escape.groups()
     if line:
         return ""
@@ -196,11 +196,11 @@ _LEADING_ZEROS = re.compile(r"(?<=[=,(\[{:\s])([+-]?)0++(?=[1-9]\d*\s*[,)\]}])")
 
 
 class _NoLiteral(Exception):
-    """The value is not a literal."""
+    """Raised for a value that is not a literal."""
 
 
 def read_python(text: str) -> list[tuple[str, Items, str]] | None:
-    """Parse ``text`` as calls, in a list or on separate lines; return the name, values and source of each.
+    """Parse ``text`` as calls in a list or on separate lines; return the name, values and source of each call.
 
     Returns None if the text is not a sequence of calls.
     """
@@ -260,7 +260,7 @@ def _name(node: ast.expr) -> str:
 
 
 def _json(node: ast.expr, depth: int) -> Json:
-    """Return a literal as JSON, with its value."""
+    """Convert a Python literal to JSON. Raises _NoLiteral."""
     if depth > _MAX_DEPTH:
         raise _NoLiteral
     match node:

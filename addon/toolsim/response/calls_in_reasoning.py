@@ -61,7 +61,7 @@ _SPACE = re.compile(r"\s*+")
 
 
 def thought_at(text: str, at: int, *, final: bool = True) -> str | None:
-    """Return the marker that opens a thought at ``at``, "" if no marker does, None if more text is needed."""
+    """Return the marker that opens a thought at ``at``, "" if no marker does, or None if more text is needed."""
     rest = text[at : at + _LONGEST]
     found = next((opening for opening in THOUGHTS if rest.startswith(opening)), "")
     is_undecided = not found and not final and any(opening.startswith(rest) for opening in THOUGHTS)
@@ -112,7 +112,7 @@ class LastCalls:
 
 
 class Thoughts(ParserWrapper[Parser, LastCalls]):
-    """A parser around ``inner``, which receives the text after the thoughts.
+    """A parser that reads the thoughts and passes the text after them to ``inner``.
 
     ``new``: creates parsers for the thoughts.
     """
@@ -184,7 +184,7 @@ class Thoughts(ParserWrapper[Parser, LastCalls]):
 
 
 class CallsInReasoning:
-    """Turns reasoning of one choice into text if it ends with calls, which ``sentinel`` finds.
+    """Turns the calls at the end of one choice's reasoning into text, in which they are then found.
 
     ``is_over``: later events are unchanged, so they can bypass ``take``. ``has_found``: reasoning has become text.
     """
@@ -197,7 +197,7 @@ class CallsInReasoning:
         self.has_found = False
 
     def take(self, event: BackendEvent) -> list[BackendEvent]:
-        """Process one event. The method is only called while ``is_over`` is false."""
+        """Process one event. Must not be called once ``is_over`` is true."""
         match event:
             case ReasoningDelta():
                 self._like = event
@@ -215,7 +215,9 @@ class CallsInReasoning:
         return [replace(self._like, text=text)] if text else []
 
     def _end(self, *, cut: bool) -> list[BackendEvent]:
-        """Return the held-back text, as reasoning if the answer is ``cut`` off or has other content."""
+        """Return the held-back text, in which calls remain reasoning if the answer was ``cut`` off or has other
+        content.
+        """
         self.is_over = True
         events = self._reasoning(self._sentinel.finish(cut=cut))
         held = "".join(self._calls.as_text())
@@ -226,7 +228,7 @@ class CallsInReasoning:
 
 
 def calls_in_reasoning_for(plan: Plan) -> CallsInReasoning | None:
-    """Return the parser for the reasoning of an answer; None without tools or with several choices."""
+    """Return the parser for an answer's reasoning, or None if no tools are offered or several choices are requested."""
     if not plan.tools or plan.choices != 1:
         return None
     return CallsInReasoning(Thoughts(tagged_calls(plan), lambda: tagged_calls(plan)))

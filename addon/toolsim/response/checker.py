@@ -4,9 +4,8 @@ A schema check blocks all other exchanges. Each check is bounded (``toolsim.sche
 can contain any number of calls. All checks, including compilation, therefore share one budget. Interruptions such as a
 garbage collection are not counted (``toolsim.schema.validator``). The budget refills at a quarter of the elapsed time:
 an answer at a model's pace never exhausts it, and a hostile answer leaves most of the time to other exchanges. When the
-budget is exhausted, a check is undecided, and the call passes with a warning. The exception is a strict tool, whose
-client was promised that arguments conform. Checks for strict tools can therefore overdraw the budget, by enough for any
-sensible call.
+budget is exhausted, a check is undecided, and the call passes with a warning. Strict tools are an exception, because
+their client was promised arguments that conform: their checks can overdraw the budget, by enough for any sensible call.
 """
 
 from __future__ import annotations
@@ -30,7 +29,9 @@ PATIENT_SECONDS = 1.0
 _REFILL = 0.25
 
 _STRICT_SECONDS = 0.025
-"""Seconds by which checks for strict tools can overdraw the budget; in the worst case, others wait 40 ms, once."""
+"""Seconds by which checks for strict tools can overdraw the budget; in the worst case, other exchanges wait 40 ms,
+once.
+"""
 
 UNSETTLED = CheckResult("the check did not finish in time", settled=False, outline="not checked in time")
 """The result of an undecided check of a strict tool's arguments."""
@@ -81,7 +82,7 @@ class SchemaChecker:
         return None
 
     def fits(self, tool: Tool, value: Any) -> bool:
-        """Return whether arguments definitely match the tool's schema; without a schema, all do. Never warns."""
+        """Return whether arguments definitely match the tool's schema, if it has a schema. Never warns."""
         schema = self.schema(tool)
         return schema is None or self.conforms(schema, value)
 

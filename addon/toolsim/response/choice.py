@@ -9,8 +9,8 @@
    the call.
 3. A tagged block that is open at the end of a backend message continues in the next message, without any text inserted
    into its arguments.
-4. If text after a call would end the turn, the first character of a call over the limit also ends it, regardless of the
-   verdict on this call and of how the text is split.
+4. If text after a call would end the turn, the first character of a call over the limit also ends it. Neither the
+   verdict on this call nor the way in which the text is split matters.
 5. A block directly after an unreadable block is text, so that the second of two calls does not run alone. Calls before
    the unreadable block do run, since the client may have received them already.
 """
@@ -80,7 +80,7 @@ class Choice:
         self._judge = judge  # The judge and its time budget are shared by all choices of the answer.
         self._structured_calls = StructuredCalls(judge)
         self._index = index  # The index of this choice, included in each of its events.
-        self._parser = parser_for(plan, judge)  # None: no tools are offered, so all output is text.
+        self._parser = parser_for(plan, judge)  # None if no tools are offered, in which case all output is text.
         self._calls = ClientCalls(plan, report, numbers, index)
         self.sequencer = OutputSequencer(plan, report, self._calls, index)
         self._is_unreadable = False  # Whether the latest block was an unreadable call.
@@ -375,7 +375,7 @@ class Choice:
 
 
 def parser_for(plan: Plan, judge: Judge) -> Parser | None:
-    """Return the nested parsers that the plan requires; None if no tools are offered."""
+    """Return the nested parsers that the plan requires, or None if no tools are offered."""
     if not plan.tools:
         return None
     limit = block_limit(plan)

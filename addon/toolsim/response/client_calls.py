@@ -70,8 +70,8 @@ class Preview:
     """A call's name and arguments, read from a block that is still open, so that they are streamed as they arrive.
 
     It parses one shape, ``{"name": "…", "arguments": "…`` or ``{…`` in any spelling of these keys (``call_keys``),
-    possibly within a wrapper or as the first call of a list, and silently gives up on any other shape, which is then
-    buffered until the block is complete and judged. The returned parts are a verbatim prefix of the arguments.
+    possibly within a wrapper or as the first call of a list. It silently gives up on any other shape; the block is then
+    buffered until it is complete and has been judged. The returned parts are a verbatim prefix of the arguments.
 
         header ─▶ string ─▶ end         arguments as a JSON string: decoded, never in the middle of an escape
            │
@@ -184,7 +184,9 @@ class Preview:
 
 
 def as_block(name: str, arguments: str) -> str:
-    """Return the beginning of a block's body with a call to the tool ``name``; ``arguments``: the first arguments."""
+    """Return the beginning of a block's body with a call to the tool ``name``; ``arguments``: the beginning of the
+    arguments.
+    """
     return f'{{"name": {json.dumps(name)}, "arguments": {arguments}'
 
 
@@ -225,7 +227,7 @@ class ClientCalls:
         self.made = 0
 
     def emit(self, *events: ClientEvent) -> None:
-        """Emit events that do not belong to the open call, after it if there is one."""
+        """Emit events that do not belong to a call; if a call is open, they are emitted after it."""
         (self._out if self._open is None else self._behind).extend(events)
 
     def take(self) -> list[ClientEvent]:
@@ -330,7 +332,9 @@ class ClientCalls:
             self._out.append(CallDelta(arguments, self._choice))
 
     def postpone(self, call: StructuredCall | JudgedCall) -> bool:
-        """Keep a call until the open call has ended; return whether the open call broke because of it (rule 5)."""
+        """Keep a call until the open call has ended; return whether so many calls wait that the open call broke (rule
+        5).
+        """
         self._postponed.append(call)
         return len(self._postponed) > MAX_WAITING and self.break_off()
 

@@ -4,8 +4,8 @@
     In your last message you wrote:         text: it quotes
     The function call would look like this: a call: models announce their calls like this
 
-Only the last sentence before the call counts. In 10,456 recorded answers, text shaped like a call follows a sentence,
-and no valid call follows one of these expressions, which cover some thirty languages.
+Only the last sentence before the call counts. The expressions below cover some thirty languages. In 10,456 recorded
+answers, text shaped like a call follows a sentence; no valid call among them follows one of these expressions.
 """
 
 from __future__ import annotations

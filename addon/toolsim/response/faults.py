@@ -49,12 +49,12 @@ _FAULTS = (MALFORMED_JSON, SCHEMA_MISMATCH)
 
 
 def begins_call(text: str) -> bool:
-    """Return whether a text begins with a tag and JSON, as a call that the model left unfinished does."""
+    """Return whether ``text`` begins with a tag and JSON, like a call that the model left unfinished."""
     return _CALL_START.match(text) is not None
 
 
 class SoleCall:
-    """A possible answer that consists only of a call; ``accepts`` returns whether a tool name is acceptable.
+    """An answer that may consist only of a call. ``accepts``: returns whether a tool's name is acceptable.
 
     ``mark``: a pattern for text that can precede the JSON. ``name`` is known once the arguments begin.
     """
@@ -114,7 +114,7 @@ class SoleCall:
 
 
 class BrokenCalls(TextBuffer[Parser]):
-    """A parser around ``inner`` that holds back an answer that may be a broken call; ``limit``: in characters."""
+    """A parser around ``inner`` that holds back up to ``limit`` characters of an answer that may be a broken call."""
 
     def __init__(self, inner: Parser, plan: Plan, judge: Judge, limit: int) -> None:
         super().__init__(inner)
@@ -124,7 +124,9 @@ class BrokenCalls(TextBuffer[Parser]):
         self._call = SoleCall(_FENCE, judge.toolbox.offers)
 
     def finish(self, *, cut: bool = False) -> Sequence[Segment | BrokenCall]:
-        """Return the rest at the end of the text, as the inner parser does."""
+        """Return the remaining segments at the end of the text. An answer that consists of a call becomes a
+        ``BrokenCall``.
+        """
         was_broken = bool(self._held)
         segments = self._inner.finish(cut=cut)
         if self._is_over or (cut and not was_broken):
@@ -137,7 +139,7 @@ class BrokenCalls(TextBuffer[Parser]):
         return [*passed, BrokenCall(raw, self._refused(raw))]
 
     def _holds(self, text: str) -> bool | None:
-        """Return whether the answer may still consist only of a call; None if only whitespace has arrived."""
+        """Return whether the answer may still consist only of a call, or None if only whitespace has arrived."""
         if not self._held and text.isspace():
             return None
         self._left -= len(text)
@@ -159,7 +161,8 @@ class BrokenCalls(TextBuffer[Parser]):
 
 
 class UndeclaredCall:
-    """The withheld part of one answer. ``is_declared``: returns whether a name is a tool of the client.
+    """A filter that withholds an answer while it may consist only of an undeclared call. ``is_declared``: returns
+    whether a name is a tool of the client.
 
     ``retry``: the retry at the end of the answer, or None if the answer passes. ``is_over``: whether no more text is
     withheld.
@@ -205,7 +208,7 @@ class UndeclaredCall:
         return self._left >= 0 and self._call.read(text)
 
     def _retry(self, end: Ended) -> Retry | None:
-        """Return the retry for the complete answer; None if the answer is text."""
+        """Return the retry for the complete answer, or None if the answer is text."""
         text = "".join(event.text for event in self._held)
         # Small models forget brackets, so the last bracket need not match the first.
         is_whole = text.rstrip("` \t\r\n").endswith(("}", "]"))
@@ -257,7 +260,7 @@ class Continuation(ParserWrapper[Parser, list[str]]):
         return self._inner.release()
 
     def finish(self, *, cut: bool = False) -> Sequence[Segment | BrokenCall]:
-        """Return the rest at the end of the text. An undecided answer counts as a continuation."""
+        """Return the remaining segments at the end of the text. An undecided answer counts as a continuation."""
         held, self._held = self._held, []
         segments = self._inner.feed("".join(held)) if held else []
         return [*segments, *self._inner.finish(cut=cut)]

@@ -85,7 +85,7 @@ _READERS: Mapping[Kind, Callable[[str], Sequence[ParsedCall | None]]] = {
     "braces": read_braces,
     "gemma": read_gemma,
 }
-"""Readers for the calls of a complete form, which return None for each item that is not a call."""
+"""Readers for the calls of a complete form, by its kind. They return None for each item that is not a call."""
 
 
 class Form:
@@ -167,7 +167,8 @@ class Form:
         """Read from ``pos``; return the end position and whether the text is a form (None while this is undecided).
 
         Once this is decided, the position is the end of the form, or the place where it became invalid. Until then, the
-        rest before ``stop`` (a lone backslash, half a mark) must be read again together with the next text.
+        text from the position to ``stop`` (a lone backslash, half a mark) must be read again together with the next
+        text.
         """
         self._copied = pos
         end, is_form = self._lex(text, pos, stop)
@@ -364,7 +365,7 @@ class Form:
         return True
 
     def _names_tool(self, key: str) -> bool:
-        """Return whether this key is the name of a tool, so that its value contains the arguments."""
+        """Return whether this key is the name of a tool, in which case its value contains the arguments."""
         return bool(key) and key not in _KEYS and key not in self._parameters
 
     def _grow(self, text: str) -> int:

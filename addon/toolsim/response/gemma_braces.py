@@ -69,7 +69,7 @@ _TURN_END = "<turn|>"
 
 
 def read_gemma(body: str) -> list[ParsedCall]:
-    """Parse the calls that make up the body; never empty. Unreadable text is one broken call at the end."""
+    """Parse a body that consists of calls. The result is never empty; unreadable text is one broken call at the end."""
     if FUNCTION_GEMMA_QUOTE not in body or QUOTE in body:
         return _read(body)
     body = body.replace(FUNCTION_GEMMA_QUOTE, QUOTE)
@@ -114,10 +114,12 @@ class _Reader:
         self._text = text
         self.codes: tuple[str, ...] = ()
         self.lossy_repairs: tuple[str, ...] = ()
-        self._apostrophes = 0  # Number of apostrophes that open no string: each causes a search to the end.
+        self._apostrophes = 0  # Number of apostrophes that open no string. Each causes a search to the end.
 
     def members(self, at: int, depth: int) -> tuple[str, int] | None:
-        """Parse the object or array whose bracket is at ``at``; return it as JSON, and its end."""
+        """Parse the object or array whose bracket is at ``at``; return its JSON and its end, or None if it is
+        unreadable.
+        """
         text = self._text
         opening = text[at]
         closing = _CLOSERS[opening]
@@ -147,7 +149,9 @@ class _Reader:
         return f"{brackets[0]}{','.join(members)}{brackets[1]}", min(at + 1, len(text))
 
     def _key(self, at: int) -> tuple[str, str, int] | None:
-        """Parse a key and its separator; return the separator, the key as JSON, and the start of the value."""
+        """Parse a key and its separator; return the key and a colon as JSON, the separator, and the start of the value.
+        Returns None if the key is unreadable.
+        """
         text = self._text
         key = None
         if (bare := _KEY.match(text, at)) is not None:

@@ -1,4 +1,4 @@
-"""The judge: decides whether a call is made unchanged, is repaired, stays text, or ends the turn.
+"""The judge: decides whether a call is made unchanged, is repaired, remains text, or ends the turn.
 
 | row | what the model wrote                          | tool strict                | otherwise                  |
 |-----|-----------------------------------------------|----------------------------|----------------------------|
@@ -96,7 +96,7 @@ class Judge:
         self._custom = custom_rows(plan.policy.forms)
         self._repair = plan.policy.repair == "safe"
         self._limit = plan.policy.max_tool_bytes
-        self._searched = 0  # Number of bytes of outputs searched so far (_MAX_SEARCHED).
+        self._searched = 0  # Number of bytes of outputs searched so far, at most _MAX_SEARCHED.
         self._checker = SchemaChecker(self.warn, seconds=seconds)
         # The format required of an answer without calls; None if no format is required, or the backend can only write
         # calls.
@@ -284,11 +284,11 @@ class Judge:
         self._count(self.report.repairs, accepted.call.repairs, name)
 
     def count_lost(self) -> None:
-        """Count a lost call, whose block was never recognized and passes as text (see ``sentinel``)."""
+        """Count a lost call: a call that passes as text, because its block was never recognized (see ``sentinel``)."""
         self._count(self.report.parse_failures, (MALFORMED_JSON,), None)
 
     def _accept(self, written: ParsedCall, code: str, *, may_lack_arguments: bool = False) -> Accepted | None:
-        """Return an untagged call, or None if rows 1 to 8 leave any doubt, in which case the call is text."""
+        """Return an untagged call. If rows 1 to 8 leave any doubt, the call is text, and the result is None."""
         lookup = self.toolbox.written(written.name)
         tool = lookup.tool
         # 1 to 3. With unknown keys, the text might be data.
@@ -334,7 +334,7 @@ class Judge:
         return broken
 
     def _corrected(self, tool: Tool, found: Arguments) -> Arguments | None:
-        """Return the arguments with corrected types if they match then, or None.
+        """Return the arguments with corrected types, or None if they still do not match the schema.
 
         Arguments of strict tools are not corrected, because their client was promised that no value is changed.
         """
@@ -346,9 +346,9 @@ class Judge:
         return Arguments(corrected.source, corrected.value, found.codes, (*found.lossy_repairs, VALUE_TYPE))
 
     def _lookup_instead(self, tool: Tool) -> JudgedCall | None:
-        """Return the lookup that replaces a mismatched call if the model has not seen the tool's definition.
+        """Return the lookup that replaces a mismatched call to a tool whose definition the model has not seen.
 
-        The result is None for a tool that does not have to be looked up, or if the lookup is impossible.
+        Returns None if the tool does not have to be looked up, or the lookup is impossible.
         """
         plan = self.plan
         if tool.name not in plan.tools_to_look_up:
@@ -422,7 +422,7 @@ class Judge:
         return Violation(error, reason, raw, name, expected)
 
     def reject(self, raw: str, reason: str, name: str | None, expected: str = "") -> Rejected:
-        """Count text that is not a call, and return the verdict on it."""
+        """Count text that is not a call, and return the verdict on the text."""
         self._count(self.report.parse_failures, (reason,), name)
         return Rejected(raw, reason, name, expected)
 
@@ -441,7 +441,7 @@ class Judge:
 
 
 def _has_arguments(written: ParsedCall) -> bool:
-    """Return whether a call has arguments: without arguments, it may just be a name."""
+    """Return whether a call has arguments. A call without arguments may be a mere name."""
     given = written.given
     return given is not None and (given.items != () if not isinstance(given, Json) else given.value not in (None, ""))
 
@@ -452,15 +452,15 @@ def _repairs(written: ParsedCall, lookup: Lookup, found: Arguments) -> tuple[str
 
 
 def _is_indivisible(body: str, calls: Sequence[ParsedCall]) -> bool:
-    """Return whether a block is indivisible: if one part is not a call, no other part is.
+    """Return whether a block is indivisible, which means that either all its parts are calls or none is.
 
-    Arrays and calls that words follow are indivisible. Adjacent objects are independent calls.
+    Arrays are indivisible, as are calls followed by words. Adjacent objects are independent calls.
     """
     return body.lstrip().startswith("[") or any(call.broken and call.source[:1] not in {"{", ""} for call in calls)
 
 
 def _is_schema(value: Mapping[str, Any], tool: Tool) -> bool:
-    """Return whether ``value`` is a JSON schema, which declares a tool and is not the arguments of a call."""
+    """Return whether ``value`` is the JSON schema of a tool's declaration rather than the arguments of a call."""
     if "properties" in tool.declared:
         return False
     return value.get("type") == "object" and isinstance(value.get("properties"), dict)

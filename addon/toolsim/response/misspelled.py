@@ -1,4 +1,4 @@
-"""Misspellings of markers with one slip, which models write when they are quantized or short of tokens.
+"""One-slip misspellings of markers, as written by quantized models or by models that are running out of tokens.
 
     <tool_call>   <toolcall>  <tooll_call>      one character missing or doubled
                   <tool_call                    no end
@@ -68,7 +68,7 @@ class Spellings:
         return next((rest[:end] for end in range(len(rest), 0, -1) if rest[:end] in self._of), "")
 
     def before(self, text: str) -> str:
-        """Return the longest misspelling with which ``text`` ends, or ""."""
+        """Return the longest misspelling at the end of ``text``, or ""."""
         rest = text[-self.longest :] if self.longest else ""
         return next((rest[at:] for at in range(len(rest)) if rest[at:] in self._of), "")
 

@@ -50,7 +50,7 @@ _MAX_LENGTH = 4096
 
 
 def unwrap(call: ParsedCall, parameters: Parameters, *, marked: bool = False) -> list[ParsedCall]:
-    """Return the calls that one object represents. ``marked``: the object must be a call, even without arguments."""
+    """Return the calls that one object represents. ``marked``: the object is a call even if its arguments are empty."""
     inner = call.unknown
     if call.broken or not inner or call.given is not None:
         return [call]
@@ -93,10 +93,10 @@ def split_call(
     accepts: Callable[[ParsedCall], bool],
     fits: Callable[[Any], bool],
 ) -> list[ParsedCall]:
-    """Return the calls that a call to a function tool represents: only itself unless calls have collapsed into it.
+    """Return the calls that have collapsed into one call to a function tool; usually, that is only the call itself.
 
-    ``schema``: the schema of the arguments; None without a schema or arguments. ``accepts``: returns whether a call is
-    beyond doubt; ``fits``: returns whether arguments match the schema.
+    ``schema``: the schema of the arguments, or None if the schema or the arguments are missing. ``accepts``: returns
+    whether a call is beyond doubt; ``fits``: returns whether arguments match the schema.
     """
     calls = [read_json(part.source, closed=True, repair=True)[0] for part in split_repeated(written.source)]
     if calls and all(accepts(call) for call in calls):

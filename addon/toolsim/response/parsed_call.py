@@ -99,10 +99,11 @@ class Values:
 class ParsedCall:
     """One call as written.
 
-    ``name``: None if it cannot be read. ``broken``: whether the rest cannot be read. ``given``: the arguments, or None;
-    ``key``: the key of the arguments in the JSON, "" if several keys occur. ``codes``: the repairs that left all values
-    unchanged; ``lossy_repairs``: the repairs that changed text. ``unknown``: the values of keys that do not belong to a
-    call. ``is_bare``: the block may only describe calls (``Block.is_bare``), so the call has to match the schema.
+    ``name``: None if it cannot be read. ``broken``: whether the remaining text cannot be read. ``given``: the
+    arguments, or None; ``key``: the key of the arguments in the JSON, "" if several keys occur. ``codes``: the repairs
+    that left all values unchanged; ``lossy_repairs``: the repairs that changed text. ``unknown``: the values of keys
+    that do not belong to a call. ``is_bare``: the block may only describe calls (``Block.is_bare``), so the call has to
+    match the schema.
     """
 
     source: str
@@ -132,7 +133,7 @@ def json_object(members: Mapping[str, Json]) -> Json:
 
 
 class _NotJson(ValueError):
-    """NaN or Infinity, which Python parses although JSON has no such values."""
+    """Raised for NaN and Infinity. Python parses them, although JSON has no such values."""
 
 
 def _refuse_constant(word: str) -> NoReturn:
@@ -176,19 +177,24 @@ def _decode(text: str, start: int) -> tuple[Any, int] | None:
 
 
 def read_value(text: str) -> Json | None:
-    """Parse a text that is one JSON value plus surrounding whitespace; ``source`` is the entire text."""
+    """Parse text that consists of one JSON value and whitespace, or return None. ``source`` is the entire text."""
     got = decode(text, _skip(text, 0))
     return None if got is None or _skip(text, got[1]) != len(text) else Json(text, got[0])
 
 
 def read_object(text: str, start: int) -> tuple[dict[str, Json], int] | None:
-    """Parse the object that begins at ``start``, keeping each member's own source; return its members and its end."""
+    """Parse the object that begins at ``start``, keeping each member's own source; return its members and its end, or
+    None.
+    """
     pairs = read_pairs(text, start)
     return None if pairs is None else (dict(pairs[0]), pairs[1])
 
 
 def read_pairs(text: str, start: int) -> tuple[list[tuple[str, Json]], int] | None:
-    """Parse the object that begins at ``start`` as ordered pairs, with repeated keys; return the pairs and the end."""
+    """Parse the object that begins at ``start``; return its pairs in order, including repeated keys, and its end.
+
+    Returns None if the text is not a valid object, or has too many members.
+    """
     if not text.startswith("{", start):
         return None
     pairs: list[tuple[str, Json]] = []
@@ -214,7 +220,7 @@ def read_pairs(text: str, start: int) -> tuple[list[tuple[str, Json]], int] | No
 
 
 def read_items(text: str, start: int) -> list[Json] | None:
-    """Parse the array that begins at ``start``, keeping each item's own source."""
+    """Parse the array that begins at ``start``, keeping each item's own source; return None if it is invalid."""
     found: list[Json] = []
     at = _skip(text, start + 1)
     while (item := decode(text, at)) is not None and len(found) < _MAX_MEMBERS:
@@ -404,7 +410,9 @@ def read_xml(body: str) -> ParsedCall:
 
 
 def _read_lines(body: str) -> list[tuple[str, str]] | None:
-    """Parse elements, one per line. If one of an element's tags is misspelled or missing, the other has the name."""
+    """Parse elements, one per line. If one of an element's tags is misspelled or missing, the other tag determines the
+    name.
+    """
     found: list[tuple[str, str]] = []
     lines = [*filter(None, map(str.strip, body.split("\n")))]
     for at, line in enumerate(lines, 1):
@@ -428,8 +436,8 @@ def _read_lines(body: str) -> list[tuple[str, str]] | None:
 def read_elements(text: str, codes: list[str] | None = None) -> list[tuple[str, str]] | None:
     """Parse a sequence of elements as pairs of name and raw content; return None for any other text.
 
-    Whitespace between elements is allowed. With ``codes``, doubled tags are read once, and the code of this repair is
-    added.
+    Whitespace between elements is allowed. If ``codes`` is given, a doubled tag counts as one tag, and ``codes`` is set
+    to the code of this repair.
     """
     found: list[tuple[str, str]] = []
     at = _skip(text, 0)

@@ -17,5 +17,7 @@ def _compiled(pattern: str) -> regex.Pattern[str]:
 
 
 def match_at(pattern: str, text: str, at: int, *, final: bool = False) -> regex.Match[str] | None:
-    """Return the match at ``at``, which is partial if it depends on further text, unless the text is ``final``."""
+    """Return the match at ``at``, or None. Unless the text is ``final``, a match that depends on further text is
+    partial.
+    """
     return _compiled(pattern).match(text, at, partial=not final)

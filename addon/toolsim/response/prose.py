@@ -73,7 +73,7 @@ class Cursor:
         return self.take(self.end_of(pattern))
 
     def wait(self) -> None:
-        """Stop reading, and read the rest again when more text has arrived."""
+        """Stop reading; the remaining text is read again when more text has arrived."""
         self._rest = self.take(len(self.text))
 
 
@@ -107,7 +107,7 @@ class ProseReader:
     def read(self, at: Cursor) -> tuple[str, bool]:
         """Return the text that can be emitted, and whether a call can begin after it.
 
-        If no call begins, call ``resume``.
+        If no call begins there, the caller must call ``resume``.
         """
         state = self.state
         text = at.take(state(at))
@@ -116,7 +116,7 @@ class ProseReader:
         if at.is_exhausted:
             return text, False
         if self.state == self.state_code:
-            at.wait()  # The rest may be the closing mark of the fence.
+            at.wait()  # The remaining text may be the closing mark of the fence.
         return text, state == self.state_indent
 
     def resume(self, place: Place, mark: str = "") -> None:
@@ -129,7 +129,7 @@ class ProseReader:
             self.state = self.state_indent if place == "start" else self.state_line
 
     def state_start(self, at: Cursor) -> int:
-        """Read up to the first visible character; return the end of the text read."""
+        """Read up to the first visible character of the answer; return the end of the text read."""
         end = at.end_of(_SPACE)
         if end < len(at.text):
             self.state = self.state_indent
@@ -156,7 +156,7 @@ class ProseReader:
 
 
 class CodeFence:
-    """A fence that contains no call. The class finds its end, so that its content is not read as a call.
+    """Finds the end of a fence that contains no call, so that the content of the fence is not read as a call.
 
         ```python                    the opening mark and its line; with a backtick in it, it was inline code
         print("```")                 a mark in the middle of a line is content
@@ -179,7 +179,7 @@ class CodeFence:
     def read(self, text: str, pos: int, *, final: bool) -> tuple[int, bool]:
         """Return the end of the text that can be emitted, and whether the fence ends there.
 
-        The rest must be read again together with the next text; if the text is ``final``, the rest is empty.
+        The text after that end must be read again together with the next text. If the text is ``final``, none remains.
         """
         while pos < len(text):
             if self._place == "info":

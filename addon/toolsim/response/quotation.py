@@ -75,7 +75,9 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
         return self._take(segments)
 
     def finish(self, *, cut: bool = False) -> list[TaggedSegment]:
-        """Return the rest at the end of the text, after which no text may be fed. ``cut``: as in the sentinel."""
+        """Return the remaining segments at the end of the text. No text may be fed afterwards. ``cut``: as in the
+        sentinel.
+        """
         out = self._take(self._inner.finish(cut=cut))
         out += self._in_line(self._end_bare())
         return out + self._read_tail("", is_all=True)
@@ -176,7 +178,7 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
         return []
 
     def _release(self, held: list[TaggedSegment], read: int) -> list[TaggedSegment]:
-        """Return the ``held`` segments and the tail, whose first ``read`` characters close the mark."""
+        """Return the ``held`` segments and the tail, of which the first ``read`` characters have been processed."""
         tail, self._held, self._tail = self._tail, [], ""
         self._line.close_mark()
         self._line.read(tail[read:])

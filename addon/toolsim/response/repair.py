@@ -77,7 +77,7 @@ _SEPARATORS = re.compile(r"[._:/-]+")
 
 @dataclass(frozen=True, slots=True)
 class RepairedJson:
-    """Repaired JSON text: ``end`` is the end of its source, ``codes`` names each kind of slip once."""
+    """Repaired JSON text. ``end``: the end of its source; ``codes``: the code of each kind of slip, once."""
 
     text: str
     end: int
@@ -186,7 +186,7 @@ def unescaped_arguments(text: str, start: int) -> int | None:
 
 
 def fit_name(written: str, names: Iterable[tuple[str, str]]) -> str | None:
-    """Return the only tool that a misspelled name can mean; None if no tool matches, or several do.
+    """Return the only tool that a misspelled name can mean, or None if no tool matches or several tools match.
 
     These slips are tried in order: a special token of the model in the name, with the text after it; a prefix or number
     from the model's own form; different case; different separators; a prefix of the model's form without its separator;

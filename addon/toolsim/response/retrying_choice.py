@@ -1,4 +1,5 @@
-"""Answers that can be retried. They end at a fault (``retry``), and report it instead of emitting the rest.
+"""Answers that can be retried. They end at a fault (``retry``), and report the fault instead of emitting the remaining
+output.
 
 A choice stores the model's text, and checks each verdict for a fault before applying it; an answer checks each of its
 possible ends. These classes are used only if retries are allowed (``Plan.retries_allowed``).
@@ -46,7 +47,7 @@ class RetryingChoice(Choice):
 
     def __init__(self, plan: Plan, report: Report, judge: Judge, numbers: Iterator[int], index: int = 0) -> None:
         super().__init__(plan, report, judge, numbers, index)
-        self._asks = plan.retries_allowed  # Emptied once the answer has failed for another reason.
+        self._asks = plan.retries_allowed  # The retried faults; emptied once the answer has failed otherwise.
         self._words: list[str] = []
         self._length = 0
         self._has_items = False  # Whether any output other than text and reasoning has arrived.
@@ -84,7 +85,7 @@ class RetryingChoice(Choice):
         return emitted
 
     def recover(self) -> list[ClientEvent]:
-        """End the choice because the answer failed, which rules out any other fault."""
+        """End the choice because the answer failed. After this failure, no fault is reported."""
         self._asks = frozenset()
         return super().recover()
 

@@ -56,7 +56,7 @@ JSON = "application/json"
 
 # Maximum number of unknown event types that are reported, because a backend can invent any number.
 _MAX_UNKNOWN = 8
-# Maximum number of characters that are read in one step, which can contain up to 20 calls.
+# Maximum number of characters that are read in one step. They can contain up to 20 calls.
 _STEP_CHARS = 1024
 _STREAM_STARTS = (b"data:", b"event:", b":")
 _BOM = b"\xef\xbb\xbf"
@@ -208,7 +208,7 @@ class ResponseRewriter:
             self._stream = None
 
     def replanned(self, plan: Plan) -> ResponseRewriter:
-        """Return a rewriter for the answer to another request, which continues the output of this rewriter."""
+        """Return a rewriter for the answer to another request. It continues the output of this rewriter."""
         return ResponseRewriter(
             plan,
             self._report,
@@ -353,7 +353,7 @@ def _json_answer(plan: Plan, demanded: Mapping[str, Any], report: Report, second
 def answer_for(
     plan: Plan, report: Report, *, seconds: float = BUDGET_SECONDS, estimate: Estimate | None = None
 ) -> Answer:
-    """Return the answer for a plan; ``seconds``, ``estimate``: see ``Answer``."""
+    """Return a new answer for a plan. ``seconds``: the time budget of ``Judge``; ``estimate``: see ``Answer``."""
     return (Answer if plan.retries_allowed <= _IN_WORDS else RetryingAnswer)(
         plan, report, seconds=seconds, estimate=estimate
     )

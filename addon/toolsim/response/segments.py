@@ -49,9 +49,10 @@ class Oversize:
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """A piece of the body of the open JSON block, ahead of its ``Block``: a preview that adds nothing to the text.
+    """A piece of an open JSON block's body, emitted before the ``Block`` itself.
 
-    If the body turns out not to be a block, no ``Block`` follows, and its text is emitted as prose.
+    It is only a preview, because the complete text follows later: in the ``Block`` or, if the body turns out not to be
+    a block, as prose.
     """
 
     text: str
@@ -96,7 +97,7 @@ class BrokenCall:
 
 
 class BlockState(Protocol):
-    """The state of a text that arrives in pieces: the block that is currently open."""
+    """The state of a parser whose text arrives in pieces: whether a block is open, and how much of it has arrived."""
 
     @property
     def in_block(self) -> bool:
@@ -108,7 +109,7 @@ class BlockState(Protocol):
 
 
 class Parser(BlockState, Protocol):
-    """Finds calls in a text that arrives in pieces. The returned segments together are the complete text."""
+    """Finds calls in text that arrives in pieces. The returned segments together are the complete text."""
 
     def feed(self, text: str) -> Sequence[Segment]:
         """Return the segments that ``text`` completes."""
@@ -117,7 +118,7 @@ class Parser(BlockState, Protocol):
         """Return segments held back only while the answer consisted of text, because other output has arrived."""
 
     def finish(self, *, cut: bool = False) -> Sequence[Segment | BrokenCall]:
-        """Return the rest at the end of the text. No text may be fed afterwards.
+        """Return the remaining segments at the end of the text. No text may be fed afterwards.
 
         ``cut``: the text is known to be incomplete.
         """
@@ -144,7 +145,7 @@ class ParserWrapper[Inner: BlockState, Held: Sized]:
         return self._inner.open_size
 
     def release(self) -> Sequence[Segment]:
-        """Return segments held back only while the answer consisted of text; empty by default."""
+        """Return the segments that were held back only while the answer consisted of text; empty by default."""
         return []
 
 
@@ -167,7 +168,7 @@ class TextBuffer[Inner: Parser](ParserWrapper[Inner, list[str]]):
         return [*held, *self._inner.release()]
 
     def _holds(self, text: str) -> bool | None:
-        """Return whether a text is held back; None means that it passes, and the decision is still open."""
+        """Return whether ``text`` is held back, or None if it passes and the decision on later text is still open."""
         raise NotImplementedError
 
     def _take[P: (Segment, Segment | BrokenCall)](self, pieces: Iterable[P]) -> list[P]:
@@ -199,7 +200,7 @@ def joined[Other](pieces: Iterable[str | Other]) -> Iterator[str | Other]:
 
 
 def split_end[Other](pieces: Sequence[str | Other], size: int) -> tuple[Sequence[str | Other], Sequence[str | Other]]:
-    """Split the segments before the last ``size`` characters; if these are not all prose, the first part is empty."""
+    """Split the segments before the last ``size`` characters. If these are not all prose, the first part is empty."""
     at = len(pieces)
     while size > 0 and at and isinstance(piece := pieces[at - 1], str):
         at, size = at - 1, size - len(piece)

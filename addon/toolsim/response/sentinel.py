@@ -22,7 +22,7 @@ The rules are numbered, and the tests refer to these numbers.
  5. Text that is neither JSON nor a small slip in JSON (rule 6) makes the block literal: from its beginning, the first
     closing tag closes it, and the first new opening tag ends it. A form's body is literal from the start, but a tag
     inside one of its values is content. A value has lost its end if it never ends, or if an unmatched closing tag in it
-    is followed by an opening one: the block, and all text after it, is then read again without regard to values.
+    is followed by an opening tag. The block, and all text after it, is then read again without regard to values.
  6. Small slips are trailing commas, control characters and bad escapes in strings, words as values, and extra braces.
  7. A block that is never closed is not a block: its opening tag is text, and parsing resumes right after that tag.
  8. Reasoning that models write into their text does not reach the sentinel (``calls_in_reasoning``); its markers are
@@ -105,7 +105,7 @@ def _beginnings(tag: str) -> frozenset[str]:
 
 
 class Sentinel:
-    """The parser. Call ``feed`` with text, and ``finish`` once; both return segments. It never raises.
+    """The parser of tagged blocks. Call ``feed`` with text, and ``finish`` once; both return segments and never raise.
 
     ``count_lost``: called for each lost call (rule 12). ``keeps_unread``: the text between toolsim's own tags is a
     block even if it does not begin like a call (rule 13).
@@ -247,11 +247,13 @@ class Sentinel:
         return self._fragments and not self._is_foreign and not self._is_misspelled
 
     def release(self) -> list[TaggedSegment]:
-        """Return segments held back only while the answer consists of text; the sentinel has none."""
+        """Return the segments that are held back only while the answer consists of text. The sentinel has no such
+        segments.
+        """
         return []
 
     def finish(self, *, cut: bool = False) -> list[TaggedSegment]:
-        """Return the rest at the end of the text. No text may be fed afterwards.
+        """Return the remaining segments at the end of the text. No text may be fed afterwards.
 
         ``cut``: the text is known to be incomplete.
         """
@@ -299,7 +301,10 @@ class Sentinel:
             self._open(match[0], without_space(match[0]))
 
     def _misspelled(self, stop: int) -> tuple[int, str] | None:
-        """Return where a misspelled tag opens a block before ``stop``, and the misspelling ("" if undecided)."""
+        """Return the position before ``stop`` at which a misspelled tag opens a block, and the misspelling.
+
+        The misspelling is "" while undecided. Returns None if no misspelled tag opens a block.
+        """
         text, spellings = self._text, self._tags.misspelled
         marks = [found.start() for found in _LINE_MARK.finditer(text, self._pos + 1, stop)]
         if self._pos < stop and text[self._pos] in "<[]" and (not self._last or self._last.endswith("\n")):
@@ -460,7 +465,7 @@ class Sentinel:
         return "closed", pos + len(spelling)
 
     def state_behind_json(self) -> None:
-        """Process text after a JSON body without a closing tag, which another body can follow (rules 3 and 4)."""
+        """Process text after a JSON body without a closing tag. Another body can follow (rules 3 and 4)."""
         text = self._text
         between = _BETWEEN(text, self._pos)
         assert between is not None
@@ -479,12 +484,12 @@ class Sentinel:
             self._close(self._pos, self._pos)
 
     def _more(self, again: str) -> bool | None:
-        """Return whether another call directly follows a JSON body; None if more text is needed."""
+        """Return whether another call directly follows a JSON body, or None if more text is needed."""
         found = match_at(again, self._text, self._pos, final=self._final)
         return False if found is None or not found.end() > self._pos else None if found.partial else True
 
     def state_unread(self) -> None:
-        """Process a body that does not begin like a call, which is a block if the next tag closes it (rule 13)."""
+        """Process a body that does not begin like a call. It is a block if the next tag closes it (rule 13)."""
         text = self._text
         most = min(_MAX_LOST, self._limit)
         stop = min(len(text), self._start + most - self._size + 1)
@@ -526,7 +531,11 @@ class Sentinel:
                 self._close(match.start(), end)
 
     def _held_in_literal(self, value: OpenValue) -> int:
-        """Return the start of a possibly incomplete mark or tag; a tag may contain ``>``."""
+        """Return the start of a mark or tag that may be incomplete at the end of the text, or the length of the text.
+
+        Tags are also compared with ``_ends``, because a tag that contains ``>`` looks complete to
+        ``OpenValue.held_from``.
+        """
         text = self._text
         if self._tags.first.search(text) is None:
             return len(text)
@@ -584,7 +593,9 @@ class Sentinel:
             self._reject()
 
     def _close_incomplete(self, at: int) -> bool:
-        """Close the open block at ``at`` if only its closing tag is missing or misspelled; return whether it is."""
+        """Close the open block at ``at`` if only its closing tag is missing or misspelled; return whether it was
+        closed.
+        """
         if not (self._drops_surplus and self._closing and self.state == self.state_literal):
             return False
         raw = self._raw(at)
@@ -610,7 +621,9 @@ class Sentinel:
         self._reread(self._raw(self._pos), len(self._opening), self._pos)
 
     def _goes_with(self, other: str) -> bool:
-        """Return whether the open tag can precede another; without repairs, only in a family with two opening tags."""
+        """Return whether the open tag can precede the tag ``other``. Without repairs, the tags must be a family's two
+        tags.
+        """
         return self._drops_surplus or (other != self._opening and self._tags.closing[other] == self._closing)
 
     def _may_be_tag(self, at: int) -> bool:
@@ -624,7 +637,7 @@ class Sentinel:
         return other != self._meant and self._tags.closing[other] == self._closing
 
     def _pass_surplus(self, at: int) -> None:
-        """Skip an opening tag directly before another opening tag, which belongs to the latter's block (rule 14)."""
+        """Skip an opening tag directly before another opening tag, as part of the latter's block (rule 14)."""
         self._out.append(FenceMark(self._raw(at), opening=True))
         self._last = ""
         self._leave()

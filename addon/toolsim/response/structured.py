@@ -140,12 +140,12 @@ class StructuredCalls:
         return self._judge.decide(written, "", lookup, corrects=corrects)
 
     def _cleaned(self, arguments: str, tool: Tool) -> str | None:
-        """Return arguments without the markup that the backend's server has left in them, or None if there is none."""
+        """Return arguments without the markup that a server has left in them, or None if they contain no such markup."""
         may_change = tool.kind == "function" and not tool.strict and self._judge.plan.policy.repair == "safe"
         return without_leftovers(arguments, tool) if may_change else None
 
     def arriving(self, delta: StructuredDelta) -> Tool | None:
-        """Return the client's tool for a call that is still arriving; None if no offered tool has its name."""
+        """Return the client's tool for a call that is still arriving, or None if no offered tool has its name."""
         lookup = self._judge.toolbox.called(delta.name, delta.namespace)
         # A misspelled name counts only if the arguments match, and the arguments are not known yet.
         if lookup.codes or lookup.tool is None or lookup.tool.name in self._judge.plan.hosted:

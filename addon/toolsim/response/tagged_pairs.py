@@ -90,7 +90,10 @@ class _Values:
         self._bound = re.compile(rf"{close}|(?P<bound>\s*+(?:{opener}|{bounds}))|{mark}")
 
     def read(self, body: str, start: int) -> tuple[str, int, str] | None:
-        """Return the value that begins at ``start``, the position after it, and the code of a repair or ""."""
+        """Return the value that begins at ``start``, the position after it, and the code of a repair or "".
+
+        Returns None if the value has no end.
+        """
         return self._closed(body, start) or self._unclosed(body, start)
 
     def _closed(self, body: str, start: int) -> tuple[str, int, str] | None:
@@ -146,7 +149,8 @@ def _wrong_closer(value: str) -> re.Match[str] | None:
 
 
 def _on_lines(value: str) -> str:
-    """Return a value on separate lines with its missing newlines added, because both newlines are stripped later.
+    """Return a value that is on separate lines with its last newline added if missing, since both newlines are stripped
+    later.
 
     A bracket before or after these lines belongs to a marker.
     """
@@ -344,9 +348,9 @@ _LEFT_OF_LONGCAT = re.compile(r"longc|cat_|arg_|(?:key|value|lue)>|</?l")
 
 
 def read_longcat(body: str) -> list[ParsedCall]:
-    """Parse a LongCat call that makes up the body, whose markers are longer than GLM's.
+    """Parse a LongCat call that makes up the body, like a GLM call with longer markers.
 
-    Values never contain half a marker.
+    If a repair has left half a marker in a name or value, the call is broken.
     """
     (call,) = read_glm(_LONGCAT_MARKER.sub(r"\1arg_", body))
     items = call.given.items if isinstance(call.given, Elements) else ()

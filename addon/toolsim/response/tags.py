@@ -231,7 +231,7 @@ def _is_half_m3(text: str, at: int) -> bool:
 
 
 def behind_fence(text: str, at: int, *, final: bool) -> int | None:
-    """Return the end of a fence's opening line at ``at``; ``at`` if there is no fence, None while undecided."""
+    """Return the end of a fence's opening line at ``at``, ``at`` if there is no fence, or None while undecided."""
     fence = match_at(_FENCE, text, at, final=final)
     return at if fence is None else None if fence.partial else fence.end()
 
@@ -242,7 +242,7 @@ def foreign_end(text: str, at: int, closing: str, *, final: bool) -> int:
     Models that were trained on several forms write such tags after complete JSON::
 
         <tool_call>{…}</function>                 closes the block
-        <tool_call>{…}</think> </tool_call>       the right tag after it also belongs to the block
+        <tool_call>{…}</think> </tool_call>       the correct tag after it also belongs to the block
 
     Returns 0 if there is no such tag, and MORE while this is undecided, which does not happen if the text is ``final``.
     """

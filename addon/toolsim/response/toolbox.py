@@ -1,4 +1,4 @@
-"""The tools of one answer, by every name that a model or a backend may use for them.
+"""The tools of one answer, by every name that a model or a backend might use for them.
 
 All names are looked up in this module, so that a name that is masked in one form of a call is masked in all forms. The
 first matching row decides:

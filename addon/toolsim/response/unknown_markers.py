@@ -51,8 +51,8 @@ _STRAY_END = re.compile(
 """A pattern for a closing marker, or half of one, at the end of a text; in a sentence, a space would precede it."""
 
 _ALONE = re.compile(r"(?:[^<{\[(]*[.!?:…。！？])?\s*(?:</?[\w:|｜-]*)?")
-"""A pattern for text before a closing marker that closes no call: complete sentences or no text, and half of the
-marker.
+"""A pattern for the text before a closing marker that closes no call. It consists of complete sentences, or is empty,
+and can end with half of the marker.
 """
 
 
@@ -74,7 +74,7 @@ def _means_a_call(marker: str) -> bool:
 
 
 def marker_end(text: str, at: int, *, closing: bool = False, final: bool) -> int | None:
-    """Return the end of the marker at ``at``; 0 if there is no marker, None if more text is needed."""
+    """Return the end of the marker at ``at``, 0 if there is no marker, or None if more text is needed."""
     rest = text[at : at + _LONGEST]
     found = match_at(_CLOSING if closing else _OPENING, rest, 0, final=final or len(rest) == _LONGEST)
     if found is None:

@@ -150,7 +150,7 @@ class HeldUnits:
             self.size += len(text)
 
     def take_run(self, *, count: bool) -> list[Calls | str]:
-        """Return the complete units, as calls if they ``count``, otherwise as one text, and clear them."""
+        """Return the complete units, as calls if they ``count``, otherwise as one piece of text, and clear them."""
         run, self._run, self.are_closed = self._run, [], False
         text = "".join(segment.raw if isinstance(segment, Calls) else segment for segment in run)
         self.size -= len(text)
@@ -158,7 +158,7 @@ class HeldUnits:
 
 
 class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
-    """The parser of untagged calls around the sentinel. Call ``feed`` with text, ``finish`` once; it never raises."""
+    """The parser of untagged calls around the sentinel. Call ``feed`` with text, and ``finish`` once."""
 
     def __init__(
         self, sentinel: Quotation | Sentinel, judge: Judge, *, limit: int = 200_000, repair: bool = True
@@ -193,7 +193,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
 
     @property
     def open_size(self) -> int:
-        """Number of characters of the open tagged block received so far; 0 if it is content of a form."""
+        """Number of characters of the open tagged block received so far; 0 if the block is content of a form."""
         is_content = self.state == self.state_form and self._form.is_in_string
         return 0 if is_content else super().open_size
 
@@ -209,7 +209,9 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         return self._take(segments)
 
     def finish(self, *, cut: bool = False) -> list[Segment]:
-        """Return the rest at the end of the text. No text may be fed afterwards. ``cut``: as in the sentinel."""
+        """Return the remaining segments at the end of the text. No text may be fed afterwards. ``cut``: as in the
+        sentinel.
+        """
         out = self._take(self._inner.finish(cut=cut))
         self._form.was_cut = cut
         self._end_of_prose()
@@ -276,7 +278,9 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
 
     @property
     def _is_content(self) -> bool:
-        """Whether a possible block is in a string of a form, or within a line of a fence that contains no call."""
+        """Whether a possible block is mere content: inside a string of an untagged call, or in the middle of a line in
+        a code fence that is being read as prose.
+        """
         if self.state != self.state_prose or not self._prose.is_in_fence:
             return self.state == self.state_form and self._form.is_in_string
         before = self._with(self._out)
@@ -301,7 +305,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         return is_loop
 
     def _read_example(self, raw: str) -> None:
-        """Process a block in a fence that shows an example (rule 11), all of which is text."""
+        """Process a block in a fence that shows an example (rule 11). The entire block is text."""
         if self.state == self.state_before_form:
             self._reject()
         self._read(raw)
@@ -346,7 +350,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
             self._prose.resume("line")
 
     def state_language(self) -> None:
-        """Read the language after the opening mark of a fence, which decides whether the fence can contain a call."""
+        """Read the language after the opening mark of a fence. It decides whether the fence can contain a call."""
         has_started = self._prose.has_started
         language = language_at(self._at.text, self._at.pos, has_started=has_started, final=self._at.is_final)
         if language == "more":
@@ -456,7 +460,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         return True
 
     def state_behind_fence(self) -> None:
-        """Read the rest of the line after the closing mark of a fence, which must be empty."""
+        """Read the line after the closing mark of a fence. If it contains other text, the unit does not count."""
         self._held.add_tail(self._at.skip(_INDENT))
         if self._at.is_exhausted:
             return
@@ -526,7 +530,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
     # -- the ends of a form, a unit and a run of units
 
     def _end_unit(self) -> None:
-        """Close the open unit, all of whose forms are calls."""
+        """Close the open unit. All its forms are calls."""
         if self._statement is not None and self._statement.is_open:
             return
         self._held.close(ends=self._form.is_loop, is_closed=self._has_closing)
@@ -582,7 +586,9 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         self._before = self._with(segments)
 
     def _with(self, segments: Sequence[Segment]) -> str:
-        """Return the end of the text before this point, whose last segments are ``segments``; "" after a call."""
+        """Return the end of the text before this point, or "" after a call. ``segments``: the last segments of this
+        text.
+        """
         ends: list[str] = []
         size = 0
         # The segments are read from the end, because thousands of them may precede each block.

@@ -50,7 +50,7 @@ from toolsim.schema import Validator
 VALUE_TYPE = "VALUE_TYPE"
 
 _MAX_DEPTH = 16
-"""Maximum depth of arrays and objects, because each level is checked again."""
+"""Maximum depth of arrays and objects, because the values on each level are checked again."""
 
 _MAX_VALUES = 1_000
 """Maximum number of values inspected in one call; calls with incorrect types have fewer."""
@@ -70,7 +70,7 @@ class _Correction:
         self._values_left = _MAX_VALUES
 
     def value(self, given: Json, schemas: Sequence[Validator], depth: int) -> Json:
-        """Return the value corrected by the first schema that allows it; unchanged if it conforms or none does."""
+        """Return the value, corrected by the first schema that allows a correction unless it conforms already."""
         self._values_left -= 1
         if depth > _MAX_DEPTH or self._values_left < 0 or any(self._conforms(one, given.value) for one in schemas):
             return given
@@ -127,7 +127,7 @@ class _Correction:
 
 
 def _spelled(text: str) -> Json | None:
-    """Return the non-string JSON value that a text spells, or None."""
+    """Return the non-string JSON value that ``text`` represents, or None."""
     bare = text.strip()
     bare = PYTHON_WORDS.get(bare, bare)
     value = read_value(bare)
@@ -172,7 +172,7 @@ class ElementTypes:
         return json_object(members)
 
     def _property(self, texts: list[str], schema: Validator | None) -> Json | None:
-        """Return the value of all elements with one name; None if several elements have it but no array is allowed."""
+        """Return the value of all elements with one name, or None if it needs an array that the schema does not allow."""
         if len(texts) > 1:
             return self._array(texts, schema) if schema and "array" in schema.types() else None
         if schema is None:
@@ -186,7 +186,9 @@ class ElementTypes:
         return listed if self._checker.conforms(schema, listed.value) else single
 
     def _nested(self, text: str, schema: Validator) -> Json | None:
-        """Return the array of ``<item>`` elements, or the object of other elements, if the schema allows one."""
+        """Convert ``<item>`` elements to an array, or other elements to an object. Return None if the schema allows
+        neither.
+        """
         types = schema.types()
         if "string" in types or not {"array", "object"} & types or not text.lstrip().startswith("<"):
             return None
@@ -204,7 +206,11 @@ class ElementTypes:
         return Json(f"[{source}]", [item.value for item in items])
 
     def _text(self, text: str, schema: Validator | None) -> Json:
-        """Return the value of a text; if no value conforms, the schema's type decides which mismatch is reported."""
+        """Convert the text of an element to a value that conforms to the schema.
+
+        If none does, the schema's type determines which nonconforming value is returned, and so which mismatch is
+        reported.
+        """
         string, bare = _as_string(text), text.strip()
         if schema is None:
             return string
@@ -227,7 +233,7 @@ class ElementTypes:
         return string
 
     def _repaired(self, text: str) -> Json | None:
-        """Return the object or array in a text after its slips are repaired."""
+        """Return the object or array that ``text`` represents once its slips are repaired, or None."""
         repaired = repair_json(text) if self._repair else None
         return read_value(repaired.text) if repaired is not None and repaired.end == len(text) else None
 
