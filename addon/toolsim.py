@@ -1,7 +1,7 @@
 """The mitmproxy script: ``mitmdump -s addon/toolsim.py``. If run as a program, it is the ``toolsim`` command.
 
-An existing mitmproxy might be too old, or lack a package. In that case a one-line error is logged, which makes
-mitmproxy exit. The same applies if Python is too old.
+An existing mitmproxy might be too old, or lack a package. In that case a one-line error is logged, and mitmproxy exits.
+The same applies if Python is too old.
 """
 
 import logging
@@ -30,7 +30,7 @@ def _addons() -> list[object]:
         logging.error("toolsim needs mitmproxy>=12.2.1,<13, and this is mitmproxy %s (%s)", VERSION, sys.executable)
         return []
     try:
-        # These modules are imported when the first schema is compiled. If they are missing, that is reported at
+        # These modules are imported when the first schema is compiled. A missing module is nevertheless reported at
         # startup.
         for package in ("jsonschema", "regex"):
             if find_spec(package) is None:

@@ -1,4 +1,4 @@
-"""``python -m toolsim``: the ``toolsim`` command."""
+"""Runs the ``toolsim`` command as ``python -m toolsim``."""
 
 import sys
 

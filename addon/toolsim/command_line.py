@@ -20,11 +20,11 @@ EXIT_PIPE = 141
 
 
 class UsageError(Exception):
-    """The command line is invalid; the message gives the reason in one line."""
+    """Raised for an invalid command line. The message states the reason in one line."""
 
 
 def addon_script() -> str:
-    """Return the path of the script for mitmproxy's ``-s`` option, which is next to this package. Raises UsageError."""
+    """Return the path of the script for mitmproxy's ``-s`` option, located next to this package. Raises UsageError."""
     script = Path(__file__).resolve().parents[1] / "toolsim.py"
     if not script.is_file():
         raise UsageError(f"the mitmproxy script {script} is missing: reinstall toolsim")
@@ -32,7 +32,7 @@ def addon_script() -> str:
 
 
 def key_of(variable: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Return the API key in the environment variable with this name; "" if no name is given. Raises UsageError."""
+    """Return the API key in the environment variable with this name, or "" if no name is given. Raises UsageError."""
     if not variable:
         return ""
     if not (key := environment.get(variable, "").strip()):
@@ -53,7 +53,7 @@ def discard_output() -> None:
 
 
 def resolved(command: Sequence[str]) -> list[str]:
-    """Return a command with the path of its program; unchanged if the program is not found.
+    """Return a command with the path of its program, or unchanged if the program is not found.
 
     On Windows, programs installed by npm end in ``.cmd``, which the system does not try on its own.
     """
@@ -70,7 +70,8 @@ class Parser(argparse.ArgumentParser):
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         """Parse the arguments.
 
-        The command that received a surplus argument reports it and suggests that command's flags.
+        A surplus argument is reported by the subcommand that received it, with suggestions from that subcommand's
+        flags.
         """
         parsed, surplus = self.parse_known_args(args, namespace)
         # Whether argparse includes the ``--`` separator depends on the Python version.
@@ -113,7 +114,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def nearest(word: str, known: Iterable[str], prefix: str = "", cutoff: float = 0.6) -> str:
-    """Return a suggestion of the known word closest to a mistyped word; "" if no word is close.
+    """Return a suggestion of the known word closest to a mistyped word, or "" if no word is close.
 
     ``prefix``: the prefix of all known words. ``cutoff``: difflib's parameter; flags resemble each other by their
     dashes alone.

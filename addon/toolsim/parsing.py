@@ -113,7 +113,7 @@ class StreamParser:
 
     @property
     def done(self) -> bool:
-        """Whether the answer has ended. If the model is still writing, it can be stopped."""
+        """Whether the answer has ended. A model that is still writing can be stopped."""
         return self._answer.is_done
 
     def feed(self, text: str) -> list[Part]:
@@ -146,7 +146,9 @@ class StreamParser:
 
 
 def _plan(tools: Iterable[Mapping[str, Any]], forms: tuple[CustomForm, ...]) -> Plan:
-    """Return the plan for a request with these tools. A request needs a user message, whose text does not matter."""
+    """Return the plan for a request with these tools. A request needs a user message, but the text of the message does
+    not matter.
+    """
     asked = {"model": "", "tools": [dict(tool) for tool in tools]}
     api = api_of_request({**asked, "messages": []})
     if api is CHAT:

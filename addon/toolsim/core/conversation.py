@@ -1,4 +1,4 @@
-"""A conversation in one form for all APIs, between reading and writing a request, and its human-readable label."""
+"""The form of a conversation between reading and writing a request, the same for all APIs, and its label for people."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """A part in the format of one API (a file, audio, or a file id), which only a backend of that API accepts."""
+    """A part in the format of one API (a file, audio, or a file id). Only a backend of that API accepts it."""
 
     api_name: ApiName
     part: Mapping[str, Any]
@@ -129,8 +129,8 @@ def last_user_items(items: Sequence[Item]) -> Item | None:
 
 
 type Demand = Mapping[str, Any] | Literal["as sent"] | None
-"""The structured output to request from a backend, or None: in the flat shape of ``text.format``, as sent by the
-client.
+"""The structured output to request from a backend: a format in the flat shape of ``text.format``, the client's format
+as sent, or no format.
 """
 
 
@@ -160,9 +160,11 @@ class ClientRequest:
     parallel: bool = True
     n: int = 1
     answer_format: Mapping[str, Any] | None = None
-    """The structured output that the request requires, in the flat shape of ``text.format``; None for plain text."""
+    """The structured output that the request requires, in the flat shape of ``text.format``, or None for plain text."""
     highest_call: int = 0
-    """The highest call number in the history among ids that toolsim could have created; 0 if there are no such ids."""
+    """The highest call number in the history among the ids that toolsim could have created, or 0 if there are no such
+    ids.
+    """
     stored_history: str | None = None
     """The id of the previous response, or "" for a conversation object, if part of the history is stored only at the
     backend; None if the request contains the entire history.
@@ -249,7 +251,7 @@ def _shorten(text: str) -> str:
 
 
 def without_context(text: str) -> str:
-    """Return a text without the tagged context that programs add to their users' messages."""
+    """Return ``text`` without the tagged context that programs add to their users' messages."""
     if "<" not in text:
         return text
     parts, done = [], 0

@@ -45,7 +45,7 @@ class CustomForm:
 
 
 class InvalidForm(ValueError):
-    """An invalid form declaration. ``number`` counts the forms from 0; ``entry``: the invalid entry."""
+    """Raised for an invalid form declaration. ``number`` counts the forms from 0; ``entry``: the invalid entry."""
 
     def __init__(self, number: int, entry: str, message: str) -> None:
         super().__init__(f"forms[{number}].{entry}: {message}")

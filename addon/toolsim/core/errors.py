@@ -27,7 +27,7 @@ class ApiError:
 
 
 class BadRequest(Exception):
-    """The client's request cannot be served; ``error`` contains the reason, with the exact ``param``."""
+    """Raised for a client's request that cannot be served. ``error`` contains the reason, with the exact ``param``."""
 
     def __init__(self, message: str, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)

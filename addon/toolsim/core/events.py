@@ -76,7 +76,7 @@ class NextMessage:
 
 @dataclass(frozen=True, slots=True)
 class RefusalDelta:
-    """A fragment of a refusal, which is separate from the text."""
+    """A fragment of a refusal. Refusals are separate from the text."""
 
     text: str
     choice: int = 0
@@ -112,14 +112,14 @@ class StructuredCall:
 
 @dataclass(frozen=True, slots=True)
 class StructuredCallStarted:
-    """The backend has started to emit a call, which a ``StructuredCall`` completes, possibly after other events."""
+    """The backend has started to emit a call. A ``StructuredCall`` completes it, possibly after other events."""
 
     choice: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class StructuredDelta:
-    """A fragment of the arguments of an unfinished function call, which a ``StructuredCall`` follows.
+    """A fragment of the arguments of an unfinished function call. The complete ``StructuredCall`` follows.
 
     ``key`` identifies the call within its choice. ``is_first``: this is the call's first fragment. Together the
     fragments form a prefix of the call's arguments. A reader emits them only on request (``streams_ahead``).

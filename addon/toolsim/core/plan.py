@@ -87,8 +87,8 @@ class Tool:
 class ToolChoice:
     """The client's ``tool_choice``.
 
-    ``names`` limits the choice to tools with these model names; None: all tools. A named function is ``required`` with
-    one name.
+    ``names`` limits the choice to tools with these model names; None allows all tools. A named function is ``required``
+    with one name.
     """
 
     mode: Literal["none", "auto", "required"] = "auto"
@@ -107,16 +107,20 @@ class Profile:
     engine: str = ""
     """The inference server that the profile was measured with; "" if unknown."""
     toolsim: str = ""
-    """The version of the inference server that the profile was measured with; "" if unknown."""
+    """The version of toolsim that the profile was measured with; "" if unknown."""
 
     def specificity(self, model: str) -> int:
-        """Return the number of literal characters in the pattern that best matches a model; -1 if none matches."""
+        """Return the number of literal characters in the pattern that best matches a model, or -1 if no pattern
+        matches.
+        """
         fitting = [pattern for pattern in self.models if fnmatchcase(model.lower(), pattern.lower())]
         return max((len(pattern) - sum(map(pattern.count, "*?")) for pattern in fitting), default=-1)
 
 
 def most_specific_profile(profiles: tuple[Profile, ...], model: str) -> Profile | None:
-    """Return the profile with the most specific pattern for a model; the first one if several are equally specific."""
+    """Return the profile with the most specific pattern for a model, or the first of several if they are equally
+    specific.
+    """
     found = max(profiles, key=lambda profile: profile.specificity(model), default=None)
     return found if found is not None and found.specificity(model) >= 0 else None
 
@@ -126,7 +130,7 @@ _NAMED = re.compile(_MODEL + rb'\s*+:\s*+"([^"\\]*+)"')
 
 
 def _models_in(body: bytes) -> set[str]:
-    """Return all values of ``model`` keys anywhere in a body; empty for a compressed body."""
+    """Return the values of all ``model`` keys in a body, at any depth. The result is empty for a compressed body."""
     names: set[str] = set()
     place = body.find(_MODEL)
     while place >= 0:
@@ -195,7 +199,9 @@ class Policy:
     """The model's name at the backend; "" means the client's name (``toolsim_models``)."""
 
     def model_at_backend(self, model: str) -> str:
-        """Return the backend's name for the model of a request, under which its profile and other facts are stored."""
+        """Return the backend's name for a request's model. The model's profile and other facts are stored under this
+        name.
+        """
         return self.backend_model or model
 
     def for_model(self, model: str) -> Policy:
@@ -222,7 +228,7 @@ class Policy:
         return bool(asks or self.catalog_budget or has_opinion)
 
     def may_need_rounds(self, body: bytes) -> bool:
-        """Whether an answer to a request with this ``body`` can take several rounds."""
+        """Return whether an answer to a request with this ``body`` can take several rounds."""
         if not (self.needs_rounds and self.known_profiles):
             return self.needs_rounds
         names = _models_in(body)
@@ -298,7 +304,7 @@ class Plan:
     first_number: int = 1
     """The number of the first call in this answer."""
     answer_format: Mapping[str, Any] | None = None
-    """The flat ``text.format`` that a text answer must follow; None for plain text."""
+    """The format, in the flat shape of ``text.format``, that a text answer must follow, or None for plain text."""
     json_only: bool = False
     """Whether an answer that violates ``answer_format`` causes a retry or an error, because no tools are offered."""
     may_retry_json: bool = False
@@ -306,7 +312,9 @@ class Plan:
     is_verbatim: bool = False
     """Whether the answer passes byte for byte, as the request did, while it follows ``answer_format``."""
     constraint: Mapping[str, Any] | None = None
-    """The flat format with which the backend should enforce calls; None if only the prompt requests them."""
+    """The format, in the flat shape of ``text.format``, with which the backend should enforce calls; None if only the
+    prompt requests calls.
+    """
     fields: Mapping[str, Any] = field(default_factory=dict)
     """Additional fields of the backend's request body."""
     attempts: frozenset[Feature] = frozenset()
@@ -314,7 +322,7 @@ class Plan:
     after_outputs: bool = False
     """Whether the conversation ends with tool outputs."""
     may_invent: bool = False
-    """Whether to request a plain-text answer if the answer consists only of an undeclared call
+    """Whether to ask the model again, for plain text, if its answer consists only of an undeclared call
     (``response/faults.py``).
     """
     outputs: Outputs = Outputs()

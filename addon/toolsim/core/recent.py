@@ -6,7 +6,9 @@ from collections import OrderedDict
 
 
 class RecentDict[K, V](OrderedDict[K, V]):
-    """A dict of at most ``max_count`` values: setting another value removes the value that was set longest ago."""
+    """A dict of at most ``max_count`` values. Setting a value beyond the limit removes the value that was set longest
+    ago.
+    """
 
     def __init__(self, max_count: int) -> None:
         super().__init__()

@@ -110,7 +110,7 @@ class Tally:
 
 
 def tallies(report: Mapping[str, Any]) -> list[Tally]:
-    """Return a tally of each kind that a report counts, from a flow's plain data, which has not been validated."""
+    """Return a tally for each kind of entry in a report. The report is plain data from a flow, and not validated."""
     values = {key: report.get(key) for key in _TALLIED}
     return [
         Tally(key, _TALLIED[key], tuple(map(str, value)) if isinstance(value, list) else ())
@@ -231,7 +231,7 @@ class Report:
             self.blocks.append({**place, "verdicts": outcomes, "repairs": [], **found})
 
     def tallies(self) -> list[Tally]:
-        """Return a tally of each kind that this report counts."""
+        """Return a tally for each kind of entry that this report counts."""
         return tallies({key: getattr(self, key) for key in _TALLIED})
 
     def summary(self) -> dict[str, Any]:

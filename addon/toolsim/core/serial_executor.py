@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class QueueFull(Exception):
-    """Too many calls are waiting, most of them from the same owner."""
+    """Raised for a call of the owner with the most waiting calls if too many calls are waiting."""
 
 
 class _Task(NamedTuple):
@@ -102,7 +102,7 @@ class SerialExecutor:
         return task
 
     def _next(self) -> _Task | None:
-        """Remove and return the next call; None if the queue is empty because a call was rejected."""
+        """Remove and return the next call, or return None if the queue is empty because a call was rejected."""
         with self._lock:
             if not self._tasks:
                 return None

@@ -1,4 +1,4 @@
-"""Background tasks that asyncio itself references only weakly, and tasks that a signal cancels."""
+"""Keeps references to background tasks, since asyncio holds only weak ones, and cancels a task on SIGINT or SIGTERM."""
 
 from __future__ import annotations
 

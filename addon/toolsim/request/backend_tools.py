@@ -12,8 +12,8 @@
 A text-only backend might reject tools that it does not know. If the request also has functions, which toolsim exists to
 support, the operator decides whether to forward the other tools. Tools that a client forbids (``tool_choice: none``)
 are dropped without a warning, as are tools that the operator's lists exclude, by their type or by an MCP server's
-label. A choice that requires such a tool also causes a 400. ``mcp_servers`` of a Messages request that toolsim does not
-run itself always cause a 400.
+label. A choice that requires such a dropped tool causes a 400. ``mcp_servers`` of a Messages request that toolsim does
+not run itself always cause a 400.
 
 A client's own tool is treated like a backend-run tool if only a program that runs on the backend
 (``programmatic_tool_calling``) is allowed to call it, and not the model itself (``allowed_callers``).

@@ -178,5 +178,5 @@ def _moved(schema: Any, root: str) -> Any:
 
 
 def _escaped(name: str) -> str:
-    """Return a name as one step of a JSON pointer; in tool names only ``~`` and ``/`` need escaping."""
+    """Return a name as one step of a JSON pointer; only ``~`` and ``/`` need escaping in a tool's name."""
     return name.replace("~", "~0").replace("/", "~1")

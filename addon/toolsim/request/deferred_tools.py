@@ -27,7 +27,7 @@ from toolsim.request.transforms import tools_shown
 from toolsim.wire.json_codec import value_line
 from toolsim.wire.json_fields import array
 
-# The tool is not of kind "function", so a call that does not match the schema stays text, and no call is announced
+# The tool is not of kind "function", so a call that does not match the schema remains text, and no call is announced
 # early.
 FINDER = Tool(
     FIND_TOOLS,
@@ -100,7 +100,7 @@ def found_tools(tools: tuple[Tool, ...], arguments: str, policy: Policy) -> str:
 
 
 def _names(arguments: str) -> list[str]:
-    """Return the tool names in a call's arguments, which match the schema of ``find_tools``."""
+    """Return the tool names in the arguments of a call to ``find_tools``, which match its schema."""
     names = json.loads(arguments).get("names")
     return [name for name in array(names) if isinstance(name, str)]
 

@@ -43,7 +43,7 @@ _VERSION = re.compile(r"\d+\.\d+[\w.+-]*")
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A page of one engine; ``fits`` returns whether the JSON object on the page is from that engine."""
+    """A page that identifies one engine. ``fits``: returns whether the JSON object on the page is from that engine."""
 
     path: str
     engine: Engine

@@ -15,7 +15,8 @@ _MAX_NUMBER = 10**15
 
 
 def example_arguments(parameters: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return example arguments for a tool with the schema ``parameters``: the required ones, or else only the first.
+    """Return example arguments for a tool with the schema ``parameters``: the required arguments, or only the first if
+    none is required.
 
     Constants, enums, defaults, types, bounds and local references are respected; ``pattern`` and conditions are not.
     """

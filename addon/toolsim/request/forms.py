@@ -81,7 +81,7 @@ class ManifestStyle:
 
 
 MAX_TOOL_SETS = 64
-"""Number of tool sets whose entries are cached."""
+"""Maximum number of tool sets whose entries are cached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ def _example_calls(tool: Tool, tag: str) -> list[str]:
 
 
 def _fitting(tool: Tool) -> list[Mapping[str, Any]]:
-    """Return the first examples that match the tool's schema; a model would copy mistakes from other examples."""
+    """Return the first examples that match the tool's schema. A model would copy the mistakes in other examples."""
     try:
         schema = compile_schema(tool.shown_parameters)
     except SchemaError:
@@ -188,7 +188,7 @@ def _free_form_lines(tool: Tool) -> list[str]:
 
 
 def typescript(schema: object, depth: int = 0) -> str:
-    """Return a JSON schema as a TypeScript type, on one line; omits parts that TypeScript cannot express."""
+    """Return a JSON schema as a TypeScript type on one line, without the parts that TypeScript cannot express."""
     if not isinstance(schema, dict) or depth > _MAX_DEPTH:
         return "any"
     properties, items = schema.get("properties"), schema.get("items")
@@ -212,7 +212,7 @@ def schema_line(schema: Mapping[str, Any]) -> str:
 
 
 def compact_schema(schema: Any) -> Any:
-    """Return a JSON schema without keywords that are useless to a model; properties with these names are kept."""
+    """Return a JSON schema without the keywords that are useless to a model. Properties with such names are kept."""
     if isinstance(schema, list):
         return [compact_schema(item) for item in schema]
     if not isinstance(schema, dict):

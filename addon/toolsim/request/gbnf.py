@@ -17,8 +17,8 @@
 4. *Whitespace* within JSON is at most one space or one line's indentation; otherwise a derailed model would write only
    whitespace.
 5. *Arguments* follow the schema as far as a grammar can express it: types, properties in order, required properties,
-   enums, constants, unions, references, the lengths of arrays and short strings, small ranges of integers. The rest
-   (patterns, ``not``, conditions, bounds of numbers, formats) is left open; the judge checks it later.
+   enums, constants, unions, references, the lengths of arrays and short strings, small ranges of integers. All other
+   restrictions (patterns, ``not``, conditions, bounds of numbers, formats) are left open; the judge checks them later.
 6. *The number of calls* in a list is up to the model, unless the client or the operator has set a limit. A grammar
    cannot forbid repetition; ``response/repetition.py`` stops a model that repeats itself endlessly.
 """
@@ -36,7 +36,9 @@ from toolsim.wire.json_fields import array, mapping
 _MAX_RULES = 4000
 """Maximum number of rules, more than any real manifest needs. The limit stops schemas with endless self-references."""
 _MAX_REPEAT = 500
-"""Maximum length of bounded strings and arrays: llama.cpp expands ``x{0,n}`` to n rules and rejects a few thousand."""
+"""Maximum length of bounded strings and arrays. llama.cpp expands ``x{0,n}`` to n rules, and rejects a grammar in which
+n is a few thousand.
+"""
 _MAX_RANGE = 200
 """Maximum size of an integer range that is listed value by value."""
 
@@ -101,7 +103,7 @@ def _named(rules: Rules, tool: Tool, schema: Mapping[str, Any]) -> str:
 
 
 class _Values:
-    """The rules for the values of one tool's schema, whose references point into ``root``."""
+    """The rules for the values of one tool's schema. ``root``: the schema into which its references point."""
 
     def __init__(self, rules: Rules, root: Mapping[str, Any]) -> None:
         self._rules = rules
@@ -226,7 +228,10 @@ def _repeat(least: int, most: int | None) -> str:
 
 
 def _names(required: object) -> list[str]:
-    """Return the names in a ``required`` list; in old schemas ``required`` is a boolean about the property itself."""
+    """Return the names in a ``required`` list.
+
+    In old schemas, ``required`` is instead a boolean on the property itself and contains no names.
+    """
     return [name for name in array(required) if isinstance(name, str)]
 
 
@@ -239,7 +244,7 @@ def _json(value: Any) -> str:
 
 
 class TooLarge(ValueError):
-    """A grammar with more rules than a server would accept."""
+    """Raised for a grammar with more rules than a server would accept."""
 
 
 class Rules:

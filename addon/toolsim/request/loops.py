@@ -1,7 +1,7 @@
 """Detects a model that repeats a call over several turns although the output stays the same.
 
-Each request contains the history, so no state is kept. A pair of a call and its output counts as a repetition from its
-second occurrence on. The counts are reset by
+Each request contains the history, so no state is kept. A pair of a call and its output counts as a repetition whenever
+it occurs again. The counts are reset by
 
 1. a new pair: a changed argument, a changed output (polling), or another call is progress;
 2. a user message. Context that programs add to the outputs in tags does not count as a user message.
@@ -38,7 +38,7 @@ class Repetition:
 
 
 class LoopCounter:
-    """A counter of the repeated calls in a conversation, which starts at its beginning."""
+    """Counts the repeated calls in a conversation, from the beginning of the conversation."""
 
     def __init__(self) -> None:
         self._calls: dict[str, Call] = {}
@@ -66,7 +66,7 @@ class LoopCounter:
 
 
 def lines_about(repetitions: Iterable[Repetition], policy: Policy) -> list[str]:
-    """Return the line for the model about repetitions that have just reached half of the limit; at most one line."""
+    """Return the line for the model about the first repetition that has just reached half of the limit, or []."""
     half = (policy.loop_limit + 1) // 2
     found = next((each for each in repetitions if each.count == half > 1), None)
     if found is None:

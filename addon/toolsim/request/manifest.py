@@ -22,7 +22,7 @@ from toolsim.wire.json_codec import value_line
 HEADING = "# CLIENT TOOL CATALOG"
 
 FURTHER = "Tools of the client tool catalog, and how to call them:"
-"""The heading of entries that the manifest does not contain."""
+"""The heading of entries that are shown outside the manifest."""
 
 ANSWER_RULE = "An answer that calls no tool must be "
 """The beginning of the rule about the answer's format, a paragraph that can follow the instructions for calling."""
@@ -42,9 +42,9 @@ def manifest(
 ) -> str:
     """Return the manifest of ``tools`` (at least one), and the rule for calling them.
 
-    ``form``: a name in ``forms.FORMS``, or auto. ``answer_format``: the flat ``text.format`` that a text answer must
-    follow, since the backend cannot enforce the format in addition to calls. ``named``: the tools listed only by name;
-    ``finder``: the name of the tool for looking up these tools.
+    ``form``: a name in ``forms.FORMS``, or auto. ``answer_format``: the format, in the flat shape of ``text.format``,
+    that a text answer must follow. The backend cannot enforce this format in addition to calls. ``named``: the tools
+    listed only by name; ``finder``: the name of the tool for looking up these tools.
     """
     shape = form_named(form)
     whole = [tool for tool in tools if tool.name not in named] if named else tools

@@ -25,7 +25,7 @@ from typing import Any
 
 from toolsim.wire.json_fields import array, mapping, string
 
-# Beyond this depth a template is not helpful, and the schema itself is shown.
+# Maximum depth of a template. A deeper template is not helpful, so the schema itself is shown.
 MAX_DEPTH = 8
 
 TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
@@ -93,7 +93,7 @@ class SlotNotation:
     def _note(self, prefix: str, name: str, schema: Mapping[str, Any], *, optional: bool = False) -> str:
         """Add the note on a property, if any, and return the property's path.
 
-        ``optional``: no slot marks it as optional.
+        ``optional``: whether the note has to mark the property as optional, because no slot does.
         """
         path = prefix + (name if name.isidentifier() else _WHITESPACE.sub("_", name))
         words = indented(string(schema.get("description")))
@@ -208,7 +208,7 @@ def _option(schema: object) -> str:
 
 
 def indented(text: str) -> str:
-    """Return a client's ``text`` with all lines but the first indented, so that it stays inside its entry."""
+    """Return a client's ``text`` with all lines but the first indented, so that the text remains inside its entry."""
     # Newlines are not printable, so printable text is a single line.
     return text if text.isprintable() else "\n    ".join(text.splitlines())
 

@@ -42,7 +42,7 @@ class _Prompt(NamedTuple):
 
 
 def with_suffixes(items: Sequence[Item], plan: Plan) -> list[Item]:
-    """Return a conversation with the closing lines of each prompt, as user messages."""
+    """Return a conversation with the closing lines of each prompt added as user messages."""
     # A summary is requested by the last item, which toolsim appends to the prompt that the client would have sent.
     spoken = len(items) - 1 if plan.form.compacts else len(items)
     prompts = _prompts(items[:spoken])

@@ -1,4 +1,4 @@
-r"""Past calls and their outputs as one-line records, in a form that neither tool outputs nor users can forge.
+r"""Past calls and their outputs as one-line records, in a form that tool outputs and users cannot forge.
 
     [function_call id=fc_001 call_id=fc_001 name=get_weather arguments={"city":"Paris"}]
     [function_call_output call_id=fc_001 output={"celsius":21}]
@@ -114,7 +114,9 @@ def call_label(call: Call) -> str:
 
 
 def _shortened(arguments: str) -> str:
-    """Return JSON on one line, shortened if it is long: its strings are cut, or else all of it, as one string.
+    """Return JSON on one line, shortened if it is long.
+
+    Its strings are cut. If the result is still too long, it is cut as a whole and written as one string.
 
     A "…" follows shortened JSON, outside of any string, so that a secret that a recording has masked (``x`` per
     character) is cut at the same place.

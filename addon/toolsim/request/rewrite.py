@@ -116,10 +116,10 @@ def rewrite_request(
     stored. ``is_round``, ``is_auxiliary``: this is a later round, or an auxiliary operation, which toolsim always
     handles.
 
-    Returns None for a request that passes byte for byte because toolsim does not handle it: one that is not a JSON
-    object, or one to a backend of the same API that has no tools, no calls in its history, no answer to store and the
-    same model name. If such a request requires JSON, its answer is checked, and the request passes until the backend
-    returns an incorrect answer. Raises BadRequest for the client's errors.
+    Returns None for a request that passes byte for byte because toolsim does not handle it: a request that is not a
+    JSON object, or a request to a backend of the same API that has no tools, no calls in its history, no answer to
+    store and the same model name. If such a request requires JSON, its answer is checked, and the request passes until
+    the backend returns an incorrect answer. Raises BadRequest for the client's errors.
     """
     client = APIS[api_name]
     backend = backend_of(client, policy.backend)
@@ -174,7 +174,7 @@ def rewrite_request(
                 at_once = tuple(replace(tool, deferred=False) for tool in request.tools)
                 request = replace(request, tools=at_once, first_tools=())
         planned = plan(request, backend, policy, report, attempts)
-        # The tools can exceed the limit only if the body does.
+        # The tools can exceed the limit only if the body exceeds it.
         if len(body) > _MAX_TOOLS_BYTES:
             _check_tools_size(planned)
         is_format_in_prompt = planned.json_only and "format" not in attempts
@@ -213,7 +213,7 @@ def _text_answer(backend: Api, text: str, request: ClientRequest) -> bytes:
 def demands_json(request: ClientRequest, policy: Policy) -> bool:
     """Return whether the answer to a request must be JSON because no tools are offered.
 
-    The result is false for several choices, and for summaries.
+    The answer is never required to be JSON if it is a summary, or if several choices are requested.
     """
     is_one = request.n == 1 and not request.form.compacts
     return request.answer_format is not None and is_one and not tools_on_offer(request, policy)
@@ -222,7 +222,7 @@ def demands_json(request: ClientRequest, policy: Policy) -> bool:
 def _demanded(client: Api, document: Mapping[str, Any]) -> ClientRequest | None:
     """Parse a request that requires JSON. Returns None for any other request.
 
-    The result is also None for an invalid request, whose error the backend reports.
+    Also returns None for an invalid request, so that the backend reports the error.
     """
     if not any(key in document for key in _FORMATS):
         return None
@@ -471,10 +471,10 @@ def _called(request: ClientRequest) -> frozenset[str]:
 
 
 def _may_invent(request: ClientRequest, policy: Policy) -> bool:
-    """Return whether to request a plain-text answer if the answer consists only of an undeclared call.
+    """Return whether to ask the model again, for plain text, if its answer consists only of an undeclared call.
 
-    The result is false for several choices, for background answers, which no client reads, and if JSON or a summary is
-    required.
+    This is never done if several choices, JSON or a summary were requested, or for a background answer, for which no
+    client is waiting.
     """
     is_plain = request.n == 1 and request.answer_format is None and not request.form.compacts
     may_ask = policy.second_opinion != "off" and is_plain and is_watched(request)
@@ -482,7 +482,7 @@ def _may_invent(request: ClientRequest, policy: Policy) -> bool:
 
 
 def is_watched(request: ClientRequest) -> bool:
-    """Return whether a client is waiting for the answer, which is false for background answers."""
+    """Return whether a client is waiting for the answer. No client waits for a background answer."""
     return request.body.get("background") is not True
 
 
@@ -495,7 +495,7 @@ def _choice(request: ClientRequest, policy: Policy) -> ToolChoice:
     """Return the client's tool choice, or the operator's if ``tool_use_mode`` overrides it."""
     if policy.tool_use_mode in ("disabled", "withheld"):
         return ToolChoice("none")
-    # A model forced to call after each output would never answer.
+    # A model that had to call a tool after each output would never answer.
     if policy.tool_use_mode == "enforced" and request.tool_choice.mode == "auto" and not is_after_outputs(request):
         return replace(request.tool_choice, mode="required")
     return request.tool_choice

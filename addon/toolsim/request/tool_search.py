@@ -27,14 +27,14 @@ _MAX_TEXT = 4_000
 """Number of characters of a tool's text that are searched."""
 _WORD = re.compile(r"[^\W_]+")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-# BM25 with the usual constants. A name counts three times.
+# BM25 with the usual constants. A word in a name counts three times.
 _K, _B, _OF_NAME = 1.2, 0.75, 3
 _LEAST = 0.25
 """Minimum score relative to the best; only matches of words such as "the" score lower."""
 
 
 def find_tools(tools: Sequence[Tool], arguments: Mapping[str, Any]) -> list[Tool]:
-    """Return the tools that match a search, best first, at most ``MAX_FOUND``."""
+    """Return at most ``MAX_FOUND`` tools that match a search, with the best match first."""
     pattern, query = string(arguments.get("pattern")), string(arguments.get("query"))
     # In the Responses API, a search can name a namespace or tool by its path.
     paths = [path for path in array(arguments.get("paths")) if isinstance(path, str)]

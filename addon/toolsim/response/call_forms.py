@@ -511,5 +511,5 @@ def reads_cleanly(
 
 
 def needs_end(row: CallForm, opening: str) -> bool:
-    """Return whether a misspelled opening tag needs its end, because it could otherwise belong to a word in the body."""
+    """Return whether a misspelled opening tag needs its end, because it could otherwise be part of a word in a body."""
     return row.name in ("pythonic", "named JSON") and not opening.endswith((">", "]"))

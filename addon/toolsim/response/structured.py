@@ -140,7 +140,7 @@ class StructuredCalls:
         return self._judge.decide(written, "", lookup, corrects=corrects)
 
     def _cleaned(self, arguments: str, tool: Tool) -> str | None:
-        """Return arguments without the markup that a server has left in them, or None if they contain no such markup."""
+        """Return arguments without the markup that a server has left in them, or None if they contain no markup."""
         may_change = tool.kind == "function" and not tool.strict and self._judge.plan.policy.repair == "safe"
         return without_leftovers(arguments, tool) if may_change else None
 

@@ -172,7 +172,7 @@ class ElementTypes:
         return json_object(members)
 
     def _property(self, texts: list[str], schema: Validator | None) -> Json | None:
-        """Return the value of all elements with one name, or None if it needs an array that the schema does not allow."""
+        """Return the value of all elements with one name, or None if this requires an array that is not allowed."""
         if len(texts) > 1:
             return self._array(texts, schema) if schema and "array" in schema.types() else None
         if schema is None:

@@ -38,7 +38,7 @@ separately.
 
 
 def build(schema: Any, text: str) -> Validator:
-    """Return the validator of a schema, which is given with its JSON text. Raises SchemaError."""
+    """Return the validator of a schema; ``text``: the schema as JSON. Raises SchemaError."""
     if not isinstance(schema, dict):
         raise SchemaError("the schema is not an object")
     base = _dialect(schema)
@@ -91,7 +91,7 @@ def _uri(base: Any) -> str:
 def _without(schema: Any, keyword: str, kind: type = object) -> Any:
     """Copy a schema without a keyword, wherever the keyword's value has the given type.
 
-    A property with the keyword's name is also removed, which omits one check and cannot cause a rejection.
+    A property with the keyword's name is also removed. This omits a check, but cannot cause a rejection.
     """
     match schema:
         case dict():

@@ -12,7 +12,7 @@ MAX_OUTLINE = 120
 
 
 class SchemaError(Exception):
-    """The schema cannot be used; the message gives the reason in one line for the client."""
+    """Raised for a schema that cannot be used. The message states the reason in one line, for the client."""
 
 
 def best(errors: list[Any]) -> Any:

@@ -40,13 +40,13 @@ def _checking_deadline[Member](members: Iterable[Member]) -> Iterator[Member]:
 
 
 def pattern(validator: Any, searched: str, instance: Any, schema: Any) -> Iterator[Any]:
-    """Search for a pattern within the check's budget; an abandoned search counts as a match."""
+    """Check a string against a pattern within the check's budget; an abandoned search counts as a match."""
     if validator.is_type(instance, "string") and matches(searched, instance) is False:
         yield jsonschema_exceptions.ValidationError(f"{instance!r} does not match {searched!r}")
 
 
 def pattern_properties(validator: Any, patterns: dict[str, Any], instance: Any, schema: Any) -> Iterator[Any]:
-    """Search the keys for patterns within the check's budget; a key whose search was abandoned is allowed."""
+    """Check the members whose keys match a pattern, within the check's budget; an abandoned search allows the key."""
     if validator.is_type(instance, "object"):
         for pattern, subschema in patterns.items():
             for key, value in _checking_deadline(instance.items()):
@@ -55,7 +55,7 @@ def pattern_properties(validator: Any, patterns: dict[str, Any], instance: Any, 
 
 
 def additional_properties(validator: Any, additional: Any, instance: Any, schema: Any) -> Iterator[Any]:
-    """Search for the sibling ``patternProperties`` within the budget: a key that might match is not additional."""
+    """Check the additional properties within the check's budget. A key that might match a pattern is not one."""
     if not validator.is_type(instance, "object"):
         return
     properties, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
@@ -71,7 +71,7 @@ def additional_properties(validator: Any, additional: Any, instance: Any, schema
 
 
 def unique_items(validator: Any, unique: bool, instance: Any, schema: Any) -> Iterator[Any]:
-    """Compare items by hash instead of comparing all pairs, which takes half a minute for 4,000 items."""
+    """Compare the items by hash, because comparing all pairs takes half a minute for 4,000 items."""
     if unique and validator.is_type(instance, "array") and len(set(_hashable(instance)[1])) < len(instance):
         yield jsonschema_exceptions.ValidationError(f"{instance!r} has non-unique elements")
 
@@ -89,7 +89,7 @@ def _hashable(value: Any) -> Any:
 
 
 def multiple_of(validator: Any, divisor: Any, instance: Any, schema: Any) -> Iterator[Any]:
-    """Divide the decimal representations: 19.99 is a multiple of 0.01 in decimal, but not as a float."""
+    """Divide the decimal representations, because 19.99 is a multiple of 0.01 as a decimal but not as a float."""
     if not validator.is_type(instance, "number") or (isinstance(instance, float) and not isfinite(instance)):
         return
     if Fraction(repr(instance)) % Fraction(repr(divisor)):
@@ -181,7 +181,7 @@ _WRAPPED: dict[str, Callable[[_Keyword], _Keyword]] = {
 
 @cache
 def with_deadline_checks(base: Any) -> Any:
-    """Return a dialect's validator class with these keywords, which also checks the clock before each keyword."""
+    """Return a dialect's validator class with these keywords. It also checks the clock before each keyword."""
     keywords = dict(base.VALIDATORS)
     keywords.update({name: keyword for name, keyword in _KEYWORDS.items() if name in keywords})
     keywords.update({name: wrap(keywords[name]) for name, wrap in _WRAPPED.items() if name in keywords})

@@ -83,7 +83,7 @@ def _compiled(text: str) -> Any:
 
 
 def matches(pattern: str, text: str) -> bool | None:
-    """Return whether a pattern matches, or None if the rest of the check's budget was not enough for the search."""
+    """Return whether a pattern matches, or None if the check's remaining budget was not enough for the search."""
     left, compiled = running.get(), _compiled(pattern)
     left.count_step()
     for limit in (min(left.patterns, _FIRST_SECONDS), left.patterns - _FIRST_SECONDS):

@@ -30,11 +30,11 @@ STEP_SECONDS = 0.003
 """Maximum time counted for one step, in seconds. The longest legitimate step quotes a value of 200 kB in an error."""
 
 _MEMBERS = 16
-"""Number of members per clock reading. A reading takes 0.3 µs, as long as the rest of the work for a small member."""
+"""Number of members per clock reading. A reading takes 0.3 µs, as long as all other work for a small member."""
 
 
 class OutOfTime(Exception):
-    """The check has used up its budget."""
+    """Raised when a check has used up its budget."""
 
 
 class Budget:
@@ -184,7 +184,7 @@ class Validator:
         return None
 
     def types(self) -> frozenset[str]:
-        """Return the type names at the schema's top level, over all alternatives; empty if any type is allowed."""
+        """Return the type names at the top level of all the schema's alternatives; empty if any type is allowed."""
         found: set[str] = set()
         for schema in self._alternatives():
             named = schema.get("type", ())
@@ -192,7 +192,7 @@ class Validator:
         return frozenset(found)
 
     def _alternatives(self) -> list[dict[str, Any]]:
-        """Return this schema, followed by the schemas that it refers to or combines, up to a small limit."""
+        """Return this schema, followed by a limited number of the schemas that it refers to or combines."""
         from referencing.exceptions import Unresolvable  # Imported on demand; see ``compile``.
 
         found: list[dict[str, Any]] = []

@@ -27,7 +27,7 @@ from toolsim.wire.sse import ServerSentEvent
 
 
 class Reader(ABC):
-    """Reader of one backend answer. Never raises, regardless of the input."""
+    """Converts one backend's answer to backend events. Never raises, regardless of the input."""
 
     def __init__(self) -> None:
         self.unknown: dict[str, None] = {}
@@ -52,14 +52,14 @@ class Reader(ABC):
 
     @abstractmethod
     def follow(self, delta: StructuredDelta, texts: Sequence[str]) -> None:
-        """Append the texts of the frames after ``delta``, which differ from its frame only in their text."""
+        """Append the ``texts`` of the frames after ``delta``. These frames differ from its frame only in their text."""
 
     @abstractmethod
     def whole(self, body: Mapping[str, Any]) -> list[BackendEvent]:
         """Return the events of a non-streamed answer."""
 
     def end(self) -> list[BackendEvent]:
-        """Return the events at the end of the stream; none if the stream's terminator is an event itself."""
+        """Return the events at the end of the stream, or [] if the stream's terminator is itself an event."""
         return []
 
     @abstractmethod
@@ -76,7 +76,7 @@ class Reader(ABC):
 
 
 class Writer(ABC):
-    """Writer of one answer for a client: frames as they are ready or, if ``form.stream`` is false, one ``body``."""
+    """Converts client events to one answer: frames as they are ready or, if ``form.stream`` is false, one ``body``."""
 
     def __init__(self, form: AnswerForm) -> None:
         self._form = form
@@ -223,7 +223,9 @@ class Api(ABC):
 
     @abstractmethod
     def side_request(self, body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:
-        """Return a body with a short question to the same model, outside the conversation; ``rule``: for its answer."""
+        """Return a body with a short question to the same model, outside the conversation; ``rule``: instructions for
+        the answer.
+        """
 
     def can_demand(self, answer_format: Mapping[str, Any]) -> bool:
         """Return whether a request of this API can require an answer format, given as a flat ``text.format``."""

@@ -24,7 +24,7 @@ class EarlyArguments:
         self._is_stopped = False
 
     def feed(self, piece: str) -> str:
-        """Return ``piece`` if it can be passed on. After the first fragment that cannot, always return ""."""
+        """Return ``piece`` if it can be passed on. After the first piece that cannot be passed on, always return ""."""
         if self._is_stopped or not piece:
             return ""
         if not self._first:

@@ -72,7 +72,7 @@ def _read_part(part: object, api_name: ApiName, param: str) -> Part:
 
 
 def document_text(part: Mapping[str, Any]) -> str | None:
-    """Return the text of a Messages API document, preceded by its title; None if the document is not plain text."""
+    """Return the text of a Messages API document, preceded by its title, or None if the document is not plain text."""
     source = mapping(part.get("source"))
     if source.get("type") != "text":
         return None
@@ -94,7 +94,7 @@ def _read_source(part: Mapping[str, Any], param: str) -> Part:
 
 
 def is_ciphertext(text: str) -> bool:
-    """Return whether a text is a Fernet token. OpenAI's server uses such tokens for text that clients must not read."""
+    """Return whether ``text`` is a Fernet token. OpenAI's server writes text that clients must not read in this form."""
     return _FERNET.fullmatch(text) is not None
 
 
@@ -182,7 +182,7 @@ def _chat_part(part: Part) -> dict[str, Any]:
 
 
 def split_instructions(messages: Sequence[Message], *roles: Role) -> tuple[str, Sequence[Message]]:
-    """Split off the leading messages with an instruction role. Return their text, and the rest, which is not empty.
+    """Return the text of the leading messages with an instruction role, and the remaining messages (at least one).
 
     APIs with a separate field for instructions need this; some backends reject system messages elsewhere.
     """

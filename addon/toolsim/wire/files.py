@@ -43,7 +43,7 @@ _MAX_NAME = 100
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A document; ``data``: the content of the file in base64."""
+    """A document. ``data``: the content of the file in base64."""
 
     name: str = ""
     media_type: str = ""

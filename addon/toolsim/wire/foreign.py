@@ -10,7 +10,8 @@ clients expect an answer in the API of the path. Therefore, every path accepts e
 2. In a conversation under the path's own field name, only the parts in another shape are converted at the paths of
    OpenAI's APIs: messages with calls, outputs or reasoning, items, tools, and the tool choice. A Messages request with
    any part in the shape of OpenAI's APIs is converted completely, since its roles have to alternate.
-3. All other parts stay as sent. Each reader accepts text, images and files in the shapes of all APIs (``content.py``).
+3. All other parts remain as sent. Each reader accepts text, images and files in the shapes of all APIs
+   (``content.py``).
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def _from_items(items: list[Any], end: int) -> Iterator[dict[str, Any]]:
 
 
 def _split(message: Any, param: str) -> Iterator[Any]:
-    """Yield the chat messages for a message at the path ``param``; a message without blocks stays as it is."""
+    """Yield the chat messages for a message at the path ``param``; a message without blocks is yielded unchanged."""
     if not chat.has_blocks(mapping(message)):
         yield message
         return
@@ -269,7 +270,7 @@ def as_messages(body: dict[str, Any]) -> dict[str, Any]:
         asked["system"] = "\n\n".join(system)
     asked["messages"] = [*_turns(items[first:])]
     choice = _flat_choice(own.get("tool_choice", own.get("function_call")))
-    # Tools in the Messages API's own shape stay as sent, because chat completions lacks some of their fields.
+    # Tools in the Messages API's own shape remain as sent, because chat completions lacks some of their fields.
     sent = own if body.get("messages") is None else body
     declared = [_flat(tool) for tool in (*array(sent.get("tools")), *_functions(own))]
     tools = [each for tool in declared for each in _declared(mapping(tool), "")]
@@ -320,7 +321,10 @@ def _turns(items: Iterable[Item]) -> Iterator[dict[str, Any]]:
 
 
 def _declared(tool: Mapping[str, Any], namespace: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the Messages API tools for a tool of the Responses API; tools that the client does not run stay as sent."""
+    """Convert a Responses API tool to Messages API tools; a namespace yields one for each of its tools.
+
+    A tool that the client does not run is yielded unchanged.
+    """
     kind = tool.get("type", "function")
     if kind == "namespace":
         for inner in mappings(tool.get("tools")):
@@ -335,7 +339,7 @@ def _declared(tool: Mapping[str, Any], namespace: str) -> Iterator[Mapping[str, 
 
 
 def _chosen(choice: Any) -> dict[str, Any]:
-    """Convert a ``tool_choice`` of the Responses API to the Messages API; return {} for none."""
+    """Convert a ``tool_choice`` of the Responses API to the Messages API; return {} if there is none."""
     match choice:
         case "none" | "auto":
             return {"type": choice}

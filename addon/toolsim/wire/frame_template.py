@@ -69,11 +69,13 @@ _MAX_UNKNOWN = 64
 
 @dataclass(slots=True, eq=False)
 class Template:
-    """A frame with gaps: ``head number middle text tail word end``.
+    """A frame in which only the text, and optionally a sequence number before it and a word after it, vary.
 
-    ``event`` contains the parsed document, and ``place[key]`` is its text. Without a number ``middle`` is empty, and
-    without a word ``tail`` is empty. ``are_words``: the pattern of the words, for ``_are``. ``between``: the bytes
-    between the gaps of two frames.
+    The parts of the frame are ``head number middle text tail word end``. The word is padding, or a number that follows
+    the text. ``middle`` is empty if the frame has no number, and ``tail`` if it has no word. ``event`` holds the parsed
+    document; its text is stored in ``place[key]``. ``are_words``: matches a comma-separated list of words (see
+    ``_are``). ``between``: everything from the last gap of one frame to the first gap of the next, by which consecutive
+    repeats are split.
     """
 
     event: ServerSentEvent
@@ -120,7 +122,7 @@ def _are(pattern: Callable[[str], object], values: list[str]) -> bool:
 
 
 def meanings(texts: list[str]) -> list[str] | None:
-    """Return the values of JSON strings with these contents; None if a string is empty or not plain."""
+    """Return the values of JSON strings with these contents, or None if a string is empty or not plain."""
     joined = "".join(texts)
     if "" in texts:
         return None
@@ -218,7 +220,7 @@ class RepeatDecoder:
 
 
 class RepeatReader:
-    """Reader of a stream's bytes as the events of its API; calls ``reader`` as rarely as the module's rule 5 allows."""
+    """Converts a stream's bytes to backend events, calling ``reader`` as rarely as the module's rule 5 allows."""
 
     def __init__(self, reader: Reader, limit: int = MAX_EVENT_BYTES) -> None:
         self._reader = reader

@@ -61,7 +61,9 @@ class ServedCall(Protocol):
 
 
 class HostedItems:
-    """The representation of hosted tools and their calls in an API; none by default, as in chat completions."""
+    """Represents hosted tools and their calls in an API. By default, the API cannot represent them, like chat
+    completions.
+    """
 
     shows: Literal["all", "declared", "none"] = "none"
     """Calls that the client sees; ``declared``: calls to tools that its request names."""
@@ -131,7 +133,7 @@ class HostedItems:
 
 
 def search_kind(declared: Mapping[str, Any]) -> Kind:
-    """Return the kind of search that a declared tool runs; "" if the client itself runs the tool."""
+    """Return the kind of search that a declared tool runs, or "" if the client itself runs the tool."""
     kind, callers = string(declared.get("type")), declared.get("allowed_callers")
     if isinstance(callers, list) and "direct" not in callers:
         # Only a program that runs on the backend calls the tool.
@@ -144,7 +146,7 @@ def search_kind(declared: Mapping[str, Any]) -> Kind:
 
 
 def search_name(declared: Mapping[str, Any]) -> str:
-    """Return the name that a search of deferred tools has for the model."""
+    """Return the name under which the model sees a search of deferred tools."""
     kind = string(declared.get("type"))
     return next(name for name in SEARCHES if kind.startswith(name) or name == SEARCHES[-1])
 

@@ -30,10 +30,10 @@ def chat_call_id(kind: ToolKind, number: int) -> str:
 
 
 def responses_call_id(kind: ToolKind, number: int) -> str:
-    """Return the id of a call in the Responses API, where each kind of item has its own prefix."""
+    """Return the id of a call in the Responses API. The prefix depends on the kind of the call's item."""
     return f"{RESPONSES_PREFIXES[kind]}_{number:03}"
 
 
 def highest_number(ids: Iterable[str]) -> int:
-    """Return the highest number among the ids that toolsim might have created; 0 if there is none."""
+    """Return the highest number among the ids that toolsim might have created, or 0 if there are no such ids."""
     return max([int(found[1]) for found in map(_own_id, set(ids)) if found is not None], default=0)

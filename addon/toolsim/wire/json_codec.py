@@ -74,9 +74,9 @@ def parse_object(
     parse_int: Callable[[str], Any] | None = None,
     parse_constant: Callable[[str], Any] | None = None,
 ) -> dict[str, Any] | None:
-    """Return ``data`` as a JSON object; None if it is not one, too deep, or not representable in Python. Never raises.
+    """Return ``data`` as a JSON object, or None if it is not an object, too deep, or not representable in Python.
 
-    The other arguments are as in ``json.loads``; if they raise ValueError, the result is None.
+    Never raises. The other arguments are as in ``json.loads``; if one of them raises ValueError, None is returned.
     """
     try:
         value = load(data, parse_float=parse_float, parse_int=parse_int, parse_constant=parse_constant)
@@ -94,12 +94,12 @@ def unreadable(data: bytes, what: str = "The request body") -> str:
 
 
 def read_body(data: bytes) -> dict[str, Any] | None:
-    """Return a request's body as JSON; None if it is not an object, or not representable in Python without loss."""
+    """Return a request's body as a JSON object, or None if it is not one or Python cannot represent it without loss."""
     return parse_object(data, parse_float=finite, parse_constant=finite)
 
 
 def finite(text: str) -> float:
-    """Return the number in a JSON text. Raises ValueError for values that JSON does not allow, such as NaN."""
+    """Parse a number in JSON. Raises ValueError for values that JSON does not allow, such as NaN."""
     number = float(text)
     if not isfinite(number):
         raise ValueError(f"{text} cannot be written as JSON")
@@ -113,7 +113,7 @@ class RawJson(float):
 
 
 def as_read(text: str) -> int | float:
-    """Return the number in a JSON text, with its digits if Python would change them."""
+    """Parse a number in JSON. The result is a ``RawJson`` if Python would write different digits."""
     try:
         number: int | float = int(text)
     except ValueError:  # The text is a decimal number, or has more digits than Python converts to an integer.
@@ -157,13 +157,15 @@ def whole_text(text: str) -> str:
 
 
 class Joiner[Key]:
-    """The texts of one answer, as deltas; joins surrogate pairs that are split between two deltas of a key."""
+    """Joins surrogate pairs that are split between two deltas of one text. ``key``: identifies the text within its
+    answer.
+    """
 
     def __init__(self) -> None:
         self._halves: dict[Key, str] = {}
 
     def join(self, key: Key, text: str) -> str:
-        """Return the text of ``key`` that is complete so far; "" if it is only half a character."""
+        """Return the text of ``key`` that is complete so far, or "" if it is only half a character."""
         if text.isascii() and not self._halves:
             return text
         text = self._halves.pop(key, "") + text
@@ -172,7 +174,7 @@ class Joiner[Key]:
         return whole_text(text)
 
     def end(self, key: Key) -> str:
-        """Return the replacement for half a character of ``key`` that was never completed; "" if no half is pending."""
+        """Return a replacement for half a character of ``key`` that was never completed, or "" if none is pending."""
         return "\N{REPLACEMENT CHARACTER}" if self._halves.pop(key, "") else ""
 
     def open_keys(self) -> list[Key]:
@@ -197,5 +199,5 @@ def value_line(value: Any) -> str:
 
 
 def dump_string(text: str) -> str:
-    """Return a text as a JSON string, including the quotes; every delta runs this function, so it must be fast."""
+    """Return ``text`` as a JSON string, including the quotes. Must be fast, because it is called for every delta."""
     return encode_basestring(text if text.isascii() else whole_text(text))

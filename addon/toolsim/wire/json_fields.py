@@ -62,7 +62,7 @@ def required[T](fields: Mapping[str, Any], key: str, kind: type[T], owner: str =
 
 
 def optional[T](fields: Mapping[str, Any], key: str, kind: type[T], owner: str = "") -> T | None:
-    """Return ``fields[key]``; None if it is absent or null, because clients send either for "not set".
+    """Return ``fields[key]``, or None if it is absent or null, because clients send either for "not set".
 
     ``owner``: the path of the object, as in ``required``.
     """
@@ -88,7 +88,7 @@ def json_text(value: object) -> str:
 
 
 def loaded(text: str) -> Mapping[str, Any] | None:
-    """Return the object that a JSON text contains, or None if it contains no object."""
+    """Parse JSON text; return the object that it contains, or None for any other text."""
     try:
         value = load(text)
     except ValueError:

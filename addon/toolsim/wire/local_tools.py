@@ -222,7 +222,7 @@ def local_tool(declared: Json) -> Tool:
 
 
 def is_item(arguments: str) -> bool:
-    """Return whether the item of a local tool's call can represent its arguments, which must be a JSON object.
+    """Return whether the item of a local tool's call can represent ``arguments``, a JSON object.
 
     The arguments of a function reach the client as the model's own text. The arguments in an item are values. A number
     that Python cannot read, or reads as infinite, cannot be written as such a value.

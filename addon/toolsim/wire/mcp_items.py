@@ -87,7 +87,7 @@ class McpCall:
 
 
 def shown_name(label: str, tool: str) -> str:
-    """Return the name that a server's tool has for the model, unless that name is already in use."""
+    """Return the name under which the model sees a server's tool. The caller chooses another if this name is taken."""
     return _NOT_IN_NAMES.sub("_", f"{label}__{tool}")[:_MAX_NAME] or "_"
 
 
@@ -249,7 +249,7 @@ def _chosen(value: Mapping[str, Any], names: Mapping[str, str], several: dict[st
 
 
 def after_calls(value: Any) -> Any:
-    """Return the ``tool_choice`` for the turn after a call, which has satisfied any requirement for one."""
+    """Return the ``tool_choice`` for the turn after a call, which has satisfied any requirement to call a tool."""
     if isinstance(value, dict) and value.get("type") in ("any", "tool", "auto"):
         return {key: each for key, each in value.items() if key != "name"} | {"type": "auto"}
     if isinstance(value, dict):

@@ -18,7 +18,10 @@ from toolsim.wire.json_fields import array, mapping, mappings, string
 
 
 def conversations(messages: Sequence[Any], owner: str) -> Iterator[bytes]:
-    """Yield the key of the conversation before each message, then of the complete one; ``owner``: part of each key."""
+    """Yield the key of the conversation before each message, then the key of the complete conversation.
+
+    ``owner``: part of each key.
+    """
     key = blake2b(owner.encode("utf-8", "surrogatepass"), digest_size=32)
     yield key.digest()
     for message in messages:

@@ -43,7 +43,7 @@ class ServerSentEvent:
     """Parsed JSON of the data, if available; the reader must not store it (see ``frame_template``)."""
 
     def parsed(self) -> dict[str, Any] | ApiError | None:
-        """Return the data as an object; None if it is not an object or was truncated; an error if it is not JSON."""
+        """Return the data as an object, None if it is not an object or was truncated, or an error if it is not JSON."""
         if self.document is not None:
             return self.document
         if self.has_too_many:
@@ -143,7 +143,7 @@ class SSEDecoder:
 
 
 def _values(data: bytes) -> int:
-    """Return the approximate number of values in a JSON text; separators in strings count only below the limit."""
+    """Return the approximate number of values in JSON text. Separators in strings count only below the limit."""
     marks = (b",", b"[", b"{")
     if sum(map(data.count, marks)) > MAX_EVENT_VALUES:
         data = _STRING.sub(b"", data)

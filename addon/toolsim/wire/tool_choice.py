@@ -58,7 +58,7 @@ def read_choice(
 
 
 def hosted_fields(request: ClientRequest) -> dict[str, Any]:
-    """Return the fields of a body for the tools that the backend runs; unchanged if the client has no other tools."""
+    """Return the fields of a body for the tools that the backend runs, unchanged if the client has no other tools."""
     body, fields = request.body, {"tools": list(request.hosted)}
     if not request.tools:
         return fields | {key: body[key] for key in ("tool_choice", "parallel_tool_calls") if key in body}
@@ -67,7 +67,8 @@ def hosted_fields(request: ClientRequest) -> dict[str, Any]:
 
 
 def hosted_choice(value: object, names: Collection[str]) -> Any:
-    """Return the part of a ``tool_choice`` about tools that the backend runs; None if it is about the client's own.
+    """Return the part of a ``tool_choice`` about tools that the backend runs, or None if it is about the client's own
+    tools.
 
     ``names``: the names of the client's own tools.
     """
@@ -83,7 +84,7 @@ def hosted_choice(value: object, names: Collection[str]) -> Any:
 
 
 def wanted_of_backend(value: object, names: Collection[str]) -> str:
-    """Return the type of the tool that a choice requires the backend to run; "" if it requires none.
+    """Return the type of the tool that a choice requires the backend to run, or "" if it requires none.
 
     ``names``: the names of the client's own tools. A hard limit that allows only hosted tools requires the first one.
     """

@@ -44,7 +44,7 @@ type _Declaration = tuple[Tool, str]
 
 
 def model_name(name: str, namespace: str | None) -> str:
-    """Return the name that a tool ``name`` of ``namespace`` has for the model."""
+    """Return the name under which the model sees the tool ``name`` of ``namespace``."""
     return name if namespace is None else f"{namespace}{_NAMESPACE_SEPARATOR}{name}"
 
 
@@ -121,7 +121,7 @@ def _echo_tool(declared: Any) -> Any:
 
 
 def _without_secrets(declared: dict[str, Any]) -> dict[str, Any]:
-    """Return the declaration of a hosted tool without the secrets for its server, which the URL can contain too."""
+    """Return the declaration of a hosted tool without the secrets for its server. The URL can contain secrets, too."""
     redacted = {name: None if name in _SECRETS else value for name, value in declared.items()}
     if isinstance(url := declared.get("server_url"), str):
         found = _ORIGIN.match(url)
@@ -288,7 +288,7 @@ def _custom(fields: Mapping[str, Any], param: str, namespace: str | None) -> _De
 
 
 def _is_deferred(fields: Mapping[str, Any], param: str) -> bool:
-    """Return whether a tool is loaded only by a search. A tool that a history item declares has already been loaded."""
+    """Return whether only a search loads a tool. A tool that a history item declares has already been loaded."""
     return fields.get("defer_loading") is True and not param.startswith("input[")
 
 

@@ -66,7 +66,7 @@ type _Text = TextDelta | ReasoningDelta | RefusalDelta
 
 
 class ChatReader(Reader):
-    """Reader of one chat answer."""
+    """Converts one chat answer to backend events."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -178,7 +178,7 @@ class _Choice:
         return events
 
     def follow(self, texts: Sequence[str]) -> None:
-        """Append to the arguments of the call that is streamed early, which is the only call."""
+        """Append to the arguments of the only call, which is being streamed early."""
         self._calls[0][0].pieces += texts
 
     def end(self) -> list[BackendEvent]:
@@ -276,7 +276,7 @@ class _CallParts:
         return bool(name or self._is_named_again) and self._is_whole_before(json_text(function.get("arguments")))
 
     def _is_continued_by(self, name: str) -> bool:
-        """Return whether ``name`` is the second half of a name, so that only the joined name is an offered one."""
+        """Return whether ``name`` is the second half of a name, because only the joined name is an offered one."""
         if not name or not self.name or any(self.pieces) or self.name in self._offered or name in self._offered:
             return False
         return self.name + name in self._offered
@@ -307,7 +307,7 @@ class _CallParts:
         return piece
 
     def ahead(self, piece: str, choice: int, *, is_named: bool) -> list[BackendEvent]:
-        """Return the part of the call that can be emitted after ``piece``; ``is_named``: it has a name but no id."""
+        """Return the part of the call that can be emitted after ``piece``; ``is_named``: see ``StructuredDelta``."""
         if piece and (not self.name or self._kind != "function"):
             self._ahead.stop()
         if not (text := self._ahead.feed(piece)):
@@ -341,7 +341,7 @@ def _function(call: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _is_named(call: Mapping[str, Any]) -> bool:
-    """Return whether a fragment has a name but no id, so that it could start the next call (rule 6 of the module)."""
+    """Return whether a fragment has a name but no id, and may therefore start the next call (rule 6 of the module)."""
     return bool(string(_function(call).get("name"))) and not string(call.get("id"))
 
 

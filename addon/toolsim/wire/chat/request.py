@@ -202,7 +202,7 @@ def answer_form(body: Mapping[str, Any], *, legacy_functions: bool = False) -> A
 
 
 class MessagesReader:
-    """Reader of ``messages``. Assigns ids to legacy calls; an output belongs to the last call with its name."""
+    """Reads ``messages``. Assigns ids to legacy calls; a legacy output belongs to the last call with its name."""
 
     def __init__(self) -> None:
         self._legacy_calls = 0
@@ -390,7 +390,7 @@ def _write_message(message: Message) -> dict[str, Any]:
 
 
 def flat_format(wanted: object) -> Mapping[str, Any] | None:
-    """Return the JSON format that a client requires, in the flat shape of ``text.format``; None for plain text.
+    """Return the JSON format that a client requires, in the flat shape of ``text.format``, or None for plain text.
 
     Both OpenAI shapes are accepted on both endpoints, since clients mix them.
     """

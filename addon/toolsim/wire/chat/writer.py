@@ -66,7 +66,7 @@ class _Choice:
 
 
 class ChatWriter(Writer):
-    """Writer of one chat answer."""
+    """Converts client events to one chat answer."""
 
     def __init__(self, form: AnswerForm) -> None:
         super().__init__(form)

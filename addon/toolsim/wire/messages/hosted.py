@@ -86,7 +86,7 @@ class ServedBlocks:
 
 
 class MessagesHosted(HostedItems):
-    """Representation of hosted tools in the Messages API, where clients see only calls to tools that they declared."""
+    """Represents hosted tools in the Messages API. Clients see only the calls to tools that they declared."""
 
     shows = "declared"
 
@@ -165,13 +165,13 @@ def _toolsets(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _in_own_shape(function: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a flat function as a Messages API tool; otherwise the entire request would count as another API's."""
+    """Convert a function in another API's shape to a Messages API tool, so that the request keeps a single shape."""
     kept = {key: value for key, value in function.items() if key not in ("type", "parameters", "strict")}
     return {**kept, "input_schema": function["parameters"]}
 
 
 def _allowed(toolset: Mapping[str, Any], names: object) -> Any:
-    """Return the allowed tools of a server, in the form of the Responses API; None if all tools are allowed."""
+    """Return the allowed tools of a server, in the form of the Responses API, or None if all tools are allowed."""
     configs = mapping(toolset.get("configs"))
     is_on = mapping(toolset.get("default_config")).get("enabled") is not False
     of_set = {name: mapping(config).get("enabled", is_on) is not False for name, config in configs.items()}
@@ -250,7 +250,7 @@ def citations_of(text: str, pages: Mapping[str, SearchResult]) -> list[dict[str,
 
 
 def is_search(block: Mapping[str, Any]) -> bool:
-    """Return whether a ``server_tool_use`` is a search, so that its result can be read."""
+    """Return whether a ``server_tool_use`` is a search. Only the results of searches can be read."""
     return string(block.get("name")).startswith((WEB_SEARCH, "tool_search"))
 
 

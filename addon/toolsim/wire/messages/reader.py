@@ -69,7 +69,7 @@ class _Block:
 
 
 class MessagesReader(Reader):
-    """Reader of one Messages answer."""
+    """Converts one Messages answer to backend events."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -19,7 +19,8 @@ from toolsim.wire.tools import read_tools
 _WITH_TOOLS = ("tool_use", "tool_result", "tool_addition")
 # Fields about the conversation and its tools. All other fields are model settings.
 _CONVERSATION = frozenset({"messages", "system", "tools", "tool_choice"})
-# Fields about the form and length of one answer, which a side request sets itself.
+# Fields that control the form and length of a single answer. A question derived from the conversation does not inherit
+# them, but sets its own.
 _ANSWER_FIELDS = frozenset({"max_tokens", "stream", "temperature", "top_p", "top_k", "stop_sequences", "thinking"})
 # Fields of the other APIs that change the answer and have another name in the Messages API.
 _SETTINGS_ELSEWHERE = frozenset(

@@ -48,7 +48,9 @@ _CODES: Mapping[str, str] = {
     "insufficient_quota": "rate_limit_error",
     "server_is_overloaded": "overloaded_error",
 }
-"""OpenAI's codes that are more specific than the HTTP status, which a failure within a stream does not have."""
+"""The Messages API's error types for OpenAI's error codes. The code takes precedence, because it is more specific than
+the HTTP status and an error within a stream has no status.
+"""
 
 _TOO_LONG = "prompt is too long"
 

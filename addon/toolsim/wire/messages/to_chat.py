@@ -14,7 +14,7 @@ The two APIs express the same content in different places. The differences, and 
    signatures) is dropped, as are ``cache_control`` and ``citations``, which are meaningless to another server.
 5. A tool with ``defer_loading`` is declared where a ``tool_reference`` in an output has loaded it, as with
    ``tool_addition`` (rule 8). Calls to a tool that is not loaded yet are also checked against its schema.
-6. A tool that Anthropic's server runs (``web_search_20250305``, ``mcp_toolset``) stays a hosted tool. The calls and
+6. A tool that Anthropic's server runs (``web_search_20250305``, ``mcp_toolset``) remains a hosted tool. The calls and
    results of such searches and MCP servers become calls and outputs in the history (``hosted.py``). A tool that the
    client runs although it declares only the type (``bash_20250124``) becomes a function (``client_tools.py``). A
    client's own tool has an ``input_schema``, or the type ``custom``, or no type.
@@ -190,7 +190,8 @@ def _blocks(content: object, place: str) -> list[dict[str, Any]]:
 def split(
     role: str, blocks: list[dict[str, Any]], place: str, changes: ToolChanges | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Yield the chat messages for one message; its blocks' order determines where it is split (rule 2 of the module).
+    """Yield the chat messages for one message, which is split according to the order of its blocks (rule 2 of the
+    module).
 
     ``changes``: the tools that an output in the message can load.
     """

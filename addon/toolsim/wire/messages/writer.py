@@ -82,7 +82,7 @@ def call_id(kind: ToolKind, number: int) -> str:
 
 
 class MessagesWriter(Writer):
-    """Writer of one Messages answer."""
+    """Converts client events to one Messages answer."""
 
     def __init__(self, form: AnswerForm) -> None:
         super().__init__(form)

@@ -48,7 +48,8 @@ def is_in_background(record: Mapping[str, Any]) -> bool:
 
 
 def response_now(response: Mapping[str, Any], state: str, *, cancel: bool = False) -> dict[str, Any]:
-    """Return the current Response for the client; ``state``: reported by its producer, "" if the producer is gone.
+    """Return the current Response for the client; ``state``: as reported by its producer, or "" if the producer is
+    gone.
 
     ``cancel``: whether to cancel the Response. A finished answer remains unchanged.
     """

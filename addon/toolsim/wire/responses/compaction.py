@@ -6,7 +6,8 @@
    and is instructed to write a summary. Calls are still recognized, because a model that calls a tool instead has
    failed.
 3. The answer contains exactly one item, with the summary; reasoning is dropped. An answer without a complete summary
-   has failed and contains no item, because a client that installed half a summary would lose the rest.
+   has failed and contains no item, because a client that installed half a summary would lose the rest of its
+   conversation.
 4. Clients treat the item as opaque; any toolsim instance can read it. It is not encrypted, since it contains only the
    client's own conversation, and the client could have written it. A model sees the item as a user message, since tools
    and web pages might have contributed to it.
@@ -111,7 +112,9 @@ def _summary(item: Any) -> str | None:
 
 
 class CompactionWriter(ResponsesWriter):
-    """Writer of an answer whose text is a summary. The first text announces the item; its deltas are not sent."""
+    """Converts client events to an answer whose text is a summary. The first text announces the item; deltas are not
+    sent.
+    """
 
     def __init__(self, form: AnswerForm) -> None:
         super().__init__(form)

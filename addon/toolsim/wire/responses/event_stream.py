@@ -2,7 +2,7 @@
 
 1. Every frame is written in one piece; ``event:`` repeats the ``type``.
 2. One counter gives each event its ``sequence_number``, from 0, including errors and keep-alives.
-3. The deltas of one text differ only in their text and number, so the rest of their frames is serialized once.
+3. The deltas of one text differ only in their text and number, so everything else in their frames is serialized once.
 """
 
 from __future__ import annotations

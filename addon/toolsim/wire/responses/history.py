@@ -64,7 +64,7 @@ def read_history(value: object, param: str = "input", *, has_tools: bool = False
 
 
 class _InputReader:
-    """Reader of ``input``. Unknown item types are never fatal; their text is kept, or they are reported as dropped.
+    """Reads ``input``. An item of an unknown type is never an error: its text is kept, or it is reported as dropped.
 
     ``param``: the path of ``items``; ``has_tools``: whether the request also declares tools outside of the items.
     """
@@ -175,7 +175,7 @@ class _InputReader:
         return Call(call_id, tool.kind, dump(tool.arguments(item)), item_id, tool.kind)
 
     def _local_call_id(self, item: dict[str, Any]) -> str:
-        """Return the id of the call that an output answers; "" if the client ran no such call."""
+        """Return the id of the call that an output answers, or "" if the client ran no such call."""
         named = string(item.get("call_id")) or string(item.get("id")) or OUTPUTS[item["type"]].kind
         return self._local_calls.get(named, "")
 

@@ -88,7 +88,7 @@ class ToolSearchCall:
 
 
 class ResponsesHosted(HostedItems):
-    """Representation of hosted tools in the Responses API. Clients see all calls and can approve them."""
+    """Represents hosted tools in the Responses API. Clients see all calls and can approve them."""
 
     shows = "all"
     asks_approval = True
@@ -172,7 +172,7 @@ def _is_found_here(item: object) -> bool:
 
 
 def _numbered(items: list[Any]) -> Iterator[Any]:
-    """Yield the items of a history; the output of a search that a server ran is assigned the id of its call."""
+    """Yield the items of a history. The output of a search that a server ran is assigned the id of its call."""
     last = ""
     for item in items:
         kind = mapping(item).get("type")

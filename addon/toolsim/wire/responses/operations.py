@@ -71,7 +71,7 @@ def count_answer(tokens: object, **more: bool) -> bytes:
 
 
 def has_counted(status: int, body: bytes, model: str) -> bool | None:
-    """Return whether a backend has counted tokens for a model; None if its answer is an error for the client."""
+    """Return whether a backend has counted tokens for a model, or None if its answer is an error for the client."""
     answer = parse_object(body) or {}
     if status == 200:
         count = answer.get("input_tokens")

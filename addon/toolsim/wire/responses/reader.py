@@ -102,7 +102,7 @@ class _Part:
 
 
 class ResponsesReader(Reader):
-    """Reader of one Responses answer."""
+    """Converts one Responses answer to backend events."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -284,7 +284,7 @@ class ResponsesReader(Reader):
         return kind, place, part.nth
 
     def _ended(self, kind: str, place: int, number: int) -> tuple[str, int, int]:
-        """Return the key of the text that has ended: the open text, or a new text that had no deltas."""
+        """Return the key of the text that has ended. The key is new if the text had no deltas."""
         part = self._parts.get((kind, place))
         is_repeated = part is not None and not part.is_open and part.number == number
         key = (kind, place, part.nth) if part and (part.is_open or is_repeated) else self._key(kind, place, number)
@@ -309,7 +309,9 @@ class ResponsesReader(Reader):
     def _done_text(
         self, key: tuple[str, int, int], text: object, kind: type[TextDelta | RefusalDelta]
     ) -> list[BackendEvent]:
-        """Return a complete text that had no deltas, or otherwise the half character at the end of the deltas."""
+        """Return a complete text that had no deltas. After deltas, return a replacement for half a character at their
+        end.
+        """
         if key in self._emitted:
             rest = self._texts.end(key[:2])
             return [kind(rest)] if rest else []

@@ -145,7 +145,7 @@ def respond(call: ResourceCall, value: bytes | None) -> Response:
 
 
 def page(items: Sequence[Mapping[str, Any]], query: str) -> dict[str, Any]:
-    """Return a page of items, with the newest first unless ``order=asc``. Raises BadRequest."""
+    """Return a page of items, with the newest item first unless ``order=asc``. Raises BadRequest."""
     asked = {name: values[-1] for name, values in parse_qs(query, keep_blank_values=True).items()}
     limit, order, after = asked.get("limit", str(_DEFAULT_PAGE)), asked.get("order", "desc"), asked.get("after")
     if not re.fullmatch(r"[0-9]{1,3}", limit) or not 1 <= int(limit) <= _MAX_PAGE:

@@ -192,14 +192,14 @@ def _is_whole(record: Mapping[str, Any] | None) -> bool:
 
 
 def output_names(response: Mapping[str, Any] | None) -> tuple[str, ...] | None:
-    """Return the ids of an answer's items; None for a failed answer, which is not stored."""
+    """Return the ids of an answer's items, or None for a failed answer, because failed answers are not stored."""
     if response is None or response.get("status") not in ("completed", "incomplete"):
         return None
     return tuple(id for item in mappings(response.get("output")) if (id := string(item.get("id"))))[-MAX_NAMES:]
 
 
 def appended(conversation: bytes, own: bytes, output: object) -> bytes:
-    """Return a conversation's value with added items: a request's own (a JSON array) and an answer's output."""
+    """Return a conversation's value with a request's own items (a JSON array) and an answer's output added."""
     more = [items for items in (own.strip()[1:-1].strip(), dump(output).encode()[1:-1]) if items]
     if not more:
         return conversation
@@ -266,7 +266,8 @@ def _with_ending(data: bytes, change: Callable[[dict[str, Any]], bytes]) -> byte
 def _check_continued(asked: References, records: Sequence[Mapping[str, Any] | None]) -> None:
     """Raise BadRequest if a request continues a background answer that is unfinished, failed or cancelled.
 
-    Also raise it if a request names an answer as its conversation, which adding items would damage, or vice versa.
+    Also raise it if a request names an answer as its conversation, because adding items would damage the answer, or
+    vice versa.
     """
     last, previous = (records[-1] if records else None) or {}, asked.previous
     if ("conversation" if previous else "response") in last:

@@ -5,8 +5,9 @@
     message   := item.added (part.added text.delta* text.done part.done)+ item.done
     reasoning := item.added (part.added delta* done part.done)+ item.done
     call      := item.added arguments.delta* arguments.done item.done
-    hosted    := item.added event* item.done          also calls of shell, apply_patch and the like keepalive can occur
-    between any two events after in_progress
+    hosted    := item.added event* item.done          also calls to shell, apply_patch and similar tools
+
+A ``keepalive`` can occur between any two events after ``in_progress``.
 
 Rules, and the clients that need them (each client would otherwise raise an error or lose the call):
 
@@ -78,7 +79,7 @@ from toolsim.wire.web_search import citations, titles_of
 
 
 class ResponsesWriter(Writer):
-    """Writer of one Responses answer."""
+    """Converts client events to one Responses answer."""
 
     def __init__(self, form: AnswerForm) -> None:
         super().__init__(form)
