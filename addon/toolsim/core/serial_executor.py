@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class QueueFull(Exception):
-    """Raised for a call of the owner with the most waiting calls if too many calls are waiting."""
+    """Raised for a call that is rejected because too many calls are waiting, most of them from the same owner."""
 
 
 class _Task(NamedTuple):

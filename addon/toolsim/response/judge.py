@@ -96,7 +96,7 @@ class Judge:
         self._custom = custom_rows(plan.policy.forms)
         self._repair = plan.policy.repair == "safe"
         self._limit = plan.policy.max_tool_bytes
-        self._searched = 0  # Number of bytes of outputs searched so far, at most _MAX_SEARCHED.
+        self._searched = 0  # Number of bytes of outputs searched so far; limited by _MAX_SEARCHED.
         self._checker = SchemaChecker(self.warn, seconds=seconds)
         # The format required of an answer without calls; None if no format is required, or the backend can only write
         # calls.

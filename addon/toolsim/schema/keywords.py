@@ -55,7 +55,7 @@ def pattern_properties(validator: Any, patterns: dict[str, Any], instance: Any, 
 
 
 def additional_properties(validator: Any, additional: Any, instance: Any, schema: Any) -> Iterator[Any]:
-    """Check the additional properties within the check's budget. A key that might match a pattern is not one."""
+    """Check additional properties within the check's budget. A key that might match a pattern is not additional."""
     if not validator.is_type(instance, "object"):
         return
     properties, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
