@@ -1,4 +1,4 @@
-"""The form of a conversation between reading and writing a request, the same for all APIs, and its label for people."""
+"""The API-neutral form of a conversation, and the label under which people see the conversation."""
 
 from __future__ import annotations
 

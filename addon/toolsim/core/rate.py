@@ -30,7 +30,7 @@ class TokenBucket:
 
     @property
     def is_full(self) -> bool:
-        """Whether the bucket is full, so that it does not need to be stored."""
+        """Whether the bucket is full, in which case it does not need to be stored."""
         self._refill()
         return self._left >= self._burst
 

@@ -47,7 +47,7 @@ class TimeSlice:
 
     @property
     def is_due(self) -> bool:
-        """Whether the slice is used up, so that a pause is due."""
+        """Whether a pause is due, because the slice is used up."""
         # The wall clock is read first, because reading the CPU time takes longer than processing most deltas.
         left = SLICE_SECONDS - self._taken
         return time.monotonic() - self._began > left and time.thread_time() - self._busy > left

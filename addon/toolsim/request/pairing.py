@@ -52,7 +52,8 @@ def _owners(items: Sequence[Item]) -> dict[int, int]:
     having: dict[str, list[int]] = {}
     for number, call in enumerate(item for item in items if isinstance(item, Call)):
         having.setdefault(call.call_id, []).append(number)
-    # The number of calls with each id so far, and the number of these calls with an output (always the first ones).
+    # The number of calls with each id so far, and the number of these calls with an output (always the first of these
+    # calls).
     before: dict[str, int] = {}
     answered: dict[str, int] = {}
     owners = {}

@@ -253,7 +253,7 @@ def should_store(document: Mapping[str, Any], stored_as: StoredAs) -> bool:
 
 
 def prepare_for_store(request: ClientRequest, stored_as: StoredAs) -> ClientRequest:
-    """Return a request whose answer is stored only here, under toolsim's id. Raises BadRequest."""
+    """Return a request whose answer only toolsim stores, under its own id. Raises BadRequest."""
     if request.stored_history is not None:
         raise BadRequest("The request refers to stored data in an invalid format.", "input")
     if request.body.get("background") is True:
@@ -350,7 +350,9 @@ def plan(
 
 
 def outputs_to_match(request: ClientRequest, policy: Policy) -> Outputs:
-    """Return the outputs from which the model can quote calls: all that it sees, except outputs of ``find_tools``."""
+    """Return the outputs from which the model can quote calls: all outputs that it sees, except those of
+    ``find_tools``.
+    """
     if policy.untagged == "all":
         return Outputs()
     calls = [item for item in request.items if isinstance(item, Call)]
@@ -389,7 +391,7 @@ def compose(request: ClientRequest, plan: Plan, report: Report, *, is_round: boo
     keep_hosted = plan.backend == plan.client and (plan.policy.forward_hosted_tools or bool(request.hosted))
     report.dropped += notes if plan.backend == plan.client else [*request.untranslatable, *notes]
     transformed = outputs_shown(items, plan.policy.transforms) if plan.policy.transforms else items
-    # A conversation that is only translated, without tools, contains no records that lines could resemble.
+    # Without tools and calls, the conversation contains no records, so no line can be mistaken for a record.
     records = bool(plan.visible_tools) or any(isinstance(item, Call | CallOutput) for item in items)
     shown = with_suffixes(transformed, plan) if plan.visible_tools else transformed
     messages = flatten(shown, plan.policy, report, keep_hosted=keep_hosted, records=records, is_round=is_round)

@@ -87,7 +87,7 @@ class Answer:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the answer ended before the backend did, so that the backend should be stopped."""
+        """Whether the answer ended before the backend did, in which case the backend should be stopped."""
         return self.is_done and any(choice.sequencer.is_cut for choice in self._choices.values())
 
     def feed(self, event: BackendEvent) -> list[ClientEvent]:

@@ -40,12 +40,12 @@ CODE = ("tool_code", "python", "py")
 """Languages of fences that can contain statements around calls."""
 
 PYTHON = ("python", "py")
-"""Languages of fences that usually show code and rarely make calls."""
+"""Languages of fences that usually show code and rarely contain calls."""
 
 _BEHIND_WORDS = tuple(language for language in LANGUAGES if language not in PYTHON)
 
 _MAX_LANGUAGE = 64
-"""Number of characters inspected after the mark of a fence: a language and spaces."""
+"""Number of characters inspected for the language and spaces after the mark of a fence."""
 
 MARK = re.compile(r"`++|~++")
 # Some models escape names as in Markdown: get\_weather(…). A backslash at the end of the text can begin an escape.

@@ -2,8 +2,8 @@
 
 1. The text is withheld until the answer ends. Text that begins like JSON passes immediately if the format was also
    requested from the backend (``trusts``), since nearly all such answers are valid.
-2. Reasoning in think tags before the JSON, and a code fence around it, are removed if the rest is the requested JSON.
-   An answer that is already valid is never changed.
+2. Reasoning in think tags before the JSON, and a code fence around it, are removed if the remaining text is the
+   requested JSON. An answer that is already valid is never changed.
 3. Any other answer that ends normally is a mismatch: a ``Retry``, whose ``otherwise`` is an error. If some of the text
    has passed, only the error can follow.
 4. An answer that hit the token limit, failed, was refused by the model, or contains a call is not checked. Text before

@@ -273,7 +273,7 @@ class Judge:
                 if call is None:
                     return None
                 accepted.append(call)
-        # 11. The calls are a single text, so if one of them is quoted, all of them are.
+        # 11. The calls form a single text, so if one call is quoted, all calls are quoted.
         is_quoted = any(written is not None and self._is_quoted(written) for written in calls)
         return [replace(call, is_quoted=is_quoted) for call in accepted]
 

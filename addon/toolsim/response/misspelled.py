@@ -1,4 +1,4 @@
-"""One-slip misspellings of markers, as written by quantized models or by models that are running out of tokens.
+"""One-slip misspellings of markers, as written by quantized models or under a tight token limit.
 
     <tool_call>   <toolcall>  <tooll_call>      one character missing or doubled
                   <tool_call                    no end
@@ -73,7 +73,7 @@ class Spellings:
         return next((rest[at:] for at in range(len(rest)) if rest[at:] in self._of), "")
 
     def may_stand(self, text: str, at: int) -> bool:
-        """Return whether a misspelling, or the beginning of one, is at ``at``."""
+        """Return whether a misspelling, or the beginning of a misspelling, is at ``at``."""
         return self.at(text, at) != "" or self.may_begin(text[at : at + self.longest])
 
     def may_begin(self, rest: str) -> bool:

@@ -7,8 +7,8 @@
           | {"tool_calls": [call, …]}
     xml  := <name>…</name> (<key>value</key>)*
 
-1. Values are never re-serialized: the arguments of a call are a slice of the model's text, so that 1.0 stays 1.0
-   and a long integer keeps its digits.
+1. Values are never re-serialized: the arguments of a call are a slice of the model's text, so that 1.0 remains 1.0 and
+   a long integer keeps its digits.
 2. Text that the JSON parser rejects gets one repair pass (``repair``), and each repair has a code.
 3. Every function runs in linear time and never raises.
 """
@@ -348,7 +348,7 @@ def _call(source: str, members: dict[str, Json], *, repair: bool) -> ParsedCall:
                 break
         else:
             names = ["function"]
-    # If an object has two names, one of them may be a parameter.
+    # If an object has two names, one name may be a parameter.
     named = names[0] if names else "name"
     if named in NAME_KEYS[1:]:
         codes = (*codes, NAME_KEY)

@@ -29,7 +29,7 @@ from toolsim.response.segments import Block, FenceMark, Fragment, Oversize, Pars
 from toolsim.response.sentinel import Sentinel
 
 _HEADER_BYTES = 4096
-"""Number of bytes allowed for the quotes, name and escapes around the arguments, which do not count as arguments."""
+"""Number of bytes allowed, in addition to the arguments, for the quotes, name and escapes around the arguments."""
 
 _MAX_LINE = 4096
 """Maximum number of characters after a block that are held back until the mark that closes inline code."""
@@ -100,7 +100,7 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
                 self._line.read_block()
                 out.append(segment)
             elif not isinstance(segment, Fragment):
-                # Only text can lengthen the mark at the end of the tail.
+                # Only text could lengthen the mark at the end of the tail, and a block follows.
                 out += self._read_tail("", is_all=True, goes_on=True)
                 out += self._block(segment)
             elif not self._may_be_shown:
@@ -203,7 +203,9 @@ class _Line:
         return 0 if self._open == self._run else self._open
 
     def is_unchanged_by(self, text: str) -> bool:
-        """Return whether text continues the line without changing its state, so that it does not have to be read."""
+        """Return whether text continues the line without changing its state, in which case the text does not have to be
+        read.
+        """
         return self.has_text and not self._run and not self._is_blank and "\n" not in text and "`" not in text
 
     def read(self, text: str) -> None:

@@ -10,8 +10,8 @@
 4. The lack of a required call, or an empty answer after a tool's output, is a fault of the entire answer; all emitted
    text remains.
 5. A call to ``find_tools``, toolsim's own tool, is a question from the model, which the next round answers.
-6. The model is stopped at a fault in its text, and the rest is never read. A caller that does not retry therefore emits
-   ``otherwise``, the outcome without a retry, and the answer ends there.
+6. The model is stopped at a fault in its text, and the remaining text is never read. A caller that does not retry
+   therefore emits ``otherwise``, the outcome without a retry, and the answer ends there.
 """
 
 from __future__ import annotations

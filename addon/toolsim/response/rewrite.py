@@ -62,7 +62,7 @@ _STREAM_STARTS = (b"data:", b"event:", b":")
 _BOM = b"\xef\xbb\xbf"
 # Possible first characters of an undeclared call, or of a list or fence of undeclared calls.
 _CALL_STARTS = ("{", "[", "`", "<")
-# Reasons for a retry that do not concern a call, so that no other output has to wait for the retry.
+# Reasons for a retry that do not concern a call. No other output has to wait for such a retry.
 _IN_WORDS = frozenset({SECOND_OPINION})
 
 
@@ -132,7 +132,7 @@ class ResponseRewriter:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the answer ended before the backend did, so that the backend can be stopped."""
+        """Whether the answer ended before the backend did, in which case the backend can be stopped."""
         return self._answer.is_cut
 
     @property

@@ -93,7 +93,7 @@ _END_FUNCTION = "</function>"
 # Maximum whitespace between an opening tag and its body; no model writes more, so a tag before more is prose (rule 2).
 _MAX_SPACE = 1024
 _MAX_TAIL = 64
-"""Number of characters inspected for a surplus marker, which is never longer."""
+"""Number of characters inspected for a surplus marker. No marker is longer."""
 
 _MAX_LOST = 4096
 """Maximum distance between an opening tag and the closing tag of a lost call (rule 12)."""
@@ -199,7 +199,7 @@ class Sentinel:
 
     @property
     def in_block(self) -> bool:
-        """Whether a block is open, so that text is held back."""
+        """Whether a block is open, in which case text is held back."""
         return bool(self._opening)
 
     @property
@@ -542,7 +542,7 @@ class Sentinel:
         return min(value.held_from(text, self._pos), held_from(text, self._pos, self._ends, self._tags.first))
 
     def _stash(self, at: int) -> None:
-        """Store the block's text up to ``at``, hold back the rest, and wait for more text."""
+        """Store the block's text up to ``at``, hold back the text after it, and wait for more text."""
         segment = self._text[self._start : at]
         size = self._size + utf8_length(segment)
         if size > self._limit:
@@ -730,7 +730,7 @@ class LostCalls:
 
     @property
     def is_searching(self) -> bool:
-        """Whether a closing tag is being searched for, so that all text has to be fed."""
+        """Whether a closing tag is being searched for, in which case all text has to be fed."""
         return bool(self._closing)
 
     def open(self, closing: str) -> None:

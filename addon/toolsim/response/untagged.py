@@ -158,7 +158,7 @@ class HeldUnits:
 
 
 class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
-    """The parser of untagged calls around the sentinel. Call ``feed`` with text, and ``finish`` once; neither raises."""
+    """Parses untagged calls in the sentinel's output. Call ``feed`` with text, and ``finish`` once; neither raises."""
 
     def __init__(
         self, sentinel: Quotation | Sentinel, judge: Judge, *, limit: int = 200_000, repair: bool = True

@@ -4,7 +4,7 @@ A backend that enforces the format needs no help, and its stream should stay unc
 therefore produced in parallel: the backend's bytes, and the rewritten answer.
 
 1. The stream is withheld until its text begins. If the text begins like JSON, the bytes are passed on; otherwise the
-   rewritten answer is sent, which a further round can continue.
+   rewritten answer is sent, and a further round can continue it.
 2. If bytes have passed and the answer then turns out to be invalid or truncated, its end is replaced by an error event.
    For this reason, only complete events pass, and no event refers to ids of the rewritten answer, which the client has
    never received.

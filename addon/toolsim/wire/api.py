@@ -158,7 +158,7 @@ class Api(ABC):
     is_storable: bool = False
     """Whether later requests can refer to stored answers of this API."""
     hosted: HostedItems = HostedItems()
-    """Representation of the tools that the proxy runs."""
+    """The object that represents the tools run by the proxy in this API."""
     has_own_errors: bool = False
     """Whether errors and model lists differ from OpenAI's format."""
 

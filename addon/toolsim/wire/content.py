@@ -94,7 +94,7 @@ def _read_source(part: Mapping[str, Any], param: str) -> Part:
 
 
 def is_ciphertext(text: str) -> bool:
-    """Return whether ``text`` is a Fernet token. OpenAI's server sends text that clients must not read as such a token."""
+    """Return whether ``text`` is a Fernet token, which is how OpenAI's server sends text that clients must not read."""
     return _FERNET.fullmatch(text) is not None
 
 

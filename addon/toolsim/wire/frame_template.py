@@ -252,7 +252,7 @@ class RepeatReader:
                 ):
                     self._alike[template] = delta
                 case _:
-                    # The frame might have started a call or a message, so that the next frame can have another meaning.
+                    # The frame might have started a call or a message, so the next frame can have another meaning.
                     self._alike.clear()
                     if events:  # The events might refer to the document, whose text is about to change.
                         events = deepcopy(events)

@@ -36,7 +36,7 @@ class ServerSentEvent:
     """Name of the event; "" if the stream did not name it."""
     data: str
     whole: bool = True
-    """False if the stream ended without the blank line after the event, so that its data can be truncated."""
+    """False if the stream ended without the blank line after the event, in which case its data can be truncated."""
     has_too_many: bool = False
     """Whether the event has more values than are parsed; its data is then truncated."""
     document: dict[str, Any] | None = None
@@ -81,7 +81,7 @@ class SSEDecoder:
 
     @property
     def between_frames(self) -> bool:
-        """Whether the last byte ended the blank line after a frame, so that earlier input no longer matters."""
+        """Whether the last byte ended the blank line after a frame, in which case earlier input no longer matters."""
         return not (self._held or self._tail or self._data or self._event or self._after_cr or self._first_line)
 
     def feed(self, data: bytes) -> list[ServerSentEvent]:

@@ -49,7 +49,7 @@ def model_name(name: str, namespace: str | None) -> str:
 
 
 def declares_tools(body: Mapping[str, Any]) -> bool:
-    """Return whether ``body`` declares any tools except hosted ones. A malformed declaration counts, to cause a 400."""
+    """Return whether ``body`` declares tools other than hosted tools. A malformed declaration counts, to cause a 400."""
     for param, declared in _sources(body):
         if not isinstance(declared, list):
             return True

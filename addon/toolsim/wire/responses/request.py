@@ -36,7 +36,7 @@ from toolsim.wire.tool_choice import hosted_fields
 from toolsim.wire.tools import CONSUMED, declares_tools, echo_tools, read_tools
 
 _HISTORY = frozenset({"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"})
-# Fields that refer to a question that the backend has stored, so that the request itself need not contain a question.
+# Fields that refer to a question stored by the backend. A request with such a field needs no question of its own.
 _STORED_QUESTIONS = ("previous_response_id", "conversation", "prompt")
 
 # Chat fields that are translated, or are meaningless without the client's tools or stream.
