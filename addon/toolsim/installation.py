@@ -25,7 +25,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "redis": ("redis>=6,<9",),
     "otel": ("opentelemetry-sdk>=1.45,<2", "opentelemetry-exporter-otlp-proto-http>=1.45,<2"),
 }
-"""The extras that a message can suggest. They repeat pyproject.toml, which is not available at run time."""
+"""The extras that a message can suggest. They repeat pyproject.toml, because that file is not available at run time."""
 
 
 def command_for_extra(extra: str) -> str:

@@ -1,4 +1,4 @@
-"""Optional modules, which the core imports only through the tables in this module.
+"""Tables of optional modules. The core imports these modules only through the tables.
 
 Each module is imported when an option or a request needs it. To add a module, add a row.
 """
@@ -26,7 +26,7 @@ LOOPBACK_SERVER = "toolsim.backends.loopback"
 """The module with ``Loopback``, the server in front of each built-in backend."""
 
 SOCKETS = "toolsim.sockets.server"
-"""The module with ``SocketServer``, which serves WebSocket connections of the Responses API at a client's request."""
+"""The module with ``SocketServer``, the server for a client's WebSocket connections to the Responses API."""
 BACKGROUND = "toolsim.background.endpoints"
 """The module with ``BackgroundAnswers``; ``proxy/background.py`` describes its interface."""
 MCP = "toolsim.mcp.engine"

@@ -27,7 +27,7 @@ answer format.
 FIND_TOOLS = "find_tools"
 """The name of toolsim's own tool for looking up other tools, and the reason for the round after a call to it."""
 GUESSED_CALL = "GUESSED_CALL"
-"""The reason for the round after an invalid call to a tool that the model knows only by name, which counts as a lookup.
+"""The reason for the round after an invalid call to a tool that the model knows only by name. Such a call is a lookup.
 """
 OutputMode = Literal["openai-json", "obsidian-xml"]
 """The form in which the client receives calls."""
@@ -264,7 +264,9 @@ class AnswerForm:
     echo: Mapping[str, Any] = field(default_factory=dict)
     """The fields of a Response that are copied from its request."""
     id: str = ""
-    """The id under which the answer is stored, or "". Items of a stored answer need globally unique ids."""
+    """The id under which the answer is stored; "" if it is not stored. Items of a stored answer need globally unique
+    ids.
+    """
     compacts: bool = False
     """Whether the answer is a summary of the conversation, as one item (``wire/responses/compaction.py``)."""
 
@@ -346,7 +348,7 @@ class Plan:
 
     @property
     def legacy_functions(self) -> bool:
-        """Whether the answer has the ``function_call`` shape of Chat Completions, which has room for only one call."""
+        """Whether the answer has the ``function_call`` shape of Chat Completions, with room for only one call."""
         return self.form.legacy_functions
 
     @property

@@ -100,7 +100,7 @@ class Tally:
 
     @property
     def codes(self) -> list[str]:
-        """The entries without tool names; entries for calls, which consist only of names, are unchanged."""
+        """The entries without tool names. Entries for calls consist only of names and are unchanged."""
         return list(self.entries) if self.key == "calls" else [code_of(counted) for counted in self.entries]
 
     @property

@@ -92,7 +92,7 @@ class SerialExecutor:
         return task
 
     def _surplus(self) -> _Task | None:
-        """Remove and return a call that exceeds the limit, or None."""
+        """Remove and return a call that exceeds the limit, or return None if no call exceeds it."""
         if self._max_waiting is None or sum(map(len, self._tasks.values())) <= self._max_waiting:
             return None
         owner = max(self._tasks, key=lambda owner: len(self._tasks[owner]))

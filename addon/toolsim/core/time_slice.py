@@ -25,7 +25,7 @@ PAUSE_SECONDS = 0.006
 
 
 class TimeSlice:
-    """The time slice of one piece of work, which occupies the event loop between ``begin`` and ``end``."""
+    """The time slice of one piece of work. The work occupies the event loop between ``begin`` and ``end``."""
 
     def __init__(self) -> None:
         self._taken = 0.0

@@ -100,7 +100,7 @@ def found_tools(tools: tuple[Tool, ...], arguments: str, policy: Policy) -> str:
 
 
 def _names(arguments: str) -> list[str]:
-    """Return the tool names in the arguments of a call to ``find_tools``, which match its schema."""
+    """Return the tool names in valid arguments of a call to ``find_tools``."""
     names = json.loads(arguments).get("names")
     return [name for name in array(names) if isinstance(name, str)]
 

@@ -62,7 +62,7 @@ PROBES = (
 
 
 def engine_of(probe: Probe, status: int, headers: Mapping[str, str], body: Mapping[str, Any]) -> Engine | None:
-    """Return the engine that the answer to a probe identifies, or None.
+    """Return the engine that the answer to a probe identifies, or None if it identifies no engine.
 
     The names of ``headers`` are case-insensitive or lowercase. ``body`` is empty if the answer is not a JSON object.
     """

@@ -7,7 +7,7 @@ from typing import Any
 
 from toolsim.wire.json_fields import array, mapping
 
-# Limits of an example, which only has to show the form of a call. The budget also stops self-referential schemas.
+# Limits of an example. An example only has to show the form of a call. The budget also stops self-referential schemas.
 _MAX_DEPTH = 6
 _MAX_VALUES = 60
 _MAX_TEXT = 200
@@ -90,7 +90,7 @@ class _Builder:
 
 
 def referred(root: Mapping[str, Any] | None, reference: str) -> Any:
-    """Return the target of a reference within the schema ``root``, or None."""
+    """Return the target of a reference within the schema ``root``, or None if it has none."""
     found: Any = root
     for step in reference.removeprefix("#").split("/")[1:]:
         key = step.replace("~1", "/").replace("~0", "~")
@@ -119,7 +119,7 @@ def _number(schema: Mapping[str, Any]) -> int | float:
 
 
 def _bound(schema: Mapping[str, Any], keyword: str) -> int | float | None:
-    """Return the bound if it is a number suitable for an example, or None."""
+    """Return the bound that a keyword sets, or None if it is not a number suitable for an example."""
     bound = schema.get(keyword)
     number = isinstance(bound, int | float) and not isinstance(bound, bool) and abs(bound) < _MAX_NUMBER
     return bound if number else None

@@ -97,7 +97,7 @@ def call_grammar(
 
 
 def _named(rules: Rules, tool: Tool, schema: Mapping[str, Any]) -> str:
-    """Return the rule for a call to one tool, which begins at the tool's name."""
+    """Return the rule for a call to one tool, from the tool's name to the end of the call."""
     arguments = f'ws "," ws {literal(_json("arguments"))} ws ":" ws {_Values(rules, schema).rule(schema)}'
     return rules.add(f'{literal(_json(tool.name))} {arguments} ws "}}"')
 

@@ -43,7 +43,7 @@ class _Prompt(NamedTuple):
 
 def with_suffixes(items: Sequence[Item], plan: Plan) -> list[Item]:
     """Return a conversation with the closing lines of each prompt added as user messages."""
-    # A summary is requested by the last item, which toolsim appends to the prompt that the client would have sent.
+    # The last item requests a summary; toolsim has appended it to the prompt that the client would have sent.
     spoken = len(items) - 1 if plan.form.compacts else len(items)
     prompts = _prompts(items[:spoken])
     if plan.form.compacts:
@@ -126,7 +126,7 @@ class _SuffixLines:
         return [self._demand(())] if is_enforced else []
 
     def of_request(self) -> list[str]:
-        """Return the lines for the prompt of this request, which is the last prompt."""
+        """Return the lines for the last prompt, the prompt of this request."""
         plan = self._plan
         # The model does not know a deferred tool that was not loaded.
         offered = [tool.name for tool in plan.tools if tool.name in self._known]

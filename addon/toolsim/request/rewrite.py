@@ -431,7 +431,7 @@ def _with_operator_fields(plan: Plan, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_tools_size(plan: Plan) -> None:
-    """Reject tools that are too large for a Response, which repeats them three times."""
+    """Reject tools that are too large, because a Response repeats them three times."""
     carried = [tool.shown_parameters for tool in plan.tools] + [tool.description for tool in plan.tools]
     size = len(dump([carried, plan.form.echo]))
     if size > _MAX_TOOLS_BYTES:

@@ -43,7 +43,7 @@ def flatten(
     between. If the messages may contain ``records``, a user's line that looks like a record is marked as text (see
     ``record``); in a round (``is_round``), only lines that look like a call or an output are marked.
     """
-    # ``auto`` means ``sentinel``, which works with every form of the manifest.
+    # ``auto`` means ``sentinel``, because this form works with every form of the manifest.
     tag = None if policy.history == "bracketed" else policy.sentinel
     draft = Draft()
     listed = tuple(items)

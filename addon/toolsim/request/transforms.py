@@ -68,7 +68,7 @@ PRESETS: Mapping[str, tuple[str, ...]] = {
     "deepseek_openrouter_compat": (*_RELIABLE, "assistant_tool_calls_reasoning_content_empty_if_missing"),
     "gemini_openrouter_compat": (*_RELIABLE, "assistant_tool_calls_signature_skip_validator_if_missing"),
 }
-"""Names of sets of changes."""
+"""Named sets of changes; maps each name to the names of its changes."""
 
 NAMES = (*_MESSAGE_CHANGES, STRIP_DESCRIPTIONS, COMPACT, *BUILT_IN)
 

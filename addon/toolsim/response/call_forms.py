@@ -377,7 +377,7 @@ MARKERS = {
     "<TOOLCALL>": "</TOOLCALL>",  # Markers of Nemotron Nano.
     "<|tools_prefix|>": "<|tools_suffix|>",  # Markers of Apertus.
     "<|START_ACTION|>": "<|END_ACTION|>",  # Markers of Command R and Command A.
-    "<|action_start|>": "<|action_end|>",  # Markers of InternLM, which uses both opening markers.
+    "<|action_start|>": "<|action_end|>",  # Markers of InternLM. It uses both opening markers.
     "<|plugin|>": "<|action_end|>",
     "[TOOL_REQUEST]": "[END_TOOL_REQUEST]",  # Markers of models without a template in LM Studio.
     "[TOOL_CALL]": "[/TOOL_CALL]",  # Markers of MiniMax M2 on some servers.
@@ -490,7 +490,7 @@ def _with_keys(call: ParsedCall, form: CustomForm) -> ParsedCall:
 
 
 def read_form(opening: str, body: str, rows: Sequence[CallForm] | None = None) -> list[ParsedCall]:
-    """Return the calls in a body that begins like a form's body; never empty. ``rows``: as in ``row_at``."""
+    """Parse a body that begins like a form's body. The result is never empty. ``rows``: as in ``row_at``."""
     start = len(body) - len(body.lstrip())
     # A body can be empty before its closing tag.
     is_behind = not start or "\n" in body[:start]

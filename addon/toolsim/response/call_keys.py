@@ -36,4 +36,4 @@ HEAD_WITH_SLIPS = _head("[\"']")
 """A pattern like ``HEAD`` that also accepts incorrect quotes."""
 
 ARGUMENTS = rf'"(?:{"|".join(ARGUMENTS_KEYS)})"\s*+:'
-"""A pattern for the key of the arguments, which follows the name."""
+"""A pattern for the key of the arguments. This key follows the name."""

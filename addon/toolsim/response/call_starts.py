@@ -58,7 +58,7 @@ _FIRST = frozenset(prefix[0] for prefix in _PREFIXES)
 _AFTER_NAME = frozenset("({[\r\n")
 _MODULE = "functions."
 _MAX_NAME = 256
-"""Maximum length of a word that is compared with names, which are never longer."""
+"""Maximum length of a word that is compared with names. No name is longer."""
 
 _NUMBER = re.compile(r":\d{0,3}\Z")
 _ARGUMENTS = r"(?:(?:\[CALL_ID\][\w-]{1,64})?(?:\[ARGS\])?|\r?\n)\{"

@@ -13,7 +13,7 @@ decimal, and nothing is evaluated. Items that are already JSON keep their source
 never raise.
 
 A model that writes Markdown may escape the underscores in names and keys. It then escapes underscores in strings, too,
-so all of these backslashes are removed, which counts as a repair.
+so all of these backslashes are removed. Their removal counts as a repair.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def _as_json(escape: re.Match[str]) -> str:
 
 
 Items = tuple[tuple[str | None, Json], ...]
-"""The values of one call, each with its keyword, or None."""
+"""The values of one call, each with its keyword, or with None if it has no keyword."""
 
 _MAX_LENGTH = 100_000
 """Maximum number of characters to parse, because Python's parser needs many times as much memory."""
@@ -219,7 +219,7 @@ def read_python(text: str) -> list[tuple[str, Items, str]] | None:
 def _parsed(text: str) -> ast.Module | None:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Python warns about unknown escapes, which are text here.
+            warnings.simplefilter("ignore")  # Python warns about unknown escapes, but they are text here.
             return ast.parse(text)
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return None

@@ -178,13 +178,13 @@ class Thoughts(ParserWrapper[Parser, LastCalls]):
         return out
 
     def _half_end(self, text: str, start: int) -> int:
-        """Return the start of an incomplete closing marker at the end of ``text``, or its length."""
+        """Return the start of an incomplete closing marker at the end of ``text``, or the length of ``text``."""
         sizes = range(min(len(self._end) - 1, len(text) - start), 0, -1)
         return len(text) - next((size for size in sizes if text.endswith(self._end[:size])), 0)
 
 
 class CallsInReasoning:
-    """Turns the calls at the end of one choice's reasoning into text, in which they are then found.
+    """Turns the calls at the end of one choice's reasoning into text, so that they are found there.
 
     ``is_over``: later events are unchanged, so they can bypass ``take``. ``has_found``: reasoning has become text.
     """
@@ -215,8 +215,8 @@ class CallsInReasoning:
         return [replace(self._like, text=text)] if text else []
 
     def _end(self, *, cut: bool) -> list[BackendEvent]:
-        """Return the held-back text, in which calls remain reasoning if the answer was ``cut`` off or has other
-        content.
+        """Return the held-back text. Calls in it become text, or remain reasoning if the answer was ``cut`` off or has
+        other content.
         """
         self.is_over = True
         events = self._reasoning(self._sentinel.finish(cut=cut))

@@ -146,7 +146,7 @@ class Choice:
         return self._calls.take()
 
     def call_started(self) -> None:
-        """Note that the backend has started to emit a structured call, which ``structured`` completes."""
+        """Note that the backend has started to emit a structured call. ``structured`` completes the call."""
         self.sequencer.calls_started += 1
 
     def structured(self, call: StructuredCall) -> list[ClientEvent]:
@@ -307,7 +307,7 @@ class Choice:
         if structured is not None:
             self._say_in_words(verdict, structured)
             return outcome
-        # The beginning of the block may have been announced as a call, which is then incomplete.
+        # The beginning of the block may have been announced as a call. That call is then incomplete.
         self._end_block()
         self.sequencer.state(verdict.raw)
         return outcome

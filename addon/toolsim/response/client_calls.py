@@ -129,7 +129,7 @@ class Preview:
             return self._stop() if len(self._rest) > _MAX_HEADER else ""
         self._candidate = self._tools.get(match["name"])
         if self._candidate is None or (self._outputs.text and self._outputs.contains(self._candidate.name)):
-            # If an output contains the tool's name, the call may be a quotation, which is decided only when the call is
+            # If an output contains the tool's name, the call may be a quotation. This is decided only when the call is
             # complete.
             return self._stop()
         quoted = self._rest[match.end()] == '"'
@@ -194,7 +194,7 @@ def as_block(name: str, arguments: str) -> str:
 class CallOutcome:
     """The outcome of a call: whether it was made, and the reason why it ends the turn ("" if the turn continues).
 
-    ``broke``: the call differs from the announced call, which has ended as incomplete (rule 3).
+    ``broke``: the call differs from the announced call. The announced call has ended as incomplete (rule 3).
     """
 
     made: bool = False
@@ -312,7 +312,7 @@ class ClientCalls:
         return self._plan.stream and self._plan.announces_early and self._new_preview().feed(body) != ""
 
     def arriving(self, delta: StructuredDelta, tool: Tool | None) -> None:
-        """Process a piece of a structured call, which can be announced only if ``tool`` is given."""
+        """Process a piece of a structured call. The call can be announced only if ``tool`` is given."""
         if self._open is not None and self._key == delta.key:
             self._read(self._open, delta.text, delta.key)
         elif tool is not None and not self._seen_calls.may_be_repeated:
@@ -351,7 +351,7 @@ class ClientCalls:
         return not self.is_arriving and self.break_off()
 
     def break_off(self) -> bool:
-        """End the open call, if any, as incomplete; return whether the client has received its beginning."""
+        """End the open call, if any, as incomplete; return whether the client has received the call's beginning."""
         if self._open is None:
             return False
         self._open.give_up()  # If the block continues, the call is not announced a second time.

@@ -52,7 +52,7 @@ _CLOSERS = {"{": "}", "[": "]", "(": ")"}
 
 
 def _word(stops: str, separator: str) -> re.Pattern[str]:
-    """Return a pattern for a string without quotes, which ends at one of ``stops`` or at a comma before another key."""
+    """Return a pattern for a string without quotes. It ends at one of ``stops`` or at a comma before another key."""
     plain = rf"[^,{stops}]*+"
     return re.compile(rf"{plain}(?:,(?!\s*+[\w.$-]{{1,256}}+\s{{0,8}}{separator}){plain})*+")
 

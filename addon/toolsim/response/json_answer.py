@@ -114,7 +114,7 @@ class JsonAnswer:
         return []
 
     def _unwrapped(self, text: str) -> str | None:
-        """Return the JSON inside an answer (rule 2), or None."""
+        """Return the JSON inside an answer (rule 2), or None if the answer contains no such JSON."""
         thought = _THOUGHT.match(text)
         bare = text[thought.end() :] if thought is not None else text
         fenced = [found[1] for found in _FENCED.finditer(bare)]

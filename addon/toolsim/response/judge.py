@@ -325,7 +325,7 @@ class Judge:
         return function_arguments(written, tool, self._checker, repair=self._repair)
 
     def _mismatch(self, tool: Tool, found: Arguments) -> CheckResult | None:
-        """Return the mismatch of the arguments, or None. A custom tool's input always matches."""
+        """Return the mismatch of the arguments, or None if they match. A custom tool's input always matches."""
         if tool.kind == "custom":
             return None
         broken = self._checker.mismatch(tool, found.value)

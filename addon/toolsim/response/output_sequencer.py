@@ -58,7 +58,7 @@ class Gap:
         return True
 
     def hold_mark(self, mark: str) -> None:
-        """Hold back the mark of a surrounding fence, which belongs to a call although it is not whitespace."""
+        """Hold back the mark of a surrounding fence. It belongs to a call although it is not whitespace."""
         self._pieces.append(mark)
         self._length += len(mark)
 
@@ -167,7 +167,7 @@ class OutputSequencer:
             self.state = self.state_call
 
     def mark(self, raw: str, *, opening: bool) -> None:
-        """Process a fence line around tagged blocks, which is dropped next to a call, like whitespace."""
+        """Process a fence line around tagged blocks. Next to a call, the line is dropped like whitespace."""
         if opening:
             self.interrupt()
             self._gap.hold_mark(raw)
@@ -202,7 +202,7 @@ class OutputSequencer:
         self.end("tool_calls" if self._calls.made else "stop")
 
     def fail(self) -> None:
-        """End the choice because of a failure or a fault, which replaces the normal end for the client."""
+        """End the choice because of a failure or a fault. For the client, this replaces the normal end."""
         self.is_cut = True
         self.end(None)
 

@@ -90,7 +90,7 @@ class Elements:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Arguments in programming syntax, each with its keyword or None."""
+    """Arguments in programming syntax, each with its keyword, or with None if it has no keyword."""
 
     items: tuple[tuple[str | None, Json], ...]
 
@@ -159,7 +159,9 @@ _decode_long = json.JSONDecoder(parse_constant=_refuse_constant, parse_int=_long
 
 
 def decode(text: str, start: int) -> tuple[Any, int] | None:
-    """Parse the JSON value that begins exactly at ``start``; return the value and its end, or None."""
+    """Parse the JSON value that begins exactly at ``start``; return the value and its end, or None if there is no valid
+    JSON.
+    """
     got = _decode(text, start)
     return None if got is None or too_deep(text[start : got[1]]) else got
 
@@ -290,7 +292,7 @@ def _read_strictly(body: str) -> list[ParsedCall]:
 
 
 def _fenced(body: str) -> str | None:
-    """Return the content of a fence that makes up the entire body, or None."""
+    """Return the content of a fence that makes up the entire body, or None if the body is not a fence."""
     bare = body.strip()
     line = bare.find("\n")
     if line == -1 or not bare.startswith("```") or not bare.endswith("```") or bare[3:line].strip("`\r \t").count(" "):

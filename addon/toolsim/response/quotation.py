@@ -178,7 +178,7 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
         return []
 
     def _release(self, held: list[TaggedSegment], read: int) -> list[TaggedSegment]:
-        """Return the ``held`` segments and the tail, of which the first ``read`` characters have been processed."""
+        """Return the ``held`` segments and the tail. The first ``read`` characters of the tail have been processed."""
         tail, self._held, self._tail = self._tail, [], ""
         self._line.close_mark()
         self._line.read(tail[read:])
@@ -231,12 +231,12 @@ class _Line:
                 self._end_run()
 
     def read_block(self) -> None:
-        """Process a block, whose content does not affect the line."""
+        """Process a block. Its content does not affect the line."""
         self._end_run()
         self._is_blank = False
 
     def close_mark(self) -> None:
-        """Forget the open mark, which was closed or will never be closed."""
+        """Forget the open mark, because it was closed or will never be closed."""
         self._open = self._run = 0
 
     def _end_run(self) -> None:

@@ -64,7 +64,7 @@ _WORD = re.compile(r"[A-Za-z_]\w*+(\s*+:)?")
 _UNESCAPED = re.compile(r'"(?:arguments|parameters)"\s*+:\s*+"(?=\s*+\{)')
 
 _MAX_NAME = 256
-"""Maximum length of a misspelled name: twice the API's limit for tool names, which leaves room for the slip."""
+"""Maximum length of a misspelled name: twice the API's limit for tool names, to leave room for the slip."""
 
 _AFFIXES = re.compile(r"^(?:functions?|tools?|default_api)[./:]+|:\d+$", re.IGNORECASE)
 # The recipient of a message in gpt-oss's form, after the role and the channel.
@@ -87,8 +87,8 @@ class RepairedJson:
 def repair_json(text: str, start: int = 0, *, closed: bool = True) -> RepairedJson | None:
     """Repair the object or array that begins at ``start``; return None if it is beyond a safe repair.
 
-    Brackets still open at the end are closed only if ``closed``, which means that the text is known to be complete. The
-    result may still be invalid JSON.
+    Brackets still open at the end are closed only if the text is known to be complete (``closed``). The result may
+    still be invalid JSON.
     """
     if text[start : start + 1] not in {"{", "["}:
         return None

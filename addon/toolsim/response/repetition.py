@@ -42,7 +42,7 @@ class RepetitionDetector:
         self.times = self.first_end = 0
 
     def take(self, item: str, end: int) -> None:
-        """Process the next item, which ends at ``end`` in the text; separators before it are skipped."""
+        """Process the next item. It ends at ``end`` in the text; separators before it are skipped."""
         item = item.lstrip(_BETWEEN)
         if item == self._item:
             self.times += 1

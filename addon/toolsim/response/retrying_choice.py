@@ -39,7 +39,7 @@ _MAX_WORDS = 65_536
 """Maximum length of the text stored for a retry; a longer text does not help a model."""
 
 _SLOT = re.compile(r":\s*(<[A-Za-z_][^<>{}\"\n]{0,63}>)\s*[,}\]]")
-"""A placeholder for a value in the manifest, which small models copy."""
+"""A placeholder for a value in the manifest. Small models copy it into their calls."""
 
 
 class RetryingChoice(Choice):
@@ -67,13 +67,13 @@ class RetryingChoice(Choice):
     # -- events of the backend
 
     def text(self, text: str) -> list[ClientEvent]:
-        """Process a piece of the backend's text, which a retry may show to the model."""
+        """Process a piece of the backend's text, and store it in case a retry shows it to the model."""
         if not self.sequencer.has_ended:
             self._note(text)
         return super().text(text)
 
     def next_message(self) -> list[ClientEvent]:
-        """Process the end of a backend message, which also becomes an empty line in the stored text."""
+        """Process the end of a backend message. The end also becomes an empty line in the stored text."""
         if not self.sequencer.has_ended and not (self._parser is not None and self._parser.open_size):
             self._note(EMPTY_LINE)
         return super().next_message()

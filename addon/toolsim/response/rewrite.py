@@ -360,7 +360,7 @@ def answer_for(
 
 
 class ClientRecord:
-    """Records the ids of calls, which clients send back, and the token counts of an answer in ``api``."""
+    """Records the token counts of an answer in ``api``, and the ids of its calls, which clients later send back."""
 
     def __init__(self, api: Api, form: AnswerForm, report: Report) -> None:
         self._api = api

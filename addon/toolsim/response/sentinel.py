@@ -506,7 +506,7 @@ class Sentinel:
             self._stash(max(self._pos, open_tag(text, self._pos)))
 
     def state_literal(self) -> None:
-        """Process a body that is not JSON, in which only tags outside values count (rule 5)."""
+        """Process a body that is not JSON. Only tags outside values count in it (rule 5)."""
         text, closing, value = self._text, self._closing, self._value
         # A tag that begins at the limit must still be recognized.
         stop = min(len(text), self._start + self._limit - self._size + 1 + len(closing))

@@ -42,7 +42,9 @@ from toolsim.response.parsed_call import (
 
 NAME = r"[\w.:/-]{1,128}"
 HEAD_END = r"(?:\s{0,8}/?>|\s{0,8}[=,(]?(?=\s{0,8}(?:<param|\{)))"
-"""A pattern for the end of a call's opening element, which some models omit, or spell differently before an object."""
+"""A pattern for the end of a call's opening element. Some models omit this end, or spell it differently before an
+object.
+"""
 
 _SPACE = re.compile(r"\s*+")
 _MAX_UNCLOSED = 8
@@ -140,7 +142,7 @@ class _Values:
 
 
 def _wrong_closer(value: str) -> re.Match[str] | None:
-    """Return the closing tag, in any spelling, with which a value ends, unless it closes an element in the value."""
+    """Return the closing tag, in any spelling, at the end of a value, or None if it closes an element in the value."""
     found = _WRONG_CLOSER.search(value, max(0, len(value) - _MAX_CLOSER))
     if found is None:
         return None
@@ -378,7 +380,7 @@ def _m3_value(key: str, value: str) -> str:
 
 
 def read_m3(body: str) -> list[ParsedCall]:
-    """Parse MiniMax M3's calls, in which the elements inside a value are typed like all other elements."""
+    """Parse MiniMax M3's calls. The elements inside a value are typed like all other elements."""
     return [
         replace(call, given=Elements(tuple((key, _m3_value(key, value)) for key, value in call.given.items)))
         if isinstance(call.given, Elements)

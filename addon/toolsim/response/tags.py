@@ -133,7 +133,7 @@ def ends(opening: str, closing: str, value: str) -> re.Pattern[str]:
 
 
 class OpenValue:
-    """The open value in a body, if any, with the marks of the form's ``row``.
+    """Tracks whether a value is open in a body, using the marks of the form's ``row``.
 
     ``marks``: a pattern for text that opens a value or, inside a value, ends the value or opens a CDATA section.
     """
@@ -244,7 +244,7 @@ def foreign_end(text: str, at: int, closing: str, *, final: bool) -> int:
         <tool_call>{…}</function>                 closes the block
         <tool_call>{…}</think> </tool_call>       the correct tag after it also belongs to the block
 
-    Returns 0 if there is no such tag, and MORE while this is undecided, which does not happen if the text is ``final``.
+    Returns 0 if there is no such tag, or MORE while this is undecided (never if the text is ``final``).
     """
     if not final and any(
         end.startswith(text[at : at + len(end)]) and len(text) - at < len(end) for end in _FOREIGN_ENDS

@@ -35,7 +35,9 @@ TURN_ENDS = (
 """The tokens with which models end a turn; after a call, they are dropped together with the call."""
 
 ENDS_OF_TURN = frozenset(TURN_ENDS) - {"<|end|>"}
-"""Tokens after which the turn contains no more calls, unlike ``<|end|>``, which ends each message in gpt-oss's form."""
+"""Tokens after which the turn contains no more calls. ``<|end|>`` is not included, because it ends each gpt-oss
+message.
+"""
 
 _MEANS_A_CALL = re.compile(r"tool|call|func|action|invoke|plugin|command|exec|request", re.IGNORECASE)
 _MEANS_NONE = re.compile(
@@ -57,7 +59,7 @@ and can end with half of the marker.
 
 
 def ends_unreadable_call(before: str, most: int) -> bool:
-    """Return whether a text ends with the closing marker of a call, which was therefore unreadable.
+    """Return whether text outside calls ends with the closing marker of a call. The call was then unreadable.
 
     ``before``: the text since the last call, at most its last ``most`` characters.
     """

@@ -126,7 +126,7 @@ class HeldUnits:
         return text
 
     def take_open(self) -> str:
-        """Return the text of the open unit, which is not a call, and clear it."""
+        """Return the text of an open unit that is not a call, and clear the unit."""
         text = "".join([*self._raw, *self._tail])
         self._raw = []
         self._tail = []
@@ -430,7 +430,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
             self._end_or_reject(is_whole=self._is_whole)
 
     def _closing_marker(self) -> int | None:
-        """Return the end of the unit's closing marker at this point, or None.
+        """Return the end of the unit's closing marker at this point, or None if there is no marker.
 
         If the marker is undecided, wait and return 0.
         """

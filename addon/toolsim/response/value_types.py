@@ -1,4 +1,4 @@
-"""Converts arguments to the types in the tool's schema: XML elements, which are untyped, and JSON with incorrect types.
+"""Converts arguments to the types in the tool's schema: untyped XML elements, and JSON with incorrect types.
 
 *XML elements* are untyped. An element's content is a string if a string conforms, otherwise JSON, with these additional
 conversions:
@@ -127,7 +127,7 @@ class _Correction:
 
 
 def _spelled(text: str) -> Json | None:
-    """Return the non-string JSON value that ``text`` represents, or None."""
+    """Parse ``text`` as a JSON value other than a string, or return None if it is not such a value."""
     bare = text.strip()
     bare = PYTHON_WORDS.get(bare, bare)
     value = read_value(bare)
@@ -145,7 +145,7 @@ def _spelled(text: str) -> Json | None:
 
 
 _BARE_WORDS = PYTHON_WORDS | {"none": "null"}
-"""Additional spellings of JSON's literals, which count where quotes are not required."""
+"""Additional spellings of JSON's literals. They count only where quotes are not required."""
 
 
 class ElementTypes:
@@ -233,7 +233,7 @@ class ElementTypes:
         return string
 
     def _repaired(self, text: str) -> Json | None:
-        """Return the object or array that ``text`` represents once its slips are repaired, or None."""
+        """Repair the slips in ``text`` and return the object or array that results, or None if this is impossible."""
         repaired = repair_json(text) if self._repair else None
         return read_value(repaired.text) if repaired is not None and repaired.end == len(text) else None
 

@@ -60,7 +60,7 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A broken strict guarantee, which ends the turn with ``error`` (HTTP 422, ``invalid_tool_call``)."""
+    """A broken strict guarantee. It ends the turn with ``error`` (HTTP 422, ``invalid_tool_call``)."""
 
     error: ApiError
     reason: str

@@ -73,7 +73,7 @@ def _check_wellformed(schema: Any, base: Any) -> None:
         return
     if len(json.dumps(schema)) > _MAX_DOUBTFUL:
         raise SchemaError("the schema is not well-formed in its dialect, and is too large to locate the error")
-    # ``check_schema`` reports the first error in set order, which varies between processes.
+    # ``check_schema`` reports the first error in set order, but this order varies between processes.
     errors = validator_for(base.META_SCHEMA, default=base)(base.META_SCHEMA).iter_errors(schema)
     if (first := min(errors, key=_path, default=None)) is not None:
         raise SchemaError(message(best([first])))

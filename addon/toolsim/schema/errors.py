@@ -28,7 +28,7 @@ def best(errors: list[Any]) -> Any:
 def message(error: Any) -> str:
     """Return the location (a JSON pointer) and the reason of a mismatch: ``/days: got string, expected integer``."""
     text = f"{_where(error)}: {_wrong_type(error) or error.message}"
-    # A path can contain half a surrogate pair, which cannot be encoded.
+    # A path can contain half a surrogate pair, but UTF-8 cannot encode it.
     text = text.encode("utf-8", "backslashreplace").decode()
     # The message starts with the value and ends with the reason, so the middle is cut.
     half = MAX_MESSAGE // 2
@@ -36,7 +36,7 @@ def message(error: Any) -> str:
 
 
 def outline(error: Any) -> str:
-    """Return the message for logs, which does not quote the value: ``/city: is not one of the allowed values``."""
+    """Return a message for logs that does not quote the value: ``/city: is not one of the allowed values``."""
     text = f"{_where(error)}: {_wrong_type(error) or _violation(error)}".encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= MAX_OUTLINE else f"{text[: MAX_OUTLINE - 1]}…"
 

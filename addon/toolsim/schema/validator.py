@@ -99,7 +99,7 @@ class CheckResult:
     """The result of a check."""
 
     mismatch: str | None
-    """The message about the first mismatch, or None."""
+    """The message about the first mismatch, or None if there is no known mismatch."""
     settled: bool = True
     """Whether every part of the check could be decided."""
     outline: str = ""
@@ -177,7 +177,7 @@ class Validator:
         return self._below("items")
 
     def _below(self, keyword: str) -> Validator | None:
-        """Return the schema under a keyword, or None."""
+        """Return the schema under a keyword, or None if the keyword is missing."""
         for schema in self._alternatives():
             if isinstance(schema.get(keyword), dict):
                 return Validator(partial(self._validator.evolve, schema=schema[keyword]))
@@ -208,7 +208,7 @@ class Validator:
                     pending.append(resolver.lookup(schema["$ref"]).contents)
                 except (
                     Unresolvable
-                ):  # The reference is relative to a nested $id, which only ``compile_schema`` can follow.
+                ):  # The reference is relative to a nested $id, and only ``compile_schema`` can follow such references.
                     continue
             for keyword in _COMBINATORS:
                 pending.extend(schema.get(keyword, ()))

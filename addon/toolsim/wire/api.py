@@ -123,8 +123,8 @@ class HeaderChange(NamedTuple):
 class Api(ABC):
     """One API: its distinguishing features, and the code that reads and writes its requests and answers.
 
-    Members that have a value or body in this class are defaults, which follow OpenAI's APIs. A subclass lists the
-    methods that are plain functions of its other modules as ``staticmethod``s. Header names are in lower case.
+    Members that have a value or body in this class are defaults that follow OpenAI's APIs. A subclass lists the methods
+    that are plain functions of its other modules as ``staticmethod``s. Header names are in lower case.
     """
 
     name: ApiName

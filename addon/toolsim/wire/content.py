@@ -105,7 +105,7 @@ def _read_image(part: Mapping[str, Any], api_name: ApiName, param: str) -> Part:
         case dict(image):
             url = required(image, "url", str, f"{param}.image_url")
             return Image(url, optional(image, "detail", str, f"{param}.image_url"))
-        case None:  # An image with a file id, which is valid only in the API of the file.
+        case None:  # An image with a file id. The id is valid only in the API of the file.
             return Raw(api_name, part)
         case other:
             raise wrong_type(other, "a string or an object", f"{param}.image_url")
@@ -113,7 +113,7 @@ def _read_image(part: Mapping[str, Any], api_name: ApiName, param: str) -> Part:
 
 def translate_item(item: Item, to: ApiName, notes: list[str]) -> Item:
     """Return ``item`` for a backend of the API ``to``; unsupported parts are added to ``notes``."""
-    # Many chat servers do not support the developer role, which replaced the system role.
+    # The developer role replaced the system role, but many chat servers do not support it.
     if isinstance(item, Message) and to == "chat" and item.role == "developer":
         item = Message("system", item.parts, item.name)
     return with_parts_for(item, to, notes)

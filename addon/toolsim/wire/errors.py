@@ -92,7 +92,7 @@ def error_fields(error: ApiError) -> dict[str, Any]:
 
 
 def _detail(detail: object) -> str:
-    """Return the text of FastAPI's ``detail``, which can be a list of field errors."""
+    """Return FastAPI's ``detail`` as text. The value can be a string or a list of field errors."""
     if not isinstance(detail, list):
         return _text(detail)
     found = [(item.get("loc"), _text(item.get("msg"))) for item in detail if isinstance(item, dict)]

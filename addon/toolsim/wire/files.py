@@ -103,7 +103,7 @@ def file_part(part: Mapping[str, Any], to: ApiName) -> dict[str, Any] | None:
 
 
 def _source(file: _File) -> dict[str, Any] | None:
-    """Return a document's source for the Messages API, which accepts PDFs and plain text."""
+    """Return a document's source for the Messages API: a PDF, plain text or a URL. Return None for other documents."""
     if file.data and file.media_type == _PDF:
         return {"type": "base64", "media_type": _PDF, "data": file.data}
     if file.data and file.media_type.startswith("text/"):

@@ -254,13 +254,13 @@ class RepeatReader:
                 case _:
                     # The frame might have started a call or a message, so the next frame can have another meaning.
                     self._alike.clear()
-                    if events:  # The events might refer to the document, whose text is about to change.
+                    if events:  # The events might refer to the document, and its text is about to change.
                         events = deepcopy(events)
             read += events
         return read
 
     def _like(self, like: TextDelta | ReasoningDelta | StructuredDelta, texts: list[str]) -> BackendEvent:
-        """Return an event for ``texts`` that otherwise equals ``like``."""
+        """Return a copy of the event ``like`` with other ``texts``."""
         text = "".join(texts)
         match like:
             case TextDelta(choice=choice):

@@ -102,7 +102,7 @@ class HostedItems:
         return []
 
     def searched(self, call: ServedCall, found: Sequence[Mapping[str, Any]], text: str) -> Called:
-        """Return a tool search as a call and output for the next round's history, where the pair loads the tools."""
+        """Return a tool search as a call and its output. In the next round's history, the pair loads the tools."""
         return Call(call.id, call.name, call.arguments), CallOutput(call.id, (Text(text),))
 
     def as_functions(

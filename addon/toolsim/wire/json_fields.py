@@ -48,7 +48,7 @@ def expect[T](value: object, kind: type[T], param: str) -> T:
 
 
 def required[T](fields: Mapping[str, Any], key: str, kind: type[T], owner: str = "") -> T:
-    """Return ``fields[key]``, which must be present (null counts as missing) and have the JSON type ``kind``.
+    """Return ``fields[key]``. Raises BadRequest if it is missing, null, or not of the JSON type ``kind``.
 
     ``owner``: the path of the object that contains the fields, or "" for the body itself. It is joined with the key
     only for an error, since a history of 1,000 items has 6,000 fields.
@@ -83,7 +83,10 @@ def string(value: object) -> str:
 
 
 def json_text(value: object) -> str:
-    """Return JSON text unchanged, an object (which some backends forget to encode) as JSON text, and "" otherwise."""
+    """Return a string unchanged, an object as JSON text, and "" for any other value.
+
+    Some backends forget to encode an object.
+    """
     return dump_as_read(value) if isinstance(value, dict) else string(value)
 
 
@@ -103,7 +106,7 @@ def count(counts: Mapping[str, Any], key: str) -> int:
 
 
 def seconds(value: object) -> int | None:
-    """Return a time in whole seconds, or None for other values, such as NaN, which Python's JSON accepts."""
+    """Return a time in whole seconds, or None for any other value. Python's JSON parser accepts even NaN."""
     if isinstance(value, float):
         return int(value) if isfinite(value) else None
     return value if isinstance(value, int) else None

@@ -249,7 +249,7 @@ def _chosen(value: Mapping[str, Any], names: Mapping[str, str], several: dict[st
 
 
 def after_calls(value: Any) -> Any:
-    """Return the ``tool_choice`` for the turn after a call, which has satisfied any requirement to call a tool."""
+    """Return the ``tool_choice`` for the turn after a call. The call has satisfied any requirement to call a tool."""
     if isinstance(value, dict) and value.get("type") in ("any", "tool", "auto"):
         return {key: each for key, each in value.items() if key != "name"} | {"type": "auto"}
     if isinstance(value, dict):

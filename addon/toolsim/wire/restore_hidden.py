@@ -67,7 +67,7 @@ def with_hidden(
 
 
 def _lasting(message: Any) -> Any:
-    """Return a message without cache markers, which clients move to the last message with every turn."""
+    """Return a message without cache markers, because clients move the markers to the last message with every turn."""
     content = mapping(message).get("content")
     if not isinstance(content, list):
         return message

@@ -156,5 +156,5 @@ def encode(data: str, event: str = "") -> bytes:
 
 
 def comment(text: str) -> bytes:
-    """Return a comment frame, which clients ignore. ``text`` must be one line."""
+    """Return a comment frame. Clients ignore it. ``text`` must be one line."""
     return f": {text}\n\n".encode()

@@ -19,7 +19,7 @@ from toolsim.wire.json_codec import dump
 from toolsim.wire.json_fields import array, expect, mapping, mappings, missing, optional, required, string, wrong_type
 from toolsim.wire.local_tools import LOCAL_TOOLS, is_local, local_tool
 
-# Fields of a body about client tools, which are read here and never forwarded. The model receives the manifest instead.
+# Fields of a body about client tools. They are read here and never forwarded; the model receives the manifest instead.
 CONSUMED = frozenset({"tools", "tool_choice", "parallel_tool_calls", "functions", "function_call"})
 
 # OpenAI's rule does not allow dots, but names like ``files.read`` are common with other providers.
@@ -49,7 +49,7 @@ def model_name(name: str, namespace: str | None) -> str:
 
 
 def declares_tools(body: Mapping[str, Any]) -> bool:
-    """Return whether ``body`` declares tools other than hosted tools. A malformed declaration counts, to cause a 400."""
+    """Return whether ``body`` declares tools other than hosted ones. A malformed declaration counts, to cause a 400."""
     for param, declared in _sources(body):
         if not isinstance(declared, list):
             return True
@@ -293,7 +293,7 @@ def _is_deferred(fields: Mapping[str, Any], param: str) -> bool:
 
 
 def _grammar(form: dict[str, Any], param: str) -> str:
-    """Return a grammar after a line that names its syntax. The definition is nested in chat, and flat otherwise."""
+    """Return a grammar, preceded by a line that names its syntax. Only chat completions nests the definition."""
     nested = optional(form, "grammar", dict, param)
     if nested is not None:
         form, param = nested, f"{param}.grammar"

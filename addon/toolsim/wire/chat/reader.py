@@ -336,7 +336,7 @@ class _CallParts:
 
 
 def _function(call: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the object with a call's name and arguments, which can be the call itself (rule 7 of the module)."""
+    """Return the object that contains a call's name and arguments, possibly the call itself (rule 7 of the module)."""
     return mapping(call.get("custom") or call.get("function")) or call
 
 

@@ -30,7 +30,7 @@ from toolsim.wire.tool_choice import hosted_fields, read_choice
 from toolsim.wire.tools import CONSUMED, declares_tools, read_tools
 
 # Fields about the conversation, or about the form, length and sampling of its answer. All other fields are model
-# settings, whose names differ between servers.
+# settings. Their names differ between servers.
 _ANSWER_FIELDS = frozenset(
     {"messages", "response_format", "stream", "stream_options", "n", "max_tokens", "max_completion_tokens", "stop"}
     | {"temperature", "top_p", "seed", "logprobs", "top_logprobs", "logit_bias", "frequency_penalty"}
@@ -97,7 +97,7 @@ def is_chat_message(message: Mapping[str, Any]) -> bool:
 
 
 def has_blocks(message: Mapping[str, Any]) -> bool:
-    """Return whether a message has blocks of calls, outputs or reasoning, which only the Messages API defines."""
+    """Return whether a message has blocks that only the Messages API defines: calls, outputs or reasoning."""
     content = message.get("content")
     return not isinstance(content, str) and any(string(block.get("type")) in _BLOCKS for block in mappings(content))
 
@@ -367,7 +367,7 @@ def _compose_from_responses(
     sent = {key: value for key, value in request.body.items() if value is not None}
     body: dict[str, Any] = {key: sent[key] for key in SHARED if key in sent}
     body["messages"] = [_write_message(message) for message in messages]
-    if request.form.stream:  # A Response contains token counts, which chat completions sends only on request.
+    if request.form.stream:  # A Response contains token counts, but chat completions sends them only on request.
         body["stream_options"] = {"include_usage": True}
     if sent.get("store") is True:  # False is the default, and some gateways reject ``store``.
         body["store"] = True

@@ -121,7 +121,7 @@ class ChatWriter(Writer):
             self._choice(0, "null")
             self._delta(0, "{}")
         elif self._stream:
-            # A chunk would need the model and the time, which the backend has not sent yet.
+            # A chunk would need the model and the time, but the backend has not sent them yet.
             self._frames.append(b": keepalive\n\n")
 
     def _start(self, event: Opened) -> None:

@@ -20,10 +20,11 @@ The two APIs express the same content in different places. The differences, and 
    client's own tool has an ``input_schema``, or the type ``custom``, or no type.
 7. An image, or a document that is not text, is not converted (``wire/files.py``). A block of any other type is shown as
    JSON without the parts that only Anthropic can read, so that the model sees the content that the client sent.
-8. ``tool_addition`` and ``tool_removal`` change the tools from their position on. An ``additional_tools`` message
-   represents the change, like the items of the Responses API, so that the tools declared before the conversation stay
-   at its beginning. Both refer to a tool with ``defer_loading``, or to a tool that was added before. If no tools are
-   declared before the conversation, the tools that are added first count as declared there.
+8. ``tool_addition`` and ``tool_removal`` change the tools for the conversation that follows them. An
+   ``additional_tools`` message represents the change, like the items of the Responses API, so that the tools declared
+   before the conversation remain at its beginning. Both refer to a tool with ``defer_loading``, or to a tool that was
+   added before. If no tools are declared before the conversation, the tools that are added first count as declared
+   there.
 9. ``metadata`` identifies the user and is not forwarded. Fields that only control Anthropic's models are dropped and
    reported.
 10. Parts of messages in OpenAI's shapes are also accepted, since clients mix them (see also ``foreign.py``).
@@ -122,7 +123,7 @@ def chat_request(body: Mapping[str, Any]) -> tuple[dict[str, Any], list[str], li
     messages = required(body, "messages", list)
     changes = ToolChanges(body)
     asked["messages"] = [*system_messages(body), *chat_messages(messages, changes)]
-    # A Messages answer contains token counts, which chat completions sends only on request.
+    # A Messages answer contains token counts, but chat completions sends them only on request.
     if body.get("stream") is True:
         asked["stream_options"] = {"include_usage": True}
     if stops := optional(body, "stop_sequences", list):

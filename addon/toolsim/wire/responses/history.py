@@ -77,8 +77,8 @@ class _InputReader:
         self.notes: list[str] = []
         # The call_id of the latest call to each tool, by the tool's name.
         self._last_call: dict[str, str] = {}
-        # The call_ids of calls to tools that are declared only by type, by kind (the latest call) and by all ids of the
-        # call.
+        # Maps the ids of calls to tools declared only by type to their call_ids, and each kind of such tools to the
+        # call_id of its latest call.
         self._local_calls: dict[str, str] = {}
 
     def read(self) -> History:

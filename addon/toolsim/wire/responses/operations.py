@@ -31,7 +31,7 @@ Action = Literal["input_tokens", "compact"]
 ACTIONS: tuple[Action, ...] = ("input_tokens", "compact")
 
 # Fields of a compaction request that apply to the turn that writes the summary. The specification has no tools here,
-# but Codex sends them, and with them the prompt begins like the prompt of the previous turn.
+# but Codex sends them, and the tools make the prompt begin like the prompt of the previous turn.
 _TURN_FIELDS = ("model", "instructions", "previous_response_id", "prompt_cache_key", "prompt_cache_retention", "tools")
 
 

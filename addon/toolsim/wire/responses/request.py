@@ -45,7 +45,7 @@ _TRANSLATED = frozenset(
     | {"stream_options", "n"}
 )
 
-# Fields that a Response contains with all members, regardless of the members that the client sent.
+# Fields that a Response contains with all their members, including members that the client did not send.
 _COMPLETED_FIELDS = frozenset({"background", "parallel_tool_calls", "reasoning", "text", "tools"})
 
 ANSWER_FIELDS = frozenset(

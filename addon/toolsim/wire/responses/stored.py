@@ -134,7 +134,8 @@ def resolve(body: Mapping[str, Any], recalled: Recalled) -> Resolved:
     if not all(map(_is_whole, records)):
         raise NotStored(replace(not_found(recalled.references, _first(recalled.references)), status=404))
     if recalled.references:
-        # An error must name the client's own position of an item. The resolved items would shift these positions.
+        # An error must name an item's position in the client's own request. The resolved items would shift the
+        # positions.
         read_history(body.get("input"))
     history = since_summary([item for record in records for item in items_of(record)])
     present = {string(item.get("id")) for item in history}

@@ -277,7 +277,7 @@ class ResponsesWriter(Writer):
         self._end_item(len(self._output) - 1)
 
     def _hosted(self, event: HostedStarted | HostedProgress | HostedEnded) -> None:
-        """Forward a hosted tool's progress; an item that was never announced was dropped with the text around it."""
+        """Forward an event of a hosted tool, unless it belongs to an item that was never announced."""
         if isinstance(event, HostedStarted):
             self._start(Opened())
             self._close("completed")
