@@ -21,7 +21,7 @@ class FairCache[V]:
         self._weight = 0
 
     def put(self, key: bytes, value: V, owner: str, weight: int = 1) -> None:
-        """Store a value, replacing the key's earlier one."""
+        """Store a value, replacing the key's earlier value, if any."""
         self.pop(key)
         self._held.setdefault(owner, OrderedDict())[key] = value, weight
         self._weights[owner] = self._weights.get(owner, 0) + weight
@@ -33,7 +33,7 @@ class FairCache[V]:
             self._evict(max(self._weights, key=self._weights.__getitem__))
 
     def get(self, key: bytes) -> V | None:
-        """Return a key's value, or None, and mark the value as recently used."""
+        """Return a key's value and mark it as recently used, or return None if the key has no value."""
         owner = self._owners.get(key)
         if owner is None:
             return None

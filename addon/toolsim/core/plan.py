@@ -49,8 +49,8 @@ class Tool:
     wire_name: str
     """The client's name for the tool, in addition to ``namespace``."""
     kind: ToolKind = "function"
-    """The kind of tool. For ``custom``, the model sees one string parameter ``input``; other kinds:
-    ``wire/local_tools.py``.
+    """The kind of tool. For ``custom``, the model sees one string parameter ``input``. ``wire/local_tools.py``
+    describes the other kinds.
     """
     description: str | None = None
     parameters: Mapping[str, Any] | None = None
@@ -190,7 +190,9 @@ class Policy:
     second_opinion: Literal["off", "undeclared", "on"] = "undeclared"
     fix_empty_final: Literal["off", "on", "with_tools"] = "off"
     known_profiles: tuple[Profile, ...] = ()
-    """Profiles, one of which can replace some of these values once the model is known (see ``for_model``)."""
+    """All profiles. Once the model is known, the profile that matches it replaces some of these values (see
+    ``for_model``).
+    """
     profile: str = ""
     """The name of the profile that was applied."""
     forms: tuple[CustomForm, ...] = ()
@@ -289,8 +291,8 @@ class Plan:
     name_only_tools: frozenset[str] = frozenset()
     """Names of the tools that the manifest shows only by name (``request/deferred_tools.py``)."""
     tools_to_look_up: frozenset[str] = frozenset()
-    """Names of the tools that the model has to look up before calling them; the tool for the lookup is then among
-    ``tools``.
+    """Names of the tools that the model has to look up before calling them. If there are any, ``tools`` includes the
+    tool for the lookup.
     """
     finder: str = ""
     """Name of the tool for looking up tools that the manifest shows only by name."""

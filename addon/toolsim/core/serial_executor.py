@@ -59,9 +59,9 @@ class SerialExecutor:
         return self._thread is not None
 
     def submit[T](self, work: Callable[[], T], owner: str = "") -> asyncio.Future[T]:
-        """Return a future with the result or exception of ``work``, or ``QueueFull``.
+        """Return a future for the result or exception of ``work``. A rejected call raises ``QueueFull``.
 
-        Cancelling it does not stop ``work``.
+        Cancelling the future does not stop ``work``.
         """
         task = self._new(work)
         with self._lock:

@@ -457,7 +457,7 @@ def _allowed(tools: tuple[Tool, ...], policy: Policy) -> tuple[Tool, ...]:
 
 
 def _listed(request: ClientRequest, offered: tuple[Tool, ...], policy: Policy) -> tuple[Tool, ...]:
-    """Return the tools that the manifest shows: the first tools, unless none may be called and none was called.
+    """Return the tools that the manifest shows: the first tools, or none if no tool may be called and none was called.
 
     The model has already read a manifest before a call, and before writing a summary. Omitting it would make the server
     process the entire prompt again.

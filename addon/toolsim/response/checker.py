@@ -82,7 +82,7 @@ class SchemaChecker:
         return None
 
     def fits(self, tool: Tool, value: Any) -> bool:
-        """Return whether arguments definitely match the tool's schema, if it has a schema. Never warns."""
+        """Return whether arguments definitely match the tool's schema. True if the tool has no schema. Never warns."""
         schema = self.schema(tool)
         return schema is None or self.conforms(schema, value)
 

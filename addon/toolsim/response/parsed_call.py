@@ -495,10 +495,10 @@ def trim(text: str) -> str:
 
 
 def use_tool_text(tool: Tool, arguments: str) -> str:
-    """Return one call as canonical ``<use_tool>`` text: values escaped, parameters in the schema's order.
+    """Return one call as canonical ``<use_tool>`` text, with escaped values, and parameters in the schema's order.
 
-    Strings are written unchanged, all other values as the JSON that the model wrote. ``arguments`` is the JSON text of
-    an object, or a custom tool's input, which becomes the single parameter ``input``.
+    Strings are written as text, all other values as the JSON that the model wrote. ``arguments`` is the JSON text of an
+    object, or a custom tool's input, which becomes the single parameter ``input``.
     """
     members, _ = read_object(arguments.lstrip(), 0) or ({}, 0)
     values = {name: of.value if isinstance(of.value, str) else of.source for name, of in members.items()}

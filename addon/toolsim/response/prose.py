@@ -136,7 +136,7 @@ class ProseReader:
         return end
 
     def state_indent(self, at: Cursor) -> int:
-        """Read the indentation of a line, after which a call can begin."""
+        """Read the indentation of a line. A call can begin after the indentation."""
         return at.end_of(_INDENT)
 
     def state_line(self, at: Cursor) -> int:

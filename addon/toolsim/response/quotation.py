@@ -42,7 +42,7 @@ _BEGINS = re.compile(r"[ \t\r]*(>)?")
 
 
 class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
-    """A parser around the sentinel that turns blocks that are only shown into text."""
+    """A parser around the sentinel. It turns blocks that are only shown, rather than called, into text."""
 
     def __init__(self, sentinel: Sentinel, count_lost: Callable[[], None] = lambda: None) -> None:
         self._count_lost = count_lost
@@ -51,7 +51,7 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
         self._line = _Line()
         self._tail = ""  # The text after the held-back blocks.
         self._closing = _MARK  # The mark that would close the inline code.
-        self._bare: Block | None = None  # A block that counts only if it stands alone, as long as this is undecided.
+        self._bare: Block | None = None  # A block that counts only if it stands alone; None once this is decided.
         self._space = ""  # The whitespace after the bare block.
 
     @property

@@ -621,8 +621,8 @@ class Sentinel:
         self._reread(self._raw(self._pos), len(self._opening), self._pos)
 
     def _goes_with(self, other: str) -> bool:
-        """Return whether the open tag can precede the tag ``other``. Without repairs, the tags must be a family's two
-        tags.
+        """Return whether the open tag can precede the tag ``other``. Without repairs, this requires two different
+        opening tags of one family.
         """
         return self._drops_surplus or (other != self._opening and self._tags.closing[other] == self._closing)
 

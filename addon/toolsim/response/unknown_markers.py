@@ -50,7 +50,7 @@ _STRAY_END = re.compile(
     rf"(?:[\]}})>[\n\w]|```)(?P<marker>{_CLOSING}|</[｜‖|]{{1,2}}DSML[｜‖|]{{1,2}}\w{{1,20}}>|_call>|_CALL\])\s*\Z"
     r"|[\]})]\w{1,20}[|｜]?[>\]]\s*\Z"
 )
-"""A pattern for a closing marker, or half of one, at the end of a text; in a sentence, a space would precede it."""
+"""A pattern for a closing marker, or half of a marker, at the end of text. In a sentence, a space would precede it."""
 
 _ALONE = re.compile(r"(?:[^<{\[(]*[.!?:…。！？])?\s*(?:</?[\w:|｜-]*)?")
 """A pattern for the text before a closing marker that closes no call. It consists of complete sentences, or is empty,

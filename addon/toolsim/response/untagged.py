@@ -470,7 +470,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
             self._extend_unit(marker)
 
     def state_between(self) -> None:
-        """Read text after a unit: another unit can follow, or the end of the answer (rule 5)."""
+        """Read text after a unit. Another unit, or the end of the answer, can follow (rule 5)."""
         self._held.add_space(self._at.skip(_SPACE))
         if self._held.size > self._limit or not (self._at.is_exhausted or self._begin()):
             self._end_run()
@@ -630,5 +630,5 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
 
     @property
     def _is_whole(self) -> bool:
-        """Whether the unit is complete regardless of further text: outside a fence, after the end of its line."""
+        """Whether the unit is complete regardless of further text. Outside a fence, it is after the end of its line."""
         return not self._mark and self._held.has_line_ended and self._is_closed

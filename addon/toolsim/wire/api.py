@@ -158,7 +158,7 @@ class Api(ABC):
     is_storable: bool = False
     """Whether later requests can refer to stored answers of this API."""
     hosted: HostedItems = HostedItems()
-    """The object that represents the tools run by the proxy in this API."""
+    """Represents, for this API, the tools that the proxy runs."""
     has_own_errors: bool = False
     """Whether errors and model lists differ from OpenAI's format."""
 

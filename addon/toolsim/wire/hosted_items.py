@@ -61,8 +61,8 @@ class ServedCall(Protocol):
 
 
 class HostedItems:
-    """Represents hosted tools and their calls in an API. By default, the API cannot represent them, like chat
-    completions.
+    """Represents hosted tools and their calls in an API. This base class is for an API that cannot represent them, such
+    as chat completions.
     """
 
     shows: Literal["all", "declared", "none"] = "none"

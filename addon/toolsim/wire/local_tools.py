@@ -30,7 +30,8 @@ type Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class LocalTool:
-    """One type of local tool. ``item`` converts a call's arguments to an item's fields, and ``arguments`` back.
+    """One type of local tool. ``item`` converts a call's arguments to an item's fields, and ``arguments`` converts them
+    back.
 
     ``answer`` returns the text of an output item for the model.
     """

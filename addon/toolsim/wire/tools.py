@@ -108,7 +108,7 @@ def schema_param(request: ClientRequest, name: str) -> str:
 
 
 def echo_tools(declared: object) -> list[Any]:
-    """Return the ``tools`` of a Response object: functions flat and with all of their keys, all other tools as sent."""
+    """Return the ``tools`` of a Response object. Functions are flat and have all keys; all other tools are as sent."""
     return [_echo_tool(tool) for tool in array(declared)]
 
 

@@ -206,7 +206,7 @@ def _written(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read(block: Mapping[str, Any]) -> SearchResult:
-    """Return a found page, given its echoed block (rule 3 of the module); Anthropic's ciphertext is dropped."""
+    """Return the found page that an echoed block contains (rule 3 of the module). Anthropic's ciphertext is dropped."""
     sealed = string(block.get("encrypted_content"))
     text, age = "", string(block.get("page_age"))
     if sealed.startswith(_MARK):
