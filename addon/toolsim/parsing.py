@@ -75,7 +75,7 @@ class Parsed:
 
     @property
     def error(self) -> str | None:
-        """The reason why a strict tool's guarantee was broken, or None."""
+        """The reason why a strict tool's guarantee was broken, or None if none was."""
         return next((part.message for part in self.parts if isinstance(part, InvalidCall)), None)
 
 

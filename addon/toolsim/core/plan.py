@@ -281,7 +281,7 @@ class Plan:
     backend: ApiName
     form: AnswerForm = AnswerForm()
     tools: tuple[Tool, ...] = ()
-    """Offered tools: ``tool_choice`` and the operator's lists have masked the others."""
+    """Offered tools: ``tool_choice`` and the operator's lists have masked all other tools."""
     masked_tools: frozenset[str] = frozenset()
     """Names of the tools that ``tool_choice`` or the operator's lists have masked."""
     visible_tools: tuple[Tool, ...] = ()

@@ -24,7 +24,7 @@ class TokenBucket:
         return True
 
     def wait(self, units: float = 1.0) -> float:
-        """Return the seconds until that many units are available."""
+        """Return the number of seconds until ``units`` are available."""
         self._refill()
         return max(units - self._left, 0.0) / self._per_second
 

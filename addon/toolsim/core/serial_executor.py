@@ -74,7 +74,7 @@ class SerialExecutor:
         return asyncio.wrap_future(task.future)
 
     def submit_last[T](self, work: Callable[[], T]) -> asyncio.Future[T]:
-        """Return a future as ``submit`` does, but run ``work`` after all calls that are waiting now."""
+        """Return a future like ``submit``, but run ``work`` after all calls that are waiting now."""
         task = self._new(work)
         self._signals.put(task)
         return asyncio.wrap_future(task.future)

@@ -67,14 +67,16 @@ def engine_of(probe: Probe, status: int, headers: Mapping[str, str], body: Mappi
     The names of ``headers`` are case-insensitive or lowercase. ``body`` is empty if the answer is not a JSON object.
     """
     if headers.get("server", "").lower() == "llama.cpp":
-        return "llama.cpp"  # Errors also have the header, such as the error about a missing key.
+        return "llama.cpp"  # Error responses, such as the error about a missing key, also have the header.
     return probe.engine if status == 200 and probe.fits(body) else None
 
 
 def resolve_auto(
     policy: Policy, request: ClientRequest, backend: Api, refused: Collection[tuple[str, Feature]]
 ) -> tuple[Policy, frozenset[Feature]]:
-    """Return the policy for one request, with ``auto`` resolved where it depends on the engine, and the attempts."""
+    """Return the policy for one request and the features to attempt. ``auto`` is resolved where it depends on the
+    engine.
+    """
     model = policy.model_at_backend(request.form.model)
     mode, constrain = policy.mode, policy.constrain
     attempts: set[Feature] = set()

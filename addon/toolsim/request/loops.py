@@ -78,7 +78,9 @@ def lines_about(repetitions: Iterable[Repetition], policy: Policy) -> list[str]:
 
 
 def loop_at_end(items: Iterable[Item], policy: Policy) -> Repetition | None:
-    """Return the repetition that reaches the limit at the last outputs of a conversation, or None."""
+    """Return the repetition that reaches the limit at the last outputs of a conversation, or None if no repetition
+    does.
+    """
     found: Repetition | None = None
     counter = LoopCounter()
     for item in items:

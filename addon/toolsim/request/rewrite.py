@@ -298,7 +298,7 @@ def plan(
         budgeted = names_only(tuple(tool for tool in listed if not tool.deferred), policy)
         shortened |= budgeted
         finder = FIND_TOOLS if budgeted else finder
-        # The offered tools alone might fit the budget, and would then be shown as soon as no other tools may be called.
+        # If the offered tools alone fit the budget, the prompt shows their entries, so no lookup is needed.
         if policy.may_look_up and names_only(tuple(tool for tool in offered if not tool.deferred), policy):
             named |= budgeted.intersection(names)
     named -= _called(request)

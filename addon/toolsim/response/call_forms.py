@@ -492,7 +492,7 @@ def _with_keys(call: ParsedCall, form: CustomForm) -> ParsedCall:
 def read_form(opening: str, body: str, rows: Sequence[CallForm] | None = None) -> list[ParsedCall]:
     """Parse a body that begins like a form's body. The result is never empty. ``rows``: as in ``row_at``."""
     start = len(body) - len(body.lstrip())
-    # A body can be empty before its closing tag.
+    # The closing tag is added for the match, because a body can be empty.
     is_behind = not start or "\n" in body[:start]
     row = row_at(body + FOREIGN.get(opening, "</"), start, opening, behind_tag=is_behind, final=True, rows=rows)
     return row.read(body) if isinstance(row, CallForm) else _read_use_tool(body)

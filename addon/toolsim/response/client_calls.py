@@ -430,7 +430,7 @@ class SeenCalls:
 
 
 def _meaning(name: str, arguments: str) -> _Meaning:
-    """Return the key by which equivalent calls are equal: the tool and the values, regardless of notation."""
+    """Return a key that is equal for equivalent calls: the tool and the values, regardless of their notation."""
     try:
         value = load(arguments, parse_float=_number)
     except (ValueError, RecursionError):

@@ -207,7 +207,7 @@ class OutputSequencer:
         self.end(None)
 
     def end_of_text(self) -> None:
-        """Process the end of the text: held-back whitespace is the answer, unless it is next to a call."""
+        """Process the end of the text. Held-back whitespace becomes the answer unless it is next to a call."""
         gap = self._gap.take()
         if gap and not self._calls.made and not self.has_ended:
             self._calls.emit(TextDelta(gap, self._choice))

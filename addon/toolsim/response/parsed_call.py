@@ -186,7 +186,7 @@ def read_value(text: str) -> Json | None:
 
 def read_object(text: str, start: int) -> tuple[dict[str, Json], int] | None:
     """Parse the object that begins at ``start``, keeping each member's own source; return its members and its end, or
-    None.
+    None if it is invalid.
     """
     pairs = read_pairs(text, start)
     return None if pairs is None else (dict(pairs[0]), pairs[1])

@@ -160,7 +160,9 @@ class RetryingChoice(Choice):
         return None
 
     def missing(self, finish: FinishReason) -> Fault | None:
-        """Return the fault of an answer without a call that ended for the reason ``finish``, or None (rule 4)."""
+        """Return the fault of an answer without a call that ended for the reason ``finish``, or None if it has no fault
+        (rule 4).
+        """
         # The client has received a broken call, and must not run calls that another round would add.
         if self._calls.has_broken:
             return None

@@ -146,7 +146,7 @@ class ResponseRewriter:
         return self._writer.body
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the client's bytes for the backend's; ``b""`` is the end of input and can be passed more than once."""
+        """Convert the backend's bytes to the client's. ``b""`` marks the end of input, and can be passed repeatedly."""
         chunks = [chunk for step in self.steps(data) for chunk in step]
         if self.waits is not None:  # A caller of this method does not retry the model.
             chunks += self.conclude()
@@ -203,7 +203,7 @@ class ResponseRewriter:
     # -- answers that begin before the backend's answer
 
     def follow(self, content_type: str) -> None:
-        """Set the content type of an answer, before any of it has been fed."""
+        """Set the content type of an answer, before any part of the answer has been fed."""
         if not content_type.lower().startswith("text/event-stream"):
             self._stream = None
 

@@ -115,7 +115,7 @@ class Parser(BlockState, Protocol):
         """Return the segments that ``text`` completes."""
 
     def release(self) -> Sequence[Segment]:
-        """Return segments held back only while the answer consisted of text, because other output has arrived."""
+        """Return the segments held back while the answer consisted of text, because other output has arrived."""
 
     def finish(self, *, cut: bool = False) -> Sequence[Segment | BrokenCall]:
         """Return the remaining segments at the end of the text. No text may be fed afterwards.
@@ -162,7 +162,7 @@ class TextBuffer[Inner: Parser](ParserWrapper[Inner, list[str]]):
         return pieces if self._is_over else self._take(pieces)
 
     def release(self) -> Sequence[Segment]:
-        """Return segments held back only while the answer consisted of text, because other output has arrived."""
+        """Return the segments held back while the answer consisted of text, because other output has arrived."""
         held, self._held = self._held, []
         self._is_over = self._is_over or bool(held)
         return [*held, *self._inner.release()]

@@ -90,7 +90,7 @@ _BETWEEN = re.compile(
 ).match
 _LINE_MARK = re.compile(r"(?<=\n)[<\[\]]")
 _END_FUNCTION = "</function>"
-# Maximum whitespace between an opening tag and its body; no model writes more, so a tag before more is prose (rule 2).
+# Maximum whitespace between an opening tag and its body; no model writes more, so such a tag is prose (rule 2).
 _MAX_SPACE = 1024
 _MAX_TAIL = 64
 """Number of characters inspected for a surplus marker. No marker is longer."""
@@ -183,11 +183,11 @@ class Sentinel:
         # The state of the open block.
         self._opening = ""  # The opening tag of the open block; "" if no block is open.
         self._closing = ""
-        self._meant = ""  # The intended opening tag if the tag is misspelled (rule 15), otherwise the same tag.
+        self._meant = ""  # The intended opening tag if the tag is misspelled (rule 15), otherwise the tag itself.
         self._codes: tuple[str, ...] = ()  # The repairs of the tags.
         self._is_foreign = False  # Whether the tags belong to a model family's form.
         self._pieces: list[str] = []  # The parts of the block from earlier pieces of text, including the opening tag.
-        self._start = 0  # The start of the rest of the block in the current text.
+        self._start = 0  # Position in the current text where the rest of the block starts.
         self._size = 0  # Number of bytes of the body in these pieces.
         self._json: JsonBody  # The lexer of the body, if the body is JSON.
         self._row: CallForm | None = None  # The form of the body; None before it, and once JSON has turned literal.
@@ -632,7 +632,9 @@ class Sentinel:
         return rest in self._tags.beginnings or (self._drops_surplus and self._tags.misspelled.may_begin(rest))
 
     def _is_pair(self, spelling: str) -> bool:
-        """Return whether a misspelled tag is the second of a family's two tags; "" means no misspelled tag."""
+        """Return whether a tag with this misspelling is the second of a family's two tags. False for "", no
+        misspelling.
+        """
         other = self._tags.misspelled[spelling] if spelling else self._meant
         return other != self._meant and self._tags.closing[other] == self._closing
 

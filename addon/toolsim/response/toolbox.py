@@ -34,7 +34,7 @@ class Lookup:
     tool: Tool | None = None
     reason: str = UNKNOWN_TOOL
     codes: tuple[str, ...] = ()
-    """The repair code, if the tool's name is misspelled."""
+    """The code of the repair if the tool's name is misspelled, otherwise empty."""
     may_pass: bool = False
     """Whether a call to this name is passed on although the tool does not exist."""
 
@@ -67,7 +67,7 @@ class Toolbox:
 
     @property
     def spellings(self) -> list[str]:
-        """The names of the tools and, with repairs, the keys of similar spellings, sorted."""
+        """The sorted names of the tools. If repairs are allowed, they include the keys of similar spellings."""
         return sorted({*self._tools, *(map(common_spelling, self._tools) if self._repairs else ())})
 
     def has_prefix(self, start: str) -> bool:

@@ -23,7 +23,7 @@ APIS: Mapping[ApiName, Api] = {api.name: api for api in (RESPONSES, MESSAGES, CH
 
 
 def api_of_path(path: str) -> Api | None:
-    """Return the API whose requests are sent to ``path`` (which includes the query), or None."""
+    """Return the API whose requests are sent to ``path`` (which includes the query), or None if no API's are."""
     plain = path.partition("?")[0].rstrip("/")
     return _first(lambda api: plain.endswith(api.path_marker))
 
@@ -34,7 +34,7 @@ def api_named(name: str) -> Api | None:
 
 
 def api_of_headers(headers: Mapping[str, str]) -> Api | None:
-    """Return the API that a request's headers (with lower-case names) identify, or None."""
+    """Return the API that a request's headers (with lower-case names) identify, or None if they identify no API."""
     return _first(lambda api: any(name in headers for name in api.headers))
 
 
