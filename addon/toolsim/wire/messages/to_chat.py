@@ -276,9 +276,8 @@ def _parts(block: Mapping[str, Any], place: str) -> Iterator[dict[str, Any]]:
                 yield from _parts(part, f"{place}.source.content[{index}]")
         case "document" if (text := document_text(block)) is not None:
             yield {"type": "text", "text": text}
-        case (
-            "image" | "document" | "image_url" | "input_image" | "file" | "input_file"
-        ):  # Also OpenAI's types (rule 10).
+        # OpenAI's types are also accepted (rule 10).
+        case "image" | "document" | "image_url" | "input_image" | "file" | "input_file":
             yield dict(block)
         case "input_text" | "input_audio" | "refusal":
             yield dict(block)
