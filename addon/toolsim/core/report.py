@@ -159,9 +159,9 @@ class Report:
     usage_estimated: bool = False
     """Whether some of ``tokens`` are estimates because the backend did not report them."""
     blocks: list[dict[str, Any]] = field(default_factory=list)
-    """The call blocks in the order of their verdicts, each as ``choice``; ``start`` and ``end`` (characters in that
-    choice's text); ``verdicts`` ("call NAME", "passed over NAME", "text REASON", "failure REASON", "retried REASON");
-    ``repairs``; and ``untagged`` and ``warnings``, if there are any, as in the report's fields.
+    """The call blocks in the order of their verdicts. Each has these keys: ``choice``; ``start`` and ``end``
+    (characters in that choice's text); ``verdicts`` ("call NAME", "passed over NAME", "text REASON", "failure REASON",
+    "retried REASON"); ``repairs``; and ``untagged`` and ``warnings``, if there are any, as in the report's fields.
     """
     echoed_calls: int = 0
     outputs_replaced: int = 0

@@ -2,8 +2,8 @@
 
 A plain single-thread executor would run all queued calls of one owner before the calls of other owners.
 
-The thread survives any exception, every call has an outcome, and no call is left in the queue: each call sends a signal
-to the thread, and results are delivered by the standard library alone.
+The thread survives any exception, every call has an outcome, and no call is left in the queue. For this reason, each
+call sends a signal to the thread, and only the standard library delivers results.
 """
 
 from __future__ import annotations

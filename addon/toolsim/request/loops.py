@@ -8,7 +8,7 @@ it occurs again. The counts are reset by
 
 The counts also reveal a cycle of several calls. When a pair has occurred half as often as the limit allows (rounded
 up), a line about it is added to the prompt at that point, and again in each later request, so that the beginning of the
-prompt stays the same. At the limit, the model is not called; the answer is text that describes the loop.
+prompt remains the same. At the limit, the model is not called; the answer is text that describes the loop.
 """
 
 from __future__ import annotations

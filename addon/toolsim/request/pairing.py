@@ -4,8 +4,8 @@ Clients send the outputs of parallel calls in any order, ids can repeat, and a m
 as blocks. The prompt must therefore state which output belongs to which call, in a way that works for small models
 (``docs/figures.md``):
 
-1. An output belongs to the first preceding call with the same id and no output yet; otherwise to the last preceding
-   call with that id; otherwise, since some clients send outputs first, to the first following call with that id.
+1. An output belongs to the first preceding call with the same id and no output yet. If there is none, it belongs to the
+   last preceding call with that id or, since some clients send outputs first, to the first following call with that id.
 2. The record of an output names the call by its content (``name=… arguments=…``), or by ``call_id=…`` if past calls are
    shown as records, which contain their ids. Among calls with the same content, the second is ``nth=2``, and so on.
 3. Adjacent outputs are shown in the order of their calls: small models rely on the order more than on labels.

@@ -4,9 +4,9 @@ Servers cache the prefix of a prompt; on a CPU, 10,000 tokens take minutes. The 
 depends only on the client's tools and the operator's options. All other instructions are appended to the last
 client-side message:
 
-1. the entries of tools that the manifest only names (``deferred_tools``), once they have been called, and of tools that
-   the client declares within the conversation (``additional_tools``), with the names of the tools it withdraws, and a
-   line about a call that the model has repeated (``loops``);
+1. the entries of called tools that the manifest only names (``deferred_tools``); the entries of tools that the client
+   declares within the conversation (``additional_tools``), with the names of the tools that it withdraws; and a line
+   about a call that the model has repeated (``loops``);
 2. the requirement of this request: a call, no call, or only some of the tools.
 
 No state is stored between requests, but a prompt has ended wherever a model's item follows a client-side item.

@@ -41,7 +41,7 @@ def flatten(
     its call, and adjacent outputs are in the order of their calls (see ``pairing``). Text is unchanged, byte for byte;
     adjacent messages with the same role are merged (many chat templates require alternation) with an empty line
     between. If the messages may contain ``records``, a user's line that looks like a record is marked as text (see
-    ``record``); in a round (``is_round``), only lines that look like a call or an output are marked.
+    ``record``). In a round (``is_round``), only lines that look like a call or an output are marked.
     """
     # ``auto`` means ``sentinel``, because this form works with every form of the manifest.
     tag = None if policy.history == "bracketed" else policy.sentinel

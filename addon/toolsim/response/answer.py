@@ -1,8 +1,8 @@
 """Turns the backend's events of one answer into the client's events, and ends the answer once for all choices.
 
 It contains the state that the choices share: the call numbers, which are consecutive across all choices; the judge with
-its time budget; the usage, which is reported once and estimated if the backend reports none; and the end. The answer
-ends exactly once, at the first of
+its time budget; the usage, which is reported once and estimated if the backend reports none; and the end of the answer.
+The answer ends exactly once, at the first of
 
 1. the backend's own terminator (``Closed``): every choice ends, and the text it held back is resolved;
 2. the early end of every requested choice: the backend may then be stopped (``is_cut``);

@@ -7,9 +7,9 @@
 
 Python's quotes, escapes and keywords are the grammar of this form, so Python literals do not count as repairs. An
 unknown escape is text, including the backslash. Constructs that exist only in Python (tuples, signs, joined and
-prefixed strings, triple quotes, ``**{…}``) are read by Python's own parser: constants, lists, tuples, sets, dicts with
-string keys, signs before numbers and strings without placeholders are values, an integer with leading zeros is read as
-decimal, and nothing is evaluated. Items that are already JSON keep their source. All functions run in linear time and
+prefixed strings, triple quotes, ``**{…}``) are read by Python's own parser, and nothing is evaluated. Constants, lists,
+tuples, sets, dicts with string keys, signs before numbers and strings without placeholders are values. An integer with
+leading zeros is read as decimal. Items that are already JSON keep their source. All functions run in linear time and
 never raise.
 
 A model that writes Markdown may escape the underscores in names and keys. It then escapes underscores in strings, too,

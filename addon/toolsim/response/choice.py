@@ -5,7 +5,7 @@
 1. Each aspect of an answer has one owner: ``output_sequencer`` orders text and calls and determines when the choice
    ends, ``client_calls`` decides how a call is emitted, and ``judge`` whether text is a call.
 2. Events that arrive while a call is open are emitted after it. Text and other items count as if they had arrived
-   before the call, as they do if the call is emitted in one step; the backend's structured calls count from the end of
+   before the call, as they do if the call is emitted in one step. The backend's structured calls count from the end of
    the call.
 3. A tagged block that is open at the end of a backend message continues in the next message, without any text inserted
    into its arguments.

@@ -2,11 +2,11 @@
 
 1. A call that the judge has accepted is emitted in full, unless it exceeds the limit or repeats another. A call over
    the limit is dropped, and it ends the turn if other text after a call would.
-2. With incremental arguments, a call within the limit is announced before it is complete: from an open block, as soon
-   as its header is readable (``Preview``), or while the backend is emitting it as a structured call, unless it may
-   repeat a call that arrived as text. A call that is run between the rounds (``Plan.hosted``) is never announced,
-   because the client receives other items for it. A non-streamed answer has its calls in the same order, but no call is
-   sent before it is complete.
+2. With incremental arguments, a call within the limit is announced before it is complete. A call in an open block is
+   announced as soon as its header is readable (``Preview``). A structured call is announced while the backend is
+   emitting it, unless it may repeat a call that arrived as text. A call that is run between the rounds
+   (``Plan.hosted``) is never announced, because the client receives other items for it. A non-streamed answer has its
+   calls in the same order, but no call is sent before it is complete.
 3. An announcement is final. If the judge accepts a call that begins with the part that the client has received, the
    rest is emitted. Otherwise the announced call ends as incomplete, and the choice ends as cut off.
 4. Calls are emitted one at a time: while a call is open, no other call is announced or made, and all other output is

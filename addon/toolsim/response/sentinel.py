@@ -31,12 +31,12 @@ The rules are numbered, and the tests refer to these numbers.
     text after it is prose again.
 10. No text is lost: the pieces, with each block as its raw text, together are the input.
 11. The joined pieces do not depend on where the input is split.
-12. An attempted call can be so malformed that the judge never sees it, so such lost calls are counted: toolsim's own
-    tag opens no body, and its closing tag follows before any other tag; or a body begins, and the text ends in the
-    middle of it although it was not cut off.
-13. If a tool is strict, the text between toolsim's own tags is a block even if it does not begin like a call: up to its
-    closing tag before any other tag, within the distance of rule 12. The text is held back until then. ``quotation``
-    checks whether the block stands alone and is therefore a failed call.
+12. An attempted call can be so malformed that the judge never sees it, so such lost calls are counted. In a lost call,
+    toolsim's own tag opens no body, and its closing tag follows before any other tag; or a body begins, and the text
+    ends within the body although it was not cut off.
+13. If a tool is strict, the text between toolsim's own tags is a block even if it does not begin like a call. The
+    closing tag must follow before any other tag, within the distance of rule 12. The text is held back until then.
+    ``quotation`` checks whether the block stands alone and is therefore a failed call.
 14. Surplus markers belong to a block (``FenceMark``) with ``drops_surplus``: opening tags directly before the block's
     own tag, and closing tags and end-of-turn tokens after the block, with only whitespace between.
 15. With ``drops_surplus`` a misspelled opening tag (``misspelled``) opens a block at the start of a line or directly

@@ -4,8 +4,8 @@
    that is not passed on is described as text, because the model has not written it as text, and without it the answer
    may be empty.
 2. If a backend was given a tool that the client itself runs (a shell, a patch, a search, a computer), it calls the tool
-   with an item of a special type, which is passed on unchanged. If the tool is not offered, the item is judged like any
-   other structured call, so no client receives it.
+   with an item of a special type. The item is passed on unchanged. If the tool is not offered, the item is judged like
+   any other structured call, so no client receives it.
 """
 
 from __future__ import annotations

@@ -2,17 +2,17 @@
 
 Nearly all frames of an answer consist of the same envelope around a few characters of text. Parsing the envelope
 accounts for most of the cost of a delta. Once such a frame has been parsed completely, the bytes of later frames are
-therefore compared with it, and all frames of a chunk in one step::
+therefore compared with it. All frames of a chunk are compared in one step::
 
     data: {"sequence_number":7,"type":"response.output_text.delta","delta":"Hel","obfuscation":"aX3"}\\n\\n
     └───────── head ────────┘ └───────────────── middle ─────────────────┘└┬┘└────── tail ─────┘   └─ end ┘
                                                             text, the inside of a JSON string
 
 1. The slow path is authoritative. A frame counts as a repeat only if a complete parse would produce the same document,
-   apart from the text and values that no reader uses. Such values are the sequence numbers of Responses, which precede
-   the text or, if a Pydantic model writes the fields (vLLM), follow it; and the padding with which OpenAI and Mistral
-   hide the length of the text. When a frame is learned, it is parsed with other values in these places as a proof,
-   because neither JSON nor SSE depends on the content of a string.
+   apart from the text and values that no reader uses. Such values are the sequence numbers of Responses, and the
+   padding with which OpenAI and Mistral hide the length of the text. The sequence numbers precede the text or, if a
+   Pydantic model writes the fields (vLLM), follow it. When a frame is learned, it is parsed with other values in these
+   places as a proof, because neither JSON nor SSE depends on the content of a string.
 2. A frame that is not plain (an escaped surrogate, bytes that are not UTF-8, an empty text, CR as line end, an extra
    field) is not a repeat, and is parsed on the slow path.
 3. The document of a repeat is the document of the learned frame with the new text. The reader must not store it.

@@ -1,7 +1,7 @@
 """Parses the output of a search server into results, and renders results as text for the model.
 
-The format depends on the search server: JSON with a list of results, or text in paragraphs. The text of a result stays
-complete, since the model has to read it. Only the address and the title are extracted.
+The format depends on the search server: JSON with a list of results, or text in paragraphs. The text of a result
+remains complete, since the model has to read it. Only the address and the title are extracted.
 """
 
 from __future__ import annotations
