@@ -226,7 +226,7 @@ class Answer:
         return self.closed(events)
 
     def closed(self, events: list[ClientEvent]) -> list[ClientEvent]:
-        """Return ``events``, followed by the end of the answer. Every choice has ended, and none has failed."""
+        """Return ``events``, followed by the end of the answer. Called when every choice has ended without failure."""
         return [*events, self._end()]
 
     def _end(self, reasons: dict[int, EndReason] | None = None) -> Ended:

@@ -223,7 +223,7 @@ _MAX_REPEATED = 16
 
 
 class Continuation(ParserWrapper[Parser, list[str]]):
-    """A parser around ``inner`` that feeds it ``partial_call``, cut off in an earlier round, before the text.
+    """A parser around ``inner`` that first feeds ``partial_call`` to it, a call that was cut off in an earlier round.
 
     A model that is asked to continue a call either continues it or starts over. It has started over if its first
     visible characters match the beginning of the call; text is held back while this is undecided. A continuation

@@ -146,7 +146,9 @@ class Form:
         return "".join(self._text).removeprefix(FUNCTOOLS) if self.kind == "json" and not self.is_loop else ""
 
     def calls(self) -> tuple[Sequence[ParsedCall | None], str]:
-        """Return the calls of the complete form (None for each item that is not a call) and the code of its kind."""
+        """Return the calls of the complete form, with None for each item that is not a call, and the code of the form's
+        kind.
+        """
         text = "".join(self._text)
         if self.kind == "json":
             return self._json_calls(text), UNTAGGED_FENCED if self._fenced else UNTAGGED_BARE

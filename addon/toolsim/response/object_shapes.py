@@ -111,7 +111,9 @@ def split_call(
 
 
 def split_repeated(text: str) -> list[Json]:
-    """Return the objects in the text of an object whose keys are repeated equally often; [] for other text."""
+    """Split an object whose keys are all repeated equally often into one object per repetition; return [] for other
+    text.
+    """
     return _spread(_grouped(_pairs(text)))
 
 

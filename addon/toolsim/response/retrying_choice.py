@@ -209,7 +209,9 @@ class RetryingAnswer(Answer):
         return super().checked(choice, events)
 
     def closed(self, events: list[ClientEvent]) -> list[ClientEvent]:
-        """Return ``events``, followed by the end of the answer or its fault; every choice has ended without failure."""
+        """Return ``events``, followed by the end of the answer or by its fault. Called when every choice has ended
+        without failure.
+        """
         choice = self._choice(0)
         assert isinstance(choice, RetryingChoice)
         if choice.sequencer.reason is None:

@@ -632,8 +632,9 @@ class Sentinel:
         return rest in self._tags.beginnings or (self._drops_surplus and self._tags.misspelled.may_begin(rest))
 
     def _is_pair(self, spelling: str) -> bool:
-        """Return whether a tag with this misspelling is the second of a family's two tags. False for "", no
-        misspelling.
+        """Return whether a tag with this misspelling is the second of its family's two tags.
+
+        The spelling "" means that no tag is misspelled; the result is then false.
         """
         other = self._tags.misspelled[spelling] if spelling else self._meant
         return other != self._meant and self._tags.closing[other] == self._closing

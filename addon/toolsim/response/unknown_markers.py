@@ -59,7 +59,7 @@ and can end with half of the marker.
 
 
 def ends_unreadable_call(before: str, most: int) -> bool:
-    """Return whether text outside calls ends with the closing marker of a call. The call was then unreadable.
+    """Return whether text outside calls ends with the closing marker of a call, in which case the call was unreadable.
 
     ``before``: the text since the last call, at most its last ``most`` characters.
     """
