@@ -183,7 +183,7 @@ class Statement:
         self.is_python = is_python
 
     def before(self, text: str, pos: int, *, final: bool) -> int | None:
-        """Return the position at which the call in the statement at ``pos`` begins, or None if more text is needed."""
+        """Return the position where the call in the statement at ``pos`` can begin, or None if more text is needed."""
         at = end_of(_WORD, text, pos)
         if at == len(text):
             return pos if final else None

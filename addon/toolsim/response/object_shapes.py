@@ -111,9 +111,7 @@ def split_call(
 
 
 def split_repeated(text: str) -> list[Json]:
-    """Split an object whose keys are all repeated equally often into one object per repetition; return [] for other
-    text.
-    """
+    """Split an object whose repeated keys occur equally often into one object per occurrence, or return []."""
     return _spread(_grouped(_pairs(text)))
 
 
@@ -159,7 +157,10 @@ def _grouped(pairs: list[tuple[str, Json]]) -> dict[str, list[Json]]:
 
 
 def _spread(grouped: Mapping[str, list[Json]]) -> list[Json]:
-    """Return one object per value of the keys with several values; keys with a single value are in each object."""
+    """Return one object per value of the keys with several values. Keys with a single value are in each object.
+
+    Returns [] if no key has several values, their numbers differ, or all objects would be equal.
+    """
     times = max((len(values) for values in grouped.values()), default=0)
     if times < 2 or any(len(values) not in (1, times) for values in grouped.values()):
         return []
