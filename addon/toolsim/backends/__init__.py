@@ -1,1 +1,1 @@
-"""The built-in backends: models that run in this process, and the loopback server that presents them over HTTP."""
+"""The built-in backends, which are models in this process, and the loopback server that presents them over HTTP."""

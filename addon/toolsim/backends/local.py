@@ -1,4 +1,4 @@
-"""A model file as a backend: llama.cpp in this process, through the package xllamacpp (the extra ``[local]``).
+"""A model file as a backend, run by llama.cpp in this process through the package xllamacpp (the extra ``[local]``).
 
 The library answers a chat completions request in a separate thread, and passes each chunk to a callback. This module
 creates the request and parses the chunks as for any other chat server. When a client disconnects, the model stops at
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CONTEXT_TOKENS = 16_384
-"""Context size in tokens, large enough for an agent's tool manifest and an answer, and small enough for a laptop."""
+"""Context size in tokens. It is large enough for an agent's tool manifest and an answer, and small enough for a laptop.
+"""
 
 _NOT_LOADED = ApiError("The model is not loaded.", code="backend_unavailable", status=503, retry_after=5)
 
@@ -50,7 +51,7 @@ class LocalBackend:
         self._server: Any = None
 
     async def start(self) -> None:
-        """Load the model. If that fails, the reason is logged and requests are answered with 503."""
+        """Load the model. If this fails, the reason is logged and requests are answered with 503."""
         try:
             library = importlib.import_module("xllamacpp")
         except ModuleNotFoundError as problem:
@@ -69,7 +70,7 @@ class LocalBackend:
         await asyncio.to_thread(holder.clear)
 
     async def models(self) -> Sequence[str] | ApiError:
-        """Return the name of the model, which is the file name."""
+        """Return the name of the model. It is the name of the model's file."""
         return [self._file.stem] if self._server is not None else _NOT_LOADED
 
     async def answer(self, request: ClientRequest) -> AsyncGenerator[BackendEvent]:
@@ -84,7 +85,7 @@ class LocalBackend:
         has_left = threading.Event()
 
         def enqueue(chunk: str | Exception | None) -> bool:
-            with contextlib.suppress(RuntimeError):  # The event loop is already closed.
+            with contextlib.suppress(RuntimeError):  # The event loop is already closed, so no one waits for the answer.
                 loop.call_soon_threadsafe(chunks.put_nowait, chunk)
             return has_left.is_set()
 
@@ -112,7 +113,7 @@ class LocalBackend:
 
 
 def chat_body(request: ClientRequest) -> dict[str, Any]:
-    """Return a request in llama.cpp's format: streamed, with token counts. Raises BadRequest."""
+    """Return a request in llama.cpp's format, with streaming and token counts enabled. Raises BadRequest."""
     items, notes = CHAT.to_items(request)
     named = [with_parts_for(item, None, notes) for item in items]
     messages = [item for item in named if isinstance(item, Message)]
@@ -126,7 +127,7 @@ def _load(library: Any, file: Path) -> Any:
     params = library.CommonParams()
     params.model.path = str(file)
     params.n_ctx, params.n_parallel = CONTEXT_TOKENS, 1
-    # llama.cpp's threads busy-wait, so one core is left for everything else.
+    # One core is left for all other work, because llama.cpp's threads busy-wait.
     params.cpuparams.n_threads = max(1, (os.cpu_count() or 2) - 1)
     params.hostnames, params.port, params.api_keys = ["127.0.0.1"], 0, [secrets.token_hex(16)]
     params.ui, params.verbosity = False, 0

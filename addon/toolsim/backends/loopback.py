@@ -46,27 +46,32 @@ from toolsim.wire.responses.request import wants_background
 from toolsim.wire.sse import UNBUFFERED
 
 FLOW = "toolsim-flow"
-"""Name of the header with the id of a request's flow, whose client the addon has authenticated."""
+"""The name of the header that contains the id of a request's flow. The addon has authenticated the client of that flow.
+"""
 
 
 class TextBackend(Protocol):
-    """The protocol of built-in backends: an object that answers a conversation with text."""
+    """The protocol of built-in backends, which answer a conversation with text."""
 
     @property
     def apis(self) -> Collection[Api]:
         """The APIs whose requests ``answer`` supports."""
 
     async def start(self) -> None:
-        """Start the backend. A backend that cannot serve yet does not raise here, but answers with ``Failed`` (503)."""
+        """Start the backend.
+
+        A backend that cannot serve yet does not raise an exception here, but answers with ``Failed`` (503).
+        """
 
     async def stop(self) -> None:
         """Release all resources of the backend."""
 
     def answer(self, request: ClientRequest) -> AsyncGenerator[BackendEvent]:
-        """Answer one request with events that end in ``Closed`` or ``Failed``.
+        """Answer one request with events. The last event is ``Closed`` or ``Failed``.
 
-        ``Opened`` is the first event, once the model has started. If ``Failed`` comes first, it becomes an HTTP error.
-        Closing the generator early stops the model. Raises errors.BadRequest for a request that cannot be served.
+        The first event is ``Opened``, once the model has started. If the first event is ``Failed`` instead, the client
+        receives an HTTP error. Closing the generator early stops the model. Raises errors.BadRequest for a request that
+        cannot be served.
         """
 
     async def models(self) -> Sequence[str] | ApiError:
@@ -74,24 +79,24 @@ class TextBackend(Protocol):
 
 
 class Loopback:
-    """Server of ``backend`` on 127.0.0.1:``port``. For port 0, it binds any free port, and then reports this port.
+    """Serves ``backend`` on 127.0.0.1:``port``.
 
-    Any program and any web page on this machine can reach the port and could cause costs at the backend. A request is
-    therefore answered only if its flow is ``expected`` and its host is this machine. Each flow is expected once, so
-    that a flow id seen in a page or a file is useless. ``is_open`` admits all requests, for a backend that costs
-    nothing.
+    If ``port`` is 0, any free port is bound, and ``port`` then returns its number. Any program and any web page on this
+    machine can reach the port and could cause costs at the backend. A request is therefore answered only if its flow is
+    ``expected`` and its host is this machine. Each flow is expected once, so that a flow id seen in a page or a file is
+    useless. ``is_open`` admits all requests, for a backend that costs nothing.
     """
 
     def __init__(self, backend: TextBackend, port: int = 0, *, is_open: bool = False) -> None:
         self.backend = backend
         self.expected: set[str] = set()
-        """Ids of flows whose requests were sent but have not arrived yet."""
+        """The ids of flows whose requests were sent but have not arrived yet."""
         self.is_open = is_open
         self._listener = LocalServer(port)
 
     @property
     def port(self) -> int:
-        """The bound port or, before ``start``, the port to bind."""
+        """The bound port. Before ``start``, it is the port to bind."""
         return self._listener.port
 
     async def start(self) -> None:
@@ -116,14 +121,17 @@ class Loopback:
         self.expected.discard(flow)
 
     async def stop(self) -> None:
-        """Refuse new requests, stop running ones, close their connections and stop the backend."""
+        """Refuse new requests, stop running requests, close their connections, and stop the backend."""
         if not await self._listener.stop():
             return
         await self.backend.stop()
 
 
 class _Handler(StreamHandler):
-    """HTTP handler that rejects requests for unknown resources. ``METHODS``: the allowed methods of the resource."""
+    """An HTTP handler that rejects requests for unknown resources.
+
+    ``METHODS`` contains the allowed methods of the resource.
+    """
 
     METHODS: ClassVar[Sequence[str]]
 
@@ -158,7 +166,7 @@ class _Handler(StreamHandler):
 
 
 class _Models(_Handler):
-    """Handler of ``…/models`` and ``…/models/NAME``."""
+    """Handles ``…/models`` and ``…/models/NAME``."""
 
     METHODS = ("GET", "HEAD")
 
@@ -182,7 +190,7 @@ class _Models(_Handler):
 
 
 class _Answers(_Handler):
-    """Handler of ``…/responses`` and ``…/chat/completions``."""
+    """Handles ``…/responses`` and ``…/chat/completions``."""
 
     METHODS = ("POST",)
 
@@ -210,8 +218,8 @@ class _Answers(_Handler):
         writer: Writer | None = None
         reason: FinishReason = "stop"
         usage: Usage | None = None
-        # Reading events that have arrived does not suspend the task, and a connection often accepts all of them at
-        # once.
+        # Other tasks have to run here. Reading events that have arrived does not suspend the task, and a connection
+        # often accepts all of them immediately.
         pace = TimeSlice()
         async for event in events:
             await pace.yield_to_others()
@@ -251,7 +259,7 @@ class _Answers(_Handler):
 
 
 def _read(api: Api, data: bytes) -> ClientRequest:
-    """Parse a request body. Raises BadRequest, also for requests that need a store or a background worker."""
+    """Parse a request body. Raises BadRequest, including for requests that need a store or a background worker."""
     body = parse_object(data)
     if body is None:
         raise BadRequest("The request body is not a JSON object.")

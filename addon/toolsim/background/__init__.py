@@ -1,4 +1,4 @@
-"""Background answers, generated without a waiting client: requested, polled, followed, canceled.
+"""Background answers, which are generated without a waiting client. Clients can poll, follow and cancel them.
 
     POST, background ─▶ endpoints.begin ─▶ runs.start ─▶ the rounds of ``rounds/``, as for an answer with a client
                                │               │
@@ -10,8 +10,8 @@
 2. The proxy that generates the answer holds its lease, a second record, and keeps renewing it. The end of an answer
    replaces the lease in the same write, so a second attempt to end the answer finds no lease and changes nothing. An
    answer ends only once, and the first outcome counts: complete, failed, canceled or deleted.
-3. If a lease is no longer renewed, its proxy is gone. The answer has then failed, and the next proxy that receives a
-   request for it records the failure. A proxy that is stopped records the failure itself.
+3. If a lease is no longer renewed, its proxy is gone, so the answer has failed. The next proxy that receives a request
+   for the answer records the failure. A proxy that is stopped records the failure itself.
 4. The proxy that generates an answer keeps the events in memory. They are written to the store when the answer has
    ended, or earlier if a client follows the answer at another proxy (``remote_follower.py``).
 5. A proxy that has lost its lease stops the model within ``background_store.RENEW_SECONDS``, or immediately if it

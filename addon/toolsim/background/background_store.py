@@ -15,13 +15,19 @@ from toolsim.wire.responses.background import is_background_value
 from toolsim.wire.responses.stored import appended
 
 RENEW_SECONDS = 2.0
-"""Seconds between renewals of a lease, and so the longest time a model runs after a cancellation at another proxy."""
+"""Seconds between renewals of a lease.
+
+It is also the longest time that a model runs after a cancellation at another proxy.
+"""
 LEASE_SECONDS = 10.0
-"""Seconds for which a lease is valid by the store's clock. Several renewals can fail, as when the store restarts."""
+"""Seconds for which a lease is valid, by the store's clock.
+
+It is long enough for several renewals to fail, as when the store restarts.
+"""
 FOLLOW_SECONDS = 1.0
-"""Seconds between writes and reads of the stored events while a client follows an answer at another proxy."""
+"""Seconds between writes, and between reads, of the stored events while a client follows them at another proxy."""
 RETRY_SECONDS = 1.0
-"""Seconds before a retry after the store has failed."""
+"""Seconds to wait before a retry after the store has failed."""
 PATIENCE = 20
 """Number of consecutive store failures after which an answer is given up.
 
@@ -32,7 +38,10 @@ _OVER = "over"
 
 @dataclass(slots=True)
 class Lease:
-    """The right to end an answer. ``version`` is that of the lease's record, and ``token`` identifies the holder."""
+    """The right to end an answer.
+
+    ``version`` is the version of the lease's record, and ``token`` identifies the holder.
+    """
 
     partition: str
     id: str
@@ -58,8 +67,8 @@ class Lease:
 class Entry:
     """The state of an answer at one moment.
 
-    ``state`` and ``version`` come from the lease; ``state`` is "" if no proxy is generating the answer. ``record`` is
-    the answer's record.
+    ``state`` and ``version`` are read from the lease. ``state`` is "" if no proxy is generating the answer. ``record``
+    is the answer's record.
     """
 
     partition: str
@@ -72,7 +81,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The end of an answer: the ``value`` and names of its record, and its events to be stored (b"" for none).
+    """The data to store at the end of an answer: its record's ``value`` and names, and its events (b"" for none).
 
     The request's ``own`` items (a JSON array) and the ``output`` are added to ``conversation``, if the answer has one.
     """
@@ -93,14 +102,14 @@ class BackgroundStore:
         self._memory = memory
 
     async def open(self, partition: str, id: str, value: bytes, parent: str, names: Sequence[str]) -> Lease:
-        """Write the record of a new answer; return its lease."""
+        """Write the record of a new answer, and return its lease."""
         lease = Lease(partition, id)
         record = Record(id, value, parent, (id, *names))
         await self._memory.write(partition, [record, lease.record()], {id: 0})
         return lease
 
     async def read(self, partition: str, id: str) -> Entry | None:
-        """Return the current state of an answer; None if it does not exist or is not a background answer."""
+        """Return the current state of an answer, or None if the answer does not exist or is not a background answer."""
         found = await self._memory.find(partition, [id, LEASE + id])
         record, lease = found.get(id), found.get(LEASE + id)
         if record is None or record.id != id or not is_background_value(record.value):
@@ -111,29 +120,32 @@ class BackgroundStore:
         return Entry(partition, id, record.value, state, lease.version if lease is not None else 0, record.version)
 
     async def renew(self, lease: Lease, events: bytes = b"") -> bool:
-        """Renew the lease of an answer in progress, and store its events; return whether the lease is still held."""
+        """Renew the lease of an answer in progress, and store the answer's events.
+
+        Return whether the lease is still held.
+        """
         return await self._replace(lease, [lease.record(), *_events(lease.id, events)])
 
     async def request_events(self, partition: str, id: str) -> None:
-        """Request that the proxy which generates an answer store the events as they arrive."""
+        """Request the proxy that generates an answer to store the answer's events as they arrive."""
         await self._memory.write(partition, [_named(WANTED + id)], {})
 
     async def events_requested(self, lease: Lease) -> bool:
-        """Return whether another proxy has requested that the events be stored."""
+        """Return whether another proxy has requested the events of an answer to be stored."""
         return bool(await self._memory.find(lease.partition, [WANTED + lease.id]))
 
     async def store_events(self, lease: Lease, events: bytes) -> None:
-        """Store the events of an answer that another proxy has ended, unless it was deleted."""
+        """Store the events of an answer that another proxy has ended, unless the answer was deleted."""
         entry = await self.read(lease.partition, lease.id)
         if entry is not None:
             with suppress(Conflict):
                 await self._memory.write(lease.partition, _events(lease.id, events), {lease.id: entry.record})
 
     async def end(self, lease: Lease, ending: Ending) -> ApiError | bool:
-        """Write the end of an answer, as the proxy that generated it.
+        """Write the end of an answer that this proxy has generated.
 
-        Returns True if the end was written, False if another proxy has already ended the answer, or an error if its
-        conversation is gone.
+        Return True if the end was written, False if another proxy has already ended the answer, or an error if the
+        answer's conversation no longer exists.
         """
         records = [Record(lease.id, ending.value, ending.parent, (lease.id, *ending.names))]
         records += _events(lease.id, ending.events)
@@ -154,7 +166,10 @@ class BackgroundStore:
         raise StoreError(f"the conversation {ending.conversation} is changing too often")
 
     async def finalize(self, entry: Entry, value: bytes) -> bool:
-        """Write the end of an answer, from any proxy; return False if the answer has changed in the meantime."""
+        """Write the end of an answer, regardless of which proxy generates the answer.
+
+        Return False if the answer has changed in the meantime.
+        """
         lease = Lease(entry.partition, entry.id)
         records = [_named(entry.id, value), lease.over()]
         try:
@@ -170,17 +185,23 @@ class BackgroundStore:
             await self._memory.forget(lease.partition, [lease.name, WANTED + lease.id])
 
     async def events(self, partition: str, id: str) -> bytes | None:
-        """Return the events that have been stored so far, which are complete for a finished answer, or None."""
+        """Return the events stored so far, or None if no events are stored.
+
+        The events of a finished answer are complete.
+        """
         name = EVENTS + id
         found = await self._memory.find(partition, [name])
         return found[name].value if name in found else None
 
     async def delete(self, partition: str, id: str) -> None:
-        """Delete an answer. Its lease is deleted first, so that the proxy that generates it can no longer write."""
+        """Delete an answer.
+
+        The lease is deleted first, so that the proxy that generates the answer can no longer write.
+        """
         await self._memory.forget(partition, [LEASE + id, id, EVENTS + id, WANTED + id])
 
     async def _replace(self, lease: Lease, records: Sequence[Record]) -> bool:
-        """Write records, including the lease's record; return whether the lease was still held."""
+        """Write records, including the lease's record. Return whether the lease was still held."""
         while True:
             try:
                 await self._memory.write(lease.partition, records, {lease.name: lease.version})
@@ -192,7 +213,7 @@ class BackgroundStore:
             return True
 
     async def _standing(self, lease: Lease) -> Literal["held", "over", "lost"]:
-        """Return the state of a lease, and update its version.
+        """Return the state of a lease, and update the lease's version.
 
         The version also changes with this proxy's own writes, since a write that timed out might have succeeded.
         """
@@ -205,7 +226,7 @@ class BackgroundStore:
 
 
 def _named(name: str, value: bytes = b"") -> Record:
-    """Return a record whose id is also one of its names."""
+    """Return a record with this id, which is also one of the record's names."""
     return Record(name, value, names=(name,))
 
 
@@ -214,6 +235,6 @@ def _events(id: str, events: bytes) -> list[Record]:
 
 
 def _read(lease: Record | None) -> tuple[str, str]:
-    """Return the state and the owner from a lease's record."""
+    """Return the state and the holder's token from a lease's record."""
     words = lease.value.decode("utf-8", "replace").split() if lease is not None else []
     return (words[0], words[1]) if len(words) == 2 else ("", "")

@@ -1,4 +1,4 @@
-"""HTTP endpoints of background answers: requests that start one, and requests about an existing one."""
+"""The HTTP endpoints of background answers, for requests that start an answer and requests about an existing answer."""
 
 from __future__ import annotations
 
@@ -72,7 +72,10 @@ class BackgroundAnswers:
         await self._runs.stop()
 
     async def begin(self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy, settings: Settings) -> None:
-        """Start an answer and send the queued Response to the client, or answer the flow with an error."""
+        """Start an answer.
+
+        Send the client the Response object with the status "queued", or answer the flow with an error.
+        """
         context, store = exchange.stored_context, settings.store
         assert context is not None
         partition, most = context.partition, store.background if store is not None else BACKGROUND
@@ -107,7 +110,7 @@ class BackgroundAnswers:
     async def _prepare(
         self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy, settings: Settings
     ) -> tuple[BackgroundRun, bytes] | ApiError:
-        """Store an answer as queued; return it with the Response for the client, or return an error."""
+        """Store an answer as queued. Return the answer and the Response for the client, or an error."""
         context, limit = exchange.stored_context, exchange.limits.max_request_bytes
         request = flow.request
         assert context is not None
@@ -123,8 +126,8 @@ class BackgroundAnswers:
         made = done.read
         mcp_context = exchange.mcp_context(self._servers.context(settings.origins, flow, exchange.owner))
         answer = job_of(made, flow, api, policy, settings.bounds, mcp_context, self._rounds)
-        # An error in the request is reported now, rather than as a failed answer. Tools that run in the proxy are not
-        # sent to the backend.
+        # The request is rewritten now, so that an error in it is reported immediately rather than as a failed answer.
+        # Tools that run in the proxy are not sent to the backend.
         body = made.body if answer.hosted is None else dump(answer.hosted.for_backend()).encode()
         mode, once = request.headers.get(MODE_HEADER), replace(policy, catalog_budget=0)
         job = RequestJob(api.name, request.path, once, mode, data=body, limit=limit, owner=owner, is_round=True)
@@ -144,7 +147,7 @@ class BackgroundAnswers:
         return run, shown
 
     async def serve(self, flow: HTTPFlow, exchange: Exchange, call: ResourceCall) -> bool:
-        """Answer a request about a background answer; return whether the answer exists."""
+        """Answer a request about a background answer, and return whether that answer exists."""
         context = exchange.stored_context
         assert context is not None
         if call.resource.kind not in ("response", "cancel"):
@@ -166,7 +169,10 @@ class BackgroundAnswers:
         return reply is not False
 
     async def _current(self, partition: str, call: ResourceCall) -> bytes | ApiError | Literal[False]:
-        """Return the current state of an answer, False if it does not exist. Store the changes that the call made."""
+        """Make the changes to an answer that a call requests.
+
+        Return the answer's current state, or False if it does not exist.
+        """
         id = call.resource.id
         for _ in range(MAX_TRIES):
             entry = await self._background_store.read(partition, id)
@@ -189,9 +195,9 @@ class BackgroundAnswers:
     async def _streamed(
         self, flow: HTTPFlow, exchange: Exchange, partition: str, call: ResourceCall
     ) -> ApiError | bool:
-        """Stream an answer's events to a flow.
+        """Stream an answer's events to a flow, and return True.
 
-        Return an error if they are unavailable, False if the answer does not exist.
+        Return an error if the events are unavailable, or False if the answer does not exist.
         """
         id, run = call.resource.id, self._runs.find(partition, call.resource.id)
         entry = await self._background_store.read(partition, id)

@@ -1,4 +1,4 @@
-"""The events of an answer that is generated without a waiting client; followers can start after any event.
+"""The events of an answer that is generated without a waiting client. Followers can start after any event.
 
 All followers receive the same frames. The newest frames are kept in bounded memory. A follower that starts too late, or
 reads too slowly, receives an error.
@@ -31,11 +31,11 @@ class EventLog:
 
     @property
     def last(self) -> int:
-        """The number of the last event, -1 before the first event."""
+        """The number of the last event, or -1 before the first event."""
         return self._first + len(self._frames) - 1
 
     def add(self, written: Sequence[bytes]) -> None:
-        """Add the output of a writer, as frames."""
+        """Add the output of a writer to the log, as frames."""
         frames = frames_of(written)
         self._frames += frames
         self._bytes += sum(map(len, frames))
@@ -53,7 +53,7 @@ class EventLog:
         return after + 1 >= self._first
 
     def value(self, end: Sequence[bytes] = ()) -> bytes:
-        """Return the events in stored form, followed by the final events in ``end``, which have not been sent yet."""
+        """Return the events in stored form, followed by the final events in ``end``, which are not in the log yet."""
         return events_value(self._first, [*self._frames, *frames_of(end)])
 
     async def follow(self, after: int) -> AsyncGenerator[bytes]:
@@ -74,7 +74,7 @@ class EventLog:
                 await self._grown.wait()
 
     def _forget(self) -> None:
-        """Drop the oldest events down to three quarters of the limit, so that not every new event causes a deletion."""
+        """Drop the oldest events until three quarters of the limit remain, so that only few events cause a deletion."""
         count = 0
         while count < len(self._frames) and self._bytes > self._max_bytes * 3 // 4:
             self._bytes -= len(self._frames[count])

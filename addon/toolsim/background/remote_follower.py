@@ -1,7 +1,7 @@
 """Follows an answer that another proxy generates, by reading its events from the store.
 
 Normally, the proxy that generates an answer stores the events only when it ends. The following proxy requests the
-events through the store; from then on, new events are stored about once a second.
+events through the store. From then on, new events are stored about once a second.
 """
 
 from __future__ import annotations

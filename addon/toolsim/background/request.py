@@ -1,4 +1,4 @@
-"""A request for a background answer, with the request to the model, the API of the answer, and its job."""
+"""A request for a background answer, with the request to the model, the API of the answer, and the answer's job."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def read_request(client: ApiName, stored_as: StoredAs, data: bytes) -> Backgroun
 def in_background(client: Api, document: Mapping[str, Any], stored_as: StoredAs) -> tuple[AnswerForm, dict[str, Any]]:
     """Return the initial Response of a background answer, and the request to the model.
 
-    The model is always asked for a stream, because it shows that the backend is alive and can be stopped at any time.
-    Raises BadRequest.
+    The request to the model always requests a stream, because a stream shows that the backend is alive and can be
+    stopped at any time. Raises BadRequest.
     """
     asked = {key: value for key, value in document.items() if key != "background"}
     request = prepare_for_store(read(client, asked, Report()), stored_as)
@@ -73,7 +73,7 @@ def job_of(
 ) -> RunnerJob:
     """Return the job that generates the answer to a request.
 
-    The job has at least one round, since no other code sends the request.
+    The job runs at least one round, because no other code sends the request.
     """
     form, body = asked.form, asked.body
     policy = policy.for_model(form.model)

@@ -49,7 +49,8 @@ class BackgroundRun:
     """A background answer in progress.
 
     The request's ``own`` items, whose ids are ``names``, and the output are added to ``conversation``. ``why`` is the
-    reason for ending the answer early. ``end`` contains the final frames to publish, and ``failed`` the error in them.
+    reason for ending the answer early. ``end`` contains the final frames to publish, and ``failed`` is the error in
+    these frames.
     """
 
     job: RunnerJob
@@ -61,7 +62,7 @@ class BackgroundRun:
     parent: str = ""
     conversation: str = ""
     turn: UserTurn | None = None
-    """The user's turn, None if the user has no limits."""
+    """The user's turn, or None if the user has no limits."""
     why: ApiError | None = None
     end: list[bytes] = field(default_factory=list)
     failed: ApiError | None = None
@@ -75,7 +76,7 @@ class BackgroundRun:
             self.log.add(frames)
 
     def fail(self, error: ApiError) -> None:
-        """Replace the end of the answer with an error."""
+        """Replace the end of the answer with this error."""
         self.end = [as_failed(b"".join(self.end), error)]
         self.failed = error
 
@@ -121,7 +122,7 @@ class Runs:
         return [running, ended]
 
     def find(self, partition: str, id: str) -> BackgroundRun | None:
-        """Return the answer with this id, if this proxy is generating it."""
+        """Return the answer with this id if this proxy is generating it, or None."""
         run = self._runs.get(id)
         return run if run is not None and run.lease.partition == partition else None
 
@@ -141,7 +142,7 @@ class Runs:
         run.end_turn()
 
     async def stop(self) -> None:
-        """End all answers as failed, because the proxy stops."""
+        """End all answers as failed, because the proxy is stopping."""
         await asyncio.gather(*(self.end(run, STOPPED) for run in list(self._runs.values())))
 
     async def _run(self, run: BackgroundRun) -> None:
@@ -163,7 +164,10 @@ class Runs:
             self._note(run)
 
     async def _answer(self, run: BackgroundRun) -> None:
-        """Run the model and publish its frames, except the last ones, which must wait until the answer is stored."""
+        """Run the model and publish the frames of its answer.
+
+        The last frames are published only once the answer is stored.
+        """
         error = _UNFINISHED
         try:
             async with aclosing(with_keepalives(answer(run.job), self._keepalive)) as events:
@@ -207,7 +211,10 @@ class Runs:
         run.fail(run.failed or LOST)
 
     async def _cut(self, run: BackgroundRun, why: ApiError) -> None:
-        """End an answer early. If the proxy stops when the answer is complete but not stored, try to store it."""
+        """End an answer early.
+
+        If the proxy stops when the answer is complete but not stored, try to store the answer.
+        """
         if run.writer.body is None:
             run.end = run.writer.write(Failed(why))
             run.failed = why

@@ -1,7 +1,7 @@
 """The settings that make agent programs use toolsim: environment variables and flags, never files.
 
-Each program has a function that returns its settings, given an endpoint and the user's arguments. The user's arguments
-come last, so that they override the settings. If the user's arguments name a model, the settings do not.
+For each program, a function returns the settings, given an endpoint and the user's arguments. The user's arguments come
+last, so that they override the settings. If the user's arguments name a model, the settings do not.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """A running toolsim as a client sees it. ``origin``: a URL such as ``http://127.0.0.1:8080``.
+    """A running toolsim as a client sees it. ``origin`` is a URL such as ``http://127.0.0.1:8080``.
 
-    ``model``: the model to use. ``models``: all models that the backend lists. ``window``: the context window of
-    ``model`` in tokens, None if unknown.
+    ``model`` is the model to use, and ``models`` contains all models that the backend lists. ``window`` is the context
+    window of ``model`` in tokens, or None if it is unknown.
     """
 
     origin: str
@@ -37,15 +37,16 @@ class Endpoint:
 
     @property
     def base_url(self) -> str:
-        """Base URL of the OpenAI APIs."""
+        """The base URL of the OpenAI APIs."""
         return f"{self.origin}/v1"
 
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """Settings of one run. ``arguments``: inserted before the user's own. ``variables``: to set, or None to unset.
+    """The settings of one run. ``arguments`` are inserted before the user's own arguments.
 
-    ``defaults``: variables that the user's environment overrides.
+    ``variables`` are environment variables to set, or to unset if the value is None. ``defaults`` are variables that
+    the user's environment overrides.
     """
 
     arguments: Sequence[str] = ()
@@ -53,10 +54,10 @@ class AgentSettings:
     defaults: Mapping[str, str] = field(default_factory=dict)
 
     def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
-        """Return the environment of the program, based on the ``inherited`` one."""
+        """Return the environment of the program, based on the ``inherited`` environment."""
         found = {**self.defaults, **inherited}
         if any(name.lower() in _PROXY_VARIABLES for name in inherited):
-            # Otherwise the program would send requests for this machine to the user's HTTP proxy.
+            # Without these variables, the program would send requests for this machine to the user's HTTP proxy.
             direct = [*filter(None, [inherited.get("NO_PROXY") or inherited.get("no_proxy")]), "127.0.0.1", "localhost"]
             found |= dict.fromkeys(("NO_PROXY", "no_proxy"), ",".join(direct))
         for name, value in self.variables.items():
@@ -69,7 +70,9 @@ class AgentSettings:
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """An agent program. ``package``: its npm name; ``settings``: a function of an endpoint and the user's arguments."""
+    """An agent program.
+
+    ``package`` is its npm name. ``settings`` is a function of an endpoint and the user's arguments."""
 
     command: str
     title: str
@@ -78,12 +81,12 @@ class Agent:
 
     @property
     def installation(self) -> str:
-        """Command that installs the program."""
+        """The command that installs the program."""
         return f"npm install -g {self.package}"
 
 
 def named_model(arguments: Sequence[str]) -> str | None:
-    """Return the model named in the user's arguments, or None."""
+    """Return the model that the user's arguments name, or None if they name no model."""
     for position, word in enumerate(arguments):
         if found := _MODEL_FLAG.fullmatch(word):
             following = arguments[position + 1 : position + 2]
@@ -113,7 +116,7 @@ def _claude(endpoint: Endpoint, arguments: Sequence[str]) -> AgentSettings:
 
 
 def claude_line(host: str, port: int) -> str:
-    """Return the settings of Claude Code for a listener, as a command line."""
+    """Return the settings of Claude Code for a listener, in the form of a command line."""
     settings = _claude(Endpoint(origin=f"http://{url_host(host)}:{port}"), ())
     names = ("ANTHROPIC_BASE_URL", "ANTHROPIC_AUTH_TOKEN")
     variables = {**{name: settings.variables[name] for name in names}, **settings.defaults}
@@ -131,7 +134,7 @@ def _codex(endpoint: Endpoint, arguments: Sequence[str]) -> AgentSettings:
 
 
 def _toml(text: str) -> str:
-    """Return a TOML string, in single quotes if possible, which the shell of a ``.cmd`` file does not change."""
+    """Return text as a TOML string, in single quotes if possible, because a ``.cmd`` file does not change those."""
     return json.dumps(text) if "'" in text or not text.isprintable() else f"'{text}'"
 
 
@@ -190,4 +193,4 @@ AGENTS = {
         Agent("copilot", "Copilot CLI", "@github/copilot", _copilot),
     )
 }
-"""Agent programs by the command that starts them."""
+"""The agent programs, by the commands that start them."""

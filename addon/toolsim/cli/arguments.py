@@ -19,12 +19,12 @@ from toolsim.proxy.options.option import PREFIX
 _ENDPOINT = re.compile(r"/(?:chat/completions|completions|responses|messages|models)/?$")
 _OLLAMA_API = re.compile(r"/api/(?:chat|generate|tags|show)/?$")
 MODEL_SUFFIX = ".gguf"
-"""File name suffix that identifies a model file."""
+"""The suffix of file names that identifies a model file."""
 DEFAULT_PORT = 8080
-"""Default port of toolsim."""
+"""The default port of toolsim."""
 _OLLAMA_PORT = 11434
 LOCAL_SERVERS = {"ollama": ("Ollama", _OLLAMA_PORT), "lmstudio": ("LM Studio", 1234)}
-"""Servers that usually run on the user's own machine: name and default port, by short name."""
+"""Servers that usually run on the user's own machine, each with its name and default port, by short name."""
 _PORTS = {"vllm": 8000, **{name: port for name, (_, port) in LOCAL_SERVERS.items()}}
 _COMMANDS_OF_OTHERS = ("codex", "demo", "scripted")
 
@@ -33,7 +33,7 @@ _COMMANDS_OF_OTHERS = ("codex", "demo", "scripted")
 
 
 def backend_url(text: str) -> str:
-    """Return the base URL of a backend, as given. Raises ArgumentTypeError."""
+    """Return the base URL of a backend, as specified by the user. Raises ArgumentTypeError."""
     if text.lower() in _COMMANDS_OF_OTHERS:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected a URL; did you mean toolsim {command_for(text)}?")
     if port := _PORTS.get(text.lower()):
@@ -42,7 +42,8 @@ def backend_url(text: str) -> str:
         backend = parse_url(text)
     except ValueError as problem:
         raise argparse.ArgumentTypeError(str(problem)) from None
-    # Ollama answers on both paths, but only one path has the supported API. On other servers, /api can be correct.
+    # Ollama answers on both paths, but only one path has the supported API. On other servers, the path /api can be
+    # correct.
     found = _OLLAMA_API.search(text)
     if found or (backend.port, backend.path) == (_OLLAMA_PORT, "/api"):
         raise argparse.ArgumentTypeError(
@@ -57,7 +58,10 @@ def backend_url(text: str) -> str:
 
 
 def is_named(backend: str) -> bool:
-    """Return whether a built-in backend is selected by its name; ``local`` is selected by its model file."""
+    """Return whether a built-in backend is selected by its name.
+
+    The backend ``local`` is selected by its model file.
+    """
     return backend in BUILTIN and backend != "local"
 
 
@@ -78,12 +82,12 @@ def command_for(backend: str) -> str:
 
 
 def recorded_backend(text: str) -> str:
-    """Return the backend to record: codex, scripted, or any backend of serve. Raises ArgumentTypeError."""
+    """Return the backend to record, which is codex, scripted, or any backend of ``serve``. Raises ArgumentTypeError."""
     return text if is_named(text) else served_backend(text)
 
 
 def port(text: str) -> int:
-    """Return a port number; 0 means any free port. Raises ArgumentTypeError."""
+    """Return a port number. The number 0 means any free port. Raises ArgumentTypeError."""
     if not re.fullmatch(r"\d{1,5}", text) or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected a port number from 0 to 65535")
     return int(text)
@@ -104,7 +108,7 @@ def setting(text: str) -> str:
 
 
 def check_settings(given: Iterable[str], *, host: str) -> None:
-    """Raise UsageError for the first invalid toolsim option; ``host``: the address on which the proxy will listen."""
+    """Raise UsageError for the first invalid toolsim option. ``host`` is the address on which the proxy will listen."""
     manager = Options()
     manager.update(listen_host=host)  # type: ignore[no-untyped-call]
     try:
@@ -119,7 +123,7 @@ def check_settings(given: Iterable[str], *, host: str) -> None:
 def check_known(manager: Options, given: Iterable[str]) -> None:
     """Raise UsageError for the first name that is not an option of any addon, or for a value that its option rejects.
 
-    ``manager``: the options of mitmproxy and its own addons, but not yet those of toolsim.
+    ``manager`` contains the options of mitmproxy and its own addons, but not yet toolsim's options.
     """
     for pair in given:
         name = pair.partition("=")[0]

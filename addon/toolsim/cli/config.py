@@ -1,4 +1,4 @@
-"""The settings file: ``toolsim serve --config toolsim.toml``.
+"""Reads the settings file, as specified by ``toolsim serve --config toolsim.toml``.
 
     backend = "http://127.0.0.1:11434/v1"
     port = 8080
@@ -32,13 +32,13 @@ _TYPES = {str: "a string", int: "a whole number", bool: "true or false"}
 def with_config_file(words: Sequence[str], args: Namespace, file: Path) -> list[str]:
     """Return the arguments of a command line, preceded by the contents of a settings file.
 
-    ``args``: the same arguments, parsed. A later argument overrides an earlier one, but options accumulate. The options
-    set on the command line are therefore omitted from the file's contents. Raises UsageError, with a one-line message
-    that contains the location.
+    ``args`` contains the same arguments, parsed. A later argument overrides an earlier one, but options accumulate. The
+    options set on the command line are therefore omitted from the file's contents. Raises UsageError, with a one-line
+    message that contains the location.
     """
     values, text = _read(file)
     given = {pair.partition("=")[0] for pair in args.set}
-    # The name of a program follows launch.
+    # The command ``launch`` is followed by the name of a program.
     end = 1 + hasattr(args, "agent")
     own = list(words[end:])
     of_file: list[str] = []
@@ -78,7 +78,7 @@ def _argument(name: str, value: Any) -> Any:
 
 
 def _option(name: str, value: Any) -> list[str]:
-    """Return the value of an option as on the command line, once for each item of a list."""
+    """Return the value of an option as it appears on the command line. A list has one entry for each of its items."""
     if isinstance(value, dict):
         raise ValueError("got a table, expected an option: options are not grouped in tables")
     known = [*(option.full_name for option in table.OPTIONS), *(PREFIX + renamed for renamed in RENAMED)]

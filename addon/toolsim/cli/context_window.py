@@ -13,12 +13,12 @@ _SECONDS = 3.0
 
 
 def context_window(base_url: str, model: str, *, key: str = "") -> int | None:
-    """Return the context window of a model in tokens, for prompt and answer together; None if it is unknown.
+    """Return the context window of a model in tokens, for prompt and answer together, or None if it is unknown.
 
-    ``base_url``: the base URL of toolsim or of a backend, with ``/v1``, as clients use it. ``key``: the server's key,
-    "" for none. toolsim's own list of models includes the number if the backend reports it. Otherwise, this function
-    queries the engine's own pages (llama.cpp, Ollama, LM Studio), which are not reachable through toolsim. It blocks
-    for a few seconds at most, so call it in a thread. Never raises.
+    ``base_url`` is the base URL of toolsim or of a backend, with ``/v1``, as clients use it. ``key`` is the server's
+    key, or "" for none. toolsim's own list of models includes the number if the backend reports it. Otherwise, this
+    function queries the engine's own pages (llama.cpp, Ollama, LM Studio), which are not reachable through toolsim. It
+    blocks for a few seconds at most, so call it in a thread. Never raises an exception.
     """
     url = base_url.rstrip("/")
     listed = mappings((_page(f"{url}/models", key) or {}).get("data"))

@@ -1,7 +1,7 @@
-"""``toolsim demo``: plays one turn of each kind through the proxy, to fill the log and mitmweb with examples.
+"""``toolsim demo``, which plays one turn of each kind through the proxy to fill the log and mitmweb with examples.
 
 The turns are data. The demo sends them to the proxy's own listener over HTTP, like a client. It checks only the status
-of each answer; the log shows the details.
+of each answer, because the log shows the details.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from toolsim.wire.apis import CHAT, RESPONSES
 
 logger = logging.getLogger(__name__)
 
-# Timeout in seconds for the built-in backend, which can start more slowly than the proxy.
+# Timeout, in seconds, for the built-in backend, which can start more slowly than the proxy.
 _START_SECONDS = 20.0
 _TURN_SECONDS = 60.0
 _PAUSE = 0.5
@@ -33,7 +33,10 @@ _PAUSE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class DemoTurn:
-    """One question. ``items``: the preceding history in the API's format; ``status``: the expected HTTP status."""
+    """One question.
+
+    ``items`` contains the preceding history in the API's format. ``status`` is the expected HTTP status.
+    """
 
     text: str
     api: Api = CHAT
@@ -108,9 +111,9 @@ TURNS = (
 
 
 class Player:
-    """Addon that plays ``turns`` when the proxy is running; with ``once``, it then shuts down the proxy.
+    """An addon that plays ``turns`` once the proxy is running. With ``once``, it then shuts down the proxy.
 
-    ``failed``: the number of turns that were not answered as expected; None until all turns have been played.
+    ``failed`` is the number of turns that were not answered as expected, or None until all turns have been played.
     """
 
     def __init__(self, turns: Sequence[DemoTurn] = TURNS, *, once: bool = False) -> None:
@@ -129,7 +132,7 @@ class Player:
             self._task.cancel()
 
     async def _play(self) -> None:
-        # Let the startup banner appear first.
+        # The turns wait until the startup banner has appeared.
         await asyncio.sleep(_PAUSE)
         host, port, *_ = ctx.master.addons.get("proxyserver").listen_addrs()[0]  # type: ignore[no-untyped-call]
         url = f"http://{url_host(host)}:{port}/v1"
@@ -158,7 +161,7 @@ class Player:
 
 
 async def _status(url: str, body: object = None) -> int:
-    """Return the HTTP status of an answer after reading it completely; 0 if the server does not answer."""
+    """Return the HTTP status of an answer after reading it completely, or 0 if the server does not answer."""
     key = ctx.options.toolsim_api_key
     try:
         answer = await asyncio.to_thread(ask, url, key=key, json_body=body, seconds=_TURN_SECONDS)
@@ -168,7 +171,7 @@ async def _status(url: str, body: object = None) -> int:
 
 
 def run(start: serve.Start, *, once: bool) -> int:
-    """Serve the scripted model and play the turns; return the exit code."""
+    """Serve the scripted model, play the turns, and return the exit code."""
     player = Player(once=once)
     code = serve.run(replace(start, backend="scripted"), player)
     return code or int(once and player.failed != 0)

@@ -1,8 +1,9 @@
-"""``toolsim doctor URL``: reports the features of a server, and the command that serves it.
+"""``toolsim doctor URL``, which reports the features of a server and the command that serves it.
 
-Each of four checks can end the diagnosis: whether any server answers (``/models``); which APIs exist (an empty body
-costs nothing, and an existing API rejects it with a status other than 404); which models exist; and whether a model
-calls tools on its own (one short question with one tool).
+The diagnosis has four checks, each of which can end it. The first check is whether any server answers (``/models``).
+The second is which APIs exist: an empty body costs nothing, and an existing API rejects it with a status other than
+404. The third is which models exist. The last is whether a model calls tools on its own (one short question with one
+tool).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from toolsim.wire.json_fields import mapping, mappings, string
 
 _MAX_SHOWN = 6
 _MAX_CHARS = 120
-# Timeout in seconds; a model might have to be loaded before it answers.
+# Timeout, in seconds. It is long because a model might have to be loaded before it answers.
 _TURN_SECONDS = 120.0
 _MAX_TOKENS = 200
 
@@ -38,12 +39,12 @@ _QUESTION = "What is the weather in Bonn? Call the tool."
 
 
 class DiagnosisError(Exception):
-    """A problem with the server, described in one line."""
+    """Raised for a problem with the server. The message describes the problem in one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """Result of the probe: the base URL that answered, its APIs, and the names of its models."""
+    """The result of the probe: the base URL that answered, its APIs, and the names of its models."""
 
     url: str
     apis: tuple[Api, ...]
@@ -51,7 +52,7 @@ class ProbeResult:
 
 
 def main(args: Namespace) -> int:
-    """Run the checks and print the results; return the exit code."""
+    """Run the checks, print the results, and return the exit code."""
     key = key_of(args.key_env)
     try:
         found = examine(args.url.rstrip("/"), key)
@@ -82,7 +83,7 @@ def main(args: Namespace) -> int:
 
 
 def _profile(model: str) -> str:
-    """Return the default profile of a model, and the settings in the profile."""
+    """Return a model's default profile and the settings in that profile."""
     try:
         found = most_specific_profile(read_profiles("auto", os.environ), model)
     except ValueError as problem:
@@ -94,7 +95,7 @@ def _profile(model: str) -> str:
 
 
 def examine(url: str, key: str) -> ProbeResult:
-    """Return the APIs and models at a base URL or, if it has no path, below its ``/v1``. Raises DiagnosisError."""
+    """Return the APIs and models at a base URL. If it has no path, look below ``/v1``. Raises DiagnosisError."""
     path = url.partition("://")[2].partition("/")[2]
     # Some servers have the list of models at two paths, but the API only below /v1.
     places = [url] if path.endswith("v1") else [f"{url}/v1", url] if not path else [url, f"{url}/v1"]
@@ -118,7 +119,9 @@ def examine(url: str, key: str) -> ProbeResult:
 
 
 def calls_by_itself(found: ProbeResult, model: str, key: str) -> str:
-    """Return whether a model calls an offered tool, as a text that starts with yes or no. Raises DiagnosisError."""
+    """Return a description of whether a model calls an offered tool.
+
+    It starts with "yes", "no" or "unknown". Raises DiagnosisError."""
     api = found.apis[0]
     answer = _ask(found.url + api.path_suffix, key, _question(api, model), _TURN_SECONDS, api)
     if answer.status in (401, 403):
@@ -138,7 +141,7 @@ def calls_by_itself(found: ProbeResult, model: str, key: str) -> str:
 
 def serve_line(found: ProbeResult, *, native: bool) -> str:
     """Return the command that serves the backend."""
-    # A server on this machine might already use toolsim's default port.
+    # A server on this machine might already use toolsim's default port. In that case, toolsim needs another port.
     backend = parse_url(found.url)
     is_taken = backend.port == DEFAULT_PORT and is_loopback(backend.host)
     port = " --port 9000" if is_taken else ""
@@ -156,7 +159,9 @@ def _ask(url: str, key: str, body: object = None, seconds: float = 10.0, api: Ap
 
 
 def _apis(url: str, key: str) -> tuple[Api, ...]:
-    """Return the APIs at a base URL, chat first. Raises DiagnosisError if it has none, or if a key is required."""
+    """Return the APIs at a base URL, with chat first.
+
+    Raises DiagnosisError if there are no APIs, or if a key is required."""
     found = []
     for api in (CHAT, RESPONSES, MESSAGES):
         answer = _ask(url + api.path_suffix, key, {}, api=api)
@@ -204,7 +209,7 @@ def _question(api: Api, model: str) -> dict[str, Any]:
 
 
 def _contents(body: Mapping[str, Any]) -> tuple[list[str], str]:
-    """Return the names of the calls, and the text, in an answer of any API."""
+    """Return the names of the calls, and the text, in an answer from any API."""
     calls, texts = [], []
     for choice in mappings(body.get("choices")):
         message = mapping(choice.get("message"))

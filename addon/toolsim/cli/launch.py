@@ -1,4 +1,4 @@
-"""``toolsim launch``: starts an agent program with a backend, and a proxy unless one is running with this backend.
+"""``toolsim launch``, which starts an agent program with a backend, and a proxy unless one runs with this backend.
 
     toolsim launch claude http://127.0.0.1:11434/v1 -- --continue
 
@@ -40,9 +40,9 @@ from toolsim.stores.url import parse_store_url
 from toolsim.wire.json_fields import mappings, string
 
 _FIND_SECONDS = 3.0
-"""Timeout in seconds for a server that might not be running."""
+"""Timeout, in seconds, for a server that might not be running."""
 _MODELS_SECONDS = 20.0
-"""Timeout in seconds for the list of models. A built-in backend needs a few seconds to start."""
+"""Timeout, in seconds, for the list of models. A built-in backend needs a few seconds to start."""
 _KILL_SECONDS = 5.0
 _PAUSE = 0.1
 _MAX_CHARS = 200
@@ -52,13 +52,14 @@ _QUIET = ("toolsim_log=off", "termlog_verbosity=error", "flow_detail=0")
 
 
 class LaunchError(Exception):
-    """A problem with the backend or the program, described in one line."""
+    """Raised for a problem with the backend or the program. The message describes the problem in one line."""
 
 
 def run(args: Namespace, arguments: Sequence[str], with_file: Callable[[Path], Namespace]) -> int:
     """Start the program with ``arguments``, and return its exit code. Raises UsageError.
 
-    ``with_file``: a function that returns the arguments of the command line together with those in a settings file.
+    ``with_file`` is a function that returns the arguments on the command line together with the arguments in a settings
+    file.
     """
     agent = AGENTS[args.agent]
     if shutil.which(agent.command) is None:
@@ -100,7 +101,7 @@ class _Running:
 
 
 def _find_running(args: Namespace, key: str) -> _Running | None:
-    """Return the toolsim that is running at the listener's address with the requested backend. Raises UsageError."""
+    """Return the toolsim that runs at the listener's address with the requested backend, or None. Raises UsageError."""
     port = DEFAULT_PORT if args.port is None else args.port
     if not port:
         return None
@@ -140,7 +141,7 @@ def _place(url: str) -> tuple[str, str, int, str]:
 
 
 def _local_server(agent: Agent) -> str:
-    """Return the base URL of a known server on this machine that has models. Raises UsageError."""
+    """Return the base URL of a known server on this machine that lists models. Raises UsageError."""
     is_empty = ""
     for title, port in LOCAL_SERVERS.values():
         url = f"http://127.0.0.1:{port}/v1"
@@ -165,13 +166,13 @@ def _answer(url: str, key: str = "", seconds: float = _FIND_SECONDS) -> Answer |
 
 
 def _names(answer: Answer) -> tuple[str, ...]:
-    """Return the model names in an answer with a list of models."""
+    """Return the names of the models in a server's list of models."""
     names = [string(model.get("id")) for model in mappings((answer.body or {}).get("data"))]
     return tuple(name for name in names if name)
 
 
 def _usable(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the models that, judging by their names, generate text; servers also list embedding models."""
+    """Return the models whose names suggest that they generate text, because servers also list embedding models."""
     return tuple(name for name in names if "embed" not in name.lower())
 
 
@@ -196,14 +197,14 @@ def _serve(args: Namespace, backend: str, session: _Session) -> int:
 
 
 class _OnceListening:
-    """Addon that runs the program once the proxy is listening, and then shuts down the proxy."""
+    """An addon that runs the program once the proxy is listening, and then shuts down the proxy."""
 
     def __init__(self, backend: str, session: _Session) -> None:
         self._backend = backend
         self._session = session
         self._task: asyncio.Task[None] | None = None
         self.code = _INTERRUPTED
-        """Exit code of the program; until the program ends, the code for an interruption."""
+        """The exit code of the program. Until the program ends, it is the exit code for an interruption."""
         self.problem: LaunchError | None = None
 
     def running(self) -> None:
@@ -236,7 +237,10 @@ class _OnceListening:
 
 @dataclass(slots=True)
 class _Session:
-    """One run of a program. ``key``: the key that the program sends; ``model``: the requested model, or ""."""
+    """One run of a program.
+
+    ``key`` is the key that the program sends. ``model`` is the requested model, or "" for none.
+    """
 
     agent: Agent
     arguments: Sequence[str]
@@ -260,7 +264,7 @@ class _Session:
         return await run_program(command, settings.environment(os.environ))
 
     async def _ask_models(self, origin: str) -> tuple[str, ...]:
-        """Return the models of the backend, after waiting for a built-in backend to start. Raises LaunchError."""
+        """Return the models of the backend. Wait for a built-in backend to start first. Raises LaunchError."""
         end = asyncio.get_running_loop().time() + _MODELS_SECONDS
         while True:
             answer = await asyncio.to_thread(_answer, f"{origin}/v1{MODELS}", self.key, _MODELS_SECONDS)
@@ -283,7 +287,7 @@ class _Session:
 async def run_program(command: Sequence[str], environment: Mapping[str, str]) -> int:
     """Run a program in the foreground, and pass on signals. Return the program's exit code. Raises LaunchError.
 
-    If this task is cancelled, the program is ended too.
+    If the task that runs this function is canceled, the program is ended, too.
     """
     signals = _Signals()
     with signals.taken():
@@ -314,14 +318,14 @@ async def _end(child: asyncio.subprocess.Process) -> None:
 
 @dataclass(slots=True)
 class _Signals:
-    """Handler that passes signals that this process receives to the running program."""
+    """A handler that passes signals from this process on to the running program."""
 
     _child: asyncio.subprocess.Process | None = None
     _pending: list[int] = field(default_factory=list)
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """Handle signals to this process within the context."""
+        """Return a context in which signals to this process are handled."""
         names = ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGBREAK")
         numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
         loop = asyncio.get_running_loop()
@@ -339,7 +343,7 @@ class _Signals:
                 signal.signal(number, handler)
 
     def pass_to(self, child: asyncio.subprocess.Process) -> None:
-        """Pass on signals to this process, including signals that arrived before the child started."""
+        """Pass on signals to this process, including signals that arrived before the program started."""
         self._child = child
         for number in self._pending:
             self._send(number)
@@ -357,7 +361,7 @@ class _Signals:
 
 
 def _is_in_foreground() -> bool:
-    """Return whether Ctrl-C on the terminal reaches all processes of this group, including the program."""
+    """Return whether Ctrl-C on the terminal reaches all processes in this process's group, including the program."""
     try:
         with open("/dev/tty", "rb", buffering=0) as terminal:
             return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()

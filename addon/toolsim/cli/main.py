@@ -1,9 +1,9 @@
-"""``toolsim``: a single command for users who do not want to learn mitmproxy's commands.
+"""The command ``toolsim``, for users who do not want to learn mitmproxy's commands.
 
 Modules that need mitmproxy are imported where they are used, so that a missing package is reported in one line. Each
-command is a function of parsed arguments; the commands in ``PLUGINS`` have separate parsers. Exit codes: 0 for success,
-1 for a problem with a server or a recording, 2 for a usage error, 130 after Ctrl-C, 141 if the reader of the output has
-closed it.
+command is a function of parsed arguments. The commands in ``PLUGINS`` have separate parsers. The exit codes are 0 for
+success, 1 for a problem with a server or a recording, 2 for a usage error, 130 after Ctrl-C, and 141 if the reader of
+the output has closed it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ PLUGINS = {
     "replay": "toolsim.recordings.replay",
     "export": "toolsim.recordings.export",
 }
-"""Commands of other packages, with the module whose ``main(words)`` is called with the remaining arguments."""
+"""The commands of other packages.
+
+Each is mapped to the module whose ``main(words)`` is called with the remaining arguments.
+"""
 
 RENAMED = {"learn": "tune"}
 """Former names of commands, which remain valid for one release."""
@@ -118,13 +121,13 @@ def _run(words: list[str]) -> int:
         return demo.run(start, once=args.once)
     if args.command == "record":
         settings = (*start.settings, f"toolsim_capture={args.folder}")
-        # Stored answers that a recording refers to would not be available in a replay.
+        # Answers are not stored, because a replay could not access the stored answers to which a recording refers.
         start = serve.Start(start.backend, start.host, start.port, start.web, settings, remembers=False)
     return serve.run(start)
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:
-    """Return the arguments before ``--`` and the arguments after it."""
+    """Return the arguments before ``--``, and the arguments after ``--``."""
     end = words.index("--") if "--" in words else len(words)
     return words[:end], words[end + 1 :]
 
@@ -140,7 +143,7 @@ def _backend(args: argparse.Namespace) -> str:
 
 
 def parser() -> Parser:
-    """Return the parser of all commands. It only lists the commands in ``PLUGINS``."""
+    """Return the parser of all commands. The commands in ``PLUGINS`` are only listed in it."""
     from toolsim.cli import arguments
     from toolsim.cli.agents import AGENTS
 
@@ -247,7 +250,10 @@ def parser() -> Parser:
 
 
 def _add_listener(parser: argparse.ArgumentParser, *, takes_any_port: bool = False) -> None:
-    """Add the arguments of commands that serve; ``takes_any_port``: use any free port if the default port is in use."""
+    """Add the arguments of a command that serves.
+
+    With ``takes_any_port``, use any free port if the default is in use.
+    """
     from toolsim.cli import arguments
 
     parser.add_argument(

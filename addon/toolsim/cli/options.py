@@ -1,4 +1,4 @@
-"""``toolsim options [WORD]``: prints toolsim's options, each with its value, its default and its help.
+"""``toolsim options [WORD]``, which prints toolsim's options, each with its value, its default and its help.
 
 The values are those with which a proxy would start now, from the command line, a settings file, mitmproxy's config.yaml
 and the environment. Keys are not printed.
@@ -30,7 +30,7 @@ _CONFIG_FILES = ("config.yaml", "config.yml")
 
 
 def main(args: Namespace) -> int:
-    """Print the options that match the word; return the exit code. Raises UsageError."""
+    """Print the options that match the word, and return the exit code. Raises UsageError."""
     found = matching(args.word)
     settings = [*args.set]
     if args.config is not None:
@@ -43,7 +43,10 @@ def main(args: Namespace) -> int:
 
 
 def matching(word: str) -> Sequence[Option]:
-    """Return the options with a word in their names or, failing that, their help. Raises UsageError without a match."""
+    """Return the options whose names contain a word or, if there are none, whose help does.
+
+    Raises UsageError without a match.
+    """
     plain = word.lower().removeprefix(PREFIX)
     found = [option for option in OPTIONS if plain in option.name]
     found = found or [option for option in OPTIONS if plain in option.help.lower()]
@@ -53,7 +56,10 @@ def matching(word: str) -> Sequence[Option]:
 
 
 def current(settings: Sequence[str]) -> Options:
-    """Return the values with which a proxy would start; ``settings``: ``NAME=VALUE``. Raises UsageError."""
+    """Return the values with which a proxy would start.
+
+    ``settings`` have the form ``NAME=VALUE``. Raises UsageError.
+    """
     manager = Options()
     try:
         manager.set(*settings, defer=True)

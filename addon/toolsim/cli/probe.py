@@ -28,12 +28,12 @@ _MAX_BYTES = 4 * 1024 * 1024
 
 
 class Unreachable(Exception):
-    """Error raised if a server does not answer, or not over HTTP; the message contains the reason in one line."""
+    """Raised if a server does not answer, or does not answer over HTTP. The message states the reason in one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The response of a server; ``body`` is None if it is not a JSON object."""
+    """The response of a server. ``body`` is None if the response is not a JSON object."""
 
     status: int
     content_type: str
@@ -41,12 +41,12 @@ class Answer:
 
     @property
     def is_page(self) -> bool:
-        """Whether the response is a web page, which no API returns."""
+        """Whether the response is a web page. No API returns a web page."""
         return self.content_type.partition(";")[0].strip().lower() in ("text/html", "application/xhtml+xml")
 
     @property
     def problem(self) -> str:
-        """Message of an error response, or ""."""
+        """The message of an error response, or "" for any other response."""
         if self.body is None:
             return ""
         message = read_error(self.body).message
@@ -54,7 +54,7 @@ class Answer:
 
 
 class _NoRedirect(HTTPRedirectHandler):
-    """Redirect handler that treats a redirect as the answer, because urllib would turn a POST into a GET."""
+    """A redirect handler that returns a redirect as the answer, because urllib would replace a POST with a GET."""
 
     def redirect_request(self, *_: Any) -> None:
         """Return None, so that redirects are not followed."""
@@ -70,7 +70,7 @@ def ask(
 ) -> Answer:
     """Return the answer to a GET request, or to a POST request with ``json_body``. Raises Unreachable.
 
-    ``key``: sent as a Bearer token. For an API that uses another header, pass the key in ``headers``.
+    ``key`` is sent as a Bearer token. For an API that uses another header, pass the key in ``headers``.
     """
     headers = {"accept": "application/json", "user-agent": "toolsim", **headers}
     if key:
@@ -93,7 +93,7 @@ def ask(
 
 
 def _opened(opener: OpenerDirector, request: Request, seconds: float) -> Any:
-    """Return the response, even for an HTTP error, whose body can break off like any other."""
+    """Return the response, even for an HTTP error. The body of an error can break off like any other body."""
     try:
         return opener.open(request, timeout=seconds)
     except HTTPError as error:

@@ -31,18 +31,18 @@ from toolsim.command_line import EXIT_PIPE, UsageError, addon_script, discard_ou
 from toolsim.proxy.address import parse_url, url_host
 from toolsim.proxy.options.settings import folder_problem
 
-# Loggers of mitmproxy. Their messages below the level of a warning are also in the startup banner, or are irrelevant to
-# users who did not type the mitmproxy command themselves.
+# Loggers of mitmproxy that log only warnings here. Their other messages are also in the startup banner, or are
+# irrelevant to users who did not type the mitmproxy command themselves.
 _TALKERS = ("mitmproxy.addons.script", "mitmproxy.proxy.mode_servers", "toolsim.proxy.builtin")
 WEB_PORT = 8081
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Startup parameters; ``backend`` is codex, scripted, a URL, a model file, or "" for none.
+    """The startup parameters. ``backend`` is codex, scripted, a URL, a model file, or "" for none.
 
-    ``settings``: settings as ``NAME=VALUE``. ``remembers``: whether to store answers in the user's state folder, unless
-    the settings name a store.
+    ``settings`` have the form ``NAME=VALUE``. ``remembers`` specifies whether to store answers in the user's state
+    folder, unless the settings name a store.
     """
 
     backend: str
@@ -117,7 +117,7 @@ def run(start: Start, *addons: object) -> int:
 
 
 def _folder_problem(folder: Path) -> str:
-    """Create a folder, and return the reason why files cannot be written to it, or ""."""
+    """Create a folder, and return why files cannot be written to it, or "" if they can."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
@@ -137,9 +137,10 @@ def _check_confdir(settings: Sequence[str]) -> None:
 
 
 class _Output:
-    """Output stream of mitmproxy. Once the reader has closed it (``toolsim demo | head``), the proxy shuts down.
+    """The output stream of mitmproxy, which shuts down the proxy if its reader closes it.
 
-    mitmproxy itself would exit inside a logging call, which prints a traceback.
+    For example, ``head`` in ``toolsim demo | head`` closes the stream. mitmproxy itself would exit during a logging
+    call, and that would print a traceback.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -175,7 +176,7 @@ class _Output:
 
 
 def check_free(host: str, port: int, remedy: str) -> None:
-    """Raise UsageError if the address is in use; ``remedy``: the argument that sets another port, without its number.
+    """Raise UsageError if the address is in use. ``remedy`` is the argument for another port, without the number.
 
     If the port is occupied only after this check, mitmproxy reports the problem.
     """

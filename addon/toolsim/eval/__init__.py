@@ -1,1 +1,1 @@
-"""Evaluation of models with scenarios and benchmarks: through toolsim, the server's own tools, and a plain prompt."""
+"""Evaluates models with scenarios and benchmarks: through toolsim, with the server's own tools, or a plain prompt."""

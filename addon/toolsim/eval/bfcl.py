@@ -39,7 +39,7 @@ SINGLE_TURN = (
 )
 CATEGORIES = (*SINGLE_TURN, "multi_turn_base")
 MAX_STEPS = 20
-"""Maximum number of requests within one turn, as on the leaderboard."""
+"""Maximum number of requests within one turn. The leaderboard has the same limit."""
 
 _RUNS = itertools.count()
 
@@ -61,7 +61,7 @@ def cases(category: str) -> Sequence[Case]:
 
 @dataclass(frozen=True, slots=True)
 class _SingleTurn:
-    """A single-turn case. ``answers``: the correct calls, each with the correct values of its arguments."""
+    """A single-turn case. ``answers`` contains the correct calls, each with the correct values of its arguments."""
 
     category: str
     entry: bfcl_package.Entry
@@ -84,7 +84,7 @@ class _SingleTurn:
 
 @dataclass(frozen=True, slots=True)
 class _MultiTurn:
-    """A multi-turn case. ``answers``: the correct calls of each turn, as lines of Python."""
+    """A multi-turn case. ``answers`` contains the correct calls of each turn, as lines of Python."""
 
     entry: bfcl_package.Entry
     answers: Sequence[Any]
@@ -109,7 +109,7 @@ class _MultiTurn:
             bfcl_package.forget(run)
 
     async def _turn(self, send: Send, messages: list[Message], run: str) -> tuple[list[list[str]], Answer]:
-        """Return the lines of each step in one turn, and the last answer. Extends ``messages``."""
+        """Return the lines of each step in one turn, and the last answer. Add the turn's messages to ``messages``."""
         tools = tools_of(self.entry)
         names = [tool.name for tool in tools]
         steps: list[list[str]] = []

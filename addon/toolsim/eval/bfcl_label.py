@@ -16,7 +16,7 @@ from toolsim.eval.bfcl_package import Decoded, Entry
 from toolsim.eval.case import Label
 from toolsim.eval.runtime.turn import Answer, Call
 
-# Signs that the model's text contains a call that could not be parsed.
+# Signs in an error that the model's text contains a call that could not be parsed.
 _ATTEMPT = re.compile(r"<tool_call|<use_tool|\[TOOL_CALLS\]|<function=|<\|python_tag\|>")
 _ESCAPES = {r"\n": "\n", r"\t": "\t", r"\"": '"', r"\'": "'", r"\\": "\\"}
 _ESCAPE = re.compile(r"\\[nt\"'\\]")
@@ -30,23 +30,23 @@ _LABELS: dict[str, Label] = {
 
 
 def decode(calls: Sequence[Call]) -> list[Decoded] | None:
-    """Return calls in the form of the checker, or None if the arguments of a call are not a JSON object."""
+    """Return calls in the form that the checker uses, or None if the arguments of a call are not a JSON object."""
     decoded = [(call.name, call.parsed()) for call in calls]
     found: list[Decoded] = [{name: arguments} for name, arguments in decoded if arguments is not None]
     return found if len(found) == len(decoded) else None
 
 
 def label_unread(answer: Answer) -> Label:
-    """Return the label of an answer without readable calls: it contains no call, or its arguments are not JSON."""
+    """Return the label of an answer without readable calls. It has no call, or its arguments are not JSON."""
     if answer.finish == "length":
         return "truncation"
     return "malformed_json" if answer.calls or _ATTEMPT.search(answer.text) else "no_call"
 
 
 def label_wrong(functions: Sequence[Entry], calls: Sequence[Decoded], answers: Sequence[Any]) -> Label:
-    """Return the label of incorrect calls; ``calls`` must not be empty.
+    """Return the label of incorrect calls. ``calls`` must not be empty.
 
-    ``answers``: for each correct call, its name with the correct values of each argument.
+    ``answers`` maps the name of each correct call to the correct values of each argument.
     """
     if len(calls) < len(answers):
         return "parallel_collapse"

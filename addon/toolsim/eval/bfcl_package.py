@@ -38,9 +38,9 @@ from toolsim.installation import install_command
 INSTALL = install_command(("bfcl-eval==2026.3.23", "filelock", "mpmath", "tenacity"), dependencies=False)
 
 Entry = dict[str, Any]
-"""Case in the package's form: ``id``, ``question`` (turns of messages), ``function`` (descriptions), …"""
+"""A case in the package's form: ``id``, ``question`` (turns of messages), ``function`` (descriptions), …"""
 Decoded = dict[str, dict[str, Any]]
-"""Call in the form of the package's checkers: one name, with its arguments."""
+"""A call in the form that the package's checkers use, as one name mapped to its arguments."""
 
 _MODEL = "toolsim"
 _FOLDER_VARIABLE = "BFCL_PROJECT_ROOT"
@@ -54,13 +54,13 @@ _STAND_INS: Mapping[str, Mapping[str, object]] = {
 # Limits for arithmetic expressions that a model writes instead of numbers.
 _MAX_OPERAND = 10**6
 _ARITHMETIC = (ast.BinOp, ast.UnaryOp, ast.USub, ast.UAdd, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod)
-# Arguments with limits: larger values would make the simulated calculator run forever or exhaust the memory.
+# Arguments with limits. Larger values would make the simulated calculator run forever or exhaust the memory.
 _BOUNDED = ("base", "exponent", "precision")
 _MAX_BOUNDED = 1000
 
 
 class Unreadable(ValueError):
-    """Error raised if the model's text is not a list of calls."""
+    """Raised if the model's text is not a list of calls."""
 
 
 @cache
@@ -82,7 +82,7 @@ def _module(name: str) -> Any:
 
 
 class _Folder:
-    """A temporary folder in place of the folders that the package would create next to itself."""
+    """A temporary folder that replaces the folders that the package would create next to itself."""
 
     def __enter__(self) -> None:
         self._before = os.environ.get(_FOLDER_VARIABLE)
@@ -113,7 +113,7 @@ def load_answers(category: str) -> dict[str, Any]:
 
 
 def tool_declarations(functions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return function descriptions in the form for function calling models: JSON schema types, ``_`` for dots."""
+    """Return function descriptions as tools for function calling models, with JSON schema types, and ``_`` for dots."""
     handler = _module("model_handler.utils")
     declared = handler.convert_to_tool(
         functions,
@@ -206,7 +206,7 @@ def _bounded(name: str, value: object) -> object:
 def execute(lines: Sequence[str], entry: Entry, run: str) -> list[str]:
     """Run lines on the simulated classes of a multi-turn case and return their outputs.
 
-    ``run``: a unique name for the instances, which persist between the turns of a run.
+    ``run`` is a unique name for the instances, which persist between the turns of a run.
     """
     outputs, _ = _module("eval_checker.multi_turn_eval.multi_turn_utils").execute_multi_turn_func_call(
         list(lines), entry["initial_config"], entry["involved_classes"], run, entry["id"]

@@ -1,4 +1,4 @@
-"""Presentation of functions for BFCL: as tools, or in the package's default prompt, whose answers it also parses."""
+"""Presents functions for BFCL as tools, or in the package's default prompt, and parses the answers to that prompt."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from toolsim.eval.runtime.turn import Call, Message, Tool
 
 @dataclass(frozen=True, slots=True)
 class BfclPrompt:
-    """PromptForm of one case, whose functions the package describes in the prompt instead of as tools.
+    """The PromptForm of one case. The package describes the functions in the prompt instead of as tools.
 
     A past call is shown in the form that the prompt requests, ``[name(key=value)]``. The outputs of a step are one user
     message in the package's notation.
@@ -26,7 +26,7 @@ class BfclPrompt:
         return bfcl_package.prompted(_as_text(messages), self.entry)
 
     def read(self, text: str) -> tuple[str, tuple[Call, ...]]:
-        """Return the calls in a text. For BFCL's parser, a text consists entirely of prose or entirely of calls."""
+        """Return the calls in text. For BFCL's parser, text consists entirely of prose or entirely of calls."""
         try:
             decoded = bfcl_package.read_prompted(text)
             calls = [(name, json.dumps(arguments)) for call in decoded for name, arguments in call.items()]

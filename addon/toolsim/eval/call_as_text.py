@@ -1,6 +1,6 @@
-"""Detects calls that a client receives as text, so that the client cannot run them and shows them to its user.
+"""Detects calls that a client receives as text. The client cannot run them, and shows them to its user.
 
-toolsim's own parser is not used, since it would treat the calls that it misses as prose. Any trace of a call of an
+toolsim's own parser is not used, because it would treat the calls that it misses as prose. Any trace of a call of an
 offered tool counts, whether the call is complete or broken.
 """
 
@@ -11,16 +11,16 @@ from collections.abc import Collection
 
 _MARKUP = re.compile(r"<tool_call|<use_tool|<function=|[\"'](?:arguments|parameters)[\"']\s*:")
 _BEFORE_NAME = r"^[\s\[`]*"
-"""Text that can precede a call in code. In prose about a function, other words precede the name."""
+"""Matches text that can precede a call in code. In prose about a function, other words precede the name."""
 
 
 def looks_like_call(text: str) -> bool:
-    """Return whether a text has the markup or the keys of a call of any tool."""
+    """Return whether text has the markup or the keys of a call to any tool."""
     return _MARKUP.search(text) is not None
 
 
 def holds_call(text: str, names: Collection[str]) -> bool:
-    """Return whether a text contains a call of one of the tools with these names, in markup, JSON or code."""
+    """Return whether text contains a call to one of the tools with these names, in markup, JSON or code."""
     if not names or not any(name in text for name in names):
         return False
     if looks_like_call(text):

@@ -1,4 +1,4 @@
-"""Data types of an evaluation: the question (case), the method, the result (run), and the selection of cases.
+"""The data types of an evaluation, which are the case, the method and the run, and the selection of cases.
 
 A suite is a list of cases. A case plays itself. It receives a ``Send`` and asks any number of questions, so that the
 rest of the evaluation need not distinguish a single question from a conversation with tools and state. A case is
@@ -43,7 +43,7 @@ Label = Literal[
     "timeout",
     "internal_error",
 ]
-"""Reason for a failed run; of several, the first in the order of a call's life cycle.
+"""The reason for a failed run. Of several reasons, it is the first in the order of a call's life cycle.
 
 parallel_collapse: fewer calls than required; needless_call: an unwanted call; wrong_value: a call that fits its schema
 but has an incorrect argument; wrong_state: the calls succeeded but did not have the required effect; turn_limit: the
@@ -52,15 +52,15 @@ model never stopped calling; internal_error: the case itself raised an exception
 LABELS: tuple[Label, ...] = get_args(Label)
 
 MethodName = Literal["toolsim", "native", "prompt"]
-"""Path of tools to the model: through the addon, with the server's own ``tools``, or only in a prompt."""
+"""The path of tools to the model: through the addon, with the server's own ``tools``, or only in a prompt."""
 METHODS: tuple[MethodName, ...] = get_args(MethodName)
 FORMER_METHOD = "way"
-"""Name of the method's field and flag in reports and command lines of toolsim 0.2."""
+"""The name of the method's field and flag in reports and command lines of toolsim 0.2."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Verdict of a case on its own run. ``detail``: one readable line."""
+    """The verdict of a case on its own run. ``detail`` describes the reason in one line."""
 
     ok: bool
     label: Label | None = None
@@ -78,7 +78,7 @@ class Verdict:
 
 
 class PromptForm(Protocol):
-    """Presentation of tools and parser of calls for the method ``prompt``, for suites with a special form."""
+    """Presents tools and parses calls for the method ``prompt``, for suites that need a special form."""
 
     def write(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
         """Return the messages with a description of the tools, and with earlier calls and outputs as text."""
@@ -89,10 +89,10 @@ class PromptForm(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One case, identified by ``suite`` and ``id``. ``kind``: tools or plain chat.
+    """One case, identified by ``suite`` and ``id``. ``kind`` is tools or plain chat.
 
-    ``form``: the form for the method ``prompt``, None for the evaluation's default. ``options``: addon options that the
-    case tests, as ``name=value``; only the method ``toolsim`` runs a case with options.
+    ``form`` is the form for the method ``prompt``, or None for the default. ``options`` are the addon options that the
+    case tests, as ``name=value``. Only the method ``toolsim`` runs a case with options.
     """
 
     suite: str
@@ -105,7 +105,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Unit of comparison: one model, sampling profile and method. ``setting``: addon options, as specified."""
+    """The unit of comparison: one model, sampling profile and method. ``setting`` contains addon options."""
 
     model: str
     profile: str
@@ -116,28 +116,28 @@ class Cell:
 
     @property
     def method_name(self) -> str:
-        """The method, with the addon options set for it."""
+        """The method, followed by the addon options that are set for it."""
         return f"{self.method} {self.setting}".rstrip()
 
     @property
     def api_name(self) -> str:
-        """The API, with a note on streaming."""
+        """The API, followed by a note on streaming."""
         return f"{self.api} stream" if self.stream else self.api
 
     @property
     def name(self) -> str:
-        """The cell described in one readable line."""
+        """A description of the cell in one line."""
         return f"{self.model} · {self.profile} · {self.method_name} · {self.api_name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of a case in one cell.
+    """A run of one case in one cell.
 
-    ``ms``: the time from the first question to the verdict, without waits for rate limits. ``turns``: the number of
-    questions. ``repaired``, ``untagged``: calls that toolsim repaired, and calls that it found without the tag.
-    ``as_text``: answers that contain a call as text (``call_as_text``), None in reports of older versions. ``steps``:
-    for each question, the question and answer, and the model's prompt and output.
+    ``ms`` is the time from the first question to the verdict, without waits for rate limits. ``turns`` counts
+    questions, ``repaired`` counts repaired calls, and ``untagged`` counts calls found without the tag. ``as_text``
+    counts answers with a call as text (``call_as_text``); it is None in old reports. ``steps`` has each question and
+    answer, and the model's prompt and output.
     """
 
     suite: str
@@ -159,18 +159,18 @@ class Run:
 
     @property
     def key(self) -> str:
-        """Identity of the run in its evaluation. In resumed or compared reports, equal keys mean equal questions."""
+        """The run's identity in its evaluation. Equal keys in resumed or compared reports mean equal questions."""
         cell = self.cell
         where = (cell.model, cell.profile, cell.method, cell.api_name, cell.setting)
         return "|".join((self.suite, self.case, *where, str(self.trial)))
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain data, as in ``runs.jsonl``."""
+        """Return the run as plain data, as in ``runs.jsonl``."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Run:
-        """Return the run that ``as_dict`` describes. Raises TypeError or KeyError for any other data."""
+        """Return the run that ``as_dict`` has converted. Raises TypeError or KeyError for any other data."""
         cell = Cell(**with_current_names(data["cell"]))
         return cls(**{**data, "cell": cell, "steps": tuple(data["steps"])})
 
@@ -198,11 +198,11 @@ async def tools_of(case: Case) -> frozenset[str]:
 
 
 class _Enough(BaseException):
-    """Signal that ends a case at its first question. It is not an Exception, which a case might catch."""
+    """Ends a case at its first question. It is not a subclass of Exception, because a case might catch those."""
 
 
 def sample(cases: Sequence[Case], size: int | None, seed: int) -> list[Case]:
-    """Return ``size`` of the cases (None: all) in their original order. The same seed always selects the same cases."""
+    """Return ``size`` of the cases (None: all) in their original order. A seed always selects the same cases."""
     if size is None or size >= len(cases):
         return list(cases)
     chance = random.Random(f"{seed}:{cases[0].suite if cases else ''}")

@@ -1,9 +1,9 @@
 """A small catalog of models, ``catalog.json``, and the command-line terms that select models from it.
 
 ``tags``: ``stable`` = in the default selection of hosted models; ``open`` = open weights; ``local`` = runs on a laptop;
-``tools`` = trained and documented for tool calls. ``tool_calling_reliable`` is narrower: whether the model's native
-calls reliably arrive as calls and not as text that looks like a call. False was measured; None is unknown. The terms
-``reliable`` and ``unreliable`` select models by this field.
+``tools`` = trained and documented for tool calls. ``tool_calling_reliable`` is narrower. It states whether the model's
+native calls reliably arrive as calls, not as text that looks like a call. False was measured; None is unknown. The
+terms ``reliable`` and ``unreliable`` select models by this field.
 
 Servers drop hosted models, so a model that the server does not list is skipped unless its exact id was specified.
 """
@@ -22,9 +22,9 @@ from toolsim.eval.flags import DEFAULT_MODELS, words
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One model. ``id``: its name on the server; ``base_id``: the model that several ids refer to.
+    """One model. ``id`` is its name on the server, and ``base_id`` the model to which several ids refer.
 
-    ``options``: request options that the model always needs; ``recommended``: the sampling options from its model card.
+    ``options`` are request options that it always needs, ``recommended`` the sampling options on its model card.
     """
 
     id: str
@@ -56,11 +56,11 @@ def _matches(id: str, word: str) -> bool:
 
 
 def select(selection: str, served: Sequence[str] = ()) -> list[Model]:
-    """Return the models that a list of terms selects, in order; ``!`` excludes models selected before it.
+    """Return the models that a list of terms selects, in order. ``!`` excludes models that are already selected.
 
-    ``served``: the ids that the server lists, empty if unknown. A term that matches no catalog entry is the name of a
-    model on the server, and a pattern can match the server's ids. A list of only exclusions starts from the default
-    selection. Raises UsageError for an exclusion that matches no model.
+    ``served`` contains the ids that the server lists, and is empty if they are unknown. A term that matches no catalog
+    entry is the name of a model on the server, and a pattern can match the server's ids. A list of only exclusions
+    starts from the default selection. Raises UsageError for an exclusion that matches no model.
     """
     chosen: dict[str, Model] = {}
     given = words(selection)
@@ -85,7 +85,7 @@ def select(selection: str, served: Sequence[str] = ()) -> list[Model]:
 
 
 def missing(selection: str, served: Sequence[str]) -> list[str]:
-    """Return the ids that a term for several models selects but that the server does not list."""
+    """Return the ids that terms for several models select, but that the server does not list."""
     exact = set(words(selection))
     gone = (model.id for model in select(selection, served) if not is_served(model.id, served))
     return [id for id in gone if id not in exact]
@@ -112,7 +112,7 @@ def differences(served: Sequence[str]) -> str:
 
 
 def are_ids(selection: str) -> bool:
-    """Return whether a selection contains only names of single models, so that the server's list is not needed."""
+    """Return whether a selection contains only names of single models. Then the server's list is not needed."""
     given = words(selection)
     return (
         bool(given)

@@ -1,4 +1,4 @@
-"""Plots of the report as inline SVG: rates with their intervals, and the latency of each run.
+"""Draws the plots of the report as inline SVG: rates with their intervals, and the latency of each run.
 
 Widths are in viewBox units, so that a plot scales with the page. Colors are the page's CSS variables, one per method,
 which color-blind readers can distinguish. Every bar also shows its figure as text.
@@ -24,9 +24,9 @@ _MAX_LABEL = 28
 
 
 def rates(groups: Sequence[tuple[str, Mapping[str, Rate]]], colours: Mapping[str, int]) -> str:
-    """Return horizontal bars: one group per case, one bar per method, and the 95 % interval as a whisker.
+    """Return horizontal bars with one group per case, one bar per method, and the 95 % interval as a whisker.
 
-    ``colours``: the index of each method's color on the page.
+    ``colours`` maps each method to the index of its color on the page.
     """
     parts: list[str] = []
     top = 4.0
@@ -93,7 +93,7 @@ def latencies(strips: Sequence[tuple[str, int, Sequence[float]]]) -> str:
 
 
 def _dots(times: Sequence[float], middle: float, colour: int, low: float, high: float) -> list[str]:
-    """Return a dot per run. Dots that would overlap are stacked alternately above and below the line."""
+    """Return a dot for each run. Dots that would overlap are stacked alternately above and below the line."""
     places = sorted(round(_x(max(value, low), low, high) / 5) * 5 for value in times)
     dots = []
     for x, same in groupby(places):
@@ -131,7 +131,7 @@ def _text(x: float, y: float, text: str, kind: str, anchor: str, title: str) -> 
 
 
 def _shortened(text: str) -> str:
-    """Return a label that fits. The end of a long label is retained, because it names the method."""
+    """Return a label that fits. The end of a long label is kept, because it names the method."""
     half = _MAX_LABEL // 2
     return text if len(text) <= _MAX_LABEL else f"{text[: half - 1]}…{text[-half:]}"
 

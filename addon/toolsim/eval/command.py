@@ -1,4 +1,4 @@
-"""``toolsim eval``: runs an evaluation, and writes the report even if the evaluation is interrupted."""
+"""``toolsim eval``, which runs an evaluation and writes the report even if the evaluation is interrupted."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ SCRIPTED = "the scripted provider (offline)"
 EXIT_RIGHT, EXIT_WRONG, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
 
 _COMMANDS = {"compare": compare.main, "join": merge.main}
-# Settings of the command itself rather than the measurement; --resume does not restore them.
+# Settings of the command rather than of the measurement. --resume does not restore them.
 _UNSAVED = frozenset({"resume", "out", "quiet", "verbose", "flows", "jobs"})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code: 1 if an offline run is incorrect, 2 for a usage error.
+    """Run the command and return its exit code, which is 1 if an offline run is incorrect, or 2 for a usage error.
 
     A live evaluation that finishes is a success, regardless of its results.
     """
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _resumed(parser: ArgumentParser, arguments: list[str]) -> tuple[Namespace, Path]:
-    """Parse the arguments. --resume restores the saved settings, except those set on the command line."""
+    """Parse the arguments. --resume restores the saved settings, except settings on the command line."""
     args = parser.parse_args(arguments)
     if args.resume is None:
         return args, journal.new_folder(Path(args.out), datetime.now(UTC))
@@ -79,7 +79,7 @@ async def _compare_catalog(args: Namespace) -> int:
 
 
 async def _evaluate(args: Namespace, folder: Path) -> int:
-    # Modules that query a model are imported on demand, so that --help needs no package.
+    # Modules that send requests to a model are imported on demand, so that --help needs no package.
     import_module("openai")
     url = settings.base_url(args, os.environ)
     key = settings.api_key(args, url, os.environ) if url else ""
@@ -130,7 +130,7 @@ async def _evaluate(args: Namespace, folder: Path) -> int:
 
 
 async def _measure(jobs: Sequence[Job], methods: Methods, log: Journal, args: Namespace) -> bool:
-    """Perform the remaining runs. Returns whether the user interrupted them."""
+    """Perform the remaining runs. Return whether the user interrupted them."""
     finished = {run.key for run in log.runs}
     open_jobs = [job for job in jobs if job.key not in finished]
     with Progress(len(open_jobs), args.verbose, quiet=args.quiet) as progress:
@@ -150,7 +150,7 @@ async def _measure(jobs: Sequence[Job], methods: Methods, log: Journal, args: Na
 
 
 def _in_order(jobs: Sequence[Job], runs: Sequence[Run]) -> list[Run]:
-    """Return the runs in the order of the plan, so that a resumed report reads like an uninterrupted one."""
+    """Return the runs in the order of the plan, so that a resumed report looks like an uninterrupted one."""
     place = {job.key: number for number, job in enumerate(jobs)}
     return sorted((run for run in runs if run.key in place), key=lambda run: place[run.key])
 

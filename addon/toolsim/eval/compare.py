@@ -1,4 +1,4 @@
-"""``toolsim eval compare A B``: compares two reports case by case, and tests whether the difference might be chance.
+"""``toolsim eval compare A B``, which compares two reports case by case and tests the difference for significance.
 
 Runs are paired by suite, case and trial, and by each field of their cells (model, profile, method, …) that varies
 within a report. Two reports that differ in any single option can therefore be compared. ``--a`` and ``--b`` select
@@ -28,7 +28,7 @@ Key = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Pairs of runs from reports A and B, and the number of unpaired runs on each side."""
+    """Pairs of runs from the reports A and B, and the number of unpaired runs in each report."""
 
     pairs: Sequence[tuple[Run, Run]]
     alone_a: int
@@ -36,7 +36,7 @@ class Comparison:
 
     @property
     def flipped(self) -> list[tuple[Run, Run]]:
-        """The pairs in which only one run is correct. Pairs in which A is correct come first."""
+        """The pairs in which only one run is correct, starting with the pairs in which A is correct."""
         return sorted((pair for pair in self.pairs if pair[0].ok != pair[1].ok), key=lambda pair: not pair[0].ok)
 
     @property
@@ -47,7 +47,7 @@ class Comparison:
 
 
 def pair(a: Sequence[Run], b: Sequence[Run]) -> Comparison:
-    """Pair the runs of two reports. Raises UsageError."""
+    """Pair the runs of two reports, and return the comparison. Raises UsageError."""
     varying = [
         field for field in _FIELDS if any(len({getattr(run.cell, field) for run in side}) > 1 for side in (a, b))
     ]
@@ -116,7 +116,7 @@ def _p_text(p: float) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; return its exit code. Raises UsageError."""
+    """Run the command and return its exit code. Raises UsageError."""
     parser = Parser(prog="toolsim eval compare", description="Compare two reports, case by case.")
     parser.add_argument("a", type=Path, metavar="A", help="a report folder")
     parser.add_argument("b", type=Path, metavar="B", help="another report folder, or the same folder with --a and --b")

@@ -1,4 +1,4 @@
-"""The command line of an evaluation, as one table. Environment variables of the predecessor change its defaults."""
+"""Defines the evaluation's command line in one table. Environment variables of the predecessor change its defaults."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEFAULT_MODELS = "stable"
 def value_type(
     expected: str, read: Callable[[str], Any], is_valid: Callable[[Any], bool] = lambda _: True
 ) -> Callable[[str], Any]:
-    """Return an argparse type whose error contains the ``expected`` value; ``read`` raises ValueError or KeyError."""
+    """Return an argparse type whose error contains the ``expected`` value. ``read`` raises ValueError or KeyError."""
 
     def parse(text: str) -> Any:
         try:
@@ -47,7 +47,7 @@ _METAVARS = {boolean: "BOOL", positive: "N", whole: "N", number: "X", seconds: "
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """One flag. ``env``: the variable that changes its default, without the prefix. ``metavar``: for strings."""
+    """One flag. ``env`` is the variable that changes its default, without prefix. ``metavar`` is used for strings."""
 
     name: str
     help: str
@@ -59,7 +59,7 @@ class Flag:
 
     @property
     def field(self) -> str:
-        """The attribute of the flag in the parsed arguments."""
+        """The name of the flag's attribute in the parsed arguments."""
         return self.name.replace("-", "_")
 
 
@@ -281,7 +281,7 @@ def _verbosity(environment: Mapping[str, str]) -> int:
 
 
 def with_current_names(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with renamed flags replaced; a line on standard error reports each new name."""
+    """Return the arguments with renamed flags replaced. A line on standard error reports each new name."""
     former = f"--{FORMER_METHOD}"
     if any(argument.partition("=")[0] == former for argument in arguments):
         print(f"toolsim eval: {former} is now called --method", file=sys.stderr)

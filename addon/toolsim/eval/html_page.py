@@ -1,4 +1,4 @@
-"""``report.html``: one file without scripts or network access, with figures, plots, and expandable failed runs.
+"""Renders ``report.html``, which is one file without scripts or network access, with figures, plots and failed runs.
 
 All text from models and servers is escaped.
 """
@@ -26,7 +26,7 @@ from toolsim.eval.summary import (
 from toolsim.recordings.web_page import cut, document, quoted, table, tile
 
 MAX_FAILURES = 200
-"""Maximum number of failed runs shown, because browsers cannot open a page with thousands."""
+"""Maximum number of failed runs on the page, because browsers cannot open a page with thousands of them."""
 _COLOURS = 6
 _NO_ANSWER = frozenset({"timeout", "http_error", "internal_error"})
 

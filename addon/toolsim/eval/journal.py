@@ -1,4 +1,4 @@
-"""The report folder with its settings and one line per finished run, so that finished runs are never lost.
+"""The report folder with its settings. It has one line per finished run, so that finished runs are never lost.
 
 When a run ends, a line is appended to ``runs.jsonl`` and flushed. A line truncated by a crash is dropped when the
 folder is reopened, and its run is repeated. Known secrets are never written to a file.
@@ -19,12 +19,12 @@ RUNS = "runs.jsonl"
 SETTINGS = "settings.json"
 MASK = "[key]"
 
-# Minimum length of a secret, since a shorter one would match ordinary words. No real key is that short.
+# Minimum length of a secret. A shorter one would match ordinary words, and no real key is that short.
 _MIN_SECRET = 6
 
 
 class Secrets:
-    """Filter that masks known secrets in text that is about to be written."""
+    """Masks known secrets in text that is about to be written."""
 
     def __init__(self, secrets: Collection[str] = ()) -> None:
         forms = {form for secret in secrets for form in _forms(secret)}
@@ -58,7 +58,7 @@ class Journal:
         self._file = path.open("a", encoding="utf-8")
 
     def add(self, run: Run) -> Run:
-        """Record a finished run, and return the run as it was written, without secrets."""
+        """Record a finished run, and return it as it was written, without secrets."""
         line = self._secrets.mask(json.dumps(run.as_dict(), ensure_ascii=False, default=str))
         self._file.write(f"{line}\n")
         self._file.flush()
@@ -67,7 +67,7 @@ class Journal:
         return written
 
     def write(self, name: str, text: str) -> Path:
-        """Write a further file of the report atomically."""
+        """Write another file of the report atomically."""
         path = self.folder / name
         part = path.with_name(f".{name}.part")
         part.write_text(self._secrets.mask(text), encoding="utf-8")
@@ -80,7 +80,7 @@ class Journal:
 
 
 def stamp(now: datetime) -> str:
-    """Return the name of a folder, such as ``20260207T123628Z``; ``now``: the time in UTC."""
+    """Return the name of a folder, such as ``20260207T123628Z``. ``now`` is the time in UTC."""
     return now.strftime("%Y%m%dT%H%M%SZ")
 
 
@@ -94,7 +94,7 @@ def new_folder(out: Path, now: datetime) -> Path:
 
 
 def latest(out: Path) -> Path:
-    """Return the newest report folder in ``out``. Raises UsageError if ``out`` has none."""
+    """Return the newest report folder in ``out``. Raises UsageError if ``out`` contains none."""
     folders = [folder for folder in out.glob("*Z*") if (folder / SETTINGS).is_file()] if out.is_dir() else []
     if not folders:
         raise UsageError(f"no report to resume in {out}")

@@ -23,7 +23,7 @@ _MAX_DETAIL = 500
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One planned run. ``sampling``: the request options of its cell's profile."""
+    """One planned run. ``sampling`` contains the request options of its cell's profile."""
 
     cell: Cell
     case: Case
@@ -32,15 +32,15 @@ class Job:
 
     @property
     def key(self) -> str:
-        """Key of the resulting run."""
+        """The key of the resulting run."""
         return run_of(self, Verdict.passed()).key
 
 
 def plan(cells: Sequence[tuple[Cell, Sampling]], cases: Sequence[Case], trials: int) -> list[Job]:
-    """Return all runs by model, then by case, with all methods of a case in sequence.
+    """Return all runs, ordered by model and then by case, with all methods of a case in sequence.
 
-    An interrupted evaluation has thus run the same cases with all methods, and a server with a prompt cache treats all
-    methods alike. A case about addon options is run only through toolsim, and only once rather than for each setting.
+    If an evaluation is interrupted, it has thus run the same cases with all methods, and a server with a prompt cache
+    treats all methods alike. A case about addon options is run only through toolsim, once rather than for each setting.
     """
     jobs, seen = [], set()
     for model in dict.fromkeys(cell.model for cell, _ in cells):
@@ -57,7 +57,7 @@ def plan(cells: Sequence[tuple[Cell, Sampling]], cases: Sequence[Case], trials: 
 
 
 Progress = Callable[[Job, Run | None], None]
-"""Called when a run starts (with None), and again when it has ended."""
+"""A function that is called when a run starts (with None), and again when it has ended."""
 
 
 async def measure(
@@ -81,7 +81,7 @@ async def measure(
 
 
 async def run(job: Job, methods: Methods, seconds: float | None) -> Run:
-    """Perform one run. Never raises, except when cancelled."""
+    """Perform one run. Never raises an exception, except when it is canceled."""
     captures: Captures | None = None
     asking: Asking | None = None
     started = monotonic()
@@ -94,7 +94,7 @@ async def run(job: Job, methods: Methods, seconds: float | None) -> Run:
         verdict = Verdict.failed(_label(error), f"HTTP {error.status}: {error}" if error.status else str(error))
     except StartFailed as error:
         verdict = Verdict.failed("internal_error", str(error))
-    except Exception as error:  # A bug in a case must fail only one run, not an evaluation that takes hours.
+    except Exception as error:  # A bug in a case must fail only this run, not an evaluation that takes hours.
         place = "".join(traceback.format_exception(error)[-2:])
         verdict = Verdict.failed("internal_error", place)
     ms = (monotonic() - started - (asking.waited if asking else 0)) * 1000
@@ -105,14 +105,14 @@ async def run(job: Job, methods: Methods, seconds: float | None) -> Run:
 def _label(error: ProviderError) -> Label:
     if error.timed_out:
         return "timeout"
-    # The addon itself has rejected a call to a strict tool.
+    # The addon has rejected a call to a strict tool.
     return "schema_violation" if error.code == "invalid_tool_call" else "http_error"
 
 
 def run_of(
     job: Job, verdict: Verdict, ms: float = 0, asking: Asking | None = None, recorded: Sequence[Recorded] = ()
 ) -> Run:
-    """Return the run that resulted from a job."""
+    """Return the run that results from a job."""
     steps = asking.steps if asking else []
     _join(steps, recorded)
     return Run(
@@ -136,7 +136,7 @@ def run_of(
 
 
 def _join(steps: list[dict[str, Any]], recorded: Sequence[Recorded]) -> None:
-    """Match recordings with questions. Both have the same order, but only questions with tools are recorded."""
+    """Match recordings with questions. Their order is the same, but only questions with tools are recorded."""
     left = list(recorded)
     before: tuple[tuple[str, str], ...] = ()
     for step in steps:

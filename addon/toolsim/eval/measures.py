@@ -1,4 +1,4 @@
-"""Statistics of a report, computed from their definitions: rate intervals, percentiles, a paired test."""
+"""Computes the statistics of a report from their definitions: rate intervals, percentiles, a paired test."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 
 Z95 = 1.959963984540054
-"""97.5 % quantile of the normal distribution, for a two-sided interval of 95 %."""
+"""The 97.5 % quantile of the normal distribution, for a two-sided interval of 95 %."""
 
 
 def wilson(ok: int, runs: int) -> tuple[float, float]:
-    """Return Wilson's 95 % score interval of a rate, as fractions; (0, 1) without runs.
+    """Return Wilson's 95 % score interval of a rate, as fractions, or (0, 1) if there are no runs.
 
     Unlike the normal approximation, it is valid for few runs and at 0 and 100 %. Wilson 1927; Brown, Cai, DasGupta
     2001.
@@ -27,7 +27,7 @@ def wilson(ok: int, runs: int) -> tuple[float, float]:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """Return the nearest-rank percentile, which is a measured value, or 0 without values."""
+    """Return the nearest-rank percentile, which is a measured value, or 0 if there are no values."""
     if not values:
         return 0.0
     rank = max(math.ceil(percent / 100 * len(values)), 1)
@@ -37,13 +37,13 @@ def percentile(values: Sequence[float], percent: float) -> float:
 def mcnemar(only_a: int, only_b: int) -> float:
     """Return the exact two-sided p-value of McNemar's test.
 
-    ``only_a``, ``only_b``: the numbers of pairs in which only that side is correct. If both sides were equally good,
-    each of these pairs would be a fair coin toss. p is the probability that such tosses are at least as uneven.
+    ``only_a`` and ``only_b`` are the numbers of pairs in which only that side is correct. If both sides were equally
+    good, each of these pairs would be a fair coin toss. p is the probability that such tosses are at least as uneven.
     """
     pairs, fewer = only_a + only_b, min(only_a, only_b)
     if only_a == only_b:
         return 1.0
-    tail = ways = 1  # Each binomial is computed from the previous one, since separate computation of thousands is slow.
+    tail = ways = 1  # Each binomial is computed from the previous one. Computing thousands separately is slow.
     for count in range(fewer):
         ways = ways * (pairs - count) // (count + 1)
         tail += ways

@@ -1,4 +1,4 @@
-"""Methods of querying a model: through toolsim, with the server's own ``tools``, or with a plain prompt."""
+"""The methods by which a model receives tools: through toolsim, as the server's own ``tools``, or in a plain prompt."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import openai
 
 CONTENT_TAGS = "content_tag_fallback"
-"""Setting of the method ``native`` in which tagged calls in an answer's text count."""
+"""The setting of the method ``native`` in which tagged calls in the text of an answer count as calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +28,11 @@ class Target:
     client_seconds: float | None = 120.0
     open_seconds: float | None = 10.0
     read_seconds: float | None = 120.0
-    """Read timeout in seconds; None means no limit."""
+    """Read timeout in seconds. None means no limit."""
 
 
 class Methods:
-    """Source of a Send for each run, with one client per address, and one proxy per model and set of addon options."""
+    """Creates a Send for each run, with one client per address, and one proxy per model and set of addon options."""
 
     def __init__(self, target: Target, proxies: Proxies) -> None:
         self._target = target
@@ -41,7 +41,7 @@ class Methods:
         self._captures: dict[str, Captures] = {}
 
     async def open(self, cell: Cell, case: Case, user: str) -> tuple[Send, Captures | None]:
-        """Return a Send and, for the method toolsim, its recordings. Raises StartFailed."""
+        """Return a Send and, for the method toolsim, the proxy's recordings. Raises StartFailed."""
         from toolsim.eval.runtime.openai_client import sender
 
         if cell.method != "toolsim":
@@ -64,7 +64,7 @@ class Methods:
             self._clients[base_url] = openai.AsyncOpenAI(
                 base_url=base_url,
                 api_key=target.api_key,
-                # Failures are counted, and the evaluation itself waits for rate limits.
+                # The SDK must not retry, because the evaluation counts failures and waits out rate limits itself.
                 max_retries=0,
                 timeout=openai.Timeout(target.client_seconds, connect=target.open_seconds, read=target.read_seconds),
             )
@@ -77,7 +77,7 @@ class Methods:
 
 
 def with_content_tags(send: Send) -> Send:
-    """Return a Send that parses tagged calls in the text of an answer without calls."""
+    """Return a Send that parses tagged calls in the text of an answer that has no calls."""
 
     async def ask(request: Request) -> Answer:
         answer = await send(request)
@@ -87,7 +87,7 @@ def with_content_tags(send: Send) -> Send:
 
 
 def prompted(send: Send, case: Case) -> Send:
-    """Return a Send that describes tools in the prompt, and parses calls from the text."""
+    """Return a Send that describes tools in the prompt and parses calls from the text."""
     form = case.form or PlainPrompt()
 
     async def ask(request: Request) -> Answer:

@@ -21,7 +21,7 @@ Sampling = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """One profile. ``values``: its request options, None for the options that the model's vendor recommends."""
+    """One profile. ``values`` are its request options, or None for the options that the model's vendor recommends."""
 
     id: str
     tags: tuple[str, ...]
@@ -48,7 +48,7 @@ PROFILES = (
 
 
 def select(selection: str) -> Sequence[Profile]:
-    """Return the profiles that a list of ids and tags selects; ``*`` = all, ``!`` excludes. Raises UsageError."""
+    """Return the profiles that ids and tags select. ``*`` selects all, and ``!`` excludes. Raises UsageError."""
     chosen: dict[str, Profile] = {}
     for name in words(selection):
         found = [profile for profile in PROFILES if name.lstrip("!") in ("*", profile.id, *profile.tags)]

@@ -1,4 +1,4 @@
-"""The scripted provider: an OpenAI-compatible text server that answers the offline scenarios from their scripts.
+"""The scripted provider, an OpenAI-compatible text server that answers the offline scenarios from their scripts.
 
 The provider receives the same requests as any text-only backend. The prompt identifies the scenario, and the number of
 assistant messages identifies the step. The provider is therefore stateless and deterministic.
@@ -22,7 +22,7 @@ MODEL = "scripted"
 
 
 class ScriptedProvider:
-    """Backend for the loopback server that plays scripts, which it finds by their prompts."""
+    """A backend for the loopback server that plays scripts, which it finds by their prompts."""
 
     apis = tuple(APIS.values())
 
@@ -40,7 +40,7 @@ class ScriptedProvider:
         return [MODEL]
 
     async def answer(self, request: ClientRequest) -> AsyncGenerator[BackendEvent]:
-        """Answer one request. The token counts are counts of words. Raises errors.BadRequest without a script."""
+        """Answer one request. The token counts are counts of words. Raises errors.BadRequest if there is no script."""
         transcript = messages_of(request)
         shown = "\n".join(message.text for message in transcript)
         found = next((replies for prompt, replies in self._scripts.items() if prompt in shown), None)
@@ -63,7 +63,7 @@ class ScriptedProvider:
 
 @asynccontextmanager
 async def scripted_provider(more: Mapping[str, Script] | None = None) -> AsyncIterator[str]:
-    """Serve the scripts of all scenarios, and ``more``, on a free port of 127.0.0.1, and yield the base URL."""
+    """Serve the scripts of all scenarios, and the scripts in ``more``, on a free port. Yield the base URL."""
     server = Loopback(ScriptedProvider({**live_scripts(), **(more or {})}), is_open=True)
     await server.start()
     try:

@@ -27,13 +27,13 @@ class Proxy:
 
     @classmethod
     async def start(cls, target: str, options: Iterable[str], folder: Path) -> Proxy:
-        """Start a mitmdump with these addon options. ``folder``: a new folder for its files. Raises StartFailed.
+        """Start a mitmdump with these addon options. ``folder`` is a new folder for its files. Raises StartFailed.
 
         Proxies whose folders have the same parent share a certificate authority, which the first proxy creates.
         """
         captures = folder.with_name(f"{folder.name}-captures")
         captures.mkdir(parents=True)
-        # By default, the result must not depend on the user's own profiles.
+        # The result must not depend on the user's own profiles by default.
         settings = {"toolsim_profiles": "off", "toolsim_upstream": target}
         settings |= {name: value for name, _, value in (option.partition("=") for option in options)}
         given = [f"toolsim_capture={captures}", *(f"{name}={value}" for name, value in settings.items())]
@@ -41,7 +41,7 @@ class Proxy:
         try:
             child = await asyncio.shield(starting)
         except asyncio.CancelledError:
-            # Cancellation does not stop the thread, so the started process is stopped here.
+            # Cancellation does not stop the thread, so the process that it has started is stopped here.
             (await starting).stop()
             raise
         return cls(f"http://127.0.0.1:{child.port}{parse_url(target).path}", captures, child)
@@ -52,18 +52,18 @@ class Proxy:
 
 
 class Proxies:
-    """All mitmdumps of an evaluation: one per user and set of addon options, started on first use."""
+    """All mitmdumps of an evaluation, one for each user and set of addon options. They are started on first use."""
 
     def __init__(self, target: str, *, flows: Path | None = None) -> None:
         self._target = target
         self._flows = flows
         self._folder = Path(tempfile.mkdtemp(prefix="toolsim-eval-"))
         self._running: dict[tuple[str, tuple[str, ...]], Proxy] = {}
-        # The first process creates the authority; concurrent processes would overwrite each other's.
+        # The first process creates the authority. Concurrent processes would overwrite each other's authorities.
         self._starting = asyncio.Lock()
 
     async def get(self, user: str, options: Iterable[str]) -> Proxy:
-        """Return the proxy of a user, who sends one request at a time, with these options. Raises StartFailed."""
+        """Return the proxy for ``user`` with these options, and start it on first use. Raises StartFailed."""
         key = (user, tuple(options))
         async with self._starting:
             if key not in self._running:

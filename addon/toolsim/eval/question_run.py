@@ -21,7 +21,7 @@ from toolsim.eval.runtime.turn import Answer, Message, ProviderError, Request, S
 
 MAX_WAITS = 5
 MAX_WAIT_SECONDS = 90.0
-"""Maximum wait in seconds for a rate limit. Hosted APIs count per minute, so a longer wait makes retries useless."""
+"""Maximum wait for a rate limit, in seconds. Hosted APIs count per minute, so a longer wait makes retries useless."""
 FIRST_WAIT_SECONDS = 1.0
 
 
@@ -37,7 +37,7 @@ class Asking:
         self.steps: list[dict[str, Any]] = []
         self.waited = 0.0
         self.rewritten = 0
-        """Number of answered questions with tools or calls, which the proxy records."""
+        """Number of answered questions that contain tools or calls. The proxy records only these."""
         self.input_tokens = 0
         self.output_tokens = 0
 
@@ -52,7 +52,7 @@ class Asking:
             answer = await self._ask(request)
         except ProviderError as error:
             step["error"] = {"status": error.status, "code": error.code, "message": str(error)}
-            # If the backend cannot be reached, the proxy itself answers, and records nothing.
+            # If the backend cannot be reached, the proxy answers itself and records nothing.
             self.rewritten += error.status is not None and error.status < 500 and _has_tools(request)
             raise
         finally:
@@ -98,7 +98,7 @@ class Asking:
 
 
 def common_prefix(before: Sequence[Any], now: Sequence[Any]) -> int:
-    """Return the length of the common prefix of two sequences, since a trace stores only the new part."""
+    """Return the length of the common prefix of two sequences. A trace stores only the remaining part."""
     count = 0
     while count < min(len(before), len(now)) and before[count] == now[count]:
         count += 1
@@ -110,7 +110,7 @@ def _has_tools(request: Request) -> bool:
 
 
 def _wait(error: ProviderError, attempt: int) -> float | None:
-    """Return the seconds to wait before the next attempt, or None to stop trying."""
+    """Return the number of seconds to wait before the next attempt, or None to stop trying."""
     if error.status == 429:
         seconds = FIRST_WAIT_SECONDS * 2**attempt if error.retry_after is None else error.retry_after
     elif error.status == 503 and error.retry_after is not None:

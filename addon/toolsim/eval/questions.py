@@ -1,9 +1,9 @@
 """Simple single-turn questions with everyday tools, as the fastest test of a model's ability to call tools.
 
 A suite is a data file with the correct calls and the correct values of each argument. Names of people and places are
-compared without regard to case and final periods, all other values exactly. For a question without correct calls, the
-model must not call any tool. The manifest's wording was tuned on some of the ``questions``; ``unseen`` contains other
-questions with other tools, which were never used for tuning.
+compared without regard to case and final periods. All other values are compared exactly. For a question without correct
+calls, the model must not call any tool. The manifest's wording was tuned on some of the ``questions``; ``unseen``
+contains other questions with other tools, which were never used for tuning.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def cases(suite: str = "questions") -> Sequence[Case]:
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """One question. ``calls``: the correct calls, with ``name`` and ``arguments`` (lists of correct values)."""
+    """One question. ``calls`` are the correct calls, with ``name`` and ``arguments`` (lists of correct values)."""
 
     text: str
     tools: tuple[Tool, ...]

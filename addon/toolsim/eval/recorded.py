@@ -1,4 +1,4 @@
-"""Prompts and outputs of the model, read from the exchanges that the evaluation's proxy recorded."""
+"""Reads the model's prompts and outputs from the exchanges that the evaluation's proxy recorded."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _WAIT_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One exchange: the messages sent to the backend as (role, text), its original text, and toolsim's repairs.
+    """One exchange, with the messages sent to the backend as (role, text), its original text, and the repairs.
 
-    ``untagged``: the number of calls that toolsim found without the tag.
+    ``untagged`` is the number of calls that toolsim found without the tag.
     """
 
     shown: tuple[tuple[str, str], ...]
@@ -36,14 +36,14 @@ class Recorded:
 
 
 class Captures:
-    """Reader of one proxy's recordings as they appear."""
+    """Reads one proxy's recordings as they appear."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._read: set[str] = set()
 
     async def new(self, expected: int) -> list[Recorded]:
-        """Return the exchanges since the last call, oldest first, after a short wait for the ``expected`` number."""
+        """Return the exchanges since the last call, oldest first. Wait briefly for the ``expected`` number."""
         loop = asyncio.get_running_loop()
         end = loop.time() + _WAIT_SECONDS
         while len(files := self._unread()) < expected and loop.time() < end:
@@ -52,7 +52,7 @@ class Captures:
         return [recorded for file in files for recorded in _exchanges(file)]
 
     def forget(self) -> None:
-        """Skip all recordings so far, because they belong to an abandoned run."""
+        """Skip all recordings so far. They belong to an abandoned run."""
         self._read |= {file.name for file in self._unread()}
 
     def _unread(self) -> list[Path]:

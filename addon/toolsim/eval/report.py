@@ -19,7 +19,7 @@ def write(
 ) -> None:
     """Write the files to the journal's folder, whose name is the timestamp of the report.
 
-    ``planned``: the planned number of runs; ``target``: a readable description; ``note``: a paragraph by the report's
+    ``planned`` is the planned number of runs, ``target`` a description, and ``note`` a paragraph by the report's
     author.
     """
     stamp = log.folder.name

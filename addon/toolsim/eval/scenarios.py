@@ -1,4 +1,4 @@
-"""Scenarios: conversations with tools and state, judged by the resulting state.
+"""Scenarios: conversations with tools and state. The resulting state determines whether a run is correct.
 
 Each scenario runs on a separate workspace, through the runtime's loop. Live scenarios require the exact final text
 ``Done.`` to make the end verifiable. Apart from that, a model's wording does not matter.
@@ -32,12 +32,12 @@ Check = Callable[[Outcome, Workspace], Verdict]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One scenario. ``loop``: fields of LoopSettings that the scenario tests, which flags cannot change.
+    """One scenario. ``loop`` contains the LoopSettings that the scenario tests, which flags cannot change.
 
-    ``allowed``: the tools that may run (None: the tools in the settings); ``offered``: the tools that are shown, if
-    different; ``context``: values for arguments that calls omit; ``options``: addon options; ``strict``: declare
-    state_patch as strict; ``facts``: additional facts in the workspace; ``answer_transform``: applied to each answer;
-    ``error``: the API's error code with which the run must end.
+    ``allowed`` are the tools that may run (None for the tools in the settings), and ``offered`` the tools that are
+    shown, if different. ``context`` contains values for omitted arguments, ``options`` addon options, and ``facts``
+    additional facts. ``strict`` declares state_patch as strict. ``answer_transform`` is applied to each answer.
+    ``error`` is the API's error code with which the run must end.
     """
 
     id: str
@@ -65,7 +65,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioSettings:
-    """Settings of all scenarios. ``allowed`` None = all model-facing tools."""
+    """The settings of all scenarios. If ``allowed`` is None, all model-facing tools may run."""
 
     allowed: Collection[str] | None = DEFAULT_ALLOWLIST
     loop: LoopSettings = field(default_factory=LoopSettings)
@@ -111,7 +111,7 @@ def case(scenario: Scenario, settings: ScenarioSettings, suite: str = SUITE) -> 
 TITLE = "Quarterly report"
 TOO_LONG = " ".join(["The quarter went well and the team grew in every region that we serve."] * 12)
 MAX_LIVE_ARGS_BYTES = 400
-"""Limit below the text that long_arguments_guard requests, but above a call with any one of its sentences."""
+"""A limit below the text that long_arguments_guard requests, but above a call with any one of its sentences."""
 
 
 def _has_title(outcome: Outcome, workspace: Workspace) -> str | None:
@@ -123,7 +123,7 @@ def _has_title(outcome: Outcome, workspace: Workspace) -> str | None:
 
 
 def check_title(outcome: Outcome, workspace: Workspace) -> Verdict:
-    """Check that the state was read, the title is set, and the answer is ``Done.``."""
+    """Check that the state was read, that the title is set, and that the answer is ``Done.``."""
     return diagnose(outcome, _has_title(outcome, workspace))
 
 

@@ -1,4 +1,4 @@
-"""The scripts of the scripted provider: helpers, and the scripts of the live scenarios.
+"""The scripts of the live scenarios, and helpers for all scripts of the scripted provider.
 
 A script is a list of replies, indexed by the number of earlier assistant messages. A reply can be a function that
 receives the model's entire prompt and continues only if the tested guard has reacted. A script therefore behaves like a
@@ -21,7 +21,7 @@ Script = Sequence[Reply]
 
 
 def block(name: str, arguments: Mapping[str, Any] | str) -> str:
-    """Return a call in the form that a model writes. ``arguments``: an object, or text that is used unchanged."""
+    """Return a call in the form that a model writes. ``arguments`` is an object, or text that is used unchanged."""
     written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
     return f'<tool_call>{{"name":{json.dumps(name)},"arguments":{written}}}</tool_call>'
 
@@ -37,7 +37,7 @@ def patch(path: str, value: Any) -> str:
 
 
 def after(sign: str, then: str, otherwise: str = DONE) -> Reply:
-    """Return a reply that is ``then`` if the prompt contains ``sign``, and ``otherwise`` if not."""
+    """Return a reply that is ``then`` if the prompt contains ``sign``, and otherwise ``otherwise``."""
     return lambda shown: then if sign in shown else otherwise
 
 
@@ -62,12 +62,12 @@ SCRIPTS: Mapping[str, Script] = {
         after("ARGUMENTS_TOO_LARGE", patch("/draft/body", TOO_LONG.partition(".")[0])),
         DONE,
     ),
-    # A model that sees tools would call one.
+    # If the prompt contained tools, a real model would call one of them.
     "chat_only": (after("state_get", get()),),
     "happy_path_parallel": (f"{get()}\n{_TITLE}", DONE),
 }
 
 
 def live_scripts() -> dict[str, Script]:
-    """Return the scripts of the live scenarios by their first prompts."""
+    """Return the scripts of the live scenarios, by the first prompt of each scenario."""
     return {scenario.prompt: SCRIPTS[scenario.id] for scenario in SCENARIOS}

@@ -27,7 +27,7 @@ from toolsim.proxy.options.option import PREFIX
 APIS = get_args(Api)
 OPENROUTER = "https://openrouter.ai/api/v1"
 _CHOICES = ("auto", "required", "none")
-"""Values of tool_choice that do not name a tool."""
+"""The values of tool_choice that do not name a tool."""
 RESERVED = frozenset(
     {"model", "messages", "input", "tools", "parallel_tool_calls", "stream", "stream_options", "store"}
 )
@@ -36,14 +36,14 @@ RESERVED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """Input of an evaluation, parsed from its flags."""
+    """The input of an evaluation, parsed from its flags."""
 
     cells: Sequence[tuple[Cell, Sampling]]
     cases: Sequence[Case]
 
 
 def setup(args: Namespace, *, offline: bool, served: Sequence[str] = ()) -> Setup:
-    """Return the input of an evaluation. ``served``: the models that the server lists. Raises UsageError."""
+    """Return the input of an evaluation. ``served`` contains the models that the server lists. Raises UsageError."""
     gone = catalog.missing(args.models, served) if served else []
     models = [model for model in catalog.select(args.models, served) if model.id not in gone]
     if not models:
@@ -59,7 +59,7 @@ def setup(args: Namespace, *, offline: bool, served: Sequence[str] = ()) -> Setu
 
 
 async def check_tool_choice(chosen: Setup) -> None:
-    """Raise UsageError if no selected case has the tool that each question must call."""
+    """Raise UsageError if no selected case has the tool that each question is required to call."""
     names = {str(sampling.get("tool_choice", "")) for _, sampling in chosen.cells} - {"", *_CHOICES}
     if not names:
         return
@@ -70,7 +70,7 @@ async def check_tool_choice(chosen: Setup) -> None:
 
 
 def base_url(args: Namespace, environment: Mapping[str, str]) -> str:
-    """Return the server's base URL, "" for the scripted provider. Raises UsageError."""
+    """Return the server's base URL, or "" for the scripted provider. Raises UsageError."""
     if args.offline:
         return ""
     if not args.base_url:
@@ -135,7 +135,7 @@ def scenario_settings(args: Namespace) -> ScenarioSettings:
 
 
 def notices(args: Namespace, setup: Setup) -> list[str]:
-    """Return warnings about settings that have no effect, or that the catalog advises against."""
+    """Return warnings about settings that have no effect or that the catalog advises against."""
     found = []
     asked = {cell.model for cell, _ in setup.cells}
     doubtful = [model.id for model in catalog.CATALOG if model.id in asked and model.tool_calling_reliable is False]
@@ -149,7 +149,7 @@ def notices(args: Namespace, setup: Setup) -> list[str]:
 def _cells(args: Namespace, models: Iterable[Model], offline: bool) -> Iterator[tuple[Cell, Sampling]]:
     chosen = profiles.select(args.profiles)
     methods = _known(words(args.method), METHODS, "--method")
-    # The scripted provider costs nothing, so both APIs are used, streamed and non-streamed.
+    # The scripted provider costs nothing, so both APIs are tested, streamed and non-streamed.
     apis = _known(words(args.api) or (list(APIS) if offline else ["chat"]), APIS, "--api")
     streams = [False, True] if offline and not args.stream else [args.stream]
     defaults, overrides = _fields(args)
@@ -185,7 +185,7 @@ def _values(option: str) -> list[str]:
         raise UsageError(f"--set: expected a toolsim option, {PREFIX}…, got {name}")
     chosen = [f"{name}={value}" for value in values.split(",")]
     for one in chosen:
-        # The proxies are started one by one during the evaluation, which would be too late to report a mistake.
+        # Options are checked here, because the proxies start during the evaluation, too late to report a mistake.
         arguments.check_settings([one], host="127.0.0.1")
     return chosen
 

@@ -1,4 +1,4 @@
-"""Summary of a report, computed from its runs. ``report.json`` stores them; Markdown and HTML show them."""
+"""Computes the summary of a report from its runs. ``report.json`` stores it, and Markdown and HTML show it."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from toolsim.eval.case import LABELS, Run
 from toolsim.eval.measures import percentile, wilson
 
 NEARLY_ALL = 0.96
-"""Minimum rate of combinations that are listed as almost correct."""
+"""Share of correct runs from which a combination is listed as nearly correct."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Number of correct runs in a group."""
+    """The number of runs in a group, and the number of correct runs."""
 
     runs: int
     ok: int
 
     @classmethod
     def of(cls, runs: Iterable[Run]) -> Rate:
-        """Return the rate of the runs."""
+        """Return the rate of correct runs among these runs."""
         results = [run.ok for run in runs]
         return cls(len(results), sum(results))
 
     @property
     def percent(self) -> float:
-        """The rate in percent, 0 without runs."""
+        """The rate in percent, or 0 if there are no runs."""
         return 100 * self.ok / self.runs if self.runs else 0.0
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The 95 % interval in percent."""
+        """The 95 % interval of the rate, in percent."""
         low, high = wilson(self.ok, self.runs)
         return 100 * low, 100 * high
 
@@ -46,7 +46,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Summary of a group of runs, which form one row of a table."""
+    """The summary of a group of runs, which forms one row of a table."""
 
     rate: Rate
     p50_ms: float
@@ -63,7 +63,7 @@ class Summary:
     def of(cls, runs: Sequence[Run]) -> Summary:
         """Compute the figures of runs. Latency excludes runs that ended with an error or a timeout.
 
-        ``as_text`` is None if it was not counted for all runs; ``failures`` are in the order of the labels.
+        ``as_text`` is None if it was not counted for all runs. ``failures`` are in the order of the labels.
         """
         as_text = [run.as_text for run in runs if run.as_text is not None]
         failures = Counter(run.label for run in runs if not run.ok)
@@ -99,7 +99,7 @@ def grouped[Key: Hashable](runs: Iterable[Run], key: Callable[[Run], Key]) -> di
 def by_case(runs: Sequence[Run]) -> dict[str, list[Run]]:
     """Group runs by scenario, or by suite for benchmarks, whose single cases are not informative.
 
-    With several models, each has separate rows, since a sum over models would be meaningless.
+    With several models, each has separate rows, because a sum over models would be meaningless.
     """
     several = len({run.cell.model for run in runs}) > 1
 
@@ -111,7 +111,7 @@ def by_case(runs: Sequence[Run]) -> dict[str, list[Run]]:
 
 
 def by_method(runs: Iterable[Run]) -> dict[str, list[Run]]:
-    """Group runs by method and its addon options."""
+    """Group runs by their method and its addon options."""
     return grouped(runs, lambda run: run.cell.method_name)
 
 
@@ -120,12 +120,12 @@ CELL_HEAD = (
     *("right", "%", "95 % interval", "p50", "p95", "tokens in", "out", "repaired", "untagged", "as text"),
     "notes",
 )
-"""Columns of ``cell_rows``. The columns after the API contain numbers; the notes count failures by label."""
+"""The columns of ``cell_rows``. The columns after the API contain numbers, except the notes, which count failures."""
 CELL_WORDS = 5
 
 
 def cell_rows(runs: Sequence[Run]) -> Iterator[tuple[str, ...]]:
-    """Yield a readable row of figures for each suite and cell."""
+    """Yield a row of readable figures for each suite and cell."""
     for (suite, cell), own in grouped(runs, lambda run: (run.suite, run.cell)).items():
         figures = Summary.of(own)
         low, high = figures.rate.interval
@@ -168,7 +168,7 @@ def combinations(runs: Iterable[Run]) -> tuple[list[str], list[str], list[str]]:
 
 
 def summarise(runs: Sequence[Run], *, planned: int, stamp: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of ``report.json``. ``planned``: the planned number of runs."""
+    """Return the content of ``report.json``. ``planned`` is the planned number of runs."""
     cells = [
         {"suite": suite, **asdict(cell), **Summary.of(own).as_dict()}
         for (suite, cell), own in grouped(runs, lambda run: (run.suite, run.cell)).items()

@@ -1,4 +1,4 @@
-"""The suite ``which_output``: a model that has made parallel calls has to report one of their outputs.
+"""The suite ``which_output``, in which a model that has made parallel calls has to report one of their outputs.
 
 The outputs are in the order of the calls, or in a different order, as from clients that send each output once it is
 ready. A correct answer makes no calls and contains only the correct number.
@@ -21,7 +21,7 @@ _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 
 def cases() -> Sequence[Case]:
-    """Return all cases in the order of the file, so that cases with the same beginning follow one another."""
+    """Return all cases in the order of the file, in which cases with the same beginning follow one another."""
     document = data_file("which_output.json")
     tools = tuple(Tool(**tool) for tool in document["tools"])
     return [case for conversation in document["conversations"] for case in _cases(conversation, tools)]
@@ -40,7 +40,7 @@ def _cases(conversation: Mapping[str, Any], tools: tuple[Tool, ...]) -> Iterator
 
 
 def _history(conversation: Mapping[str, Any], order: Sequence[int]) -> list[Message]:
-    """Return the user's message, the calls, and their outputs in ``order``."""
+    """Return the user's message, the calls, and the outputs of the calls in ``order``."""
     calls = tuple(
         Call(f"call_{number:03}", conversation["tool"], json.dumps({conversation["argument"]: name}))
         for number, (name, _) in enumerate(conversation["values"], 1)

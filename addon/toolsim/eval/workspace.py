@@ -83,7 +83,7 @@ class Workspace:
     reads: int = 0
 
     def registry(self, *, strict: bool = False) -> ToolRegistry:
-        """Return the tools for this workspace; ``strict``: declare state_patch as strict."""
+        """Return the tools for this workspace. With ``strict``, state_patch is declared as strict."""
         registry = ToolRegistry()
         registry.add(STATE_GET, self.get)
         patch = Tool(STATE_PATCH.name, STATE_PATCH.description, STATE_PATCH.parameters, strict)
@@ -127,7 +127,7 @@ class Workspace:
         return ToolResult(True, {"proposed": arguments["name"]}, warnings=("a person has to confirm it",))
 
     def commit(self, arguments: Mapping[str, Any]) -> ToolResult:
-        """Turn a proposal into a fact. Requires the name of the person who confirmed the change."""
+        """Turn a proposal into a fact. The name of the person who confirmed the change is required."""
         name = arguments["name"]
         if not arguments.get("confirmed_by"):
             return ToolResult.failed("CONFIRMATION_REQUIRED", "a person has to confirm it")

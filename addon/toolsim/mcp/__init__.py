@@ -22,16 +22,16 @@ The runtime, which the core finds by name (``MCP`` in ``plugins.py``) and import
 Servers are untrusted. Their output is only text for the model. Their capabilities are limited:
 
 1. *Addresses.* Commands come only from the operator's file. A client can name hosts in the operator's list, or servers
-   in the file by their labels; redirects stay on the host.
+   in the file by their labels. Redirects are followed only on the same host.
 2. *Data sent to a server.* A server receives the arguments of its calls and its own headers or environment. It receives
    no other header except the ids of a trace, none of the proxy's keys, and no part of the conversation. It cannot query
    the model or the user.
 3. *Data from a server.* The size of one message is bounded, as is the total size between two requests. A server that
    sends more is disconnected. Results are text of bounded size.
-4. *Time.* Each request has a timeout. A local server that exceeds it is killed with all of its children, and restarted
-   on next use, after increasing pauses. Answers take turns in using a server, and no answer waits longer than the
-   timeout.
+4. *Time.* Each request has a timeout. A local server that exceeds the timeout is killed with all of its children. It is
+   restarted on next use, after increasing pauses. Answers take turns in using a server, and no answer waits longer than
+   the timeout.
 5. *Failure.* A server failure affects only the output of the failed call.
 
-The package ``mcp`` is imported for the first request to a server, in a thread, because the import takes a second.
+The package ``mcp`` is imported at the first request to a server. The import takes a second, so it runs in a thread.
 """

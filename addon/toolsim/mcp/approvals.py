@@ -5,7 +5,7 @@
 2. An id is valid for one decision, for a limited time, and only for the same client. A client with another key for the
    proxy or the backend cannot use it.
 3. The number of waiting calls is limited. Beyond the limit, the oldest calls of the client with the most calls are
-   dropped, which refuses them, so no client can displace another client's calls.
+   dropped, which counts as a refusal. So no client can displace another client's calls.
 4. If the operator decides (``OperatorApprovals``), the answer itself waits, for a limited time. A timeout counts as a
    refusal, as does a client that disconnects.
 """
@@ -46,14 +46,14 @@ class Approvals:
         self._asked: FairCache[PendingApproval] = FairCache(MAX_WAITING, MAX_WAITING)
 
     def ask(self, server: Server, tool: str, shown: str, arguments: str, owner: str) -> str:
-        """Store a call; return the id with which the client can approve it."""
+        """Store a call, and return the id with which the client can approve the call."""
         name = f"mcpr_{secrets.token_hex(24)}"
         asked = PendingApproval(server, tool, shown, arguments, owner, self._clock() + MAX_SECONDS)
         self._asked.put(name.encode(), asked, owner)
         return name
 
     def take(self, name: str, owner: str) -> PendingApproval | None:
-        """Remove and return the call with this id, None if this owner has no such call."""
+        """Remove and return the call with this id, or return None if it has expired or this owner has no such call."""
         key = name.encode("utf-8", "surrogatepass")
         asked = self._asked.get(key)
         if asked is None or not secrets.compare_digest(asked.owner, owner):
@@ -86,7 +86,7 @@ class OperatorApprovals:
         self._waiting: dict[asyncio.Future[bool], ApprovalPrompt] = {}
 
     async def ask(self, question: ApprovalPrompt, seconds: float) -> bool:
-        """Wait for the operator's decision; return False on a timeout."""
+        """Wait for the operator's decision, and return whether the call is approved. Return False on a timeout."""
         decision: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting[decision] = question
         self._changed(question.answer)
@@ -103,7 +103,7 @@ class OperatorApprovals:
         return [question for question in self._waiting.values() if question.answer == answer]
 
     def decide(self, answer: str, *, approve: bool) -> list[ApprovalPrompt]:
-        """Approve or refuse all calls of an answer; return their prompts."""
+        """Approve or refuse all waiting calls of an answer, and return their prompts."""
         decided = [(decision, question) for decision, question in self._waiting.items() if question.answer == answer]
         for decision, _ in decided:
             if not decision.done():

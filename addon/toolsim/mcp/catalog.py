@@ -3,7 +3,7 @@
 1. A tool is shown as ``label__tool``, in characters allowed in function names. If the name is taken by one of the
    client's functions or by another server's tool, a number is appended, so that no tool can impersonate another.
 2. A server's description of a tool is text for the model, and is truncated. A schema that does not describe an object
-   is replaced with one for any object. The number and total size of a server's tools are bounded.
+   is replaced with a schema that accepts any object. The number and total size of a server's tools are bounded.
 3. Masked tools are not in the catalog, and tools that are not in the catalog are never called.
 """
 
@@ -18,16 +18,16 @@ from toolsim.wire.json_codec import dump
 from toolsim.wire.mcp_items import shown_name
 
 MAX_TOOLS = 256
-"""Maximum number of tools per server, which is more than any model can handle."""
+"""Maximum number of tools per server. It is more than any model can handle."""
 MAX_TOOLS_BYTES = 512 * 1024
-"""Maximum total size of one server's tools as JSON, in bytes."""
+"""Maximum total size, in bytes, of one server's tools as JSON."""
 _MAX_DESCRIPTION = 4_000
 _MAX_NAME = 64
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteTool:
-    """A tool as its server lists it. ``is_read_only`` is true if the tool's own annotations declare it read-only."""
+    """A tool as listed by its server. ``is_read_only`` is true if the tool's own annotations declare it read-only."""
 
     name: str
     description: str = ""
@@ -49,7 +49,7 @@ def remote_tool(name: str, description: str | None, schema: Any, *, is_read_only
 
 @dataclass(frozen=True, slots=True)
 class HostedTool:
-    """A callable tool with its server. ``needs_approval`` is true if its calls need approval."""
+    """A callable tool and its server. ``needs_approval`` is true if calls to the tool need approval."""
 
     server: Server
     tool: RemoteTool
@@ -57,17 +57,18 @@ class HostedTool:
 
 
 class McpCatalog:
-    """The tools of an answer, by the names that the model sees."""
+    """The MCP tools of an answer, by the names under which the model sees them."""
 
     def __init__(self, taken: Collection[str], allow: Collection[str] = (), deny: Collection[str] = ()) -> None:
         self._taken = set(taken)
         self._allow, self._deny = allow, deny
         self._tools: dict[str, HostedTool] = {}
-        self._names: dict[tuple[str, str], str] = {}  # The model's names for tools, by label and tool.
+        # The names under which the model sees the tools, by label and tool.
+        self._names: dict[tuple[str, str], str] = {}
         self._withheld: set[str] = set()
 
     def add(self, server: Server, tools: Sequence[RemoteTool]) -> list[RemoteTool]:
-        """Add the tools of a server; return those that are on offer."""
+        """Add the tools of a server, and return the tools that are offered to the model."""
         offered: list[RemoteTool] = []
         size = 0
         for tool in tools:
@@ -76,7 +77,7 @@ class McpCatalog:
             if len(offered) >= MAX_TOOLS or size > MAX_TOOLS_BYTES:
                 break
             if tool.name == server.web_search:
-                # The web searches that requests declare use this tool, so it is not offered under its own name.
+                # This tool runs the web searches that requests declare, so it is not offered under its own name.
                 continue
             if not self.permits(server.label, tool.name) or not server.allows(tool.name, read_only=tool.is_read_only):
                 self._withheld.add(name)
@@ -92,39 +93,42 @@ class McpCatalog:
         return bool(self._tools)
 
     def find(self, name: str) -> HostedTool | None:
-        """Return the tool with the model's name ``name``, or None."""
+        """Return the tool that the model sees as ``name``, or None if there is no such tool."""
         return self._tools.get(name)
 
     @property
     def tools(self) -> Mapping[str, HostedTool]:
-        """The offered tools, by the names that the model sees."""
+        """The offered tools, by the names under which the model sees them."""
         return self._tools
 
     def free_name(self, name: str) -> str:
-        """Return a variant of ``name`` that no tool has, and reserve it for another tool."""
+        """Return a variant of ``name`` that is not taken, and reserve it for a tool outside of the catalog."""
         self._taken.add(free := self._free(name))
         return free
 
     def names(self, label: str) -> dict[str, str]:
-        """Return the model's names of one server's tools, by tool."""
+        """Return the names under which the model sees one server's tools, by tool."""
         return {tool: name for (whose, tool), name in self._names.items() if whose == label}
 
     def name(self, label: str, tool: str) -> str:
-        """Return the model's name for a tool. For a tool that is not on offer, return a name that no other tool has."""
+        """Return the name under which the model sees a tool.
+
+        For a tool that is not offered, return a name that is not taken.
+        """
         return self._names.get((label, tool)) or self._free(shown_name(label, tool))
 
     @property
     def shown(self) -> frozenset[str]:
-        """The names of the offered tools, as the model sees them."""
+        """The names under which the model sees the offered tools."""
         return frozenset(self._tools)
 
     @property
     def masked(self) -> frozenset[str]:
-        """The names of the withheld tools, as the model would see them if it were allowed to call them."""
+        """The names under which the model would see the withheld tools if it were allowed to call them."""
         return frozenset(self._withheld - self._taken - self._tools.keys())
 
     def functions(self) -> list[dict[str, Any]]:
-        """Return the declarations for the model, in a flat form that all APIs accept."""
+        """Return the declarations of the tools, in a flat form that all APIs accept."""
         return [
             {
                 "type": "function",
@@ -138,12 +142,15 @@ class McpCatalog:
         ]
 
     def permits(self, label: str, tool: str) -> bool:
-        """Return whether the operator's lists allow a tool, by its own name or by the model's name for it."""
+        """Return whether the operator's lists allow a tool.
+
+        They can contain the tool's own name, or the model's name for it.
+        """
         names = {shown_name(label, tool), tool}
         return (not self._allow or bool(names & set(self._allow))) and not names & set(self._deny)
 
     def _free(self, name: str) -> str:
-        """Return a variant of ``name`` that no tool has."""
+        """Return a variant of ``name`` that is not taken."""
         number, free = 1, name
         while free in self._taken or free in self._tools:
             number += 1

@@ -1,4 +1,6 @@
-"""The connection to one server: opened for the first request, kept open, dropped when it fails, and retried later.
+"""The connection to one server.
+
+It is opened for the first request, kept open, dropped when it fails, and retried later.
 
     idle ──ask──▶ opening ──▶ up ──failure or close──▶ idle, not before a while has passed
                      └──failure──────────────────────▶
@@ -47,11 +49,11 @@ _MAX_WORDS = 300
 
 
 class ServerFailed(Exception):
-    """A server could not be reached or did not answer. The message contains the reason, without secrets."""
+    """Raised if a server could not be reached or did not answer. The message contains the reason, without secrets."""
 
 
 class McpConnection:
-    """The connection to one server; ``timeout`` applies to each request and to opening the connection."""
+    """The connection to one server. ``timeout`` applies to each request and to opening the connection."""
 
     def __init__(self, server: Server, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.server = server
@@ -71,13 +73,16 @@ class McpConnection:
         return self._asking > 0
 
     async def tools(self, who: Caller = NO_CALLER) -> tuple[RemoteTool, ...]:
-        """Return the server's tools, which are listed once per connection. Raises ServerFailed."""
+        """Return the server's tools. They are listed once per connection. Raises ServerFailed."""
         if self._tools is None or self._life is None or self._life.is_over:
             self._tools = await self._asked(self._listed, who)
         return self._tools
 
     async def call(self, tool: str, arguments: Mapping[str, Any], limit: int, who: Caller = NO_CALLER) -> ToolOutcome:
-        """Call a tool. ``limit`` is the maximum size of its output in bytes. Never raises, regardless of the server."""
+        """Call a tool.
+
+        ``limit`` is the maximum size of its output in bytes. Never raises an exception, regardless of the server.
+        """
 
         async def called(client: Client) -> ToolOutcome:
             try:
@@ -124,7 +129,7 @@ class McpConnection:
         return tuple(tools)
 
     async def _asked[T](self, question: Callable[[Client], Awaitable[T]], who: Caller) -> T:
-        """Send a request, opening the connection if necessary. Raises ServerFailed."""
+        """Send a request. If necessary, open the connection first. Raises ServerFailed."""
         self._asking += 1
         try:
             if not self.server.command:
@@ -152,7 +157,7 @@ class McpConnection:
         except TimeoutError:
             raise self._given_up(life, f"it gave no answer within {self.server.timeout:g} seconds") from None
         except OSError as problem:
-            # The exception's message is not used, because it contains file names of this machine.
+            # The exception's message is not used, because it contains the names of files on this machine.
             what = "be started" if self.server.command else "be reached"
             raise self._given_up(life, f"it cannot {what} ({type(problem).__name__})") from problem
         except Exception as problem:
@@ -168,13 +173,13 @@ class McpConnection:
                     label = self.server.label
                     raise ServerFailed(f"The server {label!r} has failed; the next attempt is in {pause:.0f} s.")
                 self._life, self._tools = _Session(self), None
-            # The session might still be opening, since the caller that requested it might be gone.
+            # The session might still be opening, because the caller that requested it might be gone.
             life = self._life
             await life.begin()
             return life
 
     def _given_up(self, life: _Session | None, why: str) -> ServerFailed:
-        """Close a connection that failed, and return the error to report."""
+        """Close a connection that failed, and return the error to report to the caller."""
         life = life or self._life
         if life is not None and life is self._life:
             self._life = None
@@ -196,7 +201,7 @@ class McpConnection:
         return self.clean(str(problem) or type(problem).__name__)
 
     def clean(self, text: str) -> str:
-        """Return a text without the server's secrets and URL."""
+        """Return text without the server's secrets and URL."""
         for secret in self.server.secrets:
             text = text.replace(secret, "[redacted]")
         return text.replace(self.server.url, "its address") if self.server.url else text
@@ -212,7 +217,7 @@ class _Session:
         self.task: asyncio.Task[None] | None = None
         self._last_words: list[str] = []
         self.cut: list[str] = []
-        """The reasons why the server was disconnected, such as an exceeded limit."""
+        """The reasons for which the server was disconnected, such as an exceeded limit."""
         self.has_failed = False
 
     @property
@@ -226,7 +231,7 @@ class _Session:
         return self._closing.is_set() or (self.task is not None and self.task.done())
 
     async def begin(self) -> None:
-        """Open the session, or wait until it is open. Raises the package's exceptions."""
+        """Open the session, or wait until it is open. Raises the exceptions of the package ``mcp``."""
         self.task = self.task or asyncio.create_task(self._run())
         await asyncio.shield(self._up)
 

@@ -1,4 +1,4 @@
-"""Implements ``McpRuntime`` of ``toolsim.mcp.runtime``."""
+"""Implements ``McpRuntime`` of ``toolsim.mcp.runtime`` with the package ``mcp``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def open_pool() -> Pool:
 
 
 def missing() -> str:
-    """Return a message about a missing package, "" if all packages are installed."""
+    """Return a message if the package ``mcp`` is missing, or "" if it is installed."""
     if importlib.util.find_spec("mcp") is not None:
         return ""
     return f"the package 'mcp' is missing: {command_for_extra('mcp')}"

@@ -1,7 +1,7 @@
-"""A fair lock, so that a server receives one request at a time, and answers take turns.
+"""A fair lock, which ensures that a server receives one request at a time and that answers take turns.
 
-An answer can make dozens of concurrent calls. They run in order, but a call of another answer waits for at most one of
-these calls rather than for all.
+An answer can make dozens of concurrent calls. These calls run in order, but a call of another answer waits for at most
+one of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class FairLock:
     """A lock with one holder at a time."""
 
     def __init__(self) -> None:
-        # Waiters by answer, in order. The first waiter of the first answer receives the lock next.
+        # The waiters by answer, in order. The first waiter of the first answer receives the lock next.
         self._waiting: OrderedDict[Caller, deque[asyncio.Future[None]]] = OrderedDict()
         self._last = Caller()
         self._is_taken = False

@@ -1,6 +1,7 @@
 """The outcome of a call, as an item for the client and as output for the model.
 
-1. For the model, an error is an output in plain text. It quotes the server's own text, which is not trusted.
+1. For the model, an error is an output in plain text. It quotes the server's own text, because that text is not
+   trusted.
 2. A result is text: its text parts in order, and a note with kind and size for any other part. If there is no text, the
    structured content is used.
 3. A result beyond the limit is dropped, because half of a document would be misleading.
@@ -22,14 +23,15 @@ REFUSED = "REFUSED"
 LIMIT = "LIMIT"
 
 MAX_WORDS = 2_000
-"""Maximum length of the quoted text of an error, in characters."""
+"""Maximum length, in characters, of the quoted text of an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """The outcome of a call. ``output`` is its text, None for a failure; ``error`` is in the API's format, else None.
+    """The outcome of a call.
 
-    ``code`` is one of the codes above for a failure, "" for a result.
+    After a success, ``output`` is the text. After a failure, ``error`` is in the API's format. The other field is None.
+    ``code`` is one of the codes above for a failure, or "" for a success.
     """
 
     output: str | None
@@ -45,14 +47,14 @@ class ToolOutcome:
 
 
 def failed(message: str, code: str = UNREACHABLE, number: int = -32000) -> ToolOutcome:
-    """Return the outcome of a call that was never made or never answered."""
+    """Return the outcome of a call that was never made or was never answered."""
     return ToolOutcome(None, {"type": "mcp_protocol_error", "code": number, "message": message[:MAX_WORDS]}, code)
 
 
 def outcome_of(parts: Iterable[Mapping[str, Any]], structured: Any, *, is_error: bool, limit: int) -> ToolOutcome:
     """Return the outcome of a server's result.
 
-    ``parts`` is the content of the result in wire format, and ``limit`` the maximum size of its text in bytes.
+    ``parts`` is the content of the result in wire format, and ``limit`` is the maximum size of its text in bytes.
     """
     texts = [_text(part) for part in parts]
     if not texts and structured is not None:

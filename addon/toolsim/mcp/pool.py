@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MAX_CONNECTIONS = 32
 """Maximum number of connections to URLs.
 
-Clients do not share these connections, since servers that clients name have their own credentials.
+Clients do not share these connections, because each client sends its own credentials for the servers that it names.
 """
 MAX_OF_ONE = 8
 """Maximum number of connections per client."""
@@ -30,7 +30,7 @@ IDLE_SECONDS = 300.0
 
 
 class TooManyConnections(Exception):
-    """The limit on connections has been reached. The message is safe for anyone to read."""
+    """Raised if the limit on connections has been reached. The message is safe for anyone to read."""
 
 
 class Pool:
@@ -51,7 +51,7 @@ class Pool:
     async def call(
         self, server: Server, tool: str, arguments: Mapping[str, Any], limit: int, who: Caller = NO_CALLER
     ) -> ToolOutcome:
-        """Call a tool of a server. ``limit`` is the maximum size of its output in bytes."""
+        """Call a tool of a server. ``limit`` is the maximum size of the output in bytes."""
         try:
             connection = await self._connection(server, who.owner)
         except TooManyConnections as problem:

@@ -1,4 +1,4 @@
-"""The protocol of the runtime that lists and calls MCP tools. The runtime is ``MCP`` in ``plugins.py``."""
+"""The protocol of the runtime that lists and calls MCP tools. ``MCP`` in ``plugins.py`` names the runtime."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from toolsim.plugins import MCP
 class Caller(NamedTuple):
     """The originator of a request to a server.
 
-    ``owner`` identifies the client by its key; ``answer`` is the flow's id.
+    ``owner`` identifies the client by its key, and ``answer`` is the id of the flow.
     """
 
     owner: str = ""
@@ -34,7 +34,7 @@ class Pool(Protocol):
     async def call(
         self, server: Server, tool: str, arguments: Mapping[str, Any], limit: int, who: Caller = NO_CALLER
     ) -> ToolOutcome:
-        """Call a tool of a server. ``limit`` is the maximum size of its output in bytes. Never raises."""
+        """Call a tool of a server. ``limit`` is the maximum size of the output in bytes. Never raises an exception."""
 
     async def close(self) -> None:
         """Stop all local servers, and close all connections."""
@@ -44,7 +44,7 @@ class McpRuntime(Protocol):
     """The interface of the module that implements the runtime."""
 
     def missing(self) -> str:
-        """Return a message for the operator about a missing package, "" if all packages are installed."""
+        """Return a message for the operator if a package is missing, or "" if all packages are installed."""
 
     def read_file(self, text: str, environment: Mapping[str, str]) -> tuple[Server, ...]:
         """Parse the operator's file. Raises ValueError, whose message does not quote any value in the file."""
@@ -58,7 +58,7 @@ class McpRuntime(Protocol):
         """
 
     def is_host_allowed(self, server: Server, hosts: Collection[str]) -> bool:
-        """Return whether a request can name a server with this URL, given the allowed ``hosts`` as in ``read_tool``."""
+        """Return whether a request can name a server with this URL, given the allowed ``hosts`` (see ``read_tool``)."""
 
     def open_pool(self) -> Pool:
         """Return a pool without connections."""

@@ -94,7 +94,10 @@ def _timeout(value: Mapping[str, Any], param: str) -> float:
 
 
 def _strings(value: Mapping[str, Any], key: str, param: str) -> tuple[tuple[str, str], ...]:
-    """Return the members of an object of strings, such as headers. Raises BadRequest."""
+    """Return the members of an object whose values are strings, such as headers.
+
+    Raises BadRequest for any other value.
+    """
     given = optional(value, key, dict, param) or {}
     for name, text in given.items():
         if not isinstance(text, str) or re.search(r"[\r\n\0]", name + text) or not name:
@@ -125,7 +128,7 @@ def _allowed(value: Mapping[str, Any], param: str) -> tuple[Filter, ...]:
 
 
 def _free(value: Mapping[str, Any], param: str) -> tuple[Filter, ...]:
-    """Return filters for the tools that need no approval. A tool in both lists needs approval."""
+    """Return filters that select the tools that need no approval. A tool in both lists needs approval."""
     param = f"{param}.require_approval"
     match value.get("require_approval"):
         case None | "always":
@@ -158,7 +161,7 @@ def _check_url(url: str, param: str) -> str:
 
 
 def is_host_allowed(server: Server, hosts: Collection[str]) -> bool:
-    """Return whether a request can name a server with this URL, given the allowed ``hosts`` as in ``read_tool``."""
+    """Return whether a request can name a server with this URL, given the allowed ``hosts`` (see ``read_tool``)."""
     try:
         return server.url is not None and _is_among(_check_url(server.url, ""), hosts)
     except BadRequest:

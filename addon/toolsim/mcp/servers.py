@@ -13,7 +13,7 @@ SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A selection of a server's tools, by ``names`` or by whether they declare themselves read-only.
+    """A selection of a server's tools, by their ``names`` or by whether they declare themselves read-only.
 
     ``excluded`` contains the names of tools that are not selected.
     """
@@ -48,19 +48,22 @@ class Server:
     timeout: float = SECONDS
     """Time limit in seconds for startup and for each call."""
     web_search: str = ""
-    """The tool that runs the web searches of requests, "" for none."""
+    """The tool that runs the web searches that requests declare, or "" if there is none."""
     defers: bool = False
-    """Whether the server's tools are shown only after a search has found them. ``deferred`` overrides this by name."""
+    """Whether the server's tools are shown only after a search has found them.
+
+    ``deferred`` overrides this for single tools.
+    """
     deferred: tuple[tuple[str, bool], ...] = ()
 
     @property
     def endpoint(self) -> Server:
-        """The server without its tool rules. Servers that differ only in their tool rules share a connection."""
+        """The server without its rules for tools. Servers that differ only in these rules share a connection."""
         return replace(self, allowed=(), free=(), web_search="", defers=False, deferred=())
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Header and environment values, which must never be echoed."""
+        """The values of headers and environment variables. They must never be echoed."""
         return tuple(value for _, value in (*self.headers, *self.environment) if len(value) > 2)
 
     def allows(self, tool: str, *, read_only: bool) -> bool:

@@ -48,7 +48,7 @@ Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObj
 
 
 class OutputLimitExceeded(Exception):
-    """A server sent more data than the limit allows."""
+    """Raised if a server sent more data than the limit allows."""
 
 
 class OutputMeter:
@@ -72,7 +72,10 @@ class OutputMeter:
 
 
 class Process:
-    """A server's process and all processes that it starts. ``lifeline`` is its supervisor's pipe, None on Windows."""
+    """A server's process and all processes that it starts.
+
+    ``lifeline`` is the pipe of its supervisor, or None on Windows.
+    """
 
     def __init__(self, process: asyncio.subprocess.Process, lifeline: int | None) -> None:
         assert process.stdin is not None
@@ -119,7 +122,7 @@ class Process:
         return cls(process, lifeline)
 
     async def end(self) -> None:
-        """Stop the server and its children: close its input, then send SIGTERM, then SIGKILL."""
+        """Stop the server and its children. First close its input, then send SIGTERM, and finally SIGKILL."""
         self.stdin.close()
         if self._lifeline is not None:
             with contextlib.suppress(OSError):
@@ -155,7 +158,7 @@ class Process:
 
 
 def _program(name: str, folder: str, environment: Mapping[str, str]) -> str:
-    """Return the path of a program. Raises FileNotFoundError here, since the supervisor could only log the error."""
+    """Return the path of a program. Raises FileNotFoundError here, because the supervisor could only log the error."""
     path = os.path.join(folder, name) if os.path.dirname(name) else name
     if (found := shutil.which(path, path=environment.get("PATH"))) is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
@@ -213,8 +216,8 @@ async def _listen(process: Process, incoming: Incoming, meter: OutputMeter, cut:
 async def lines_of(stdout: asyncio.StreamReader) -> AsyncGenerator[bytes]:
     """Yield each complete line with its line ending. Raises OutputLimitExceeded for a line that is too long.
 
-    Other tasks run in between, because a server can write a million empty lines, and reading buffered data does not
-    suspend.
+    Other tasks run between lines. This has to be ensured, because a server can write a million empty lines and reading
+    buffered data does not suspend.
     """
     pace, start = TimeSlice(), b""
     while data := await stdout.read(_PIECE):
@@ -239,7 +242,7 @@ def _message(line: bytes) -> SessionMessage | Exception:
     try:
         return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
     except ValueError:
-        # The validator's message is not used, because it repeats the line.
+        # The validator's message is not used, because it repeats the line that the server sent.
         return ValueError("The server sent a line that is not a protocol message.")
 
 

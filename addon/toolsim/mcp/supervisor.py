@@ -24,11 +24,11 @@ PR_SET_CHILD_SUBREAPER = 36
 NOT_STARTED = 127
 """The exit code for a command that cannot be run, as in shells."""
 _PATIENCE_SECONDS = 3.0
-"""Seconds during which to retry killing processes that restart, or that this user is not allowed to kill."""
+"""Seconds for which to retry killing processes that restart or that this user is not allowed to kill."""
 
 
 def main(arguments: list[str]) -> int:
-    """Run a command until all of its processes have exited; return its exit code, or 1 after a signal."""
+    """Run a command until all of its processes have exited. Return the command's exit code, or 1 after a signal."""
     lifeline, command = int(arguments[0]), arguments[1:]
     os.set_inheritable(lifeline, False)
     is_subreaper = _adopt_orphans()
@@ -60,7 +60,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _adopt_orphans() -> bool:
-    """Become the parent of orphaned descendants; return whether the system supports this."""
+    """Become the parent of orphaned descendants, and return whether the system supports this."""
     if sys.platform != "linux":
         return False
     import ctypes  # The module ``ctypes`` is imported here, because it is needed only on Linux.
@@ -71,7 +71,7 @@ def _adopt_orphans() -> bool:
 def _wake_on_signals() -> int:
     """Return a pipe that becomes readable once a child has ended.
 
-    Ignore signals to the group, which are for the server.
+    Ignore signals to the process group, because they are intended for the server.
     """
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
@@ -83,7 +83,7 @@ def _wake_on_signals() -> int:
 
 
 def _drop_streams() -> None:
-    """Close this process's standard streams, so that only the server has them."""
+    """Close the standard streams of this process, so that only the server has them."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nothing, stream)
@@ -103,7 +103,7 @@ def _reap() -> tuple[dict[int, int], bool]:
 
 
 def _kill_all(is_subreaper: bool) -> None:
-    """Kill descendants until none are left, since a process can start others until it is killed."""
+    """Kill descendants until no descendants are left, because a process can start others until it is killed."""
     end = time.monotonic() + _PATIENCE_SECONDS
     while is_subreaper and _reap()[1] and time.monotonic() < end:
         for child in _descendants():

@@ -1,8 +1,8 @@
 """A server over HTTP, either streamable HTTP or the older SSE, with bounded output and restricted redirects.
 
 1. Every request is sent to the server's own origin, regardless of its redirects and events.
-2. An answer is read as it arrives. A compressed answer, which can expand a thousandfold, is rejected, as is an answer
-   that exceeds the limits for local servers (see ``stdio``).
+2. An answer is read as it arrives. A compressed answer is rejected, because it can expand a thousandfold. An answer
+   that exceeds the limits for local servers (see ``stdio``) is rejected, too.
 3. Proxies from the environment, cookie jars and password files are not used.
 """
 
@@ -27,7 +27,7 @@ _PIECE = 4 * 1024
 
 
 class Bounded(httpx2.AsyncBaseTransport):
-    """A transport that restricts requests to one origin and limits the size of answers."""
+    """An HTTP transport that restricts requests to one origin and limits the size of answers."""
 
     def __init__(self, url: str, inner: httpx2.AsyncBaseTransport | None = None) -> None:
         self._origin = _origin(httpx2.URL(url))
@@ -40,7 +40,8 @@ class Bounded(httpx2.AsyncBaseTransport):
             raise httpx2.ConnectError("the server redirects to another host")
         if request.method == "POST":
             self._meter.asked()
-            # Propagate the originator's trace, if any. The package itself adds the trace only to the message.
+            # The originator's trace context is added to the headers, because the package itself adds it only to the
+            # message.
             inject(request.headers)
         response = await self._inner.handle_async_request(request)
         encoding = response.headers.get("content-encoding", "identity").strip().lower()
@@ -60,10 +61,10 @@ class Bounded(httpx2.AsyncBaseTransport):
 
 
 class _Counted(httpx2.AsyncByteStream):
-    """A response body of at most ``limit`` bytes; 0 means that only the meter's limit between two requests applies.
+    """A response body of at most ``limit`` bytes.
 
-    The body is passed on in small pieces with pauses, because it can consist of thousands of tiny chunks and events,
-    and reading buffered data does not suspend.
+    If ``limit`` is 0, only the meter's limit between two requests applies. The body is passed on in small pieces with
+    pauses, because it can consist of thousands of tiny chunks and events, and reading buffered data does not suspend.
     """
 
     def __init__(self, stream: httpx2.AsyncByteStream, meter: OutputMeter, limit: int) -> None:
@@ -113,7 +114,7 @@ async def connect(server: Server) -> AsyncGenerator[Any]:
 
 @cache
 def _trusted() -> SSLContext:
-    """Return the trusted certificates. They are cached because loading them takes 70 ms, which blocks the proxy."""
+    """Return the trusted certificates. They are cached, because loading them blocks the proxy for 70 ms."""
     return httpx2.create_ssl_context()
 
 

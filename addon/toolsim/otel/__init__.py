@@ -1,4 +1,4 @@
-"""OpenTelemetry: the proxy's work as spans, according to the semantic conventions for HTTP, generative AI and MCP.
+"""Represents the proxy's work as OpenTelemetry spans, by the semantic conventions for HTTP, generative AI and MCP.
 
     POST /v1/responses           SERVER     a client's turn
     ├─ chat qwen2.5              CLIENT     a request to the model; each retry has a separate span

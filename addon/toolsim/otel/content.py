@@ -1,4 +1,4 @@
-"""Prompts and answers, if enabled. They are recorded as bytes when a span ends, and parsed and redacted on export.
+"""The content of spans, if enabled: prompts and answers, recorded as bytes at a span's end, and redacted on export.
 
 Parsing and redacting take up to a second, so they happen in the exporter's thread. The recorded bytes are bounded;
 beyond the bound, the oldest span is exported without its content. The prompt and the model's text are recorded
@@ -40,15 +40,16 @@ from toolsim.wire.hosted_items import ServedCall
 from toolsim.wire.json_codec import dump, parse_object
 
 VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
-# The list contains older and newer values of the variable. Events, which the last value enables, are not created here.
+# The list contains older and newer values of the variable. The last value enables events too, which toolsim does not
+# create.
 _ON = ("true", "1", "span_only", "span_and_event")
 
 MAX_BYTES = 64 * 1024 * 1024
-"""Maximum total size of recorded content that has not been exported yet, in bytes."""
+"""Maximum total size, in bytes, of recorded content that has not been exported yet."""
 
 
 def is_asked_for(environment: Mapping[str, str]) -> bool:
-    """Return whether the environment enables content, by the variable that the conventions define."""
+    """Return whether the environment enables content. The variable is defined by the conventions."""
     return environment.get(VARIABLE, "").strip().lower() in _ON
 
 
@@ -83,7 +84,7 @@ class _Turn:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A call of an MCP tool, and its outcome as the model sees it."""
+    """A call of an MCP tool, and the call's outcome as the model sees it."""
 
     arguments: str
     result: str | None
@@ -98,7 +99,10 @@ class _Call:
 
 
 class Content:
-    """The content of spans that have ended but are not exported yet. Content is recorded only if ``is_on`` is true."""
+    """The content of spans that have ended but have not been exported.
+
+    Content is recorded only if ``is_on`` is true.
+    """
 
     def __init__(self, is_on: bool) -> None:
         self.is_on = is_on
@@ -136,7 +140,7 @@ class Content:
         try:
             found = {name: _text(redactor.value(value)) for name, value in said.read(redactor)}
         except RecursionError:
-            # The span without its content is exported, because content nested this deeply is useless.
+            # The span is exported without its content, because content that is nested this deeply is useless.
             return span
         return ReadableSpan(
             span.name,

@@ -31,13 +31,18 @@ INPUT, OUTPUT = "gen_ai.input.messages", "gen_ai.output.messages"
 ARGUMENTS, RESULT = "gen_ai.tool.call.arguments", "gen_ai.tool.call.result"
 
 MAX_NAME = 128
-"""Maximum length of a name in characters, since clients, models and servers can choose any name."""
+"""Maximum length of a name, in characters. A limit is needed because clients, models and servers can choose any name.
+"""
 _MAX_NAMES = 64
 _MAX_READ = 64 * 1024
-"""Number of bytes of an answer that are searched for its id: the first event of a stream, or all of a short answer."""
+"""Maximum number of bytes of an answer that are searched for its id.
+
+They contain the first event of a stream, or all of a short answer.
+"""
 
 ABORTED, OTHER = "aborted", "_OTHER"
-"""The error classes for a client that disconnected and, as the conventions specify, for an error without a name."""
+"""The error classes for a client that disconnected and for an error without a name. The conventions specify the latter.
+"""
 
 _TOKENS = {
     "input": "gen_ai.usage.input_tokens",
@@ -48,7 +53,7 @@ _TOKENS = {
 # The fields of a model turn's report that are useful in a search.
 _FINDINGS = ("parse_failures", "strict_failures", "repairs", "untagged", "warnings", "dropped_calls", "retries")
 
-# The conventions name some providers. Any other server is named after its engine or its API.
+# The conventions name some providers. Any other server is named after its engine or API.
 _PROVIDERS = {
     "api.anthropic.com": "anthropic",
     "api.deepseek.com": "deepseek",
@@ -62,7 +67,7 @@ _AZURE = (".openai.azure.com", ".cognitiveservices.azure.com")
 
 
 def clipped(name: str) -> str:
-    """Return a name, truncated if it is long."""
+    """Return a name, truncated if it is too long."""
     return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…"
 
 
@@ -168,7 +173,7 @@ def chat_ended(report: Report, answer: bytes) -> Attributes:
 
 
 def _answered(answer: bytes) -> Attributes:
-    """Return the id and the model that a backend's answer contains."""
+    """Return the id of a backend's answer, and the model that the answer names."""
     head = answer
     if not answer[:64].lstrip().startswith(b"{"):
         # The first event of a stream contains both the id and the model.
@@ -184,7 +189,7 @@ def _answered(answer: bytes) -> Attributes:
 
 
 def failure(report: Report, status: int | None) -> str:
-    """Return the error class of a turn, which is its error code or the HTTP status; "" if there was no error."""
+    """Return the error class of a turn, which is its error code or HTTP status, or "" if there was no error."""
     if report.error:
         # An error code is replaced with OTHER unless it is a plain name, because it can be any text from the backend.
         return OTHER if loggable_name(report.error) != report.error else report.error

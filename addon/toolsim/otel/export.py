@@ -1,4 +1,4 @@
-"""The OpenTelemetry SDK, configured by the environment, without its verbose logging.
+"""Exports spans with the OpenTelemetry SDK, which the environment configures, and limits the SDK's verbose logging.
 
 The SDK and its exporters read the settings for sampling, limits, batches and addresses themselves. This module selects
 the exporters, since the SDK has no public function for selecting them. The provider is not registered globally, because
@@ -27,12 +27,12 @@ SCHEMA = "https://opentelemetry.io/schemas/1.41.0"
 """The schema URL for the version of the conventions that defines the attribute names."""
 
 FLUSH_SECONDS = 5.0
-"""Maximum time that the proxy's exit waits for spans that have not been exported, in seconds."""
+"""Maximum time, in seconds, that the proxy's exit waits for spans that have not been exported."""
 _POLL_SECONDS = 0.02
 _MAX_WORDS = 240
 
 _GROUP = "opentelemetry_traces_exporter"
-# Exporters by the value of OTEL_EXPORTER_OTLP_PROTOCOL. The default is the one that the specification recommends.
+# Exporters by the value of OTEL_EXPORTER_OTLP_PROTOCOL. The default is the value that the specification recommends.
 _PROTOCOLS = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc", "http/json": "otlp_json_http"}
 # The logger that reports a full queue. Each exporter has a separate logger.
 _QUEUE = "opentelemetry.sdk._shared_internal"
@@ -44,7 +44,7 @@ class Export:
     def __init__(self, exporters: Sequence[SpanExporter], content: Content) -> None:
         self.content = content
         self._exporter = LoggingExporter(exporters, content)
-        # At exit, the process must not wait for a collector that is gone.
+        # The SDK's own handler at exit is not used, because the process must not wait for a collector that is gone.
         self._provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         self.tracer = self._provider.get_tracer("toolsim", __version__, schema_url=SCHEMA)
@@ -53,7 +53,7 @@ class Export:
     def from_environment(cls, environment: Mapping[str, str]) -> Export | None:
         """Create the exporters that the environment requests.
 
-        If they are not available, log the reason and return None.
+        If the exporters are not available, log the reason and return None.
         """
         exporters: list[SpanExporter] = []
         for name in _names(environment):
@@ -63,7 +63,7 @@ class Export:
                     raise ImportError("the exporter is not installed")
                 exporters.append(found.load()())
             except Exception as problem:
-                # Any package can provide an exporter, so any exception can occur.
+                # Any package can provide an exporter, so any exception can be raised.
                 logger.warning("toolsim: the trace exporter %r is not available: %s", name, problem)
         return cls(exporters, Content(is_asked_for(environment))) if exporters else None
 
@@ -83,7 +83,7 @@ class Export:
 
 
 class LoggingExporter(SpanExporter):
-    """Combines several exporters. Logs their failures once rather than for each batch or attempt."""
+    """Combines several exporters, and logs their failures once rather than for each batch or attempt."""
 
     def __init__(self, exporters: Sequence[SpanExporter], content: Content) -> None:
         self._exporters = exporters
@@ -121,7 +121,7 @@ class LoggingExporter(SpanExporter):
             return SpanExportResult.FAILURE
 
     def log_failure(self, why: str) -> None:
-        """Log the loss of spans. It is logged only once, until an export succeeds again."""
+        """Log the loss of spans, but only once until an export succeeds again."""
         if not self._is_failing:
             self._is_failing = True
             logger.warning("toolsim: cannot export traces: %s", " ".join(why.split())[:_MAX_WORDS])

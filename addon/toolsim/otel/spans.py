@@ -37,12 +37,14 @@ class Spans(Feature):
         self._export = export
         self._over = over
         self._context = propagate.extract(flow.request.headers)
-        """The context for new spans: initially the parent's, from the client's headers, then that of this turn's span.
+        """The context for new spans.
+
+        It is initially the parent's context from the client's headers, and later the context of this turn's span.
         """
         self._server: Span | None = None
         self._chat: Span | None = None
         self._status: int | None = None
-        """The HTTP status of the backend's answer, None before its headers arrive."""
+        """The HTTP status of the backend's answer, or None before the answer's headers arrive."""
         if exchange.round is None:
             self._server = export.tracer.start_span(
                 conventions.turn_name(flow),
@@ -58,7 +60,7 @@ class Spans(Feature):
     # -- a model turn --
 
     def ask(self, flow: HTTPFlow, exchange: Exchange) -> None:
-        """Begin the span of a model turn whose request is about to be sent."""
+        """Begin the span of a model turn. The turn's request is about to be sent."""
         model = exchange.plan.form.model if exchange.plan is not None else exchange.report.model
         self._status = None
         self._chat = self._export.tracer.start_span(
@@ -76,7 +78,7 @@ class Spans(Feature):
     def resend(self, flow: HTTPFlow, exchange: Exchange) -> None:
         """End the span of a turn that the backend has rejected.
 
-        Begin the span of the next turn unless the client receives an error.
+        Begin the span of the next turn, unless the client receives an error instead.
         """
         if self._chat is not None:
             _end(self._chat, str(self._status))
@@ -148,7 +150,7 @@ def _inject(headers: Headers, context: Context) -> None:
 
 
 def _end(span: Span, error: str, *, is_failure: bool = True) -> None:
-    """End a span. ``error`` is the error class, "" for none."""
+    """End a span. ``error`` is the error class, or "" if there was no error."""
     if error:
         span.set_attribute(conventions.ERROR, error)
         if is_failure:

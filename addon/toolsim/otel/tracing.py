@@ -1,4 +1,4 @@
-"""The addon: attaches ``Spans`` to each exchange that queries a model, and reports events that spans cannot observe.
+"""The addon that attaches ``Spans`` to each exchange with a model, and reports events that spans cannot observe.
 
 The addon is listed after ``ToolSim``, so that each hook runs after the core's hook.
 """
@@ -34,7 +34,7 @@ class Tracing:
             exchange.attach(spans)
 
     def request(self, flow: HTTPFlow) -> None:
-        """Begin the span of a model turn if a model is about to be queried."""
+        """Begin the span of a model turn, if a request is about to be sent to a model."""
         exchange = ToolSim.exchanges.of(flow)
         spans = exchange.find(Spans) if exchange is not None else None
         if exchange is not None and spans is not None and flow.response is None and not exchange.is_delegated:

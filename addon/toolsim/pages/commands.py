@@ -1,4 +1,4 @@
-"""Tools for inspecting turns: the content view, and commands that return tables.
+"""A content view and commands that return tables, for inspecting turns.
 
 The modules that render a turn are imported only when a command is called.
 """
@@ -49,7 +49,7 @@ class Inspect:
 
     @command.command("toolsim.transcript")  # type: ignore[untyped-decorator]
     def transcript(self, flows: Sequence[Flow]) -> Data:
-        """Show conversations as the model saw them, including its answer, as rows of speaker and text."""
+        """Show conversations as the model saw them, including the model's answer, as rows of speaker and text."""
         return _table([who, text] for flow in _exchanges(flows) for who, text in _transcript(flow))
 
     @command.command("toolsim.stats")  # type: ignore[untyped-decorator]
@@ -71,7 +71,7 @@ class Inspect:
 
 
 def _table(rows: Iterator[_Row], *heading: _Row) -> Data:
-    """Return rows in mitmproxy's type for tables, which is an alias for a list of lists.
+    """Return rows as a list of lists, which is mitmproxy's type for tables.
 
     Raises CommandError if there are no rows, because the console cannot show an empty table.
     """
@@ -90,7 +90,10 @@ def _exchanges(flows: Sequence[Flow]) -> Iterator[HTTPFlow]:
 
 
 def _transcript(flow: HTTPFlow) -> Iterator[tuple[str, str]]:
-    """Yield the request's conversation and then the answer. The answer is the model's own text if it was recorded."""
+    """Yield the rows of a request's conversation and then of the answer.
+
+    The answer is the model's own text if it was recorded.
+    """
     from toolsim.pages.read_answer import read_answer
     from toolsim.pages.show_request import conversation_rows, read_conversation
 

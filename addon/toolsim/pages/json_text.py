@@ -1,4 +1,4 @@
-"""Formats JSON for reading; numbers keep their original notation.
+"""Formats JSON for people to read. Numbers keep their original notation.
 
 Values that fit on a line stay on one line. A string with line breaks is shown decoded.
 """
@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 MAX_INLINE = 72
-"""Maximum length of a value that stays on one line, in characters."""
+"""Maximum length, in characters, of a value that is shown on one line."""
 
 # Maximum nesting depth of indented values. Deeper values are meant for programs and are shown on one line.
 _MAX_DEPTH = 40
@@ -23,11 +23,11 @@ class _Number(str):
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """The members of a JSON object, as pairs because a name can occur more than once."""
+    """The members of a JSON object as pairs, because a name can occur more than once."""
 
 
 def pretty(text: str) -> str:
-    """Return JSON formatted on several lines; other text is returned unchanged."""
+    """Return JSON formatted on several lines. Text that is not JSON is returned unchanged."""
     try:
         value = json.loads(text, parse_int=_Number, parse_float=_Number, object_pairs_hook=_Pairs)
         return "\n".join(_lines(value, 0))
@@ -44,7 +44,10 @@ def compact(value: Any) -> str:
 
 
 def _lines(value: Any, depth: int) -> list[str]:
-    """Return the lines of a value with relative indentation, or a single line if the value fits on one."""
+    """Return the lines of a value with relative indentation.
+
+    If the value fits on one line, the result is a single line.
+    """
     if isinstance(value, _Number):
         return [value]
     if not isinstance(value, list):

@@ -12,7 +12,7 @@ from functools import lru_cache
 from toolsim.wire.json_codec import whole_text
 
 WIDTH = 84
-"""Width of a page in columns. It fits half a browser window and is easy to read."""
+"""Width of a page, in columns. A page of this width fits half a browser window and is easy to read."""
 
 _INDENT = "  "
 # The content of an empty line. It is a space, because mitmweb renders each line as a block, and an empty block has no
@@ -54,7 +54,7 @@ class Page:
         self._lines.append(line.ljust(WIDTH, "─"))
 
     def gap(self) -> None:
-        """Add an empty line, unless the last one is empty."""
+        """Add an empty line, unless the last line is empty."""
         if self._lines and self._lines[-1] != _EMPTY:
             self._lines.append(_EMPTY)
 

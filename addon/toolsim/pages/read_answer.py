@@ -1,4 +1,4 @@
-"""Parses the bytes of an answer from the backend or from toolsim, in the format of any API, streamed or not."""
+"""Parses the bytes of an answer from the backend or from toolsim, streamed or not, in the format of any API."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ Piece = TextBlock | StructuredCall | PassThrough
 class ReadAnswer:
     """The content of an answer. ``pieces`` and ``reasons`` (the received finish reasons) are grouped by choice.
 
-    ``known`` is true if the bytes are an answer of one of the APIs, and ``whole`` if the answer's terminator was read.
-    ``events`` is the number of events in a stream, 0 for a non-streamed body.
+    ``known`` is true if the bytes are an answer of one of the APIs. ``whole`` is true if the end of the answer was
+    read. ``events`` is the number of events in a stream, or 0 for a non-streamed body.
     """
 
     known: bool = False
@@ -60,18 +60,18 @@ class ReadAnswer:
 
     @property
     def calls(self) -> list[StructuredCall]:
-        """The calls of all choices, ordered by choice and position."""
+        """The calls in all choices, ordered by choice and by position."""
         return [piece for pieces in self.pieces.values() for piece in pieces if isinstance(piece, StructuredCall)]
 
     def text(self, choice: int) -> str:
-        """Return all visible text of one choice."""
+        """Return all visible text in one choice."""
         return "".join(
             piece.text for piece in self.pieces.get(choice, []) if isinstance(piece, TextBlock) and piece.kind == "text"
         )
 
 
 def read_answer(data: bytes) -> ReadAnswer:
-    """Parse the body of an answer. Never raises; ``known`` is False if the body is not an answer."""
+    """Parse the body of an answer. Never raises an exception. ``known`` is false if the body is not an answer."""
     head = data[:64].lstrip(b"\xef\xbb\xbf \t\r\n")
     answer = ReadAnswer()
     if head.startswith(b"{"):
@@ -104,7 +104,7 @@ def _stream(data: bytes, answer: ReadAnswer) -> Iterator[BackendEvent]:
 
 
 def _reader_for(frame: ServerSentEvent) -> Reader | None:
-    """Return a reader for the API of an event, or None if the event's API is ambiguous."""
+    """Return a reader for the API to which an event belongs, or None if the API is ambiguous."""
     chunk = parse_object(frame.data.encode())
     api = api_of_event(frame.event, chunk) if chunk is not None else None
     return api.reader() if api else None
@@ -144,7 +144,7 @@ _KINDS: dict[type, str] = {TextDelta: "text", RefusalDelta: "refusal", Reasoning
 
 
 class _Run:
-    """Collects the pieces of one choice. Joins adjacent deltas of the same kind in linear time."""
+    """Collects the pieces of one choice, and joins adjacent deltas of the same kind in linear time."""
 
     def __init__(self, answer: ReadAnswer, choice: int) -> None:
         self._pieces = answer.pieces.setdefault(choice, [])
@@ -158,7 +158,7 @@ class _Run:
         self._texts.append(text)
 
     def next_message(self) -> None:
-        """Separate the texts of two adjacent messages with an empty line, as ``toolsim.response`` does."""
+        """Insert an empty line between the texts of two adjacent messages, as ``toolsim.response`` does."""
         if self._kind == "text":
             self._texts.append(EMPTY_LINE)
 

@@ -45,7 +45,7 @@ _OUTPUT_RECORD = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """The tools found between ``start`` and ``end`` in a text. ``tag`` is the name of the sentinel tag."""
+    """The tools found in a text between ``start`` and ``end``. ``tag`` is the name of the sentinel tag."""
 
     start: int
     end: int
@@ -57,7 +57,7 @@ def find_catalog(text: str) -> Catalog | None:
     """Return the manifest in ``text``, or None if it contains no manifest.
 
     The manifest ends with the sentence that closes every form, or with the rule for answers that follows this sentence.
-    Parameters are parsed as far as the form shows them.
+    Parameters are parsed only as far as the form shows them.
     """
     start = text.find(HEADING)
     if start == -1 or (start and text[start - 1] != "\n"):
@@ -86,7 +86,7 @@ def find_catalog(text: str) -> Catalog | None:
 
 
 def find_further(text: str) -> Catalog | None:
-    """Return additional entries in ``text``, up to the next empty line, or None if there are none."""
+    """Return the additional entries in ``text`` up to the next empty line, or None if there are no entries."""
     start = text.find(FURTHER)
     if start == -1 or (start and text[start - 1] != "\n"):
         return None
@@ -103,7 +103,7 @@ class _Entries:
     def __init__(self) -> None:
         self.tools: list[Tool] = []
         self.tag = "tool_call"
-        # The first line of the current entry, or of the comment above it.
+        # The first line of the current entry, or the first line of the comment above the entry.
         self._head = ""
 
     def line(self, line: str) -> None:
@@ -147,11 +147,11 @@ _CHOICE = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^"|])+')
 
 
 class _Malformed(ValueError):
-    """The text is not an argument template."""
+    """Raised if the text is not an argument template."""
 
 
 def read_template(text: str) -> dict[str, Any] | None:
-    """Return the schema of an argument template, as far as the template shows it, or None for other text."""
+    """Return the schema that an argument template shows, or None if the text is not a template."""
     tokens = [found["token"] for found in _TOKEN.finditer(text)]
     tokens.reverse()
     try:
@@ -162,7 +162,7 @@ def read_template(text: str) -> dict[str, Any] | None:
 
 
 def _read_value(tokens: list[str], depth: int) -> tuple[dict[str, Any], bool]:
-    """Consume the tokens of one value; return its schema and whether the value is optional."""
+    """Consume the tokens of one value, and return the value's schema and whether the value is optional."""
     token = tokens.pop()
     if depth > MAX_DEPTH + 2:
         raise _Malformed
@@ -214,14 +214,14 @@ def _read_type(text: str) -> dict[str, Any]:
 
 
 def wanted(items: Iterable[Item]) -> str:
-    """Return the line at the end of a prompt that requires or restricts calls, or "" if it has no such line."""
+    """Return the line at the end of a prompt that requires or restricts calls, or "" if there is no such line."""
     texts = [item.text for item in items if isinstance(item, Message) and item.role == "user"]
     last = texts[-1].rstrip().rpartition("\n")[2] if texts else ""
     return last if read_choice(last) is not None else ""
 
 
 def read_choice(line: str) -> ToolChoice | None:
-    """Return the tool choice that a line specifies, or None for any other line."""
+    """Return the tool choice that a line specifies, or None if the line specifies none."""
     if line == NO_CALL:
         return ToolChoice("none")
     found = _READ_WANT.fullmatch(line)
@@ -236,18 +236,18 @@ def read_choice(line: str) -> ToolChoice | None:
 
 
 def is_error_record(line: str) -> bool:
-    """Return whether a line records an error."""
+    """Return whether a line records that a call failed."""
     return _ERROR_RECORD.fullmatch(line) is not None
 
 
 def read_call_record(line: str) -> Call | None:
-    """Return the call that a line records, or None for any other line."""
+    """Return the call that a line records, or None if the line does not record a call."""
     found = _CALL_RECORD.fullmatch(line)
     return None if found is None else Call(_read_word(found[2]), _read_word(found[3]), found[4], _read_word(found[1]))
 
 
 def read_output_record(line: str) -> tuple[str, str] | None:
-    """Return the recorded output (JSON) with the call's id, or with its name and arguments, or None for other lines."""
+    """Return the output (JSON) that a line records, and the call's id or its name and arguments, or None."""
     found = _OUTPUT_RECORD.fullmatch(line)
     if found is None:
         return None

@@ -32,8 +32,9 @@ _CODES = {
 class AnswerFacts:
     """Facts about an answer in addition to its body. Times are in seconds.
 
-    ``report`` is ``flow.metadata["toolsim"]``, which can have any shape. ``received`` is the backend's body if ``data``
-    is the client's body. ``own`` is true if ``data`` is the backend's body, to which the verdicts of the report refer.
+    ``report`` is ``flow.metadata["toolsim"]``, which can have any shape. ``received`` is the backend's body, if
+    ``data`` is the client's body. ``own`` is true if ``data`` is the backend's body. The report's verdicts refer to the
+    backend's body.
     """
 
     status: int = 200
@@ -45,7 +46,7 @@ class AnswerFacts:
 
 
 def show_answer(data: bytes, facts: AnswerFacts) -> str:
-    """Return the page of the answer whose body is ``data``. Never raises; takes linear time."""
+    """Return the page of the answer whose body is ``data``. Never raises an exception, and takes linear time."""
     report = mapping(facts.report)
     answer = read_answer(data)
     page = Page()
@@ -116,8 +117,8 @@ def _unreadable(page: Page, data: bytes) -> None:
 def _choices(page: Page, answer: ReadAnswer, report: Mapping[str, Any] | None) -> None:
     """Write the pieces of all choices.
 
-    The verdicts of ``report`` are shown below the blocks. It is None for the client's side, whose text contains no
-    blocks.
+    The verdicts of ``report`` are shown below the blocks. ``report`` is None for the client's side, because its text
+    contains no blocks.
     """
     for choice in sorted(answer.pieces):
         if len(answer.pieces) > 1:
@@ -160,7 +161,7 @@ def _piece(page: Page, piece: Piece, marks: _Marks | None) -> None:
 
 
 class _Marks:
-    """Splits the text of one choice into prose and blocks, at the offsets in the report, or else at the tags."""
+    """Splits the text of one choice into prose and blocks, at the offsets in the report or else at the tags."""
 
     def __init__(self, report: Mapping[str, Any], choice: int) -> None:
         self._blocks = [block for block in mappings(report.get("blocks")) if block.get("choice", 0) == choice]

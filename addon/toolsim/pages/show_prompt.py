@@ -1,4 +1,4 @@
-"""Shows a turn verbatim: the prompt that the model received, with the entire manifest, and the model's text."""
+"""Shows a turn verbatim, with the prompt that the model received, including the manifest, and the model's text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from toolsim.pages.show_request import conversation_rows, part_text, read_conver
 
 
 def show_prompt(data: bytes) -> str:
-    """Return the prompt in the request body ``data``, or the body itself if it contains none. Never raises."""
+    """Return the prompt in the request body ``data``, or the body itself if it contains no prompt.
+
+    Never raises an exception.
+    """
     page = Page()
     items = read_conversation(data)
     for item in items:
@@ -28,7 +31,7 @@ def show_prompt(data: bytes) -> str:
 
 
 def show_words(data: bytes) -> str:
-    """Return the text of the answer ``data``, or the body itself if it contains none. Never raises."""
+    """Return the text in the answer ``data``, or the body itself if it contains no text. Never raises an exception."""
     page = Page()
     answer = read_answer(data)
     for choice in sorted(answer.pieces):

@@ -1,4 +1,4 @@
-"""Renders the page of a request: its tools, and the conversation by role, with calls and outputs marked."""
+"""Renders the page of a request, with its tools and the conversation by role, in which calls and outputs are marked."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ _MAX_DESCRIPTION = 300
 class RequestFacts:
     """Facts about a request in addition to its body.
 
-    ``original`` is the client's body if ``data`` is the backend's. ``report`` is ``flow.metadata["toolsim"]``.
+    ``original`` is the client's body, if ``data`` is the body sent to the backend. ``report`` is
+    ``flow.metadata["toolsim"]``.
     """
 
     original: bytes | None = None
@@ -55,7 +56,7 @@ class RequestFacts:
 
 
 def show_request(data: bytes, facts: RequestFacts) -> str:
-    """Return the page of the request whose body is ``data``. Never raises; takes linear time."""
+    """Return the page of the request whose body is ``data``. Never raises an exception, and takes linear time."""
     report = mapping(facts.report)
     page = Page()
     body = parse_object(data)
@@ -89,7 +90,10 @@ def show_request(data: bytes, facts: RequestFacts) -> str:
 
 
 def read_conversation(data: bytes) -> tuple[Item, ...]:
-    """Return the items of a request body, its instructions first; () if the body cannot be parsed. Never raises."""
+    """Return the items of a request body, with the instructions first, or () if the body cannot be parsed.
+
+    Never raises an exception.
+    """
     body = parse_object(data)
     request = _read(body)[0] if body is not None else None
     if request is None:
@@ -98,7 +102,10 @@ def read_conversation(data: bytes) -> tuple[Item, ...]:
 
 
 def conversation_rows(items: Iterable[Item]) -> Iterator[tuple[str, str]]:
-    """Yield rows of (speaker, text) for messages, calls and outputs. A record within a text becomes a separate row."""
+    """Yield rows of (speaker, text) for messages, calls and outputs.
+
+    A record within a message's text becomes a separate row.
+    """
     for item in items:
         match item:
             case Message():
@@ -116,7 +123,7 @@ def conversation_rows(items: Iterable[Item]) -> Iterator[tuple[str, str]]:
 
 
 def _read(body: Mapping[str, Any]) -> tuple[ClientRequest | None, str]:
-    """Parse a request body of any API. The second value is the reason if parsing fails, else ""."""
+    """Parse a request body of any API. The second value is the reason if parsing fails, or "" if it succeeds."""
     try:
         return api_of_request(body).read(body), ""
     except BadRequest as bad:
@@ -286,7 +293,10 @@ def _segments(text: str, role: str, catalog: Catalog | None, tag: str = "tool_ca
 
 
 def _prose(text: str, role: str, tag: str) -> Iterator[tuple[str, str]]:
-    """Find the blocks in an assistant's text. With ``toolsim_history=tagged``, they are earlier calls."""
+    """Split an assistant's text into prose and blocks.
+
+    With ``toolsim_history=tagged``, the blocks are earlier calls.
+    """
     if role != "assistant" or f"<{tag}>" not in text:
         yield "text", text
         return
@@ -319,7 +329,7 @@ def _output_line(call_id: str, output: str) -> str:
 
 
 def part_text(part: Part) -> str:
-    """Return a part as a page shows it: text unchanged, anything else in brackets."""
+    """Return a part as a page shows it. Text is unchanged, and any other part is in brackets."""
     match part:
         case Text(text):
             return text

@@ -63,7 +63,7 @@ class TurnView(Contentview):
         return show_answer(data, facts)
 
     def render_priority(self, data: bytes, metadata: Metadata) -> float:
-        """Claim the bodies of exchanges that toolsim processed, and other bodies that resemble those of an API."""
+        """Claim the bodies of exchanges that toolsim processed, and other bodies that resemble the bodies of an API."""
         flow, message = metadata.flow, metadata.http_message
         if not isinstance(flow, HTTPFlow) or not isinstance(message, Message):
             return _NOT_OURS
@@ -82,7 +82,7 @@ def _looks_ours(data: bytes, message: Message) -> bool:
 
 
 def report(flow: HTTPFlow) -> Mapping[str, Any] | None:
-    """Return the report of a finished exchange, or None if toolsim was not involved."""
+    """Return the report of a finished exchange, or None if toolsim did not handle the exchange."""
     found = flow.metadata.get(REPORT)
     return found if isinstance(found, dict) else None
 
@@ -93,13 +93,13 @@ def is_exchange(flow: HTTPFlow) -> bool:
 
 
 def body(message: Message | None) -> bytes:
-    """Return a message's body, decoded if possible; b"" if the message has no body."""
+    """Return a message's body, decoded if possible, or b"" if the message has no body."""
     content: bytes | None = message.get_content(strict=False) if message is not None else None
     return content or b""
 
 
 def received(flow: HTTPFlow) -> bytes | None:
-    """Return the backend's original answer, or None if the flow itself contains it or the answer was not recorded."""
+    """Return the backend's original answer. Return None if the flow itself contains it, or if it was not recorded."""
     response = backup.incoming_response(flow) if report(flow) is not None else None
     return body(response) if response is not None else None
 
@@ -107,7 +107,7 @@ def received(flow: HTTPFlow) -> bytes | None:
 def _side(flow: HTTPFlow) -> object:
     """Return the side whose bodies a flow contains.
 
-    It is "backend" after a revert, and in one of a recording's two flows.
+    The side is "backend" after a revert, and in one of the two flows of a recording.
     """
     return (report(flow) or {}).get("side") or mapping(flow.metadata.get(NOTE)).get("side")
 

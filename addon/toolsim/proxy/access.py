@@ -1,4 +1,4 @@
-"""Access control: pure functions of the request and the settings, which return a refusal or None.
+"""Access control, implemented as pure functions of the request and the settings that return a refusal or None.
 
 The rules apply in this order:
 
@@ -40,7 +40,7 @@ KEY_HEADERS = tuple(dict.fromkeys(name for api in APIS.values() for name in api.
 
 _BEARER = KEY_HEADERS[0]
 
-# Names that a container uses for its host. No public name ends in "internal".
+# The names by which programs in a container reach the container's host. No public name ends in "internal".
 _OF_CONTAINERS = ("host.docker.internal", "host.containers.internal")
 
 
@@ -61,7 +61,7 @@ REASONS: tuple[Reason, ...] = get_args(Reason)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal(ApiError):
-    """A refusal of access, which is logged and counted by its reason (``refusals``)."""
+    """A refusal of access. It is logged and counted by its reason (see ``refusals``)."""
 
     reason: Reason
 
@@ -78,7 +78,10 @@ _WRONG_KEYS = Refusal(
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """The facts about a request that determine access. The names in ``headers`` are lower-case or case-insensitive."""
+    """The facts about a request that determine whether it is allowed.
+
+    The names in ``headers`` are lower-case or case-insensitive.
+    """
 
     method: str
     # The host to which the request is addressed.
@@ -91,16 +94,16 @@ class Incoming:
     is_direct: bool = False
     # Whether the client is configured to use this proxy (mitmproxy's regular and upstream modes).
     is_forward: bool = False
-    # The users whose keys the client has sent, to this server and to the forward proxy.
+    # The users whose keys the client sent, one for this server and one for the forward proxy.
     user: User | None = None
     proxy_user: User | None = None
-    # Whether the client's address has sent too many wrong keys. Only keys that it has used before are then accepted.
+    # Whether the client's address has sent too many wrong keys. If so, only keys that it has used before are accepted.
     is_guessing: bool = False
     # Whether the client is on this machine.
     is_local: bool = True
     # Whether the operator replays the request in mitmproxy. A replayed request carries no key.
     is_resent: bool = False
-    # The Host that the client used to reach the proxy, as host and port; "" if it is unknown.
+    # The Host that the client used to reach the proxy, as host and port, or "" if it is unknown.
     reached_at: str = ""
 
     @property
@@ -120,7 +123,7 @@ def own_names(hostname: str, listen_hosts: Iterable[str], origins: Origins) -> f
 
 
 def check_forward(settings: Settings, *, has_key: bool, is_guessing: bool = False) -> Refusal | None:
-    """Return the reason for refusing to forward this client's requests to other hosts, or None if they are allowed."""
+    """Return the reason for refusing to forward a client's requests to other hosts, or None if they are allowed."""
     if (settings.builtin is not None or settings.models is not None) and settings.upstream is None:
         message = (
             "This listener is not a forward proxy: it serves its own backend, at /v1. Requests for other hosts are "
@@ -223,7 +226,7 @@ def _bearer_token(header: str) -> str:
 
 
 def _foreign_name(reached_at: str, settings: Settings) -> str:
-    """Return the reason to reject the Host that a client used to reach the proxy, or "" if it is allowed."""
+    """Return the reason to reject the Host that a client used to reach the proxy, or "" if the Host is allowed."""
     host = host_of(reached_at).lower().rstrip(".")
     # A request without a Host is allowed, because a browser always sends one.
     if not reached_at or is_address(host) or is_loopback(host) or host in settings.names or settings.origins.are_all:
@@ -235,7 +238,7 @@ def _foreign_name(reached_at: str, settings: Settings) -> str:
 
 
 def _foreign_page(request: Incoming, settings: Settings) -> str:
-    """Return the reason to reject the web page that sent a request, or "" if it is allowed or no page sent it."""
+    """Return the reason to reject the web page that sent a request, or "" if it is allowed or there is no page."""
     origin = request.headers.get("origin")
     if not origin or settings.origins.allow(origin):
         return ""

@@ -1,8 +1,8 @@
-"""The addon: mitmproxy's hooks, in the order in which mitmproxy calls them, and the objects that do the work.
+"""The addon, which contains mitmproxy's hooks in the order of their calls and creates the objects that do the work.
 
 - ``dispatch`` handles a request whose headers have arrived.
 - ``bodies`` handles the body of a request or an answer.
-- ``exchanges`` contains all exchanges in progress; each ``Exchange`` has one request and its answer.
+- ``exchanges`` contains all exchanges in progress. Each ``Exchange`` consists of one request and its answer.
 - ``guard`` ends an exchange if one of these hooks raises an exception.
 - ``mitmproxy12`` ends answers early, which mitmproxy itself cannot do.
 """
@@ -60,17 +60,16 @@ from toolsim.proxy.worker import WorkQueue
 
 logger = logging.getLogger(__name__)
 
-# The interval of keep-alives is long enough that they are rare, and short enough for clients that give up after 30 s
-# without an event.
+# Keep-alives must be rare, but some clients give up after 30 s without an event.
 KEEPALIVE_SECONDS = 10.0
 
 
 class ToolSim:
     """Adds function calling to text-only backends.
 
-    ``keepalive`` is the number of seconds of silence after which the client of a stream receives a keep-alive.
-    ``alone`` specifies that nothing else shares the event loop, so that hooks can run synchronously. ``by_hand``
-    contains the full names of options that count as set explicitly even if they have their default values.
+    ``keepalive`` is the silence, in seconds, after which the client of a stream receives a keep-alive. ``alone`` means
+    that no other requests share the event loop, so that hooks can run synchronously. ``by_hand`` contains the full
+    names of options that count as set explicitly even if they have their default values.
     """
 
     exchanges: ClassVar = Exchanges()
@@ -194,8 +193,9 @@ class ToolSim:
         self._memory.configure(settings.store)
         self._servers.update(settings.mcp)
         self._reports.label(settings.metrics_labels)
-        # With eager connections, mitmproxy closes the client's connection before the request arrives if the target is
-        # down or does not exist. Requests that are redirected elsewhere do not need the target.
+        # With eager connections, mitmproxy connects to the target before the request arrives, and closes the client's
+        # connection if the target cannot be reached. But a request that is redirected elsewhere does not need the
+        # target.
         is_server = any(isinstance(mode, ReverseMode) for mode in modes) or settings.builtin is not None
         is_server = is_server or settings.models is not None
         if (is_server or settings.upstream is not None) and ctx.options.connection_strategy == "eager":
@@ -239,23 +239,23 @@ class ToolSim:
     # -- the request --
 
     def requestheaders(self, flow: HTTPFlow) -> Awaitable[None] | None:
-        """Route a request. Open an exchange if toolsim handles the request."""
+        """Route a request, and open an exchange if toolsim handles the request."""
         return self._dispatcher.dispatch(flow)
 
     def request(self, flow: HTTPFlow) -> Awaitable[None] | None:
-        """Rewrite a request, either immediately or, if that would take long, in the returned awaitable."""
+        """Rewrite a request immediately or, if rewriting would take long, in the returned awaitable."""
         exchange = self.exchanges.of(flow)
         return self._body_rewriter.request(flow, exchange) if exchange is not None else None
 
     def toolsim_resend(self, flow: HTTPFlow) -> Awaitable[None] | None:
-        """Rewrite a request again without the feature that its backend rejected."""
+        """Rewrite a request again, without the feature that its backend rejected."""
         exchange = self.exchanges.of(flow)
         return self._body_rewriter.resend(flow, exchange) if exchange is not None else None
 
     # -- the answer --
 
     def responseheaders(self, flow: HTTPFlow) -> None:
-        """Prepare to pass the answer to the client, once its headers have arrived."""
+        """Prepare to pass an answer to the client after the answer's headers have arrived."""
         exchange, response = self.exchanges.of(flow), flow.response
         assert response is not None
         if SOCKET in flow.metadata:
@@ -300,7 +300,7 @@ class ToolSim:
         self.exchanges.close(flow, None)
 
     def client_disconnected(self, client: Client) -> None:
-        """Clean up after a client that disconnected, in case no other hook was called."""
+        """Clean up after a client that disconnected, in case mitmproxy called no other hook."""
         self.exchanges.close_of(client)
 
     def _metrics_page(self, _flow: HTTPFlow) -> Response:

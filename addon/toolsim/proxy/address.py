@@ -16,7 +16,10 @@ _NUMBERS = re.compile(r"[0-9a-fx]+(\.[0-9a-fx]+){0,3}", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """The destination of redirected requests. ``path`` has no trailing slash and precedes the endpoint's path."""
+    """The destination of redirected requests.
+
+    ``path`` is the prefix for the endpoint's path, without a trailing slash.
+    """
 
     scheme: str
     host: str

@@ -1,4 +1,4 @@
-"""Converts errors and model lists to the format of a client's API, if it is not OpenAI's (``Api.has_own_errors``).
+"""Converts errors and model lists to the format of a client's API, if that API has its own (``Api.has_own_errors``).
 
 toolsim and nearly every backend use OpenAI's format. A client expects the format of its own API: Claude Code interprets
 any other error as an unsupported feature.

@@ -1,6 +1,6 @@
 """Commands that list the calls that wait for approval, and approve or refuse them.
 
-The flow list marks the flows whose answers are waiting.
+The flow list marks the flows whose answers wait for approval.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Approve:
         self._flows: WeakValueDictionary[str, HTTPFlow] = WeakValueDictionary()
 
     def watch(self, flow: HTTPFlow) -> None:
-        """Remember a client's flow, because its answer might have to wait for approval."""
+        """Remember a client's flow, in case its answer has to wait for approval."""
         self._flows[flow.id] = flow
 
     @command.command("toolsim.waiting")  # type: ignore[untyped-decorator]
@@ -85,6 +85,9 @@ def _comment(questions: Sequence[ApprovalPrompt]) -> str:
 
 
 def _answers(flows: Sequence[Flow]) -> list[str]:
-    """Return the ids of the client flows to which these flows belong. A round belongs to its client's flow."""
+    """Return the ids of the client flows to which these flows belong.
+
+    A round's flow belongs to the flow of its client.
+    """
     reports = [(flow, flow.metadata.get(REPORT) or {}) for flow in flows]
     return list(dict.fromkeys(str(report.get("part_of") or flow.id) for flow, report in reports))

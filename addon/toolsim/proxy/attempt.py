@@ -1,7 +1,7 @@
-"""Tries a request with a feature that its backend might reject, and resends it without the feature if it does.
+"""Sends a request with a feature that its backend might reject, and resends it without the feature after a rejection.
 
-Some servers accept ``tools`` and some can enforce the form of the answer; some have one API and some have three. Only
-an answer shows which features a server supports, and for which model. So with ``auto`` the first request tries the
+Some servers accept ``tools``, some can enforce the form of the answer, and the number of APIs varies between one and
+three. Only an answer shows which features a server supports for a model. So with ``auto`` the first request tries the
 feature. If an error names the feature, or rejects the path, the client's request is rewritten without the feature, or
 for the next API. The request is then resent within the same exchange (``mitmproxy12.fallback_resend``), so that the
 client sees only one answer. Resending is impossible over HTTP/2, where the client receives the error. The result is
@@ -33,7 +33,7 @@ from toolsim.wire.json_codec import parse_object
 
 logger = logging.getLogger(__name__)
 
-# Maximum size of an error in bytes. An error that contains a reason is short.
+# Maximum size of an error in bytes. Errors that state a reason are short.
 _MAX_ERROR_BYTES = 1024 * 1024
 _LOGGED_CHARACTERS = 300
 _WARNINGS: Mapping[BackendFeature, str] = {
@@ -65,7 +65,7 @@ class _Error:
 
 
 class Attempt(Feature):
-    """A rewritten request with an optional feature, and the replacement request without the feature."""
+    """A rewritten request with an optional feature, and the request that replaces it if the feature is rejected."""
 
     def __init__(self, job: RequestJob, headers: Fields) -> None:
         self._job = job
@@ -73,14 +73,17 @@ class Attempt(Feature):
         self._headers = headers
         """The request's headers before it was rewritten."""
         self.second: RequestJob | None = None
-        """The job that rewrites the request without the rejected feature; None if the request is not resent."""
+        """The job that rewrites the request without the rejected feature, or None if the request is not resent."""
         self.final: Response | None = None
-        """The client's answer if the backend rejected the paths of all APIs, which is the first error."""
+        """The first error, if the backend rejected the paths of all APIs.
+
+        It is then the client's answer; otherwise, None.
+        """
         self._warnings: list[str] = []
-        """The features that the backend has rejected so far, for the report."""
+        """The warnings about features that the backend has rejected so far, for the report."""
         self._rejected: list[ApiName] = []
         self.first_plan: Plan | None = None
-        """The plan of the request that received the first error."""
+        """The plan of the request whose answer was the first error."""
         self._first: Response | None = None
 
     @override
@@ -96,7 +99,7 @@ class Attempt(Feature):
         may_lack_path = self._may_lack_path and response.status_code in NO_PATH
         if is_present or not (has_features or may_lack_path):
             return False
-        # The body is not streamed, because it shows whether the error concerns only the attempted feature.
+        # The body is read completely, because it shows whether the error concerns only the attempted feature.
         response.stream = False
         return True
 
@@ -105,10 +108,9 @@ class Attempt(Feature):
         return bool(self._job.fallbacks or self._rejected)
 
     def is_refused(self, exchange: Exchange, flow: HTTPFlow, *, can_resend: bool) -> bool:
-        """Inspect an error that has arrived completely; return whether to replace it.
+        """Inspect an error that has arrived completely, and return whether it will be replaced.
 
-        The error is replaced by the answer to the ``second`` request, which requires ``can_resend``, or by the
-        ``final`` error.
+        The replacement is the answer to the ``second`` request, if ``can_resend`` is true, or the ``final`` error.
         """
         error = _error(flow)
         if error is None:
@@ -146,7 +148,7 @@ class Attempt(Feature):
     def take_resent(self, exchange: Exchange, flow: HTTPFlow, done: RequestResult) -> None:
         """Replace the flow's request with the request that the ``second`` job rewrote.
 
-        If no rewriting is needed anymore, restore the client's request.
+        If the request no longer has to be rewritten, restore the client's request.
         """
         assert self.second is not None
         self._job, self.second = self.second, None
@@ -158,7 +160,7 @@ class Attempt(Feature):
             flow.metadata[NOTE]["options"] = policy_as_dict(exchange.plan.policy)
 
     def _api(self, exchange: Exchange) -> ApiName:
-        """Return the API through which the backend was queried."""
+        """Return the API through which the request was sent to the backend."""
         return exchange.plan.backend if exchange.plan is not None else self._job.api_name
 
     def _lacks_path(self, error: _Error, exchange: Exchange) -> bool:
@@ -186,7 +188,7 @@ def _note_missed_calls(backend: Backend, plan: Plan, report: Report) -> None:
 
 
 def _error(flow: HTTPFlow) -> _Error | None:
-    """Return a backend's error, None if the answer is not an error or cannot be decoded."""
+    """Return a backend's error, or None if the answer is not an error or cannot be decoded."""
     response = flow.response
     if response is None or 200 <= response.status_code < 300:
         return None

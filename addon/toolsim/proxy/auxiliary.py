@@ -1,4 +1,7 @@
-"""Auxiliary requests, for a token count or a summary instead of a turn. See ``wire/responses/operations.py``."""
+"""Auxiliary requests, which request a token count or a summary instead of a turn.
+
+See ``wire/responses/operations.py``.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +22,15 @@ _MAX_COUNT_BYTES = 64 * 1024
 
 
 class AuxiliaryRequest(Feature):
-    """Produces the result of an auxiliary request."""
+    """A feature of an exchange that creates the result of an auxiliary request."""
 
     def __init__(self, action: Action) -> None:
         self._action = action
         self._prepared = b""
-        """The messages that a summary keeps, or an estimated token count that has not been sent yet."""
+        """The messages that a summary keeps, or an estimated token count that has not been sent yet.
+
+        Empty if there is neither.
+        """
 
     @override
     def on_job(self, flow: HTTPFlow, job: RequestJob) -> RequestJob:
@@ -57,7 +63,7 @@ class AuxiliaryRequest(Feature):
         assert flow.response is not None
         if self._action != "input_tokens":
             return False
-        # The body is not streamed, because it shows whether the backend can count tokens.
+        # The body is read completely, because it shows whether the backend can count tokens.
         flow.response.stream = False
         return True
 

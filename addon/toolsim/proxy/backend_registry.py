@@ -1,4 +1,4 @@
-"""A registry of backends by address, with the server software, the APIs, and the features that each backend rejected.
+"""A registry of backends by address that records each backend's server software, APIs and rejected features.
 
 A backend is probed when the first API request for it arrives, with GET requests for pages that only one kind of server
 has (``request/engine.py``). Its answers to requests show which features and API paths it rejects (``attempt.py``).
@@ -13,7 +13,7 @@ has (``request/engine.py``). Its answers to requests show which features and API
 4. After a failed connection, a different server might run at the address next time. The known facts remain in use until
    a server there has answered a probe. Probes are sent at increasing intervals, so as not to burden a server that is
    already struggling.
-5. An API whose path a backend rejected is tried last for ``MISSING_SECONDS``, after which the backend might have been
+5. For ``MISSING_SECONDS``, an API whose path a backend rejected is tried last. By then, the backend might have been
    updated.
 """
 
@@ -45,7 +45,7 @@ WAIT_SECONDS = 1.0
 PROBE_SECONDS = 5.0
 _MAX_PAGE_BYTES = 4 * 1024 * 1024
 
-# Maximum number of remembered backends, which is limited because addresses and models can come from clients.
+# Maximum number of remembered backends. A limit is needed because addresses and models can come from clients.
 _MAX_BACKENDS = 256
 _MAX_REFUSED = 1024
 
@@ -57,7 +57,7 @@ _ORDERS: Mapping[ApiName, tuple[ApiName, ...]] = {api.name: backends_of(api) for
 
 
 class Root(NamedTuple):
-    """The root of a backend's URLs, which consists of its address and the prefix of its paths before ``/v1``."""
+    """The root of a backend's URLs: its address, and the prefix of its paths before ``/v1``."""
 
     scheme: str
     host: str
@@ -79,7 +79,7 @@ class Backend:
     """A backend and the known facts about it."""
 
     root: Root
-    # The server software, None until the backend has answered a probe.
+    # The server software, or None until the backend has answered a probe.
     engine: Engine | None = None
     # Whether another server might now run at the backend's address.
     is_stale: bool = False
@@ -87,19 +87,19 @@ class Backend:
     is_named: bool = False
     # Whether this is the built-in backend that toolsim started.
     is_builtin: bool = False
-    # The APIs in which the backend does not support token counts.
+    # The APIs in which the backend cannot count tokens.
     uncounted: set[ApiName] = field(default_factory=set)
-    # The APIs whose paths the backend rejected, with the times (monotonic clock) until which they are tried last.
+    # The APIs whose paths the backend rejected. Each is tried last until the given time (monotonic clock).
     missing: dict[ApiName, float] = field(default_factory=dict)
-    # The last line about the backend's APIs that was logged.
+    # The most recent log line about the backend's APIs.
     logged: str = ""
-    # The context windows that the backend reported, by model ("" for any), and the time when they expire
-    # (``windows.py``).
+    # The context windows that the backend reported, by model ("" for any model), and the time when they expire (see
+    # ``windows.py``).
     windows: Mapping[str, int] = field(default_factory=dict)
     windows_until: float = 0.0
     # The features that the backend rejected, by model.
     refused: set[tuple[str, Feature]] = field(default_factory=set)
-    # The models whose last complete answer had no token counts.
+    # The models whose most recent complete answer had no token counts.
     without_usage: set[str] = field(default_factory=set)
     asking: asyncio.Task[None] | None = None
     # The time of the last probe, and the minimum number of seconds before the next probe.
@@ -112,7 +112,7 @@ class Backend:
         return self.engine is not None and not self.is_stale
 
     def may_be_asked(self, now: float) -> bool:
-        """Return whether to probe the server now. Each probe increases the interval before the next one."""
+        """Return whether to probe the server now. Each probe increases the interval before the next probe."""
         if self.asking is not None or self.is_known:
             return False
         if self.asked_at is not None:
@@ -125,7 +125,10 @@ class Backend:
         return True
 
     def is_now(self, engine: Engine) -> None:
-        """Record the identified engine. Discard the facts about a stale server, which might have been replaced."""
+        """Record the identified engine.
+
+        If the backend was stale, discard the facts about it, because the server might have been replaced.
+        """
         if self.is_stale:
             self.refused.clear()
             self.uncounted.clear()
@@ -137,7 +140,10 @@ class Backend:
         self.is_stale = True
 
     def known_for(self, policy: Policy) -> Policy:
-        """Return the operator's policy with the engine filled in, which is "unknown" until it has been identified."""
+        """Return the operator's policy with the engine filled in.
+
+        Until the engine has been identified, it is "unknown".
+        """
         return replace(policy, engine=self.engine or "unknown") if policy.engine == "auto" else policy
 
     def apis_for(self, client: Api, chosen: ApiName | Literal["auto"]) -> tuple[ApiName, ...]:
@@ -155,7 +161,7 @@ class Backend:
         return tuple(sorted(order, key=self.missing.__contains__))
 
     def has(self, found: ApiName, rejected: Collection[ApiName]) -> None:
-        """Record the API in which the backend answered after it had rejected the paths of other APIs."""
+        """Record that the backend answered in this API after it had rejected the paths of other APIs."""
         self.rejects(rejected)
         self.missing.pop(found, None)
         self._log(logging.INFO, f"APIs {apis_line([found], self.missing)}")
@@ -184,7 +190,7 @@ class Backend:
 
 
 class BackendRegistry:
-    """Contains the ``_MAX_BACKENDS`` backends that received requests most recently."""
+    """The registry of backends, which keeps only the ``_MAX_BACKENDS`` backends that received the latest requests."""
 
     def __init__(self) -> None:
         self._known: dict[Root, Backend] = {}
@@ -196,14 +202,17 @@ class BackendRegistry:
         if backend is None or (backend.is_stale and backend.asked_at is None):
             # A stale backend that is never probed is replaced, since it would otherwise stay stale forever.
             backend = Backend(root, is_named=backend.is_named if backend is not None else False)
-        # The backend is inserted last, because the first one, which is the least recently used, is evicted first.
+        # The backend is inserted last. The first backend, which is the least recently used, is evicted first.
         self._known[root] = backend
         if len(self._known) > _MAX_BACKENDS:
             del self._known[next(iter(self._known))]
         return backend
 
     def ask(self, backend: Backend, key: str) -> Awaitable[None] | None:
-        """Probe a backend with the operator's key for it. Return an awaitable if the first request has to wait."""
+        """Probe a backend with the operator's key for it.
+
+        Return an awaitable if the first request has to wait, or None otherwise.
+        """
         is_first = backend.asked_at is None
         if backend.may_be_asked(time.monotonic()):
             backend.asking = asyncio.get_running_loop().create_task(_recognise(backend, key))
@@ -247,7 +256,7 @@ async def _recognise(backend: Backend, key: str) -> None:
 
 
 async def page_client(pages: int = 1) -> SimpleAsyncHTTPClient:
-    """Return a client for probing a backend with ``pages`` concurrent requests."""
+    """Return an HTTP client for probing a backend with at most ``pages`` concurrent requests."""
     # Importing the client takes half of the startup time. A thread imports it, so that no other request has to wait.
     await asyncio.to_thread(import_module, "toolsim.proxy.paced_client")
     from toolsim.proxy.paced_client import PacedClient
@@ -278,7 +287,7 @@ def page_request(url: str, key: str, seconds: float, body: str | None = None) ->
 
 
 async def _get(client: SimpleAsyncHTTPClient, root: Root, probe: Probe, key: str) -> Engine | None:
-    """Return the engine that a page identifies, "unknown" for an unknown server, or None without an answer."""
+    """Return the engine that a page identifies, "unknown" for an unknown server, or None if there was no answer."""
     from tornado.httpclient import HTTPClientError
 
     try:

@@ -1,4 +1,4 @@
-"""Background answers, created without a waiting client.
+"""Background answers, which are created while no client waits for them.
 
 An optional package creates them (``BACKGROUND`` in ``plugins.py``). It is imported when the first request needs it.
 """
@@ -25,20 +25,23 @@ from toolsim.wire.api import Api
 from toolsim.wire.responses.resources import ResourceCall
 
 Finished = Callable[[Report, int | None, float], None]
-"""A function that is called with each finished answer.
+"""A function that is called when an answer has finished.
 
-Its arguments are the report, the HTTP status (None for a canceled answer), and the duration in seconds.
+The arguments are the answer's report, its HTTP status (None if it was canceled), and its duration in seconds.
 """
 
 
 class Answers(Protocol):
-    """The interface of the optional package for background answers."""
+    """The interface of the optional package that creates background answers."""
 
     async def begin(self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy, settings: Settings) -> None:
-        """Start an answer and send the queued Response to the client, or answer the flow with an error."""
+        """Start an answer.
+
+        Send the client the Response object with the status "queued", or answer the flow with an error.
+        """
 
     async def serve(self, flow: HTTPFlow, exchange: Exchange, call: ResourceCall) -> bool:
-        """Answer a request about a background answer; return whether the answer exists."""
+        """Answer a request about a background answer, and return whether that answer exists."""
 
     def count(self) -> int:
         """Return the number of background answers in progress."""
@@ -76,7 +79,7 @@ class Background:
         return self._answers
 
     def families(self) -> list[Family]:
-        """Return the metrics of background answers, an empty list without a store."""
+        """Return the metrics of background answers, or an empty list if the proxy has no store."""
         return self.answers.families() if self._parts.memory.is_on else []
 
     def count(self) -> int:

@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 
 def model_in(body: bytes) -> str | None:
-    """Return the model that a request names, "" if it names no model, None if the body is not a JSON object."""
+    """Return the model that a request names, or "" if it names none. Return None if the body is not a JSON object."""
     document = read_body(body)
     return string(document.get("model")) if document is not None else None
 
@@ -133,7 +133,7 @@ class BodyRewriter:
 
     def _take(self, flow: HTTPFlow, exchange: Exchange, attempt: Attempt, done: RequestResult) -> None:
         exchange.take_request(flow, done)
-        # The request is rewritten again only if it is unedited, because rewriting would lose the operator's edits.
+        # An edited request is not rewritten again, because rewriting would lose the operator's edits.
         if not exchange.is_edited:
             exchange.attach(attempt)
         if exchange.plan is not None:
@@ -149,7 +149,7 @@ class BodyRewriter:
                 logger.warning("toolsim: the profile %s applies, but %s", profile.name, why)
 
     def _hand_over(self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy) -> bool:
-        """Pass a request to the runner if its answer can take several rounds; return whether it was passed on."""
+        """Pass a request to the runner if its answer can take several rounds. Return whether it was passed on."""
         if not flow.live or exchange.is_request_too_large:
             return False
         body = flow.request.raw_content or b""
@@ -160,7 +160,10 @@ class BodyRewriter:
         return self.rounds.take(flow, exchange, api, policy, self.settings.bounds, mcp_context, store)
 
     def _policy(self, flow: HTTPFlow, exchange: Exchange) -> Policy:
-        """Return the operator's policy or, for a flow from a file, the recorded policy with explicitly set options."""
+        """Return the operator's policy.
+
+        For a flow from a file, return the recorded policy with the explicitly set options.
+        """
         policy = self._operators_policy(flow, exchange)
         return replace(policy, backend_model=exchange.backend_model) if exchange.backend_model else policy
 
@@ -175,7 +178,7 @@ class BodyRewriter:
     def resend(self, flow: HTTPFlow, exchange: Exchange) -> Awaitable[None] | None:
         """Rewrite a request again without the rejected feature or API. The caller has to await a returned awaitable.
 
-        If the backend has no API, the first error is the answer.
+        If the backend rejects all APIs, its first error is the answer.
         """
         attempt = exchange.find(Attempt)
         if attempt is not None and attempt.final is not None:
@@ -185,7 +188,7 @@ class BodyRewriter:
         return self.work.submit(attempt.second, lambda done: attempt.take_resent(exchange, flow, done))
 
     def ask(self, flow: HTTPFlow, exchange: Exchange) -> None:
-        """Start another round for a streamed answer that needs one, if possible."""
+        """Start another round for a streamed answer that needs a round, if another round is possible."""
         answer = exchange.streamed
         if answer is not None and answer.reason is not None:
             exchange.note_mismatch(answer.reason.fault.reason)

@@ -1,7 +1,7 @@
 """Runs the selected built-in backend in this process, on a loopback port, for authorized clients.
 
-Most proxies use an external backend, so built-in backends and their server are imported on demand. They are optional
-packages, of which this module contains only the interface, ``Loopback``.
+Most proxies use an external backend, so built-in backends and their server are optional packages that are imported on
+demand. This module contains only their interface, ``Loopback``.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class Loopback(Protocol):
         """Return the ids of the models that the backend offers."""
 
     def admit(self, flow: str) -> dict[str, str]:
-        """Admit the request of a flow; return the header that identifies it."""
+        """Admit the request of a flow, and return the header that identifies the request as admitted."""
 
     def forget(self, flow: str) -> None:
         """Revoke the admission of a flow's request."""
 
 
 class BuiltinBackend:
-    """Runs the built-in backend that the settings select, if any."""
+    """The built-in backend that the settings select, if any, with methods to start and stop it."""
 
     def __init__(self) -> None:
         self._settings = Settings()
@@ -59,23 +59,26 @@ class BuiltinBackend:
 
     @property
     def port(self) -> int | None:
-        """The backend's port on 127.0.0.1, None while the backend is not running."""
+        """The backend's port on 127.0.0.1, or None while the backend is not running."""
         return self._loopback.port if self._loopback else None
 
     async def models(self) -> Sequence[str] | str:
-        """Return the ids of the backend's models, or its error message."""
+        """Return the ids of the backend's models, or the backend's error message."""
         models = await self._loopback.models() if self._loopback else []
         return models.message if isinstance(models, ApiError) else models
 
     # -- start and stop --
 
     def start(self, settings: Settings, modes: Sequence[ProxyMode] = ()) -> asyncio.Task[None]:
-        """Start the backend of these settings, and stop the previous one. ``modes`` are the proxy's listeners."""
+        """Start the backend that these settings select, and stop the previous backend.
+
+        ``modes`` are the proxy's listeners.
+        """
         self._settings = settings
         return spawn(self._serve(settings, modes), self._tasks)
 
     def update(self, settings: Settings, modes: Sequence[ProxyMode] = ()) -> None:
-        """Restart the backend if the new settings require a different one."""
+        """Restart the backend if the new settings require a different backend."""
         if _config(settings) != _config(self._settings):
             self.start(settings, modes)
 
@@ -108,7 +111,7 @@ class BuiltinBackend:
                 ", ".join(elsewhere),
             )
         elif settings.builtin == "codex":
-            # The message does not promise an available backend, because Codex's supervisor logs whether Codex is
+            # The message does not state that the backend is available, because Codex's supervisor logs whether Codex is
             # available.
             message = "toolsim: requests to this listener at /v1 go to the codex backend on %s:%s"
             logger.info(message, LOOPBACK, self.port)
@@ -126,7 +129,10 @@ class BuiltinBackend:
     # -- access --
 
     def admit(self, flow: HTTPFlow) -> None:
-        """Admit a request to the backend, which rejects all others. The caller has already authorized the client."""
+        """Admit a request to the backend, which rejects all requests that were not admitted.
+
+        The caller has already authorized the client.
+        """
         if self._loopback is not None:
             flow.request.headers.update(self._loopback.admit(flow.id))
 
@@ -137,7 +143,7 @@ class BuiltinBackend:
 
 
 class Admitted(Feature):
-    """Admits the request of an exchange to the backend each time the request is sent."""
+    """A feature of an exchange that admits its request to the backend each time the request is sent."""
 
     def __init__(self, builtin: BuiltinBackend, flow: HTTPFlow) -> None:
         self._builtin = builtin

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 NOTHING = Recalled()
 _AT_ONCE = 256 * 1024
-"""Number of bytes that are searched before other tasks run, which takes at most 2 ms."""
+"""Number of bytes to search before other tasks run. Searching them takes at most 2 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class StoredContextLoader:
             flow.response = Response.make(200, done.body, {"content-type": "application/json"})
 
     def take(self, flow: HTTPFlow, exchange: Exchange) -> bool:
-        """Accept the body of a request; return whether it might contain references for ``recall`` to load."""
+        """Accept the body of a request, and return whether it might contain references for ``recall`` to load."""
         context, request = exchange.stored_context, flow.request
         if context is None or exchange.is_request_too_large:
             return False
@@ -68,7 +68,7 @@ class StoredContextLoader:
         return bool(encoding) or len(context.received) > _AT_ONCE or may_refer_to_stored(context.received)
 
     async def recall(self, flow: HTTPFlow, exchange: Exchange) -> None:
-        """Load the data that a request refers to. After any failure, answer the request with an error."""
+        """Load the data that a request refers to. If this fails for any reason, answer the request with an error."""
         try:
             await self._recall(flow, exchange)
         except Exception:
@@ -121,7 +121,7 @@ class StoredContextLoader:
             answer.report.error = outcome.code
 
     async def store_whole(self, exchange: Exchange, done: AnswerResult) -> AnswerResult:
-        """Store a non-streamed answer; return the answer to send, which reports whether it was stored."""
+        """Store a non-streamed answer. Return the answer to send, in which ``store`` shows whether it was stored."""
         context = exchange.stored_context
         if context is None or done.names is None or done.error is not None or done.status != 200:
             return done
@@ -131,7 +131,10 @@ class StoredContextLoader:
         return replace(done, body=with_outcome(done.body, outcome, stream=False))
 
     def store_function(self, exchange: Exchange) -> Callable[[Mapping[str, Any]], Awaitable[ApiError | bool]]:
-        """Return a function that stores the runner's answer, which is passed to it as a Response object."""
+        """Return a function that stores an answer of the runner.
+
+        The answer is passed to the function as a Response object.
+        """
         context, limit = exchange.stored_context, exchange.limits.max_request_bytes
         assert context is not None
 

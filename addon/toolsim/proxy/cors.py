@@ -1,4 +1,4 @@
-"""Cross-origin requests: the web pages that may read answers, and the headers that allow them to."""
+"""Cross-origin requests: the web pages that are allowed to read answers, and the headers that grant this permission."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ class Origins:
 
 
 def cors_headers(origins: Origins, origin: str | None) -> dict[str, str]:
-    """Return the headers that let a listed origin read an answer, or no headers for other origins."""
+    """Return the headers that let a page with a listed origin read an answer, or no headers for other origins."""
     if not origin or not origins.allow(origin):
         return {}
     return {"access-control-allow-origin": origin, "access-control-expose-headers": _EXPOSED, "vary": "Origin"}
 
 
 def preflight_headers(origins: Origins, headers: Mapping[str, str]) -> dict[str, str] | None:
-    """Return the headers that answer a preflight request from a listed origin; None for any other request."""
+    """Return the headers that answer a preflight request from a listed origin, or None for any other request."""
     allowed = cors_headers(origins, headers.get("origin"))
     if not allowed or "access-control-request-method" not in headers:
         return None
@@ -65,7 +65,7 @@ def preflight_headers(origins: Origins, headers: Mapping[str, str]) -> dict[str,
 
 
 def add_cors(headers: MutableMapping[str, str], allowed: Mapping[str, str]) -> None:
-    """Add the headers that let an origin read an answer, unless the backend has already set CORS headers."""
+    """Add the headers that let a page with this origin read an answer, unless the backend has set CORS headers."""
     if not allowed or "access-control-allow-origin" in headers:
         return
     varies = headers.get("vary", "")

@@ -1,4 +1,4 @@
-"""Decodes content encodings, with a size limit because 33 kB of zstd can expand to 2 GB.
+"""Decodes content encodings with a limit on the decoded size, because 33 kB of zstd can expand to 2 GB.
 
 Each decoder returns at most one byte more than the limit, and uses no more memory than that for the result.
 """
@@ -17,13 +17,13 @@ _ZSTD_WINDOW = 8 * 1024 * 1024
 
 
 class BodyTooLarge(ValueError):
-    """A body is larger than the limit."""
+    """Raised for a body that is larger than the limit."""
 
 
 def decoded(data: bytes, encoding: str, limit: int) -> bytes:
     """Return a complete body without its content encoding. Raises BodyTooLarge, or ValueError for an undecodable body.
 
-    ``encoding`` is the header's value, "" or "identity" for none.
+    ``encoding`` is the value of the header; "" and "identity" mean that the body is not encoded.
     """
     encoding = encoding.strip().lower() or "identity"
     decode = _DECODERS.get(encoding)

@@ -66,7 +66,7 @@ class Dispatcher:
     def dispatch(self, flow: HTTPFlow) -> Awaitable[None] | None:
         """Route a request, and stream its body through unless toolsim has to read it.
 
-        Before continuing, the caller has to await the returned awaitable, which probes a backend or creates a page.
+        A returned awaitable probes a backend or creates a page. The caller has to await it before it continues.
         """
         sent = flow.request.copy() if "upgrade" in flow.request.headers else flow.request
         reached_at = self.incoming_reader.take_host(flow)
@@ -77,7 +77,7 @@ class Dispatcher:
         if is_replay and flow.live and (asked := round_of(flow)) is not None:
             flow.is_replay = None
             flow.request.stream = False
-            # A round has the same target as the client's own request.
+            # A round has the same target as the client's own request, because its route has already been decided.
             backend = self._known(flow)
             backend.is_builtin = route.leads_to(flow.request.host, flow.request.port, self._builtin_port)
             if backend.is_builtin:
@@ -103,7 +103,7 @@ class Dispatcher:
             case route.Respond() as answer:
                 return self._answer(flow, answer)
             case route.Serve():
-                # The body has to be read in full, up to a limit that the exchange enforces.
+                # The body has to be read completely. The exchange limits its size.
                 flow.request.stream = False
                 self._remember(flow, self._open(flow, owner, Report(), Backend(NO_ROOT)))
             case route.Upgrade():
@@ -111,11 +111,11 @@ class Dispatcher:
                 if (error := self.sockets.admit(flow, sent, owner, limit, proxy_user)) is not None:
                     self.refusals.answer(flow, error, self.cors(flow))
             case route.ListModels(default):
-                # If the backend turns out to be this proxy, the Via entry reveals the loop.
+                # If the backend turns out to be this proxy, its entry in the Via header reveals the loop.
                 self.loop_detector.add_via(flow)
                 return self._list_models(flow, incoming, default)
             case route.Choose(default, action) if not (flow.live or is_replay):
-                # The flow was read from a file. It does not contain the recorded choice, and it is not sent.
+                # The flow was read from a file, so the recorded choice is unknown. The request is not sent.
                 decision = default if isinstance(default, route.Pass) else route.Pass(action=action)
                 return self._forward(flow, incoming, decision, owner, replay)
             case route.Choose() as choice:
@@ -133,7 +133,7 @@ class Dispatcher:
         return self.builtin.port if self.settings.builtin is not None else None
 
     def cors(self, flow: HTTPFlow) -> dict[str, str]:
-        """Return the headers that let a web page with an allowed origin read an answer."""
+        """Return the headers that let a page with an allowed origin read an answer."""
         origin = flow.request.headers.get("origin")
         return cors_headers(self.settings.origins, origin) if origin else {}
 
@@ -212,7 +212,10 @@ class Dispatcher:
             self.loop_detector.add_via(flow)
 
     def _backend(self, flow: HTTPFlow, decision: route.Pass, api: Api | None) -> tuple[Backend, Awaitable[None] | None]:
-        """Return the backend that a flow targets, and its first probe, if any, which a turn has to await."""
+        """Return the backend that a flow targets, and the backend's first probe, if any.
+
+        A turn has to await the probe.
+        """
         backend, is_named = self._known(flow), _is_named(flow, decision) and not decision.to_builtin
         backend.is_named, backend.is_builtin = backend.is_named or is_named, decision.to_builtin
         may_ask = api is not None and is_named and flow.live
@@ -234,11 +237,11 @@ class Dispatcher:
         owner: str,
         replay: ReplayedRequest | None,
     ) -> Exchange | None:
-        """Open the exchange of a request for a model or, if ``api`` is None, for the model list.
+        """Open the exchange of an API request. If ``api`` is None, the request is for the model list.
 
         Return None if the request exceeds a limit of its user; the request is then answered with an error.
         """
-        # ``dispatch`` has already handled live rounds, so this round is from a file.
+        # Live rounds have already been handled by ``dispatch``, so this round is from a file.
         asked = round_of(flow) if not flow.live else None
         report = asked.report if asked is not None else Report()
         turn = None
@@ -277,7 +280,7 @@ class Dispatcher:
             exchange.stored_context = StoredContext(exchange.owner, resource=resource_of(flow.request.path))
 
     def _open(self, flow: HTTPFlow, owner: str, report: Report, backend: Backend) -> Exchange:
-        # Data from an earlier run is removed, because the flow might have been handled before.
+        # Data from an earlier run is removed, in case the flow has been handled before.
         forget(flow)
         exchange = Exchange(
             report,

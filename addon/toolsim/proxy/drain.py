@@ -1,10 +1,10 @@
-"""Graceful shutdown: answers in progress are finished, or end with an error after a time limit.
+"""Graceful shutdown, which lets answers in progress finish, or ends them with an error after a time limit.
 
     signal ─▶ announce ─▶ stop listening ─▶ wait ─▶ end the remaining ─▶ mitmproxy's own shutdown
                3 s                          option     3 s at most
 
-1. The first SIGTERM or SIGINT starts the drain. A second signal stops mitmproxy immediately, as does the first if
-   ``toolsim_drain_timeout`` is 0.
+1. The first SIGTERM or SIGINT starts the drain. A second signal stops mitmproxy immediately. If
+   ``toolsim_drain_timeout`` is 0, even the first signal does.
 2. *Announce.* Readiness checks fail from this point on (``readiness``). If there was a check recently, the listener
    stays open until load balancers have had time to react, because a connection that arrives just as the listener closes
    is lost.
@@ -42,11 +42,16 @@ from toolsim.proxy.upgrades import Sockets
 logger = logging.getLogger(__name__)
 
 ANNOUNCE_SECONDS = 3.0
-"""Seconds for which the listener stays open, enough for a load balancer that checks once per second."""
+"""The time, in seconds, for which the listener stays open after the announcement.
+
+It is long enough for a load balancer that checks once per second.
+"""
 WATCHED_SECONDS = 15.0
-"""Seconds after a readiness check during which the same client is expected to check again."""
+"""The time, in seconds, within which a client that has checked readiness is expected to check again."""
 END_SECONDS = 3.0
-"""Time limit in seconds for ending the remaining answers, longer than the interval at which streams check their timers.
+"""The time limit, in seconds, for ending the remaining answers.
+
+It is longer than the interval at which streams check their timers.
 """
 POLL_SECONDS = 0.05
 
@@ -60,10 +65,10 @@ class Drain:
 
     def __init__(self, exchanges: Exchanges, rounds: Rounds, background: Background, sockets: Sockets) -> None:
         self.seconds = 0
-        """Seconds that answers can take during the drain. With 0, the proxy stops immediately."""
+        """The time, in seconds, that answers can take during the drain. If it is 0, the proxy stops immediately."""
         self.is_draining = False
         self.asked_at: float | None = None
-        """The time of the last readiness check, None before the first check."""
+        """The time of the last readiness check, or None before the first check."""
         self._exchanges = exchanges
         self._rounds = rounds
         self._background = background
@@ -94,7 +99,7 @@ class Drain:
     def _end_now(self) -> None:
         if open_ := self.open():
             logger.warning("toolsim: stopped immediately, with %s in progress", _counted(open_))
-        # From now on, the shutdown is the reason for any interrupted answer.
+        # From now on, answers that are interrupted were interrupted by the shutdown.
         self._exchanges.end(STOPPED)
         ctx.master.shutdown()  # type: ignore[no-untyped-call]
 
@@ -131,7 +136,7 @@ class Drain:
     # -- answers in progress --
 
     def open(self) -> int:
-        """Return the number of open exchanges and other answers. Rounds are not counted separately."""
+        """Return the number of open exchanges and other answers. A round counts as part of its client's exchange."""
         return self._exchanges.answers() + len(self._exchanges.passing) + self._background.count()
 
     def families(self) -> list[Family]:
@@ -147,7 +152,7 @@ class Drain:
         exchange = self._exchanges.of(flow)
         if exchange is not None and self._exchanges.ended_by is not None and flow.response is None:
             flow.response = exchange.refuse(self._exchanges.ended_by)
-        # A forward proxy's traffic is not counted, because it can be anything, such as a page's endless stream.
+        # A forward proxy's traffic is not counted, because it can contain anything, such as a website's endless stream.
         is_served = isinstance(flow.client_conn.proxy_mode, ReverseMode)
         if exchange is None and is_served and flow.response is None and flow.live:
             self._exchanges.passing[flow.id] = flow.client_conn.id

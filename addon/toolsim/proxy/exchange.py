@@ -9,7 +9,8 @@
 ``State`` defines the states of the client's answer, and ``_NEXT`` their transitions. A stream that ends before the
 backend's answer does is *cut* (``streamed.py``); ``mitmproxy12.exchange_stream`` then stops the backend.
 
-The ``timeouts`` determine when the stream has to call ``StreamedAnswer.tick`` or, before it exists, ``overdue``.
+The ``timeouts`` determine when the stream has to call ``StreamedAnswer.tick`` or, before a ``StreamedAnswer`` exists,
+``overdue``.
 
 Optional concerns (counts, resending, reports, traces, …) are attached to an exchange as objects of the class
 ``Feature``, which it calls without knowing their subclasses. Data that other code needs is stored in fields. Both
@@ -66,7 +67,7 @@ _CLIENTS_OWN = (b"content-encoding", b"transfer-encoding", MODE_HEADER.encode())
 
 
 Choose = Callable[["Exchange", str | None], Awaitable[None] | None]
-"""A function that directs the request of an exchange to the backend of a model, or answers it with an error.
+"""A function that directs an exchange's request to the backend of a model, or answers the request with an error.
 
 The model is "" if the request names no model, and None if its body is not a JSON object. The caller has to await a
 returned awaitable.
@@ -74,18 +75,18 @@ returned awaitable.
 
 
 class Feature:
-    """An optional part of the proxy that handles the events of an exchange; the default methods do nothing.
+    """An optional part of the proxy that handles the events of an exchange. By default, the methods do nothing.
 
     The methods are called in the order in which they are defined, and features in the order in which they were
     attached; ``on_close`` is called in reverse order.
     """
 
     def on_job(self, flow: HTTPFlow, job: RequestJob) -> RequestJob:
-        """Return the job that rewrites the request."""
+        """Return the job that rewrites the request. A feature can return a changed job."""
         return job
 
     def on_plan(self, plan: Plan) -> Plan:
-        """Return the plan of a rewritten request."""
+        """Return the plan of a rewritten request. A feature can return a changed plan."""
         return plan
 
     def on_mcp(self, mcp_context: McpContext) -> McpContext:
@@ -93,12 +94,15 @@ class Feature:
         return mcp_context
 
     def on_rewritten(self, exchange: Exchange, flow: HTTPFlow, done: RequestResult) -> None:
-        """Handle the result of the request's job. ``done.rewritten`` is None if the request passes unchanged."""
+        """Handle the result of the job that rewrote the request.
+
+        ``done.rewritten`` is None if the request passes unchanged.
+        """
 
     def on_response_start(self, exchange: Exchange, flow: HTTPFlow) -> bool:
         """Decide how to pass on an answer whose headers have arrived.
 
-        Return False to leave the decision to other code.
+        Return True if the feature has decided, and False to leave the decision to other code.
         """
         return False
 
@@ -106,7 +110,7 @@ class Feature:
         """Handle the end of a round that is followed by another round of the same answer."""
 
     def on_body(self, exchange: Exchange, flow: HTTPFlow) -> bool:
-        """Handle a backend's complete non-streamed answer; return True if it must not be rewritten."""
+        """Handle a backend's complete non-streamed answer. Return True if the answer must not be rewritten."""
         return False
 
     def on_body_done(self, exchange: Exchange, done: AnswerResult) -> AnswerResult:
@@ -119,7 +123,7 @@ class Feature:
     def on_close(self, exchange: Exchange, flow: HTTPFlow | None, status: int | None) -> None:
         """Handle the end of an exchange.
 
-        ``status`` is the answer's HTTP status, None if the client received no answer.
+        ``status`` is the answer's HTTP status, or None if the client received no answer.
         """
 
 
@@ -131,7 +135,7 @@ class State(Enum):
     STREAMED = "streamed"
     """The answer is rewritten as it arrives (``Exchange.streamed``)."""
     PASSED = "passed"
-    """The answer passes unchanged, as a backend's error response does."""
+    """The answer passes unchanged, like an error response of the backend."""
     REFUSED = "refused"
     """The answer is toolsim's own error: a bad request, a backend that cannot be reached or does not answer, …"""
     DELEGATED = "delegated"
@@ -171,41 +175,43 @@ class Exchange:
         self.backend = backend or Backend(NO_ROOT)
         """The backend with all known facts about it."""
         self.backend_model = ""
-        """The name under which the backend offers the model, "" if it is the same as the client's name for the model.
-        """
+        """The name under which the backend offers the model, or "" if it is the client's name for the model."""
         self.choose: Choose | None = None
-        """A function that chooses the backend based on the model; None once the backend has been chosen."""
+        """A function that chooses the backend based on the model, or None once the backend has been chosen."""
         self.timeouts = Timeouts(limits)
         self.recorder = BodyRecorder()
         """Records the backend's answer and the client's answer, for people to inspect."""
         self.plan: Plan | None = None
-        """The plan of a rewritten request; None before the request is rewritten, or if it passes unchanged.
+        """The plan of a rewritten request. It is None before the request is rewritten, and if it passes unchanged.
 
-        For a request that passes unchanged, toolsim creates an answer only if the backend does not.
+        toolsim answers a request that passes unchanged only if the backend does not.
         """
         self.checked: Plan | None = None
         """The plan for checking the answer to an unchanged request. It becomes the ``plan`` when the answer arrives."""
         self.streamed: StreamedAnswer | None = None
-        """The streamed answer, None for a non-streamed answer. It is kept after the end of the stream."""
+        """The streamed answer, or None for a non-streamed answer. It is kept after the end of the stream."""
         self.early: Response | None = None
-        """The headers that the client of a stream has received before the backend sent any, or None."""
+        """The headers that the client of a stream received before the backend's headers arrived, or None."""
         self.state = State.OPEN
         self.is_request_too_large = False
         """Whether the request's body was dropped on arrival because of its size."""
         self.round: RoundFlow | None = None
-        """The round to which this exchange belongs; None for a client's own request."""
+        """The round to which this exchange belongs, or None for a client's own request."""
         self.marks_of_rounds: tuple[bytes, ...] | None = None
         """The marks of a request that is too large for several rounds (see ``RequestJob``)."""
         self.topic: ConversationLabel | None = None
-        """The label of the conversation of a delegated request, which is not rewritten by a job."""
+        """The conversation label of a request that the runner answers.
+
+        It is stored here because no job rewrites such a request.
+        """
         self.stored_context: StoredContext | None = None
-        """The stored data that the request refers to, and the request's data to be stored; None without a store."""
+        """The stored data to which the request refers, and the data to store for it, or None if there is no store."""
         self.action: Action | None = None
-        """The auxiliary operation, if the exchange is not a turn."""
+        """The auxiliary operation, or None if the exchange is a turn."""
         self.replay: ReplayedRequest | None = None
-        """The state of a replayed flow from its first run; None for other flows."""
+        """The state that a replayed flow has from its first run, or None for other flows."""
         self.user_turn: UserTurn | None = None
-        """The turn that counts toward the limits of its user."""
+        """The turn that counts toward the limits of its user, or None for a user without limits."""
         self._problem = ""
         self._features: list[Feature] = []
 
@@ -215,7 +221,7 @@ class Exchange:
 
     @property
     def is_ours(self) -> bool:
-        """Whether toolsim can still create or replace the answer."""
+        """Whether toolsim can still create or replace the client's answer."""
         return self.state in _OURS
 
     @property
@@ -259,7 +265,7 @@ class Exchange:
 
     @property
     def is_turn(self) -> bool:
-        """Whether the request queries a model, rather than the model list."""
+        """Whether the request is addressed to a model. A request for the model list is not."""
         return bool(self.report.client)
 
     # -- the request --
@@ -342,7 +348,7 @@ class Exchange:
 
     def _take(self, done: JobResult) -> None:
         if done.report is not self.report:
-            # The report is replaced, because a worker process has filled a copy of it.
+            # The report is replaced by a copy, because a worker process might have filled the copy.
             self.report.replace_with(done.report)
         if done.crash:
             logger.error("toolsim failed to rewrite a body; please report this.\n%s", done.crash)
@@ -359,7 +365,7 @@ class Exchange:
         if self.early is not None and self.plan is not None:
             self._follow(flow, response)
         elif not self.is_turn and not is_error and self.backend.is_named and response.raw_content is None:
-            # Context windows are added to a model list, so it has to be complete.
+            # A model list has to be read completely, because context windows are added to it.
             response.stream = False
         elif is_error and self._may_rewrite_error(response):
             # The error is not streamed, because only a complete error can be rewritten.
@@ -377,7 +383,9 @@ class Exchange:
             response.stream = False
 
     def _may_rewrite_error(self, response: Response) -> bool:
-        """Return whether to read an error, which might have another API's format or lack the code for a long prompt."""
+        """Return whether an error has to be read.
+
+        This is the case if its format might be another API's, or if it might lack the code for a long prompt."""
         plan = self.plan
         is_about_turn = plan is not None or (self.is_turn and self.backend.is_named)
         is_arriving = response.status_code >= 400 and response.raw_content is None
@@ -387,7 +395,7 @@ class Exchange:
     def _check(self, flow: HTTPFlow, plan: Plan) -> None:
         """Check the answer to an unchanged request.
 
-        The answer passes unless it violates the format that the client demands.
+        The answer passes unchanged unless it violates the format that the client requested.
         """
         response = flow.response
         assert response is not None
@@ -404,10 +412,10 @@ class Exchange:
         self._stream(flow, plan)
 
     def open_early(self, flow: HTTPFlow) -> Response | None:
-        """Start the answer of a stream whose client has waited too long; return its headers.
+        """Start the answer of a stream whose client has waited too long, and return the answer's headers.
 
-        Return None if it is too early. The answer to a round is never started early, because a round has no client, and
-        its error can still change the status of the client's answer.
+        Return None if it is too early. The answer to a round is never started early: a round has no client, and an
+        error in it can still change the status of the client's answer.
         """
         plan = self.plan
         if plan is None or not plan.stream or self.report.part_of or self.state is not State.OPEN:
@@ -442,7 +450,7 @@ class Exchange:
     def follow_whole(self, flow: HTTPFlow) -> bytes | None:
         """Return the body of a backend's non-streamed answer, for a stream that was started early.
 
-        Return None for an error or an answer that cannot be decoded. The flow then contains the error.
+        If the answer is an error or cannot be decoded, return None. The flow then contains the error.
         """
         response = flow.response
         assert response is not None
@@ -483,8 +491,8 @@ class Exchange:
             listener=self._listener,
             estimate=lambda written: estimated_usage(flow.request.raw_content or b"", written),
         )
-        # Whether the token counts are estimated is an assumption based on earlier answers. Only the end of the answer,
-        # after the headers, shows whether it has token counts.
+        # Earlier answers determine whether the token counts are called an estimate. The headers precede the answer, and
+        # only the answer's end shows whether it has token counts.
         has_usage = plan.form.include_usage and not plan.is_verbatim
         self.report.usage_estimated = has_usage and plan.form.model in self.backend.without_usage
         kind = response.headers.get("content-type", EVENT_STREAM) if plan.is_verbatim else EVENT_STREAM
@@ -599,11 +607,11 @@ class Exchange:
     # -- errors --
 
     def problem(self) -> str:
-        """Return the message of an HTTP error from toolsim or the backend, or ""."""
+        """Return the message of an HTTP error from toolsim or the backend, or "" if there was no error."""
         return self._problem or head.error_message(self.recorder.received.content())
 
     def refuse(self, error: ApiError) -> Response:
-        """Record an error as the answer to the request; return the error response."""
+        """Record an error as the answer to the request, and return the error response."""
         self.settle(State.REFUSED)
         self._problem = error.message
         self.report.error = error.code or error.type
@@ -615,9 +623,9 @@ class Exchanges:
 
     def __init__(self) -> None:
         self.ended_by: ApiError | None = None
-        """The error with which all exchanges end, None until the proxy is stopped."""
+        """The error with which all exchanges end, or None until the proxy is stopped."""
         self.passing: dict[str, str] = {}
-        """The clients, by flow id, whose traffic in reverse mode passes unread, without an exchange."""
+        """The clients, by flow id, whose traffic in reverse mode passes unread and without an exchange."""
         self._open: dict[str, Exchange] = {}
 
     def __len__(self) -> int:
@@ -634,7 +642,7 @@ class Exchanges:
         return self._open.get(flow.id)
 
     def close(self, flow: HTTPFlow, status: int | None) -> bool:
-        """End the exchange of a flow; return False if the flow has no exchange.
+        """End the exchange of a flow, and return True. Return False if the flow has no exchange.
 
         ``status`` is the answer's HTTP status, or None if the client received no answer.
         """
@@ -643,12 +651,12 @@ class Exchanges:
         return exchange is not None
 
     def drop(self, flow: HTTPFlow) -> None:
-        """Forget a flow that has ended, in case no hook was called."""
+        """Forget a flow that has ended, in case mitmproxy called no hook."""
         self.passing.pop(flow.id, None)
         self.close(flow, flow.response.status_code if flow.response is not None and flow.error is None else None)
 
     def close_of(self, client: Client) -> None:
-        """End all exchanges of a client that disconnected, in case no other hook was called."""
+        """End all exchanges of a client that disconnected, in case mitmproxy called no other hook."""
         for flow_id, exchange in list(self._open.items()):
             if exchange.client_id == client.id:
                 del self._open[flow_id]
@@ -657,17 +665,17 @@ class Exchanges:
             del self.passing[flow_id]
 
     def end(self, error: ApiError) -> None:
-        """Let all exchanges, including future ones, expire. Each ends with this error when it checks its timers."""
+        """Let all current and future exchanges expire. Each ends with this error when it checks its timers."""
         self.ended_by = error
         for exchange in self._open.values():
             exchange.timeouts.end(error)
 
     def answers(self) -> int:
-        """Return the number of exchanges that clients wait for, without the rounds of an answer."""
+        """Return the number of exchanges for which clients wait. The rounds of an answer are not counted."""
         return sum(not exchange.report.part_of for exchange in self._open.values())
 
     def turns(self) -> int:
-        """Return the number of exchanges that query a model."""
+        """Return the number of exchanges that are turns."""
         return sum(exchange.is_turn for exchange in self._open.values())
 
     def forget(self) -> None:

@@ -1,10 +1,10 @@
-"""Fails closed: an exception in toolsim ends its exchange, and nothing unchecked is forwarded.
+"""Ensures that toolsim fails closed: an exception ends its exchange, and unchecked data is never forwarded.
 
 mitmproxy logs an exception that a hook raises, and continues with the unchanged flow. So toolsim rejects a flow unless
 each hook is known to have completed:
 
 1. mitmproxy calls the hooks of a script's addons one after another, and skips the rest if one raises. ``Clearance`` is
-   the last addon, so if it clears a flow, all others have handled the flow.
+   the last addon, so if it clears a flow, all other addons have handled the flow.
 2. The stream (``mitmproxy12/guarded.py``) requires clearance after each hook. Without clearance, or if the stream
    itself raises an exception, it ends the exchange and sends the error, or a plain 502 if there is no exchange yet.
 3. Reporting is exempt: ``reporting`` logs its exceptions, and the turn continues.
@@ -37,7 +37,7 @@ _FOLDER = str(Path(__file__).parents[1])
 
 
 class NotCleared(Exception):
-    """A hook has not completed. mitmproxy has logged the reason."""
+    """Raised if a hook has not completed. mitmproxy has logged the reason."""
 
 
 class Guard:
@@ -45,9 +45,9 @@ class Guard:
 
     def __init__(self) -> None:
         self.failures = 0
-        """The number of exceptions that ended an exchange, or would have ended an exchange."""
+        """The number of exceptions that ended an exchange, or would have ended one."""
         self._since = 0.0
-        """The time since which clearance is required, 0 if clearance is not required."""
+        """The time since which clearance is required, or 0 if clearance is not required."""
         self._flows: WeakSet[HTTPFlow] = WeakSet()
         """The flows whose most recent hook has completed."""
         self._servers: WeakSet[Server] = WeakSet()
@@ -92,7 +92,7 @@ class Guard:
             logger.error("%s", described(problem), exc_info=problem)
 
     def note_logged(self, problem: BaseException | None) -> str:
-        """Count an exception of toolsim that mitmproxy is about to log.
+        """Count an exception in toolsim that mitmproxy is about to log.
 
         Return a log message, or "" for an exception that did not occur in toolsim.
         """
@@ -126,7 +126,7 @@ def place_of(problem: Exception) -> str:
 
 @contextmanager
 def reporting() -> Iterator[None]:
-    """Log an exception raised while reporting, so that it does not end a turn."""
+    """Log any exception that the reporting code raises, so that the exception does not end a turn."""
     try:
         yield
     except Exception:

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 # Headers for the framing and encoding of the backend's answer, which do not apply to the rewritten answer.
 _HOP_HEADERS = (b"connection", b"keep-alive", b"transfer-encoding", b"content-length", b"content-encoding")
 
-# HTTP statuses of answers without a body, which cannot be streamed.
+# The HTTP statuses of answers without a body. Such answers cannot be streamed.
 _WITHOUT_BODY = (204, 205)
 
 
@@ -70,7 +70,7 @@ def write_error(response: Response, client: Api, backend: Api) -> None:
 def authorize(headers: Headers, authorization: str | None) -> None:
     """Replace the client's key with an ``Authorization`` header.
 
-    With "" the key is only removed, with None it is kept.
+    If the value is "", only remove the key. If it is None, keep the key.
     """
     if authorization is None:
         return
@@ -97,7 +97,7 @@ def by_name(headers: Headers) -> dict[str, str]:
 
 
 def change(headers: Headers, *, without: Iterable[bytes], given: Mapping[str, str]) -> None:
-    """Remove the headers ``without`` (lower-case names) and set the ``given`` headers, in a single pass."""
+    """Remove the headers in ``without`` (lower-case names) and set the headers in ``given``, in a single pass."""
     fields = [(name.encode(), value.encode()) for name, value in given.items()]
     gone = {*without, *(name for name, _ in fields)}
     headers.fields = (*(field for field in headers.fields if field[0].lower() not in gone), *fields)
@@ -122,7 +122,7 @@ def is_event_stream(response: Response) -> bool:
 
 
 def response_error(response: Response) -> ApiError:
-    """Return the error that an HTTP error response describes, with the response's status."""
+    """Return the error that an HTTP error response describes, including the response's status."""
     error = read_error(loaded((response.raw_content or b"").decode("utf-8", "replace")))
     return replace(error, status=response.status_code)
 
@@ -134,7 +134,7 @@ def error_message(body: bytes) -> str:
 
 
 def for_backend(headers: Headers, client: Api, backend: Api) -> list[str]:
-    """Keep only the client's headers that the backend supports; return the features that removed headers request."""
+    """Keep only the client's headers that the backend supports. Return the features that the others request."""
     dropped: list[str] = []
     for api in {client.name: client, backend.name: backend}.values():
         sent = by_name(headers)

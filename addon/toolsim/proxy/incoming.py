@@ -1,4 +1,4 @@
-"""Builds the input for ``access`` and ``route`` from a flow and from two facts that mitmproxy hides.
+"""Builds the input for ``access`` and ``route`` from a flow and two items that mitmproxy hides.
 
 *The Host header.* In reverse mode, mitmproxy replaces it with the backend's Host before it calls any hook, unless its
 option ``keep_host_header`` is set. But whether toolsim serves a client depends on the Host that the client used to
@@ -44,7 +44,7 @@ def with_names(settings: Settings, listen_hosts: Collection[str]) -> Settings:
 
 
 class IncomingReader:
-    """An addon that checks CONNECT requests, and determines the original Host and the key of each request."""
+    """An addon that checks CONNECT requests, and determines the original Host header and the key of each request."""
 
     def __init__(self, refusals: Refusals) -> None:
         self._refusals = refusals
@@ -53,7 +53,7 @@ class IncomingReader:
         self._tunnels: WeakKeyDictionary[Client, User] = WeakKeyDictionary()
         """The users whose clients have open tunnels."""
         self._wrong_keys = WrongKeys()
-        # Whether to replace the Host, as mitmproxy does without keep_host_header.
+        # Whether to replace the Host header, as mitmproxy does if its option keep_host_header is not set.
         self._replaces = False
         self._is_setting = False
 
@@ -91,10 +91,10 @@ class IncomingReader:
     # -- called by the request hooks --
 
     def take_host(self, flow: HTTPFlow) -> str:
-        """Return the host and port with which the client reached the proxy, and set the backend's Host."""
+        """Return the host and port with which the client reached the proxy, and set the Host header of the backend."""
         request = flow.request
         found = request.authority or request.host_header or ""
-        # The Host is replaced only in live flows. A flow from a file is left unchanged.
+        # The Host header is replaced only in live flows. A flow from a file is left unchanged.
         if flow.live and isinstance(flow.client_conn.proxy_mode, ReverseMode) and self._replaces:
             request.host_header = hostport(request.scheme, request.host, request.port)
         return found
@@ -130,14 +130,14 @@ class IncomingReader:
         )
 
     def note_refusal(self, flow: HTTPFlow, error: Refusal) -> None:
-        """Count the wrong key if the request was rejected with this error because of its key."""
+        """Count a wrong key if the request was rejected with this error because of its key."""
         keys, headers = self.settings.api_key, flow.request.headers
         names = {"wrong_key": KEY_HEADERS, "proxy_key": ("proxy-authorization",)}.get(error.reason, ())
         if keys is not None and keys.has_names and any(headers.get(name, "").strip() for name in names):
             self._wrong_keys.add(source_of(flow.client_conn))
 
     def _accepted(self, flow: HTTPFlow, user: User | None) -> tuple[User | None, bool]:
-        """Return the user if the flow's source may use its key, and whether the source has sent too many wrong keys."""
+        """Return the user, if the flow's source may use the key, and whether the source sent too many wrong keys."""
         keys = self.settings.api_key
         if keys is None or not keys.has_names:
             return user, False
@@ -148,7 +148,7 @@ class IncomingReader:
         return user, is_guessing
 
     def _take_proxy_user(self, flow: HTTPFlow) -> User | None:
-        """Return the user whose key the client sent to the forward proxy, and remove the key's header."""
+        """Return the user whose key the client sent to the forward proxy, and remove the header with the key."""
         keys, headers = self.settings.api_key, flow.request.headers
         if keys is None:
             return None

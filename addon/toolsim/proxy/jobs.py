@@ -45,15 +45,16 @@ from toolsim.wire.responses.resources import ResourceCall, respond
 from toolsim.wire.responses.stored import Recalled, References, output_names, references, resolve
 
 LOOP_BYTES = 32 * 1024
-"""Maximum size of a body that is rewritten on the event loop, in bytes.
+"""Maximum size, in bytes, of a body that is rewritten on the event loop.
 
 Rewriting takes at most 16 ms; a worker would add 3 ms.
 """
 
 ROUNDS_OFF = entry("ROUNDS_OFF", "request_too_large")
-"""The warning for a request that is too large for several rounds, so that its answer has only one."""
+"""The warning for a request that is too large for several rounds. Its answer has only one round."""
 
-# A body that mentions tools must not pass unread, because its prompt would not explain how to call them.
+# A body that mentions tools must not pass without being rewritten, because its prompt would not explain how to call
+# them.
 _MENTIONS_TOOLS = re.compile(rb'"(?:tools|functions|additional_tools|tool_calls|(?:custom_tool|function)_call)')
 
 
@@ -74,9 +75,9 @@ class RequestResult(JobResult):
     """The result of rewriting a request."""
 
     rewritten: Rewritten | None = None
-    """The rewritten request, without its items; None if the request passes unchanged."""
+    """The rewritten request, without its items, or None if the request passes unchanged."""
     checked: Plan | None = None
-    """The plan for checking the answer to an unchanged request, None if the answer is not checked."""
+    """The plan for checking the answer to an unchanged request, or None if the answer is not checked."""
     digest: str = ""
     """The digest of the rewritten body."""
     topic: ConversationLabel | None = None
@@ -91,7 +92,9 @@ class RequestResult(JobResult):
 
 @dataclass(frozen=True, slots=True)
 class ResolveResult(JobResult):
-    """The references of a request or, after the data has been loaded, a ``body`` that contains the data."""
+    """Result of a ``ResolveJob``.
+
+    It contains the references of a request or, after the data has been loaded, a ``body`` that contains the data."""
 
     body: bytes = b""
     references: References = References()
@@ -109,15 +112,15 @@ class AnswerResult(JobResult):
     """The result of rewriting a non-streamed answer."""
 
     passes: bool = False
-    """Whether the answer, which has been checked, passes unchanged."""
+    """Whether the answer passes unchanged after it has been checked."""
     status: int = 200
     content_type: str = ""
     body: bytes = b""
     names: tuple[str, ...] | None = None
-    """The ids of the answer's items, or None if the answer is not to be stored."""
+    """The ids of the answer's items, or None if the answer is not stored."""
     events: tuple[ClientEvent, ...] = ()
     retry: Retry | None = None
-    """The reason for another round, None if no other round is needed."""
+    """The reason for another round, or None if no other round is needed."""
     withheld: int = 0
     """The number of final ``events`` that are discarded, with their output, if another round follows.
 
@@ -131,7 +134,10 @@ class PageResult(JobResult):
 
     body: bytes = b""
     change: tuple[str, bytes] | None = None
-    """The id of the record to write and its new value, or b"" to delete the record. None changes nothing."""
+    """The id of the record to write, and its new value.
+
+    A value of b"" deletes the record. None if no record is changed.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +157,10 @@ class Job[R: JobResult](ABC):
     """The content encoding of the body."""
     report: Report = field(default_factory=Report)
     owner: str = ""
-    """The owner (see ``Exchange``). Workers alternate between the jobs of different owners."""
+    """The owner (see ``Exchange``).
+
+    Workers alternate between the jobs of different owners, so that one owner cannot delay the others.
+    """
     subject = "a request"  # The subject of the job, as named in an error message.
 
     @property
@@ -169,7 +178,10 @@ class Job[R: JobResult](ABC):
         raise NotImplementedError
 
     def run(self, *, long_budget: bool) -> R:
-        """Return the result, which contains any error for the client. See the function ``run`` for ``long_budget``."""
+        """Run the job and return its result, which contains any error for the client.
+
+        The function ``run`` explains ``long_budget``.
+        """
         try:
             return self.work(decoded(self.data, self.encoding, self.limit))
         except BadRequest as bad:
@@ -202,13 +214,15 @@ class RequestJob(Job[RequestResult]):
     """The APIs to try next if the backend rejects the path of the policy's API, in order."""
     stored_as: StoredAs | None = None
     wants_own: bool = False
-    """Whether the result has to include the request's items, for the store."""
+    """Whether the result has to include the request's items, so that they can be stored."""
     is_round: bool = False
-    """Whether the request is a round of an answer, which is always rewritten."""
+    """Whether the request is a round of an answer. A round is always rewritten."""
     action: Action | None = None
-    """The auxiliary operation, None if the request is a turn. An auxiliary request is always rewritten."""
+    """The auxiliary operation, or None if the request is a turn. An auxiliary request is always rewritten."""
     marks_of_rounds: tuple[bytes, ...] | None = None
-    """Byte strings that occur in requests which need several rounds, if this one is too large for them, else None."""
+    """The marks by which a request that needs several rounds is recognized, if this request is too large for several.
+
+    Each mark is a byte string that occurs in such a request. None if the request is small enough for several rounds."""
     result = RequestResult
 
     @override
@@ -218,7 +232,10 @@ class RequestJob(Job[RequestResult]):
 
 @dataclass(frozen=True, slots=True)
 class ResolveJob(Job[ResolveResult]):
-    """Finds the references of a request or, given the ``recalled`` data, builds a request that contains the data."""
+    """Finds the references of a request.
+
+    If the ``recalled`` data is given, builds a request that contains the data instead.
+    """
 
     recalled: Recalled | None = None
     result = ResolveResult
@@ -265,7 +282,10 @@ class AnswerJob(Job[AnswerResult]):
 
 @dataclass(frozen=True, slots=True)
 class PageJob(Job[PageResult]):
-    """Answers a request for a stored resource. ``value`` is the record's value, None if the record does not exist."""
+    """Answers a request for a stored resource.
+
+    ``value`` is the record's value, or None if the record does not exist.
+    """
 
     call: ResourceCall
     value: bytes | None
@@ -298,7 +318,7 @@ class PluginJob(Job[PluginResult]):
 
 
 class RunJob(Protocol):
-    """A function that runs a job, in this process or in a worker. Never raises."""
+    """A function that runs a job in this process or in a worker. It never raises an exception."""
 
     async def __call__[R: JobResult](self, job: Job[R]) -> R:
         """Run a job and return its result."""
@@ -310,7 +330,10 @@ def is_heavy(job: Job[Any]) -> bool:
 
 
 def run[R: JobResult](job: Job[R], *, long_budget: bool = False) -> R:
-    """Run a job; never raises. ``long_budget`` lets checks take longer, since no other work waits for this process."""
+    """Run a job and return its result; never raises.
+
+    ``long_budget`` lets checks take longer, because no other work waits for this process.
+    """
     try:
         return job.run(long_budget=long_budget)
     except MemoryError:
@@ -320,7 +343,7 @@ def run[R: JobResult](job: Job[R], *, long_budget: bool = False) -> R:
 
 
 def failed[R: JobResult](job: Job[R], crash: str) -> R:
-    """Return the result of a job that failed because of a bug in toolsim. ``crash`` is a traceback or description."""
+    """Return the result of a job that failed because of a bug in toolsim. ``crash`` is a traceback or a description."""
     return job.result(job.report, ApiError(f"toolsim failed to rewrite {job.subject}.", code="internal_error"), crash)
 
 
@@ -379,13 +402,13 @@ def digest(body: bytes) -> str:
 
 
 def _own(document: dict[str, Any]) -> tuple[bytes, tuple[str, ...]]:
-    """Return the items of a request without references in stored form, and the ids assigned to them."""
+    """Return the items of a request without references, in stored form, and the ids assigned to the items."""
     resolved = resolve(in_own_shape(document), Recalled())
     return dump(resolved.own).encode(), resolved.names
 
 
 def in_own_shape(document: dict[str, Any]) -> dict[str, Any]:
-    """Return a request to the Responses API in the shape of that API, in which it is stored. Raises BadRequest."""
+    """Return a Responses request in its API's own shape, in which it is stored. Raises BadRequest."""
     return document if is_own_shape(document) else as_responses(document)
 
 
@@ -402,7 +425,7 @@ def _resolve(job: ResolveJob, body: bytes) -> ResolveResult:
         wanted = optional(document, "background", bool) is True
         return ResolveResult(job.report, references=references(document), in_background=wanted)
     resolved = resolve(document, job.recalled)
-    # The body of a request without references does not change, so only the request's items are needed.
+    # The body of a request without references is not changed. Only the request's items are needed.
     shown = dump(resolved.body).encode() if job.recalled.references else b""
     own = dump(resolved.own).encode()
     return ResolveResult(job.report, body=shown, own=own, echo=resolved.echo, names=resolved.names)

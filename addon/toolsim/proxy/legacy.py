@@ -1,4 +1,4 @@
-"""Names from earlier versions: renamed and removed options, values, headers and metrics, and environment variables.
+"""Names from earlier versions: renamed options, values, headers and metrics, removed options, environment variables.
 
 1. *Renamed* options and values keep working for one release. ``startup`` logs a warning with the current name. Old
    names in profiles and recordings are converted without a warning.
@@ -86,7 +86,7 @@ def from_environment(environment: Mapping[str, str]) -> tuple[dict[str, str | in
 
 
 def _defaults(given: Mapping[str, str | int | bool]) -> dict[str, str | int | bool]:
-    """Return the options that correspond to the variables. Some options replaced several variables."""
+    """Return the options that correspond to the variables. An option can replace several variables."""
     defaults: dict[str, str | int | bool] = {}
     if "OUTPUT_MODE" in given or "RESPONSES_OUTPUT_MODE" in given:
         in_chat = given.get("OUTPUT_MODE") == "obsidian-xml"
@@ -168,7 +168,7 @@ def _current_entry(entry: Any) -> Any:
 
 
 def current_name(name: str) -> str:
-    """Return the current name of an option, without the prefix ``toolsim_``."""
+    """Return the current name of an option. Both names are without the prefix ``toolsim_``."""
     return RENAMED.get(name, name)
 
 

@@ -45,14 +45,14 @@ class ProxyLoopDetector:
         self._via = Via()
 
     def is_loop(self, flow: HTTPFlow) -> bool:
-        """Return whether a request has already passed through the listener at which it arrived."""
+        """Return whether a request has already passed through the listener on which it arrived."""
         client = flow.client_conn
         # A flow that the operator resends is exempt, because it has the proxy's own mark from its first run.
         is_signed = not is_resent(flow) and self._via.has_passed(flow.request.headers.get(_VIA, ""), client)
         return is_signed or self.connections.is_loop(client)
 
     def add_via(self, flow: HTTPFlow) -> None:
-        """Add the name of the listener at which a request arrived to its ``Via`` header."""
+        """Add the name of the listener on which a request arrived to the request's ``Via`` header."""
         headers = flow.request.headers
         headers[_VIA] = self._via.signed(headers.get(_VIA, ""), flow.client_conn)
 
@@ -64,7 +64,7 @@ class Connections:
         self._passed: dict[_Ends, frozenset[_Address]] = {}
 
     def server_connected(self, data: ServerConnectionHookData) -> None:
-        """Remember a connection, with the listeners that its client's requests have passed through."""
+        """Remember a connection, and the listeners through which its client's requests have passed."""
         ends = _ends(data.server.sockname, data.server.peername)
         if ends is not None and data.client.sockname is not None:
             self._passed[ends] = self._before(data.client) | {_address(data.client.sockname)}
@@ -88,13 +88,16 @@ def _ends(sender: tuple[object, ...] | None, receiver: tuple[object, ...] | None
 
 
 def _address(name: tuple[object, ...]) -> _Address:
-    """Return an address without flow label and scope. An IPv4-mapped IPv6 address becomes the IPv4 address."""
+    """Return an address without its flow label and scope.
+
+    An IPv4-mapped IPv6 address is converted to the IPv4 address.
+    """
     host, port = str(name[0]).removeprefix("::ffff:").partition("%")[0], name[1]
     return host, port if isinstance(port, int) else 0
 
 
 class Via:
-    """Marks requests with the name of the listener at which they arrived."""
+    """Marks requests with the name of the listener on which they arrived."""
 
     def __init__(self) -> None:
         self._seed = secrets.token_hex(16)
@@ -102,12 +105,12 @@ class Via:
     def has_passed(self, via: str, client: Client) -> bool:
         """Return whether a request has already passed through the client's listener.
 
-        ``via`` is the request's Via header, "" for none.
+        ``via`` is the request's Via header, or "" if it has none.
         """
         return bool(via) and self._name(client) in _names(via)
 
     def signed(self, via: str, client: Client) -> str:
-        """Return the header ``via`` with the listener's name added.
+        """Return the header ``via`` after adding the listener's name.
 
         In a resent flow, the name replaces the existing one.
         """

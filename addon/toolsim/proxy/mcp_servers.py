@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class Servers:
-    """The allowed servers and their connections, which are closed when the list of servers changes."""
+    """The allowed servers and their connections. Connections are closed when the list of servers changes."""
 
     def __init__(self) -> None:
         self._mcp = Mcp()
@@ -45,15 +45,16 @@ class Servers:
             self._pool = engine().open_pool()
 
     def start(self) -> None:
-        """Start the file's servers early, so that the first request need not wait, and failures are logged."""
+        """Start the configured servers early, so that the first request need not wait and failures are logged."""
         if self._pool is not None:
             for server in self._mcp.servers:
                 spawn(_first_asked(self._pool, server), self._tasks)
 
     def context(self, origins: Origins, flow: HTTPFlow, owner: str) -> McpContext:
-        """Return the MCP context for a request of ``owner``. It has no servers if a web page's origin is not listed.
+        """Return the MCP context for a request from ``owner``.
 
-        A page with an unlisted origin could not read the answer, but the tools would already have run.
+        The context has no servers if the origin of the web page that sent the request is not listed. A page with an
+        unlisted origin could not read the answer, but could cause tools to run.
         """
         origin = flow.request.headers.get("origin")
         if self._pool is None or not self._mcp.is_used or (origin is not None and not origins.allow(origin)):

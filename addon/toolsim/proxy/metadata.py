@@ -1,4 +1,4 @@
-"""A flow's metadata, as plain data.
+"""The metadata that toolsim stores in a flow, as plain data.
 
 The metadata includes the report of an exchange, a digest of the sent body, and the options used for a recording.
 """
@@ -17,7 +17,7 @@ from toolsim.proxy.legacy import current_field
 from toolsim.wire.apis import RESPONSES
 
 REPORT = "toolsim"
-"""The metadata key of the report, in the flow of every finished exchange that toolsim handled."""
+"""The metadata key of the report. Every finished exchange that toolsim handled has a report in its flow."""
 CLIENT_URL = "toolsim_client_url"
 """The metadata key of the URL that the client requested. The flow itself has the backend's URL."""
 SENT = "toolsim_sent"
@@ -50,7 +50,7 @@ def is_stored(flow: HTTPFlow) -> bool:
 
 
 def builtin_policy(policy: Policy) -> Policy:
-    """Return the policy for a built-in backend, which uses the Responses API."""
+    """Return the policy for a built-in backend, which always uses the Responses API."""
     return replace(policy, backend=RESPONSES.name)
 
 
@@ -60,9 +60,9 @@ def is_recorded(flow: HTTPFlow) -> bool:
 
 
 def recorded_policy(flow: HTTPFlow, policy: Policy, by_hand: Iterable[str]) -> Policy:
-    """Return the policy with which an exchange was recorded, except for the fields that the operator set ``by_hand``.
+    """Return the policy with which an exchange was recorded, except for options that the operator set ``by_hand``.
 
-    The fields that the operator set are copied from ``policy``.
+    The fields of these options are copied from ``policy``.
     """
     default, decided = Policy(), set(by_hand)
     values: dict[str, Any] = {field: getattr(policy, field) for field in decided}

@@ -1,9 +1,9 @@
 """The model list of a proxy with several backends (``toolsim_models``).
 
-The list contains the literal names in the file, and each model in a backend's own list that a request with its name
-would reach: no earlier entry matches the name, and the backend's entry does not change it. The default backend adds the
-models that match no entry. Backends are queried in parallel for at most ``LIST_SECONDS``; a backend that does not
-answer adds no models.
+The list contains the literal names in the file. It also contains each model in a backend's own list that a request with
+the model's name would reach. This is the case if no earlier entry matches the name, and the backend's entry does not
+change it. The default backend adds the models that match no entry. Backends are queried in parallel for at most
+``LIST_SECONDS``; a backend that does not answer adds no models.
 
 Each backend receives the key that it would receive for a turn, and no other headers from the client except ``Via``.
 """
@@ -32,12 +32,12 @@ from toolsim.wire.json_codec import dump, parse_object
 from toolsim.wire.json_fields import mappings, string
 
 LIST_SECONDS = 2.0
-"""Maximum time that a client waits for backends that do not answer, in seconds."""
+"""Maximum time, in seconds, that a client waits for backends that do not answer."""
 
 _KEYS = tuple(name.encode() for name in KEY_HEADERS)
 
 Model = dict[str, Any]
-"""A model in OpenAI's format, including any fields that its backend adds."""
+"""A model in OpenAI's format, including any fields added by its backend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class ModelList:
     known: BackendRegistry
 
     async def answer(self, flow: HTTPFlow, incoming: Incoming, default: route.Default) -> Response:
-        """Return the response to a request. ``default`` is the route of requests for models that no entry matches."""
+        """Return the response to a request. ``default`` is the route of requests for models that match no entry."""
         entries = self.settings.models.current() if self.settings.models is not None else ()
         client = api_of_headers(incoming.headers) or CHAT
         found = await self._models(flow, incoming, client, entries, default)

@@ -1,4 +1,4 @@
-"""An HTTP client for pages of backends, which pauses between the chunks of a page.
+"""An HTTP client that requests pages from backends and pauses between the chunks of a page.
 
 Reading a chunk that has already arrived does not yield to the event loop, and a page can consist of a million chunks.
 This module is imported on demand, since importing tornado's client would take half of the startup time.
@@ -18,7 +18,7 @@ from toolsim.core.time_slice import TimeSlice
 
 
 class PacedClient(SimpleAsyncHTTPClient):
-    """Tornado's client, with connections that pause between chunks."""
+    """Tornado's HTTP client, with connections that pause between chunks."""
 
     @override
     def _connection_class(self) -> type:

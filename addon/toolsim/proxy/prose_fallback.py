@@ -1,9 +1,9 @@
-"""Replaces an answer that consists only of an undeclared call: another round requests plain text from the model.
+"""Replaces an answer that consists only of an undeclared call.
 
-The answer itself counts as the first round. The runner is notified, decides whether another round is allowed, and
-merges its output. So the rules of ``rounds/`` apply, but only answers that need them bear their cost. The client
-receives the text as it arrives, in the stream that has already started, or the model's original answer if there is no
-text.
+For this, another round requests plain text from the model. The answer itself counts as the first round. The runner is
+notified, decides whether another round is allowed, and merges its output. So the rules of ``rounds/`` apply, but only
+answers that need another round bear the cost. The client receives the text as it arrives, in the stream that has
+already started, or the model's original answer if there is no text.
 
 The additional round ends with its exchange, for example when the client disconnects. While the client does not read,
 the proxy does not read from the model either.
@@ -53,7 +53,7 @@ class ProseFallbacks:
     """A function that returns the policy of a flow before the flow's model is known."""
 
     def ask(self, flow: HTTPFlow, exchange: Exchange, retry: Retry, report: Report) -> ProseFallback | None:
-        """Start another round for an answer that ended with ``retry``; return None if that is not possible.
+        """Start another round for an answer that ended with ``retry``. Return None if another round is not possible.
 
         ``report`` is the answer's report, to which the additional round is added.
         """
@@ -67,7 +67,7 @@ class ProseFallbacks:
         return asked
 
     async def whole(self, flow: HTTPFlow, exchange: Exchange, done: AnswerResult) -> AnswerResult:
-        """Run the additional round of a non-streamed answer; return the resulting answer."""
+        """Run the additional round of a non-streamed answer, and return the resulting answer."""
         plan, retry = exchange.plan, done.retry
         assert plan is not None
         assert retry is not None
@@ -133,7 +133,7 @@ def _after(retry: Retry, further: Ask) -> Ask:
 
 
 class ProseFallback(Feature):
-    """An additional round in progress, whose events come from the runner's ``events``."""
+    """An additional round in progress. Its events are the ``events`` of the runner."""
 
     def __init__(self, events: AsyncGenerator[ClientEvent | Refused]) -> None:
         self._arrived: list[ClientEvent] = []
@@ -149,7 +149,7 @@ class ProseFallback(Feature):
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the round was canceled because its exchange ended."""
+        """Whether the round was canceled because its exchange has ended."""
         return self._following.cancelled()
 
     async def wait(self) -> None:

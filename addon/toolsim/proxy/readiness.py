@@ -30,7 +30,7 @@ from toolsim.stores.record import StoreError
 
 FRESH_SECONDS = 2.0
 CHECK_SECONDS = 1.0
-"""The timeout of a check in seconds. HAProxy waits for an answer no longer than the interval between its checks."""
+"""The timeout of a check in seconds. HAProxy waits for an answer at most as long as the interval between its checks."""
 
 _HEADERS = {"content-type": "application/json", "cache-control": "no-store"}
 
@@ -72,7 +72,7 @@ class Readiness:
         """Return whether the backend for models outside of the file can be reached, or None if it does not exist."""
         mode, upstream = flow.client_conn.proxy_mode, self.settings.upstream
         if isinstance(mode, UpstreamMode):
-            # All requests pass through the next proxy, so only its address is checked.
+            # All requests are sent to the next proxy, so only that proxy's address is checked.
             address = mode.address
         elif upstream is not None:
             address = upstream.host, upstream.port
@@ -97,7 +97,7 @@ class Readiness:
         return True
 
     async def _checked(self, key: object, check: Coroutine[Any, Any, bool]) -> bool:
-        """Return the result of a check, or the result of a recent check if available."""
+        """Return the result of a check. If a recent result is available, return it without checking again."""
         began, task = self._checks.get(key, (0.0, None))
         if task is None or time.monotonic() - began > FRESH_SECONDS:
             task = asyncio.create_task(check)

@@ -21,15 +21,18 @@ _BLOCK_BYTES = 8 * 1024
 Compression takes about 10 µs, and reduces the size by a factor of 20, because the frames of a stream are similar.
 """
 _MOST_BYTES = 16 * _BLOCK_BYTES
-"""Maximum size of a block that is compressed. Compressing a larger block would stall all other streams."""
+"""Maximum size, in bytes, of a block that is compressed. Compressing a larger block would stall all other streams."""
 
 
 class BoundedBuffer:
-    """A bounded, compressed copy of a stream. Contains complete chunks, up to the first chunk that does not fit."""
+    """A compressed copy of a stream, with a limited size.
+
+    It contains complete chunks, up to the first chunk that does not fit.
+    """
 
     def __init__(self, limit: int = MAX_BYTES) -> None:
         self._limit = limit
-        self._blocks: list[tuple[bytes, bool]] = []  # Each block's bytes, with a flag for compressed blocks.
+        self._blocks: list[tuple[bytes, bool]] = []  # The data of each block, and whether the block is compressed.
         self._chunks: list[bytes] = []  # The chunks that have not been combined into a block yet.
         self._chunk_bytes = 0
         self._size = 0
@@ -61,7 +64,7 @@ class BoundedBuffer:
 
 
 class BodyRecorder:
-    """Records both sides of an exchange's answer: ``received`` from the backend, and ``sent`` to the client."""
+    """Recorder of an exchange's answer: bytes ``received`` from the backend, and bytes ``sent`` to the client."""
 
     def __init__(self) -> None:
         self.sent = BoundedBuffer()
@@ -69,11 +72,11 @@ class BodyRecorder:
         self._response: Response | None = None
 
     def begin(self, response: Response) -> None:
-        """Remember the headers of the backend's answer. The caller must not change them from now on."""
+        """Remember the headers of the backend's answer. From now on, the caller must not change them."""
         self._response = response
 
     def whole(self, response: Response) -> None:
-        """Remember the backend's complete answer, which is about to be changed."""
+        """Remember the backend's complete answer before it is changed."""
         self._response = backup.copied(response)
         self.received.add(response.raw_content or b"")
 
@@ -91,7 +94,7 @@ class BodyRecorder:
 
     @property
     def missing(self) -> dict[str, int]:
-        """The numbers of bytes that were not stored, by side; empty if all bytes were stored."""
+        """The numbers of bytes that were not stored, by side. Empty if all bytes were stored."""
         by_side = {"client": self.sent.missing, "backend": self.received.missing}
         return {side: count for side, count in by_side.items() if count}
 

@@ -1,8 +1,8 @@
 """Answers, logs and counts refused requests.
 
-All refusals are passed to ``Refusals.answer``: refusals because of a key, host, origin or target (``access``), and
-refusals of looping requests (``loop_detection``), tunnels (``incoming``), users who exceed a limit (``user_limits``)
-and WebSocket connections (``upgrades``).
+All refusals are passed to ``Refusals.answer``. They come from the modules ``access`` (key, host, origin or target),
+``loop_detection`` (looping requests), ``incoming`` (tunnels), ``user_limits`` (users who exceed a limit) and
+``upgrades`` (WebSocket connections).
 
 The number of log lines is limited, both per source and for all sources together, because anyone who can reach the
 listener can cause any number of refusals. The metric counts every refusal. A source is an IPv4 address or an IPv6 /64
@@ -31,9 +31,15 @@ from toolsim.proxy.reporting.metrics import Family
 from toolsim.wire.apis import api_of_path
 
 SOURCE_LINES, ALL_LINES = 5, 60
-"""Maximum number of log lines per minute, for one source and for all sources. Also the maximum sizes of bursts."""
+"""Maximum number of log lines per minute, for each source and for all sources together.
+
+They are also the maximum sizes of bursts.
+"""
 MAX_SOURCES = 1_000
-"""Maximum number of remembered sources, at about 300 bytes each. The most recently refused sources are kept."""
+"""Maximum number of remembered sources, each of which takes about 300 bytes.
+
+The most recently refused sources are kept.
+"""
 _NETWORK_BITS = 64
 _SECONDS = 60
 

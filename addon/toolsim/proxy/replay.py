@@ -22,9 +22,9 @@ from toolsim.proxy.reporting import summary
 
 
 class ReplayedRequest:
-    """The state of a replayed flow from its first run.
+    """The state that a replayed flow has from its first run.
 
-    ``words`` is the rewritten body if the operator edited it, else None.
+    ``words`` is the rewritten body if the operator edited it, or None.
     """
 
     def __init__(self, flow: HTTPFlow) -> None:
@@ -54,8 +54,7 @@ class ReplayedRequest:
 def forget(flow: HTTPFlow) -> None:
     """Remove the data of an earlier run from a replayed flow, but keep a person's comments and marks."""
     if is_resent(flow):
-        # The backup is dropped, because the old answer would otherwise remain next to a new answer that passes
-        # unchanged.
+        # The backup is dropped. Otherwise, the old answer would remain in the flow if the new answer passes unchanged.
         backup.drop(flow)
     flow.metadata.pop(SENT, None)
     flow.metadata.pop(REFUSED, None)

@@ -1,4 +1,4 @@
-"""The data that the proxy keeps between requests: the interface between turns and the store.
+"""The interface between turns and the store, which contains the data that the proxy keeps between requests.
 
     request ──▶ recall the data it refers to ──▶ resolved body ──▶ rewritten like any other
     answer  ──▶ store ──▶ the end is sent to the client
@@ -67,7 +67,7 @@ class ResponseStore:
         return self._store is not None
 
     def families(self) -> list[Family]:
-        """Return the metrics of the store, an empty list without a store."""
+        """Return the metrics of the store, or an empty list if the proxy has no store."""
         if not self.is_on:
             return []
         records = Family("store_records", "Number of stored answers and conversations, as of the last write.", "gauge")
@@ -128,7 +128,7 @@ class ResponseStore:
         return Recalled(references, tuple(record.value for record in records), values)
 
     async def store(self, context: StoredContext, answer: bytes, names: Sequence[str]) -> ApiError | bool:
-        """Store a complete answer; return whether it was stored, or the error for the client.
+        """Store a complete answer. Return whether it was stored, or an error for the client.
 
         ``answer`` is the Response object, and ``names`` contains the ids of its items.
         """
@@ -154,7 +154,7 @@ class ResponseStore:
     async def serve(
         self, partition: str, id: str, respond: Callable[[bytes | None], Awaitable[PageResult]]
     ) -> PageResult:
-        """Answer a request for the resource ``id``, and store the changes that the request causes.
+        """Answer a request for the resource ``id``, and store any changes that the request makes.
 
         ``respond`` is called with the value of the record, and called again if the record was changed in the meantime.
         """
@@ -211,7 +211,7 @@ class ResponseStore:
                 await self._used().delete(partition, id)
 
     async def _add(self, partition: str, conversation: str, record: Record, own: bytes, answer: bytes) -> None:
-        """Store an answer, and add its items to its conversation."""
+        """Store an answer, and add the answer's items to its conversation."""
         output = (parse_object(answer) or {}).get("output")
         for _ in range(MAX_TRIES):
             found = await self._used().chain(partition, conversation, sys.maxsize)
@@ -247,7 +247,7 @@ class ResponseStore:
 
     @contextmanager
     def _counting(self, what: str) -> Iterator[None]:
-        """Count an operation's failure, and convert any exception to StoreError."""
+        """Count any failure of an operation, and convert any exception to StoreError."""
         try:
             yield
         except Conflict:
@@ -257,7 +257,7 @@ class ResponseStore:
                 self._failed(what, problem)
             raise
         except Exception as problem:
-            # Any type of exception is possible, since a server can send any data.
+            # Any type of exception is possible, because a server can send any data.
             self._failed(what, problem)
             raise StoreError(str(problem)) from problem
         self._works(what)

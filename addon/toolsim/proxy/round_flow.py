@@ -1,4 +1,4 @@
-"""The data of a flow that is a round of an answer, for its exchange and its recording."""
+"""The data that a flow has if it is a round of an answer, for its exchange and its recording."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from toolsim.response.rewrite import Listener
 
 @dataclass(slots=True)
 class RoundFlow:
-    """The part of a ``rounds.round_planner.Round`` that the exchange of the round's flow needs."""
+    """The part of ``rounds.round_planner.Round`` that the exchange of the round's flow needs."""
 
     retries_allowed: frozenset[str]
     partial_call: str
@@ -23,9 +23,9 @@ class RoundFlow:
     policy: Policy | None = None
     """The round's policy, or None for a flow from a file."""
     listener: Listener | None = None
-    """A function that is called with the events of an answer as they arrive, or with all of them if it is not streamed.
+    """A function that receives the events of an answer as they arrive or, if the answer is not streamed, all at once.
 
-    The function is None for a flow from a file.
+    It is None for a flow from a file.
     """
     is_side_request: bool = False
     """Whether the round asks the model about a call. Such a round is not part of the conversation."""
@@ -35,7 +35,7 @@ class RoundFlow:
         return replace(job, is_round=True)
 
     def on_plan(self, plan: Plan) -> Plan:
-        """Return the round's plan, with the allowed retries and the partial call that the round continues."""
+        """Return the round's plan. It includes the allowed retries, and the partial call that the round continues."""
         may_invent = plan.may_invent and SECOND_OPINION in self.retries_allowed
         return replace(
             plan,

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from toolsim.rounds.server import RunnerServer
 
 MAX_BODY_BYTES = 1024 * 1024
-"""Maximum decoded size of a request that can take several rounds, in bytes.
+"""Maximum decoded size, in bytes, of a request whose answer can take several rounds.
 
 The request is parsed on the event loop, and again for each round.
 """
@@ -73,7 +73,7 @@ class Rounds:
         mcp_context: McpContext | None = None,
         store: StoreAnswer | None = None,
     ) -> bool:
-        """Pass a request to the runner if its answer can take several rounds; return whether it was passed on.
+        """Pass a request to the runner if its answer can take several rounds, and return whether it was passed on.
 
         ``mcp_context`` contains the MCP servers that the request can use, and ``store`` stores the answer.
         """
@@ -89,8 +89,8 @@ class Rounds:
             request = api.read(document)
             request, document, body = stored_by_us(request, document, body, memory)
         except BodyTooLarge:
-            # The body is too large to be parsed here. Rewriting will show whether the request would have taken several
-            # rounds.
+            # The body is too large to be parsed here. The job that rewrites the request determines whether it would
+            # have taken several rounds.
             exchange.marks_of_rounds = mcp_context.marks if mcp_context is not None else ()
             return False
         except (BadRequest, ValueError):
@@ -112,8 +112,8 @@ class Rounds:
     def asking(self, flow: HTTPFlow, body: bytes, document: Mapping[str, Any], request: Request | None = None) -> Ask:
         """Return the function that runs the rounds of a request.
 
-        ``body`` is the request's body as bytes, and ``document`` the parsed body. ``request`` is the client's request
-        if the flow no longer contains it.
+        ``body`` contains the bytes of the request's body, and ``document`` is the parsed body. ``request`` is the
+        client's request if the flow no longer contains it.
         """
         return partial(self._ask, RoundSource(flow, body, document, request))
 
@@ -158,7 +158,7 @@ class Rounds:
         return self._server
 
     async def _ask(self, origin: RoundSource, round_: Round) -> AsyncGenerator[RoundEvent]:
-        """Run one round and yield its events. Closing the generator early ends the round."""
+        """Run one round and yield its events. If the generator is closed early, the round ends."""
         arrived: asyncio.Queue[ClientEvent | Retry | None] = asyncio.Queue()
         load = Load()
 
@@ -191,7 +191,8 @@ class Rounds:
                 if arrived.empty():
                     handler.reading.set()
                 if isinstance(event, Ended | Failed | Retry):
-                    # The round's task continues without this generator, for example to disconnect.
+                    # The task of the round continues without this generator, because it still has to disconnect, for
+                    # example.
                     is_over = True
                     yield RoundReport(asked.report)
                 yield event
@@ -210,7 +211,7 @@ class Rounds:
 def own_body(request: Request, memory: StoredContext | None) -> bytes:
     """Return the body of a client's request, including the stored data that it refers to.
 
-    Raises BodyTooLarge if the body is too large for several rounds, or ValueError if it cannot be decoded.
+    Raises BodyTooLarge if the body is too large for several rounds, and ValueError if it cannot be decoded.
     """
     if memory is not None and memory.body is not None:
         return memory.body
@@ -220,7 +221,7 @@ def own_body(request: Request, memory: StoredContext | None) -> bytes:
 def stored_by_us(
     request: ClientRequest, document: dict[str, Any], body: bytes, memory: StoredContext | None
 ) -> tuple[ClientRequest, dict[str, Any], bytes]:
-    """Return a request for its rounds: parsed, as a document, and as bytes. Rounds do not store their answers."""
+    """Return a request for its rounds, both as a parsed document and as bytes. The answers of rounds are not stored."""
     if memory is None or not should_store(document, memory.stored_as):
         return request, document, body
     request = prepare_for_store(request, memory.stored_as)
@@ -229,7 +230,10 @@ def stored_by_us(
 
 
 class Delegation(Feature):
-    """Redirects a client's flow to the runner, which answers it in rounds with separate exchanges."""
+    """A feature of an exchange that redirects a client's flow to the runner.
+
+    The runner answers it in rounds, each with a separate exchange.
+    """
 
     def __init__(self, flow: HTTPFlow, server: RunnerServer, job: RunnerJob | Stream) -> None:
         request = flow.request
@@ -299,7 +303,7 @@ class RoundSource:
 
 
 def _refused(flow: HTTPFlow) -> Refused:
-    """Return the error with which a round ended in place of an answer."""
+    """Return the error with which a round ended, if it produced no answer."""
     response = flow.response
     if flow.error is None and response is not None and response.raw_content is not None:
         kept = ("content-type", "retry-after", "www-authenticate")

@@ -1,4 +1,4 @@
-"""Routing: pure functions that return a decision based on paths, hosts and headers.
+"""Routing, implemented as pure functions that decide based on paths, hosts and headers.
 
 A request reaches the proxy in one of three ways, which determines how it can be handled:
 
@@ -44,7 +44,7 @@ USE_HTTP = Refusal(
 _USE_HTTP = {"upgrade": "HTTP/1.1", "connection": "upgrade"}
 
 Page = Literal["", "metrics", "health", "ready", "overview", "overview_public"]
-"""The name of a built-in page, "" for no page."""
+"""The name of a built-in page, or "" for no page."""
 METRICS = "/toolsim/metrics"
 OVERVIEW = "/toolsim/"
 PAGES: Mapping[str, Page] = {
@@ -58,8 +58,8 @@ PAGES: Mapping[str, Page] = {
 WITHOUT_KEY = ("health", "ready")
 """The pages that are available to clients without a key, such as load balancers.
 
-If a key is set, these pages are available to anyone, because they contain no secrets, and no other rule applies to a
-listener with a key (``access``, rule 3).
+The pages contain no secrets. If a key is set, anyone can request them, because the rules for web pages do not apply to
+a listener with a key (``access``, rule 3).
 """
 MODELS = "/models"
 _MAX_MODEL_CHARS = 200
@@ -72,8 +72,8 @@ class Pass:
     """Pass the request on to its target, which is the built-in backend if ``to_builtin`` is true.
 
     ``authorization`` is the ``Authorization`` header for the backend; None keeps the client's header, and "" removes
-    it. ``key`` is the operator's key for the backend. ``model`` is the model's name at the backend, "" for the name
-    that the client uses. ``action`` is the auxiliary operation, None if the request is a turn.
+    it. ``key`` is the operator's key for the backend. ``model`` is the model's name at the backend, or "" if it is the
+    name that the client uses. ``action`` is the auxiliary operation, or None if the request is a turn.
     """
 
     to_builtin: bool = False
@@ -85,7 +85,7 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Forward(Pass):
-    """Send the request to ``upstream``, with ``path``, in place of its own target."""
+    """Send the request to ``upstream`` and ``path`` instead of its own target."""
 
     upstream: Upstream
     path: str
@@ -107,11 +107,11 @@ class Serve:
 
 @dataclass(frozen=True, slots=True)
 class Upgrade:
-    """Open a WebSocket connection, and answer its messages as separate requests."""
+    """Open a WebSocket connection, and handle each message on it as a separate request."""
 
 
 Default = Pass | Respond | None
-"""The route of requests for models that the file does not list; None if the proxy has no default backend."""
+"""The route of requests for models that the file does not list, or None if the proxy has no default backend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,10 @@ Route = Pass | Respond | Serve | Upgrade | Choose | ListModels
 
 
 def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> Route:
-    """Return the route of a request. ``builtin_port`` is the built-in backend's port, None while it is not running."""
+    """Return the route of a request.
+
+    ``builtin_port`` is the port of the built-in backend, or None while it is not running.
+    """
     plain = request.path.partition("?")[0]
     models = settings.models
     is_replay_of_ours = request.is_resent and models is not None and models.leads_to(request.host, request.port)
@@ -220,7 +223,7 @@ def choose(
 
 
 def forward_to(entry: ModelEntry, request: Incoming, settings: Settings, action: Action | None = None) -> Forward:
-    """Return the route of a request to an entry's backend."""
+    """Return the route that sends a request to the backend of an entry in the models file."""
     target, authorization = target_path(entry.upstream, request.path), _authorization(request, settings, entry.key)
     key = entry.key or ""
     return Forward(entry.upstream, target, authorization=authorization, key=key, model=entry.model, action=action)
@@ -247,7 +250,7 @@ def target_path(upstream: Upstream, path: str) -> str:
 
 
 def _page(request: Incoming, plain: str, settings: Settings) -> Page:
-    """Return the built-in page that a request to this server is for, or "".
+    """Return the built-in page that a request to this server names, or "" if it names no page.
 
     In reverse mode, or with an upstream, ``/`` belongs to the backend.
     """
@@ -258,7 +261,7 @@ def _page(request: Incoming, plain: str, settings: Settings) -> Page:
 
 
 def leads_to(host: str, port: int, builtin_port: int | None) -> bool:
-    """Return whether an address belongs to the built-in backend."""
+    """Return whether an address is the built-in backend's."""
     return port == builtin_port and leads_here(host)
 
 
@@ -298,14 +301,14 @@ def join(upstream: Upstream, path: str) -> str:
 
 
 def _other_target(request: Incoming, ending: str, settings: Settings, builtin_port: int | None) -> Upstream | None:
-    """Return the backend of an API request with another target.
+    """Return the backend to which an API request is redirected, or None if the request keeps its own target.
 
-    The port is 0 if the backend is the built-in one and is not running.
+    The port is 0 if the backend is the built-in backend and is not running.
     """
     if not ending:
         return None
     if settings.upstream is not None:
-        # "/models" is also a page on many websites, so a request without a key, which API clients send, is not
+        # "/models" is also a page on many websites. API clients send a key, so a request without a key is not
         # redirected.
         if not request.is_direct and ending.startswith(MODELS) and "authorization" not in request.headers:
             return None
@@ -318,8 +321,8 @@ def _other_target(request: Incoming, ending: str, settings: Settings, builtin_po
 def _authorization(request: Incoming, settings: Settings, key: str | None) -> str | None:
     """Return the value that replaces the client's ``Authorization`` header for a backend, as in ``Pass``.
 
-    ``key`` is the operator's key for the backend; "" sends no key, and None keeps the client's key unless it is for
-    this proxy.
+    ``key`` is the operator's key for the backend. If it is "", no key is sent. If it is None, the client's key is kept,
+    unless it is a key for this proxy.
     """
     if key is not None:
         return f"Bearer {key}" if key else ""

@@ -40,7 +40,7 @@ _BY_NAME = {option.full_name: option for option in OPTIONS}
 
 
 def take_problems(options: OptManager) -> list[str]:
-    """Remove invalid entries from the options that mitmproxy has deferred; return one line for each problem.
+    """Remove invalid entries from the options that mitmproxy has deferred, and return one line for each problem.
 
     ``options`` are mitmproxy's options, including toolsim's with their default values or, if the script is reloaded,
     with their current values.
@@ -94,7 +94,7 @@ def _value(option: Option, entry: Any) -> Value:
 
 
 def _unknown(name: str) -> str:
-    """Return the error for an unknown option name, with the option's replacement or the most similar name."""
+    """Return the error for an unknown option name. It names the option's replacement or the most similar name."""
     rest = re.sub(r"\W", "_", _OURS.sub("", name).lower())
     if rest in REMOVED:
         return f"{name}: this option was removed: {REMOVED[rest]}"

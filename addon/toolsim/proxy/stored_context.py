@@ -16,7 +16,7 @@ class StoredContext:
     """A request's references to stored data, and the request's own data to be stored."""
 
     partition: str
-    """The partition of the client's key, which contains no data of other clients."""
+    """The partition of the store for the client's key. It contains no data of other clients."""
     received: bytes = b""
     """The request's body as received."""
     encoding: str = ""
@@ -25,9 +25,9 @@ class StoredContext:
     references: References = References()
     """The references of the request."""
     body: bytes | None = None
-    """The request including the stored data that it refers to, or None if it has no references."""
+    """The request with the stored data that it refers to, or None if it has no references."""
     own: bytes | None = None
-    """The request's own items in stored form, or None until they have been parsed."""
+    """The request's own items in stored form, or None if they have not been parsed yet."""
     names: tuple[str, ...] = ()
     """The ids assigned to the request's own items."""
     resource: Resource | None = None

@@ -1,11 +1,11 @@
-"""The three timers of an exchange, all of which are monotonic.
+"""The three timers of an exchange. All of them use a monotonic clock.
 
 1. ``seconds`` only measures the time since the start.
 2. *The backend's silence* is measured from its last activity; its limits are ``idle_timeout`` and ``connect_timeout``.
 3. *The client's silence* is measured from the last data that it received; its limit is ``keepalive``. Before the first
    data the limit is somewhat longer, because the status of the answer can still change until then.
 
-The timers also expire when the proxy is stopped (``end``), so that every exchange is overdue.
+When the proxy is stopped, all timers expire (``end``), so every exchange is overdue.
 
 mitmproxy's streams have no timers, so ``next_tick`` returns when to check the second and third timer again. A finished
 stream and all objects that it references stay in memory until its next tick, so ticks are frequent.
@@ -20,7 +20,10 @@ from toolsim.core.events import FIRST_KEEPALIVE_FACTOR
 from toolsim.proxy.options.settings import Limits
 
 MAX_TICK_SECONDS = 2.0
-"""Seconds between two ticks at most: short enough to release finished streams soon, but long enough to cost little."""
+"""Maximum number of seconds between two ticks.
+
+It is short enough to release finished streams soon, but long enough to cost little.
+"""
 
 
 class Timeouts:
@@ -33,7 +36,7 @@ class Timeouts:
         self._answered_at: float | None = None
         self._is_served = False
         self.ended_by: ApiError | None = None
-        """The error that ends the exchange early, regardless of the timers; None while there is no such error."""
+        """The error that ends the exchange early, regardless of the timers, or None."""
 
     def backend_active(self) -> None:
         """Restart the timer of the backend's silence."""
@@ -49,13 +52,13 @@ class Timeouts:
         self._last_output_at, self._is_served = time.monotonic(), True
 
     def answered(self) -> None:
-        """Restart the timer of the client's silence after a part of the answer, rather than after a keep-alive."""
+        """Restart the timer of the client's silence because a part of the answer, not just a keep-alive, was sent."""
         self.client_served()
         self._answered_at = self._answered_at or self._last_output_at
 
     @property
     def first_byte(self) -> float | None:
-        """The time until the client of a stream received its first byte, in seconds; None before that."""
+        """The time, in seconds, until the client of a stream received its first byte, or None before that."""
         return None if self._answered_at is None else self._answered_at - self._started_at
 
     def seconds(self) -> float:
@@ -67,11 +70,11 @@ class Timeouts:
         self.ended_by = error
 
     def next_tick(self) -> float:
-        """Return the seconds until the backend might be overdue, or the client needs a keep-alive."""
+        """Return the number of seconds until the backend might be overdue or the client needs a keep-alive."""
         now = time.monotonic()
         due = self._last_output_at + self._silence_limit
         if due <= now:
-            # The limit has passed without a keep-alive, because a non-streamed answer has none.
+            # The limit has passed, but no keep-alive was sent, because a non-streamed answer has none.
             due = now + MAX_TICK_SECONDS
         if self._limits.idle_timeout:
             due = min(due, self._last_input_at + self._limits.idle_timeout)
@@ -95,7 +98,7 @@ class Timeouts:
         return ApiError(message, code="backend_timeout", status=504)
 
     def unreachable(self, message: str) -> ApiError:
-        """Return the error for a backend that could not be reached, or that disconnected."""
+        """Return the error for a backend that could not be reached or that disconnected."""
         if self.ended_by is not None:
             return self.ended_by
         if not self._is_connected and 0 < self._limits.connect_timeout <= time.monotonic() - self._last_input_at:

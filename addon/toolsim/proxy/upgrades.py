@@ -23,10 +23,13 @@ from toolsim.proxy.mitmproxy12.internal_flow import own_flow
 from toolsim.proxy.options.api_keys import User
 
 TOKEN = "toolsim-socket"
-"""The header that identifies an upgrade to the local server. Its value cannot be guessed and is valid only once."""
+"""The header that identifies an upgrade for the local server. Its value cannot be guessed and is valid only once."""
 
 BUFFER_BYTES = 64 * 1024
-"""Size of the kernel's buffer for each direction of a relayed connection. The kernel allocates twice this size."""
+"""Size, in bytes, of the kernel's buffer for each direction of a relayed connection.
+
+The kernel allocates twice this size.
+"""
 
 MAX_CONNECTIONS = 128
 """Maximum number of connections per key. Each connection uses three file descriptors."""
@@ -41,7 +44,7 @@ TOO_MANY = Refusal(
 )
 
 
-# Headers of the upgrade, and headers for a body, which an upgrade does not have.
+# Headers that belong to the upgrade, and headers for a body, which an upgrade does not have.
 _DROPPED = ("connection", "upgrade", "content-length", "transfer-encoding", TOKEN)
 _PREFIX = "sec-websocket-"
 
@@ -50,7 +53,7 @@ _PREFIX = "sec-websocket-"
 class ClientUpgrade:
     """A client's upgrade.
 
-    ``sent`` is the request as received; ``proxy_user`` is the client's user at the forward proxy.
+    ``sent`` is the request as received. ``proxy_user`` is the client's user at the forward proxy.
     """
 
     flow: HTTPFlow
@@ -59,7 +62,7 @@ class ClientUpgrade:
     proxy_user: User | None = None
 
     def post(self, body: bytes) -> HTTPFlow:
-        """Return the flow of a request on this connection.
+        """Return the flow of an API request that arrived on this connection.
 
         The caller has to call ``forget`` when the flow has ended.
         """
@@ -102,7 +105,7 @@ class SocketServer(Protocol):
         """Bind a free port. Raises OSError if no port is free."""
 
     def drain(self) -> None:
-        """Close each connection once its client is not waiting for an answer."""
+        """Close each connection once its client is no longer waiting for an answer."""
 
     async def stop(self) -> None:
         """Notify all clients and close their connections."""
@@ -133,10 +136,10 @@ class Sockets:
     def admit(
         self, flow: HTTPFlow, sent: Request, owner: str, max_bytes: int, proxy_user: User | None = None
     ) -> Refusal | None:
-        """Send an upgrade to the local server; return the reason for refusing it, or None.
+        """Send an upgrade to the local server. Return the reason if the upgrade is refused, or None.
 
-        ``sent`` is the request as received, ``owner`` the owner of its key, and ``proxy_user`` the client's user at the
-        forward proxy. ``max_bytes`` limits the size of a request on the connection.
+        ``sent`` is the request as received, ``owner`` is the owner of its key, and ``proxy_user`` is the client's user
+        at the forward proxy. ``max_bytes`` limits the size of a request on the connection.
         """
         server = self._serve()
         if server.count(owner) >= MAX_CONNECTIONS:
@@ -149,7 +152,7 @@ class Sockets:
         return None
 
     def answered(self, flow: HTTPFlow) -> None:
-        """Restore the target of an upgrade that was answered or failed, so that people can inspect it."""
+        """Restore the target of an upgrade that was answered or failed, so that people see the original target."""
         if (upgrade := self._upgrades.pop(flow.id, None)) is not None:
             request, sent = flow.request, upgrade.sent
             if self._server is not None:
@@ -165,7 +168,7 @@ class Sockets:
                 bound_buffers(writer.get_extra_info("socket"), BUFFER_BYTES)
 
     def drain(self) -> None:
-        """Start the drain, which closes each connection once its client is not waiting for an answer."""
+        """Start the drain. It closes each connection once its client is no longer waiting for an answer."""
         self._is_draining = True
         if self._server is not None:
             self._server.drain()

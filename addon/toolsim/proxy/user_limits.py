@@ -33,19 +33,19 @@ class UserTurn:
         self._takes_longer = True
 
     def end(self) -> None:
-        """End the turn."""
+        """End the turn, so that it no longer counts toward the limits."""
         if self._turns is not None:
             self._turns.running -= 1
             self._turns = None
 
     def leave(self) -> None:
-        """End the turn with its exchange, unless ``take_longer`` was called."""
+        """End the turn because its exchange has ended, unless ``take_longer`` was called."""
         if not self._takes_longer:
             self.end()
 
 
 class _Turns:
-    """The turns of one user. ``running`` counts turns in progress, and ``starts`` limits new ones."""
+    """The turns of one user. ``running`` counts turns in progress, and ``starts`` limits new turns."""
 
     __slots__ = ("per_minute", "running", "starts")
 
@@ -62,7 +62,10 @@ class UserLimits:
         self._turns: RecentDict[str, _Turns] = RecentDict(_MAX_USERS)
 
     def begin(self, user: User) -> UserTurn | Refusal | None:
-        """Start a turn of a user and return it, or return a refusal. Return None for a user without limits."""
+        """Start a turn of a user, and return the turn, or a refusal if the user exceeds a limit.
+
+        Return None for a user without limits.
+        """
         if not (user.concurrent or user.per_minute):
             return None
         turns = self._turns[user.name] = self._turns.get(user.name) or _Turns(user.per_minute)

@@ -1,7 +1,8 @@
 """Adds the sizes of context windows to a backend's list of models (``request/context_window.py``).
 
-1. Only backends that the operator named are queried, when a client requests the list, and only for models whose entries
-   have no size. The pages depend on the server software. If the software is not known yet, all pages are tried.
+1. Only backends that the operator named are queried, and only for models whose entries have no size. They are queried
+   when a client requests the list. The pages depend on the server software. If the software is not known yet, all pages
+   are tried.
 2. The client waits for at most ``WAIT_SECONDS``. If the server does not answer, the list is unchanged.
 3. The requests for these pages contain the key of the client's own request, which is sent to the same server.
 4. The sizes are remembered for ``FRESH_SECONDS``, so that a client cannot cause many requests to a server.
@@ -28,7 +29,7 @@ WAIT_SECONDS = 2.0
 FRESH_SECONDS = 30.0
 
 _MAX_SHOWN = 32
-"""Maximum number of models that are queried individually."""
+"""Maximum number of models for which the backend is queried individually."""
 _PAGES_OF: Mapping[Engine | None, Sequence[str]] = {
     None: PAGES,
     "llama.cpp": ("/props",),
@@ -38,9 +39,10 @@ _PAGES_OF: Mapping[Engine | None, Sequence[str]] = {
 
 
 async def with_windows(document: Mapping[str, Any], backend: Backend, authorization: str) -> dict[str, Any] | None:
-    """Return a list of models, or the entry of one model, with the sizes added; None if no size can be added.
+    """Return a model list, or the entry of one model, with context window sizes added.
 
-    ``authorization`` is the value of the header for the backend, or "".
+    Return None if no size could be added. ``authorization`` is the value of the ``Authorization`` header for the
+    backend, or "" to send none.
     """
     is_one = document.get("object") == "model"
     listed = [document] if is_one else document.get("data")
@@ -60,7 +62,7 @@ async def with_windows(document: Mapping[str, Any], backend: Backend, authorizat
 
 
 async def _windows(backend: Backend, names: Sequence[str], authorization: str) -> Mapping[str, int]:
-    """Return the context windows by model. The key "" applies to any model."""
+    """Return the sizes of the context windows by model. A size under the key "" applies to any model."""
     pages = _PAGES_OF.get(backend.engine if not backend.is_stale else None, ())
     now = time.monotonic()
     if pages and backend.windows_until < now:

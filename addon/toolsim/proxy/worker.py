@@ -1,4 +1,4 @@
-"""Runs jobs: quick jobs immediately, and jobs that would block the event loop in a separate process.
+"""Runs quick jobs immediately, and runs jobs that would block the event loop in a separate process.
 
 The process handles large bodies and compressed bodies.
 
@@ -49,12 +49,12 @@ logger = logging.getLogger(__name__)
 MAX_SECONDS = 20
 """Maximum CPU time of a job in seconds."""
 MAX_WAIT_SECONDS = 60
-"""Maximum wall-clock time of a job in seconds, if the system cannot limit CPU time (Windows)."""
+"""Maximum wall-clock time of a job in seconds. It is used if the system cannot limit CPU time, as on Windows."""
 GROWTH = 16
 HUGE_BYTES = 1024 * 1024
 """Size in bytes above which a separate worker handles a body."""
 KEEP_BYTES = 128 * 1024 * 1024
-# Number of bytes of memory that even the smallest job can use.
+# The memory, in bytes, that even the smallest job can use.
 _SPARE_BYTES = 64 * 1024 * 1024
 _DEATH_SECONDS = 5
 # The signal with which the system ends a process that exceeds its CPU time. Excessive memory raises MemoryError.
@@ -64,7 +64,7 @@ _PACKAGES = Path(__file__).parents[2]
 
 
 class Worker:
-    """Runs jobs one at a time, alternating between owners, in a process that is started and replaced as needed."""
+    """Runs jobs one at a time, alternating between owners, in a process that it starts and replaces as needed."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -73,7 +73,7 @@ class Worker:
         self._is_overdue = False
 
     async def run[R: JobResult](self, job: Job[R]) -> R:
-        """Return the result of a job. Never raises."""
+        """Return the result of a job. Never raises an exception."""
         return await self._thread.submit(lambda: self._run(job), job.owner)
 
     def stop(self) -> None:
@@ -106,7 +106,7 @@ class Worker:
         return done
 
     def _died[R: JobResult](self, job: Job[R], process: subprocess.Popen[bytes]) -> R:
-        """Return the result of a job whose process died, because of its time limit or for an unknown reason."""
+        """Return the result of a job whose process died because of its time limit or for an unknown reason."""
         code = None
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = process.wait(_DEATH_SECONDS)
@@ -168,7 +168,7 @@ class WorkQueue:
 
     def __init__(self, *, has_workers: bool) -> None:
         self._has_workers = has_workers
-        # A second worker is needed, so that large bodies do not have to wait for huge ones.
+        # A second worker is needed, so that large bodies do not have to wait for huge bodies.
         self._large = Worker("large")
         self._huge = Worker("huge")
 
@@ -179,7 +179,7 @@ class WorkQueue:
         return then(run(job))
 
     async def run[R: JobResult](self, job: Job[R]) -> R:
-        """Run a job and return its result. Never raises."""
+        """Run a job and return its result. Never raises an exception."""
         if not (self._has_workers and is_heavy(job)):
             return run(job)
         worker = self._huge if job.size > HUGE_BYTES else self._large
@@ -196,7 +196,7 @@ class WorkQueue:
 
 
 def serve(incoming: BinaryIO, outgoing: BinaryIO) -> None:
-    """Run the jobs that arrive until the input ends."""
+    """Run the jobs that arrive on the input until the input ends."""
     while True:
         try:
             job: Job[JobResult] = pickle.load(incoming)
@@ -204,8 +204,8 @@ def serve(incoming: BinaryIO, outgoing: BinaryIO) -> None:
             return
         _limit_time(MAX_SECONDS)
         _bound_memory(_SPARE_BYTES + GROWTH * job.size)
-        # JSON is a tree, so reference counting frees all of it, but searching for cycles would take a quarter of the
-        # time of a large job.
+        # Cyclic garbage collection is turned off: JSON is a tree, so reference counting frees all of it, but searching
+        # for cycles would take a quarter of the time of a large job.
         gc.disable()
         done = run(job, long_budget=True)
         gc.enable()
@@ -221,7 +221,7 @@ def serve(incoming: BinaryIO, outgoing: BinaryIO) -> None:
 
 
 def _limit_time(seconds: int) -> None:
-    """End this process after this many seconds of CPU time; 0 means no limit.
+    """End this process after this many seconds of CPU time, or remove the limit if it is 0.
 
     On Windows, the parent enforces the limit.
     """
@@ -238,7 +238,7 @@ def _resident(pid: int) -> int:
 
 
 def _bound_memory(growth: int | None) -> None:
-    """Limit the growth of this process in bytes; None means no limit. Has an effect only on Linux."""
+    """Limit the growth of this process in bytes, or set no limit for None. Has an effect only on Linux."""
     statm = Path("/proc/self/statm")
     if resource is None or not statm.exists():
         return

@@ -1,1 +1,1 @@
-"""Recorded exchanges: writes them without secrets, compares them, replays them, and serves them."""
+"""Recorded exchanges, which can be written without secrets, compared, replayed, and served."""

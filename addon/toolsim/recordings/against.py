@@ -1,4 +1,4 @@
-"""``toolsim replay DIR --against URL``: sends recorded turns to another model and compares its calls.
+"""``toolsim replay DIR --against URL``, which sends recorded turns to another model and compares its calls.
 
 Each request is sent to the backend through a real toolsim, as the client sent it except for the name of the model.
 ``agreement`` compares the answers. The report is printed, and written to files, including an HTML page. Each answer is
@@ -34,12 +34,12 @@ from toolsim.recordings.web_page import document, quoted, table, tile
 
 LOWER_BOUND = "Agreement is a lower bound, because a different call can be as correct as the recorded call."
 ANSWER = "(an answer)"
-"""Label that replaces the name of a tool in turns whose answer was text."""
+"""The label that replaces the name of a tool for turns whose answer was text."""
 
 SECONDS = 300.0
-"""Timeout in seconds for a silent backend, which might have to load a model first."""
+"""Timeout, in seconds, for a silent backend. It is long because the backend might have to load a model first."""
 MAX_ERRORS = 3
-"""Number of consecutive errors after which the backend counts as broken."""
+"""Number of consecutive errors after which the backend is considered broken."""
 _MAX_WAITS = 3
 _MAX_WAIT_SECONDS = 60.0
 _LOG_SECONDS = 2.0
@@ -56,7 +56,10 @@ class Compared:
 
     @property
     def tools(self) -> tuple[str, ...]:
-        """Tools that the recorded answer called or, if it called none, that the new answer called."""
+        """The tools that the recorded answer called.
+
+        If it called no tools, these are the tools that the new answer called.
+        """
         calls = self.turn.reply.calls or self.got.calls
         return tuple(dict.fromkeys(call.name for call in calls)) or (ANSWER,)
 
@@ -73,7 +76,7 @@ class Compared:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Send the turns to the backend and report the results; return the exit code. Raises UsageError."""
+    """Send the turns to the backend, report the results, and return the exit code. Raises UsageError."""
     url, key = _url(arguments.against), key_of(arguments.key_env)
     files = flow_files(arguments.paths)
     turns, left_out = read_turns(files)
@@ -130,14 +133,14 @@ def _ask_all(child: Child, turns: Sequence[RecordedTurn], model: str, key: str) 
     for turn in turns:
         logged = len(child.log())
         got = _ask(child.port, turn, model, key)
-        # toolsim's log is the only place where calls that it could not parse appear.
+        # Calls that toolsim could not parse appear only in its log.
         failures = _failures(child, logged) if not got.calls and not got.error else ()
         yield Compared(turn, got, compare(turn.reply, got, turn.tools, failures))
 
 
 def _ask(port: int, turn: RecordedTurn, model: str, key: str) -> Reply:
     changes: dict[str, Any] = {"model": model} if model else {}
-    # The comparison waits for the answer, so the answer need not be produced in the background.
+    # The comparison waits for the answer, so the answer does not have to be created in the background.
     changes |= {"background": False} if turn.body.get("background") else {}
     content = json.dumps({**turn.body, **changes}).encode()
     headers = {**turn.headers, **({"authorization": f"Bearer {key}"} if key else {})}
@@ -164,7 +167,7 @@ def _ask(port: int, turn: RecordedTurn, model: str, key: str) -> Reply:
 
 
 def _failures(child: Child, start: int) -> Sequence[str]:
-    """Return the log entries of calls in the last turn that could not be parsed."""
+    """Return the log entries about calls in the last turn that could not be parsed."""
     end = time.monotonic() + _LOG_SECONDS
     while time.monotonic() < end:
         for line in child.log()[start:].splitlines():
@@ -187,7 +190,7 @@ def _is_broken(compared: Sequence[Compared]) -> bool:
 
 
 def summary(compared: Sequence[Compared], left_out: Mapping[Path, str]) -> dict[str, Any]:
-    """Return the content of ``report.json``."""
+    """Return the content of ``report.json`` for these comparisons."""
     return {
         "outcomes": _counts(compared),
         "tools": {name: _counts(own) for name, own in by_tool(compared).items()},
@@ -198,7 +201,7 @@ def summary(compared: Sequence[Compared], left_out: Mapping[Path, str]) -> dict[
 
 
 def by_tool(compared: Iterable[Compared]) -> dict[str, list[Compared]]:
-    """Return the turns by tool; a turn with calls of several tools counts for each tool."""
+    """Return the comparisons by tool. A turn that calls several tools is listed under each of them."""
     groups: dict[str, list[Compared]] = {}
     for one in compared:
         for name in one.tools:
@@ -207,7 +210,7 @@ def by_tool(compared: Iterable[Compared]) -> dict[str, list[Compared]]:
 
 
 def by_kind(compared: Sequence[Compared]) -> dict[str, list[Compared]]:
-    """Return the turns by kind, without empty kinds."""
+    """Return the comparisons by kind of turn. Kinds without turns are omitted."""
     groups = {kind: [one for one in compared if one.turn.kind == kind] for kind in KINDS}
     return {kind: own for kind, own in groups.items() if own}
 
@@ -245,7 +248,7 @@ def _line(one: Compared) -> str:
 
 
 def page(compared: Sequence[Compared], left_out: Mapping[Path, str], title: str, ended: str) -> str:
-    """Return the report as a web page."""
+    """Return the report in the form of a web page."""
     counts, total = _counts(compared), len(compared)
     tiles = [tile(OUTCOMES[outcome], str(count), f"of {total} turns") for outcome, count in counts.items()]
     warning = f'<p class="warning">Ended early: {escape(ended)}</p>' if ended else ""

@@ -1,4 +1,4 @@
-"""Compares an answer with a recorded answer: the calls by tool, arguments and order. No tool is run.
+"""Compares an answer with a recorded answer by the tools, arguments and order of the calls. No tool is run.
 
 | outcome   | the recorded answer has calls                    | the recorded answer has no calls   |
 |-----------|--------------------------------------------------|------------------------------------|
@@ -34,21 +34,24 @@ OUTCOMES: Mapping[Outcome, str] = {
     "none": "none",
     "error": "no answer",
 }
-"""Outcomes of a turn, with their names in reports."""
+"""The outcomes of a turn, with their names in reports."""
 
 _UNREADABLE = object()
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Agreement of an answer with the recorded answer; ``differences``: one readable line for each difference."""
+    """The agreement of an answer with the recorded answer.
+
+    ``differences`` has one readable line for each difference.
+    """
 
     outcome: Outcome
     differences: tuple[str, ...] = ()
 
 
 def compare(expected: Reply, got: Reply, tools: Sequence[Tool], failures: Sequence[str] = ()) -> Agreement:
-    """Compare an answer with the recorded answer. ``failures``: log entries of calls that toolsim could not parse."""
+    """Compare an answer with the recorded answer. ``failures`` are log entries about calls that could not be parsed."""
     if got.error:
         return Agreement("invalid" if got.is_invalid_call else "error", (got.error,))
     known = {tool.name: tool for tool in tools}
@@ -109,7 +112,10 @@ def _differences(expected: Sequence[MadeCall], got: Sequence[MadeCall], known: M
 
 
 def _typed_arguments(call: MadeCall, known: Mapping[str, Tool]) -> Any:
-    """Return arguments with the types of the tool's schema: 5.0 becomes 5, and an absent value becomes its default."""
+    """Return arguments in the types of the tool's schema.
+
+    For example, 5.0 becomes 5, and an absent value its default.
+    """
     tool = known.get(call.name)
     if tool is None or tool.kind == "custom":
         return call.arguments.strip()

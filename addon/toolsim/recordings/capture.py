@@ -1,4 +1,4 @@
-"""Records each finished exchange as one file, with the two sides of the exchange as two flows.
+"""Records each finished exchange as one file that contains the two sides of the exchange as two flows.
 
 1. ``backend``: the client's original request with the backend's raw answer. This side is the addon's input. With the
    addon loaded, ``mitmdump -nr FILE`` rewrites it in the ordinary hooks.
@@ -49,20 +49,24 @@ logger = logging.getLogger(__name__)
 Side = Literal["backend", "client"]
 
 HOST = "backend.test"
-"""Placeholder for the host of every backend, whose real address is irrelevant."""
+"""The placeholder for the host of every backend, whose real address is irrelevant."""
 NOWHERE = ("127.0.0.1", 0)
 
 _FAILED = "toolsim cannot record an exchange: %s"
-# Maximum number of pending writes, which keep bodies in memory; further recordings are written in the foreground.
+# Maximum number of pending writes. A limit is needed because they keep bodies in memory. Beyond it, recordings are
+# written in the foreground.
 _MAX_PENDING = 16
-# Lock that prevents two threads from choosing the same file number.
+# A lock that prevents two threads from choosing the same file number.
 _WRITING = threading.Lock()
 _UNNAMED = mitmproxy.types.Path("")
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
 class Capture:
-    """Addon that writes finished exchanges to ``toolsim_capture``; listed after ToolSim, to see processed flows."""
+    """An addon that writes finished exchanges to ``toolsim_capture``.
+
+    It is listed after ToolSim, so that it sees processed flows.
+    """
 
     def __init__(self) -> None:
         self._folder: Path | None = None
@@ -71,7 +75,7 @@ class Capture:
         self._pending: set[asyncio.Future[Path]] = set()
 
     def configure(self, updated: Iterable[str]) -> None:
-        """Create the folder for recordings. Raises OptionsError if that is impossible."""
+        """Create the folder for recordings. Raises OptionsError if this fails."""
         if not any(name.startswith(PREFIX) for name in updated):
             return
         settings = parse(ctx.options)
@@ -84,7 +88,7 @@ class Capture:
                 raise OptionsError(f"toolsim_capture: {problem}") from problem  # type: ignore[no-untyped-call]
 
     def request(self, flow: HTTPFlow) -> None:
-        """Store the options under which a request was rewritten."""
+        """Remember the options under which a request was rewritten."""
         exchange = ToolSim.exchanges.of(flow)
         # Answers with several rounds are recorded round by round.
         if exchange is not None and exchange.is_turn and flow.live and not exchange.is_delegated:
@@ -94,7 +98,7 @@ class Capture:
                 flow.metadata[NOTE]["round"] = asked.note()
 
     def responseheaders(self, flow: HTTPFlow) -> None:
-        """Copy an unchanged answer chunk by chunk while it passes through."""
+        """Copy an answer that passes unchanged, chunk by chunk."""
         response = flow.response
         if self._folder is not None and NOTE in flow.metadata and response is not None and response.stream is True:
             buffer = self._passing[flow.id] = BoundedBuffer()
@@ -117,18 +121,23 @@ class Capture:
         self._write(flow, self._folder)
 
     def done(self) -> Awaitable[Any] | None:
-        """Return an awaitable for the pending writes. It is not async, since a script reload awaits nothing."""
+        """Return an awaitable for the pending writes.
+
+        This method is not async, because a reload of the script calls it without awaiting."""
         if not self._pending:
             return None
         # The sleep adds one iteration of the event loop, in which ``_written`` logs a failed write.
         return asyncio.gather(*self._pending, asyncio.sleep(0), return_exceptions=True)
 
     def error(self, flow: HTTPFlow) -> None:
-        """Discard an aborted exchange, which is useless as an example."""
+        """Discard an aborted exchange, because it is useless as an example."""
         self._passing.pop(flow.id, None)
 
     def _write(self, flow: HTTPFlow, folder: Path) -> None:
-        """Write in a thread: the search for secrets takes a second for a long stream, and would block other flows."""
+        """Write a recording in a thread.
+
+        The search for secrets takes a second for a long stream, and would block other flows.
+        """
         arguments = name(flow), both_sides(flow), folder
         try:
             loop = asyncio.get_running_loop() if len(self._pending) < _MAX_PENDING else None
@@ -151,7 +160,7 @@ class Capture:
 
     @command.command("toolsim.capture")  # type: ignore[untyped-decorator]
     def capture(self, flows: Sequence[Flow], folder: mitmproxy.types.Path = _UNNAMED) -> None:
-        """Record finished exchanges in a folder, by default the folder in ``toolsim_capture``."""
+        """Record finished exchanges in a folder. By default, it is the folder in ``toolsim_capture``."""
         target = Path(folder).expanduser() if folder else self._folder
         if target is None:
             raise CommandError("toolsim.capture: specify a folder, or set toolsim_capture.")
@@ -249,8 +258,8 @@ def both_sides(flow: HTTPFlow) -> tuple[HTTPFlow, HTTPFlow]:
 
 
 def clean(flows: Sequence[HTTPFlow]) -> Sequence[HTTPFlow]:
-    """Remove secrets, addresses, certificates and dates from the sides of one exchange, and return the same flows."""
-    # The import is slow, so it is delayed until an exchange is recorded.
+    """Remove secrets, addresses, certificates and dates from the sides of one exchange, and return both sides."""
+    # The import is slow, so it is delayed until the first exchange is recorded.
     from toolsim.recordings.redact import Redactor
     from toolsim.recordings.stream_text import parse_json
 
@@ -289,7 +298,7 @@ def _clean_message(message: Message, redactor: Redactor) -> None:
     try:
         content = message.get_content(strict=True) or b""
     except ValueError:
-        content = b""  # Secrets cannot be removed from a body that cannot be decoded.
+        content = b""  # The body cannot be decoded, so secrets cannot be removed from it.
     had_content = message.raw_content is not None
     message.headers = Headers(
         (key.encode("latin-1"), value.encode("latin-1")) for key, value in redactor.headers(_header_fields(message))

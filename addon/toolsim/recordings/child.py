@@ -1,4 +1,4 @@
-"""A mitmdump with the addon as a child process: its command line, the detection of its startup, and the process."""
+"""A mitmdump with the addon as a child process, including its command line and the detection of its startup."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ _LISTENING = re.compile(r"listening at \S+:(\d+)\.")
 # Without the addon, or with an option that the addon rejects, mitmdump still listens for a moment before it exits.
 _BROKEN = re.compile(r"error in script|Addon error|No such script|^(\S+ |\{.*\")toolsim_\w+: ", re.MULTILINE)
 _MAX_LOG_SHOWN = 2000
-# Timeout in seconds; the first start creates a certificate authority, perhaps on a busy machine.
+# Timeout, in seconds. The first start creates a certificate authority, perhaps on a busy machine.
 _START_SECONDS = 60.0
 _STOP_SECONDS = 10.0
 
 
 class StartFailed(Exception):
-    """Error raised if mitmdump did not start; the message contains the end of its log."""
+    """Raised if mitmdump did not start. The message contains the end of its log."""
 
 
 class Child:
-    """A running mitmdump on any free ``port``.
+    """A running mitmdump that listens on any free ``port``.
 
-    ``words``, ``settings``: as in ``command``; ``folder``: a new folder for the log. Children whose folders have the
-    same parent share a certificate authority. Raises StartFailed.
+    ``words`` and ``settings`` have the same meaning as in ``command``. ``folder`` is a new folder for the log. Children
+    whose folders have the same parent share a certificate authority. Raises StartFailed.
     """
 
     def __init__(self, words: Iterable[str], settings: Iterable[str], folder: Path) -> None:
@@ -49,7 +49,7 @@ class Child:
         self._log = folder / "log"
         settings = [f"confdir={folder.parent / 'confdir'}", *settings]
         if not any(setting.startswith("toolsim_log=") for setting in settings):
-            # Unlike the text log, the JSON log has no banner, for which toolsim would request the backend's models.
+            # The JSON log is used because it has no banner. For the banner, toolsim would request the backend's models.
             settings.append("toolsim_log=json")
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
@@ -100,20 +100,23 @@ class Child:
 def command(words: Iterable[str], settings: Iterable[str]) -> list[str]:
     """Return the command line of a mitmdump on any free port of 127.0.0.1. Its standard input must be a pipe.
 
-    ``words``: additional arguments; ``settings``: ``NAME=VALUE``.
+    ``words`` are additional arguments, and ``settings`` have the form ``NAME=VALUE``.
     """
     line = [sys.executable, "-c", _PROGRAM, "-s", addon_script(), "--listen-host", "127.0.0.1", "--listen-port", "0"]
     return [*line, *words, *(word for setting in settings for word in ("--set", setting))]
 
 
 def in_front_of(url: str) -> list[str]:
-    """Return the arguments that place the proxy in front of a URL, whose path belongs in ``toolsim_upstream``."""
+    """Return the arguments that place the proxy in front of a URL. Its path belongs in ``toolsim_upstream``."""
     target = parse_url(url)
     return ["--mode", f"reverse:{target.scheme}://{url_host(target.host)}:{target.port}"]
 
 
 def port(log: str) -> int | None:
-    """Return the port on which the child listens; None if it does not listen yet. Raises ValueError if it cannot."""
+    """Return the port on which the child listens, or None if it does not listen yet.
+
+    Raises ValueError if it cannot listen.
+    """
     if _BROKEN.search(log):
         raise ValueError(f"mitmdump cannot run with the addon:\n{tail(log)}")
     found = _LISTENING.search(log)

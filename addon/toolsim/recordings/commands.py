@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 
 class Commands:
-    """Addon with the commands ``toolsim.replay`` and ``toolsim.pseudonymise``."""
+    """An addon with the commands ``toolsim.replay`` and ``toolsim.pseudonymise``."""
 
     @command.command("toolsim.replay")  # type: ignore[untyped-decorator]
     def replay(self, path: mitmproxy.types.Path) -> None:
@@ -34,7 +34,7 @@ class Commands:
 
     @command.command("toolsim.pseudonymise")  # type: ignore[untyped-decorator]
     def pseudonymise(self, path: mitmproxy.types.Path) -> None:
-        """Permanently replace all texts of recorded exchanges (a file or folder) with pseudonyms of the same shape."""
+        """Permanently replace all text in recorded exchanges (a file or folder) with pseudonyms of the same shape."""
         from toolsim.recordings.pseudonymise import pseudonymise
         from toolsim.recordings.stored import flow_files
 

@@ -1,4 +1,4 @@
-"""Compares two exchanges and locates the differences, apart from random ids, times, keep-alives and text splits."""
+"""Compares two exchanges and locates their differences. Random ids, times, keep-alives and text splits are ignored."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from toolsim.proxy.metadata import REPORT
 from toolsim.recordings.stream_text import pieces_of
 from toolsim.wire.sse import SSEDecoder
 
-# Random ids. The patterns are exact, so that an id in any other format is compared verbatim.
+# Patterns of random ids. They are exact, so an id in any other format is compared verbatim.
 RANDOM_IDS = re.compile(
     r"(?P<kind>(?<![a-z])[a-z]{2,4}_)(?:[0-9a-f]{48}|[0-9a-f]{24}(?![0-9a-f]))|(?P<chat>chatcmpl-)[0-9a-f]{29}"
     r"|(?P<uuid>)(?<![0-9a-f])[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"
 )
 TIMES = frozenset({"created", "created_at", "completed_at"})
 _TIME = re.compile(r'("(?:created|created_at|completed_at)": ?)(\d{10})\b')
-# Lengths depend on other compared parts, and a recording replaces host names.
+# Headers that are not compared. Lengths depend on other compared parts, and a recording replaces host names.
 IGNORED_HEADERS = frozenset({"content-length", "host"})
 IGNORED_REPORT = frozenset({"seconds", "missing_bytes", "mismatches", "place"})
 
-# Maximum number of items that are aligned, because alignment takes quadratic time.
+# Maximum number of items that are aligned. Alignment takes quadratic time.
 _MAX_ALIGNED = 2_000
 _MAX_SHOWN = 100
 
@@ -43,7 +43,7 @@ NOTHING = _Nothing()
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One place where a value differs from the expected value; ``NOTHING`` represents a missing value."""
+    """A place where a value differs from the expected value. ``NOTHING`` represents a missing value."""
 
     path: str
     got: Any
@@ -54,10 +54,10 @@ class Difference:
 
 
 def comparable(flow: HTTPFlow, *, answered: bool = True, like: HTTPFlow | None = None) -> dict[str, Any]:
-    """Return the compared part of one side of an exchange, as plain data without random parts.
+    """Return the part of an exchange's side that is compared, as plain data without random parts.
 
-    ``answered``: whether to include the answer and the report. ``like``: a recording, perhaps from an older version;
-    only the report fields that it contains are compared.
+    ``answered`` specifies whether to include the answer and the report. ``like`` is a recording, perhaps from an older
+    version. Only the report fields that it contains are compared.
     """
     request, response, ids = flow.request, flow.response, dict[str, str]()
     path = _number_ids(request.path, ids)
@@ -71,13 +71,14 @@ def comparable(flow: HTTPFlow, *, answered: bool = True, like: HTTPFlow | None =
         }
         found["report"] = _normalise(kept, ids)
         if report.get("usage_estimated"):
-            # Token estimates depend on texts that are compared anyway, and whose secrets are hidden in the recording.
+            # Token counts are not compared. The estimates depend on text that is compared anyway, and whose secrets are
+            # hidden in the recording.
             found = _without_tokens(found)
     return found
 
 
 def keep_recorded_ids_and_times(new: str, old: str) -> str:
-    """Return the text ``new`` with the random ids and times of ``old``, to minimize changes to a recording."""
+    """Return the text ``new`` with the random ids and times of ``old``, so that few parts of a recording change."""
     ids = [list(dict.fromkeys(found[0] for found in RANDOM_IDS.finditer(text))) for text in (new, old)]
     recorded = {
         made: kept for made, kept in zip(*ids, strict=False) if made.partition("_")[0] == kept.partition("_")[0]
@@ -108,7 +109,7 @@ def _lists(got: Sequence[Any], expected: Sequence[Any], path: str) -> Iterator[D
             made, wanted = (side[index] if index < len(side) else NOTHING for side in (got, expected))
             yield from differences(made, wanted, _item(path, index, made if wanted is NOTHING else wanted))
         return
-    # An extra or missing item must not make all later items differ.
+    # Items are aligned, so that an extra or missing item does not make all later items differ.
     wanted_kinds, made_kinds = ([_kind(item) for item in side] for side in (expected, got))
     matcher = SequenceMatcher(None, wanted_kinds, made_kinds, autojunk=False)
     for change, start, end, got_start, got_end in matcher.get_opcodes():
@@ -122,7 +123,7 @@ def _lists(got: Sequence[Any], expected: Sequence[Any], path: str) -> Iterator[D
 
 
 def _texts(got: str, expected: str, path: str) -> Difference:
-    """Return only the first line that differs, because an entire manifest would not help the reader."""
+    """Return only the first line that differs. An entire manifest would not help the reader."""
     made_lines, wanted_lines = got.split("\n"), expected.split("\n")
     if len(made_lines) == len(wanted_lines) == 1:
         return Difference(path, *_windows(got, expected))
@@ -136,7 +137,7 @@ def _texts(got: str, expected: str, path: str) -> Difference:
 
 
 def _windows(got: str, expected: str) -> tuple[str, str]:
-    """Return both texts, or only the parts around the first difference if they are too long."""
+    """Return both texts. If they are too long, return only the parts around the first difference."""
     if max(len(got), len(expected)) <= _MAX_SHOWN:
         return got, expected
     same = next(
@@ -178,9 +179,9 @@ def _show(value: Any) -> str:
 
 
 def _message(message: Message, ids: dict[str, str]) -> dict[str, Any]:
-    # A recording does not show whether a key was a Bearer token, since toolsim converts x-api-key to one. A renamed
-    # header is sent under both names, and a recording can have only the old name, so headers are compared under the
-    # current name.
+    # A recording does not show whether a key was a Bearer token, because toolsim converts x-api-key to a Bearer token.
+    # Headers are compared under their current names, because a renamed header is sent under both names but a recording
+    # might have only the old name.
     headers = sorted(
         {
             RENAMED_HEADERS.get(key.lower(), key.lower()): message.headers[key].removeprefix("Bearer ")
@@ -208,7 +209,7 @@ def _events(content: bytes) -> list[dict[str, Any]]:
 
 
 def _without_timing(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Drop keep-alives, join texts that were sent in pieces, and renumber the events, because all of these can vary."""
+    """Drop keep-alives, join text that was sent in pieces, and renumber the events. All of these can vary."""
     lively = (event for event in events if not _is_keepalive(event["data"]))
     kept = [_joined(list(same)) for _, same in groupby(lively, _but_for_text)]
     if len(kept) < len(events):
@@ -219,7 +220,7 @@ def _without_timing(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _but_for_text(event: dict[str, Any]) -> object:
-    """Return an event without its text and numbers, for comparison."""
+    """Return an event without its text and numbers, so that it can be compared with other events."""
     pieces = list(pieces_of(event["data"]))
     if len(pieces) != 1:
         return object()
@@ -231,7 +232,7 @@ def _but_for_text(event: dict[str, Any]) -> object:
 
 
 def _joined(events: list[dict[str, Any]]) -> dict[str, Any]:
-    """Merge events into one event with all of their texts."""
+    """Merge events into one event that contains the text of all of them."""
     if len(events) > 1:
         texts = [owner[key] for event in events for _, owner, key in pieces_of(event["data"])]
         for _, owner, key in pieces_of(events[0]["data"]):
@@ -262,7 +263,7 @@ def _normalise(value: Any, ids: dict[str, str], key: str = "") -> Any:
 
 
 def _without_tokens(value: Any, *, is_usage: bool = False) -> Any:
-    """Return plain data with the same placeholder for each token count."""
+    """Return plain data in which each token count is replaced by the same placeholder."""
     match value:
         case dict():
             return {

@@ -1,6 +1,6 @@
-"""``toolsim export DIR --form FORM``: recorded turns as training data, one JSON line each.
+"""``toolsim export DIR --form FORM``, which exports recorded turns as training data, with one JSON line for each turn.
 
-1. Only faultless turns are exported, in which toolsim reported no problem and each call fits its tool.
+1. Only turns without faults are exported: toolsim reported no problem, and each call fits its tool.
 2. Secrets are removed by the rules for recordings, and words are replaced with pseudonyms, consistently across all
    turns. A call therefore still repeats the words of its question.
 3. The manifest next to the file lists the recording for each line, and the omitted recordings with the reason. It does
@@ -31,7 +31,7 @@ from toolsim.recordings.stored import flow_files
 from toolsim.recordings.turns import RecordedTurn, Reply, Unusable, read_turn
 from toolsim.version import __version__
 
-# Fields of a report whose entries are faults, with the meaning of each field.
+# Fields of a report that list faults, with the meaning of each field.
 _FAULTS = {
     "parse_failures": "a call could not be read",
     "strict_failures": "a call violated a strict schema",
@@ -43,7 +43,10 @@ _FAULTS = {
 
 @dataclass(slots=True)
 class Step:
-    """One message, independent of any API. ``calls``: (id, tool, arguments object); ``call_id``: of a tool's output."""
+    """One message, independent of any API.
+
+    ``calls`` contains the id, tool and arguments object of each call. ``call_id`` is the id of the call whose output
+    the message contains."""
 
     role: str
     text: str = ""
@@ -53,7 +56,7 @@ class Step:
 
 
 def fault(turn: RecordedTurn) -> str:
-    """Return the reason why a turn is unsuitable as training data, or "" if it is suitable."""
+    """Return why a turn is unsuitable as training data, or "" if it is suitable."""
     if not turn.tools:
         return "no tool was on offer"
     if not turn.report:
@@ -73,7 +76,7 @@ def fault(turn: RecordedTurn) -> str:
 
 
 def with_pseudonyms(turn: RecordedTurn, key: bytes) -> RecordedTurn:
-    """Return a turn with its words replaced with pseudonyms. Raises Unusable."""
+    """Return a turn whose words are replaced with pseudonyms. Raises Unusable."""
     words = Pseudonyms([*names_in(turn.body), *(call.name for call in turn.reply.calls)], key)
     body = words.value(turn.body)
     calls = tuple(replace(call, arguments=words.text(call.arguments)) for call in turn.reply.calls)
@@ -81,7 +84,9 @@ def with_pseudonyms(turn: RecordedTurn, key: bytes) -> RecordedTurn:
 
 
 def steps(turn: RecordedTurn) -> list[Step]:
-    """Return the conversation and the recorded answer. Raises Unusable for content other than texts and calls."""
+    """Return the messages of the conversation and the recorded answer.
+
+    Raises Unusable for content other than text and calls."""
     tools = {tool.name: tool for tool in turn.tools}
     ids: dict[str, tuple[str, str]] = {}
     found = [Step("system", turn.request.instructions)] if turn.request.instructions else []
@@ -115,7 +120,7 @@ def steps(turn: RecordedTurn) -> list[Step]:
                 continue
             case _:
                 raise Unusable("the turn contains items of tools that the backend ran")
-    # The answer is a separate message, even if the client had prefilled its beginning.
+    # The answer is a separate message, even if the client prefilled its beginning.
     found.append(Step("assistant", turn.reply.text))
     for number, call in enumerate(turn.reply.calls):
         add_call(f"reply {number}", call.name, call.arguments)
@@ -144,7 +149,7 @@ def _arguments(tool: Tool | None, arguments: str) -> Any:
 
 
 def openai_form(found: Sequence[Step], tools: Sequence[Tool]) -> dict[str, Any]:
-    """Return the line in OpenAI's fine-tuning format, with the messages and tools of chat completions."""
+    """Return the line in OpenAI's fine-tuning format, which contains the messages and tools of chat completions."""
     messages: list[dict[str, Any]] = []
     for step in found:
         message: dict[str, Any] = {"role": step.role, "content": step.text}
@@ -161,7 +166,7 @@ def openai_form(found: Sequence[Step], tools: Sequence[Tool]) -> dict[str, Any]:
 
 
 def messages_form(found: Sequence[Step], tools: Sequence[Tool]) -> dict[str, Any]:
-    """Return the line in the format of the Messages API: roles alternate, and calls and outputs are blocks."""
+    """Return the line in the format of the Messages API, in which roles alternate, and calls and outputs are blocks."""
     messages: list[dict[str, Any]] = []
     for step in found:
         if step.role == "system":
@@ -193,7 +198,7 @@ def messages_form(found: Sequence[Step], tools: Sequence[Tool]) -> dict[str, Any
 
 
 def hermes_form(found: Sequence[Step], tools: Sequence[Tool]) -> dict[str, Any]:
-    """Return the line in the format of Hermes' data sets: a conversation of texts, with the tools in the first one."""
+    """Return the line in the format of Hermes' data sets: a conversation of text that begins with the tools."""
     declared = "\n".join(_dump({"type": "function", "function": _function(tool)}) for tool in tools)
     rules = (
         f"You can call these functions:\n<tools>\n{declared}\n</tools>\n"
@@ -236,7 +241,7 @@ def _function(tool: Tool) -> dict[str, Any]:
 
 def _dump(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
-    # Some line readers split at these characters.
+    # Some programs that read lines also split at these characters.
     return text.translate({code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029)})
 
 
@@ -260,7 +265,7 @@ def export(files: Sequence[Path], form: str, *, keeps_words: bool) -> tuple[list
                 raise Unusable("the turn duplicates another recording")
             lines[line] = file.name
         except Unusable as reason:
-            # The text after a colon might quote the recording.
+            # The text after the colon is omitted, because it might quote the recording.
             left_out.append({"recording": file.name, "reason": str(reason).partition(": ")[0]})
     manifest = {
         "toolsim": __version__,

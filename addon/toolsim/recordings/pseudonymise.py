@@ -1,6 +1,6 @@
-"""Replaces texts with pseudonyms, letter for letter, so that an exchange retains its shape but loses its content.
+"""Replaces text with pseudonyms, letter for letter, so that an exchange retains its shape but loses its content.
 
-1. A different word of the same length and case replaces each word of a text. Equal words remain equal.
+1. Each word in a text is replaced with a different word of the same length and case. Equal words remain equal.
 2. Elements that the addon depends on are unchanged: tags, JSON syntax and keys, names of tools, roles, types, ids,
    models.
 3. Only the backend's side is edited. The addon itself then generates the client's side from the backend's, so that both
@@ -26,7 +26,7 @@ from toolsim.recordings.stream_text import EditedStr, edit_stream, parse_json
 from toolsim.wire.apis import APIS
 from toolsim.wire.json_codec import dump as dump_json
 
-# Fields whose strings are not free text, such as the APIs' own terms and strings that programs match.
+# Fields whose strings are not free text. They contain the APIs' own terms and strings that programs match.
 STRUCTURE = frozenset(
     {
         "code",
@@ -57,8 +57,9 @@ STRUCTURE = frozenset(
 ).union(*(api.identifier_keys for api in APIS.values()))
 _KEPT = re.compile(
     r"</?[A-Za-z_][\w.:-]*/?>"  # Tags are kept.
-    r"|\\+[\"'](?:[A-Za-z_][\w.-]*)\\+[\"']\s*:|[\"'][A-Za-z_][\w.-]*[\"']\s*:"  # JSON keys are kept at any depth.
-    r"|(?<=[\"']name[\"']:)\s*[\"'][\w.:-]+[\"']|(?<=[\"']name[\"']: )[\"'][\w.:-]+[\"']"  # a call's name
+    # JSON keys are kept at any nesting depth.
+    r"|\\+[\"'](?:[A-Za-z_][\w.-]*)\\+[\"']\s*:|[\"'][A-Za-z_][\w.-]*[\"']\s*:"
+    r"|(?<=[\"']name[\"']:)\s*[\"'][\w.:-]+[\"']|(?<=[\"']name[\"']: )[\"'][\w.:-]+[\"']"  # The name of a call is kept.
     r"|\\+(?:u[0-9a-fA-F]{4}|[nrtbf\"\\/])"  # JSON escapes are kept.
     r"|\b(?:true|false|null)\b"
     r"|\b(?:fc|ctc|call|msg|resp|rs)_\w+"  # Ids of items are kept.
@@ -67,7 +68,7 @@ _WORD = re.compile(r"[^\W\d_]+|\d+")
 
 
 class Pseudonyms:
-    """Replacement of words with other words, derived from ``key``; ``names`` (of tools) are unchanged."""
+    """Replaces words with pseudonyms derived from ``key``. ``names`` contains the names of tools, which are kept."""
 
     def __init__(self, names: Iterable[str], key: bytes | None = None) -> None:
         self._key = key or secrets.token_bytes(16)
@@ -76,7 +77,7 @@ class Pseudonyms:
         self._kept = re.compile("|".join([*stay, _KEPT.pattern]))
 
     def text(self, text: str) -> str:
-        """Return a text of the same length with other words."""
+        """Return text of the same length in which words are replaced with pseudonyms."""
         parts, done = [], 0
         for kept in self._kept.finditer(text):
             parts += [_WORD.sub(self._word, text[done : kept.start()]), kept[0]]
@@ -91,16 +92,16 @@ class Pseudonyms:
             case str() if key not in STRUCTURE:
                 return self.text(value)
             case list() if key == "bytes":
-                return None  # Token text as numbers, which would reveal the words.
+                return None  # The value is the text of a token as numbers, which would reveal the words.
             case list():
                 return [self.value(item, key) for item in value]
-            # The texts are replaced even if the key is an API term, such as the schema of a property named "code".
+            # A text is replaced even if its key is an API term, because the key can be a property's name in a schema.
             case dict():
                 return {name: self.value(member, name) for name, member in value.items()}
         return value
 
     def stream(self, data: bytes) -> bytes:
-        """Return an event stream with the same events and different texts; a word can span several events."""
+        """Return an event stream with the same events and different text. A word can span several events."""
         return edit_stream(data, self.text, self.value)
 
     def _word(self, found: re.Match[str]) -> str:
@@ -124,7 +125,7 @@ class Pseudonyms:
 
 
 def pseudonymise(path: Path, key: bytes | None = None) -> None:
-    """Replace all texts of a recorded exchange. Raises OSError, or ValueError or FlowReadException for other files.
+    """Replace all text of a recorded exchange. Raises OSError, and ValueError or FlowReadException for other files.
 
     mitmproxy's context must contain the addon's options.
     """
@@ -133,7 +134,8 @@ def pseudonymise(path: Path, key: bytes | None = None) -> None:
     words = Pseudonyms(names_in(request), key)
     _change(backend, words)
     if unanswerable(backend, client) and client.response is not None:
-        # The addon cannot rebuild this answer, and the recorded answer contains the real words.
+        # The addon cannot rebuild this answer, and the recorded answer contains the real words, so the answer is
+        # dropped.
         client.response.raw_content = b""
     client.comment = words.text(client.comment)
     update_recording(client, replay(backend), answered=not unanswerable(backend, client))

@@ -1,4 +1,4 @@
-"""Plugin that pytest discovers automatically, with a scripted model and recorded exchanges as backends for tests.
+"""A pytest plugin, found automatically, with a scripted model and recorded exchanges as backends for tests.
 
     def test_with_a_script(toolsim_model):
         toolsim_model.call("get_weather", city="Bonn")
@@ -40,16 +40,19 @@ if TYPE_CHECKING:
 Value = str | int | bool | Sequence[str]
 
 NOT_RECORDED = "No recorded exchange began with this request"
-"""Beginning of the log line of a request that was not recorded; the rest of the line names the closest recording."""
+"""The beginning of the log line about a request that was not recorded.
+
+The rest of the line names the closest recording.
+"""
 NOTE, NORMALISE = "toolsim_capture", "normalise"
-"""Keys under which a recording stores the patterns of ignored text, which ``server_replay`` reads."""
+"""The keys under which a recording stores the patterns of ignored text. ``server_replay`` reads these patterns."""
 
 NORMALISERS: Mapping[str, str] = {
     "dates": r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?",
     "times": r"\b\d{1,2}:\d\d(?::\d\d(?:\.\d+)?)?\b",
     "ids": r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|\b[a-z]{2,10}[_-][0-9A-Za-z]{16,}|\b[0-9a-f]{16,}\b",
 }
-"""Named patterns for text that differs between runs."""
+"""Named patterns for text that differs between runs of a test."""
 
 
 class _Backend(Protocol):
@@ -59,7 +62,7 @@ class _Backend(Protocol):
 
 
 class ReplayServer:
-    """Recordings that a proxy serves. ``base_url``: for clients, with any API key."""
+    """Recordings that a proxy serves. Clients use its ``base_url``, with any API key."""
 
     def __init__(self, files: Sequence[Path], settings: Sequence[str], proxy: Callable[[], Child]) -> None:
         self._files = files
@@ -70,7 +73,7 @@ class ReplayServer:
 
     @property
     def base_url(self) -> str:
-        """Base URL of the recorded answers; the first access starts the proxy."""
+        """The base URL of the recorded answers. The first access starts the proxy."""
         if self._proxy is None:
             self._proxy = self._make()
             self._start = len(self._proxy.log())
@@ -86,7 +89,7 @@ class ReplayServer:
         return [message for message in messages if NOT_RECORDED in message]
 
     def assert_same(self) -> None:
-        """Replay all recordings, and fail unless clients would receive the recorded answers."""
+        """Replay all recordings, and fail unless clients would receive the same answers as recorded."""
         command = [sys.executable, "-m", "toolsim.recordings.replay", *map(str, self._files)]
         command += [word for setting in self._settings for word in ("--set", setting)]
         run = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -96,7 +99,7 @@ class ReplayServer:
 
 
 class Recorder:
-    """A proxy that records a test's exchanges with a real backend. ``base_url``: as in ``ReplayServer``."""
+    """A proxy that records a test's exchanges with a real backend. Clients use its ``base_url``."""
 
     unmatched: Sequence[str] = ()
 
@@ -108,16 +111,19 @@ class Recorder:
 
     @property
     def base_url(self) -> str:
-        """Base URL of the real answers; the first access starts the proxy."""
+        """The base URL of the real answers. The first access starts the proxy."""
         if self._proxy is None:
             self._proxy = self._make()
         return f"http://127.0.0.1:{self._proxy.port}/v1"
 
     def assert_same(self) -> None:
-        """Do nothing, because there are no earlier recordings to compare."""
+        """Do nothing, because there are no recordings with which to compare."""
 
     def finish(self, *, keep: bool) -> None:
-        """Stop the proxy; ``keep``: replace the recordings in the folder with the new recordings, if any."""
+        """Stop the proxy.
+
+        With ``keep``, replace the recordings in the folder with the new recordings, if there are any.
+        """
         if self._proxy is None:
             return
         self._proxy.stop()
@@ -126,7 +132,8 @@ class Recorder:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
         for file in new:
-            # A file is first copied next to its final path, since the folder can be on a different file system.
+            # A file is first copied to the folder of its final path, because the temporary folder can be on a different
+            # file system.
             part = self._folder / f".{file.name}.part"
             part.write_bytes(file.read_bytes())
             part.replace(self._folder / file.name)
@@ -158,7 +165,7 @@ def _toolsim_folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def _toolsim_proxies(_toolsim_folder: Path) -> Iterator[_Start]:
-    """Provide the proxies of the entire session, one for each set of arguments and options."""
+    """Provide the proxies of the entire test session, one for each set of arguments and options."""
     started: dict[tuple[tuple[str, ...], tuple[str, ...]], Child] = {}
     numbers = count()  # The numbers include proxies that did not start.
 
@@ -194,8 +201,9 @@ def toolsim_replay(
     separate folder for this test, ``recordings/MODULE/TEST``. Options are toolsim's, without the prefix. They override
     the options under which the exchanges were recorded.
 
-    ``record_from``: the base URL of a backend whose answers ``--toolsim-record`` records if the test passes.
-    ``normalise``: text that can differ from the recorded requests, as regular expressions or names of ``NORMALISERS``.
+    ``record_from`` is the base URL of a backend whose answers ``--toolsim-record`` records if the test passes.
+    ``normalise`` describes text that can differ from the recorded requests, by regular expressions or names of
+    ``NORMALISERS``.
     """
     backends = request.node.stash.setdefault(_BACKENDS, [])
     recorders: list[Recorder] = []
@@ -244,7 +252,7 @@ def _recorder(path: Path, url: str, settings: Sequence[str], folder: Path) -> Re
 
 
 def _pattern(name: str) -> str:
-    """Return the pattern of a normalizer, given its name or the pattern itself."""
+    """Return the pattern of a normalizer. The normalizer is specified by its name or by the pattern itself."""
     pattern = NORMALISERS.get(name, name)
     try:
         re.compile(pattern)
@@ -255,7 +263,7 @@ def _pattern(name: str) -> str:
 
 
 def _normalised(files: Sequence[Path], patterns: Sequence[str], folder: Path) -> list[Path]:
-    """Return copies of recordings with the patterns of ignored text added."""
+    """Return copies of recordings to which the patterns of ignored text are added."""
     from hashlib import sha256
 
     # Only mitmproxy.io is imported, because imports of mitmproxy's addons emit warnings, which a test suite might turn
@@ -314,7 +322,10 @@ def toolsim_model(
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
-    """Fail a test that sent requests without an answer, or add the requests to the report of a failed test."""
+    """Fail a test that sent requests without an answer.
+
+    If the test has already failed, add the requests to its report.
+    """
     try:
         yield
     except BaseException:

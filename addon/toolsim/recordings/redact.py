@@ -1,11 +1,12 @@
 """Hides the secrets of an exchange before it is written.
 
-1. A text retains its length, because an ``x`` replaces each hidden character. The text of a stream can therefore be
-   joined, searched, and split again at the same places, so that even a key in ten deltas is found.
+1. Text retains its length, because an ``x`` replaces each hidden character. The text of a stream can therefore be
+   joined, searched, and split again at the same places. In this way, even a key that is split across ten deltas is
+   found.
 2. A secret is hidden in the same way on both sides, so that a stored exchange can still be replayed. A call in any form
    remains a call, and a number remains a number (of ones). ``null`` is not a secret.
-3. For headers, the rule is the opposite. Every value not known to be harmless is hidden, since any program can invent a
-   header.
+3. For headers, the rule is the opposite. Every value that is not known to be harmless is hidden, because any program
+   can invent a header.
 4. JSON without secrets is unchanged, byte for byte.
 
 ``secret_rules`` defines secrets. Its patterns are bounded, so that the search takes linear time.
@@ -37,12 +38,11 @@ HIDDEN = "[redacted]"
 # Minimum length of a secret that is hidden everywhere. A shorter secret can be an ordinary word, and is hidden only
 # where it was found.
 _MIN_LEARNED = 8
-# Maximum length of texts that are cached, since short texts repeat from event to event.
+# Maximum length of cached text. Short texts are cached because they repeat from event to event.
 _MAX_CACHED = 200
 
-# A named value in a text, which can be JSON inside JSON, so that any number of backslashes can precede each quote. If
-# the following text looks like the rest of a document, the quote closed a label such as "Password:", which has no
-# value.
+# A named value in text. The text can be JSON inside JSON, so any number of backslashes can precede each quote. If the
+# following text looks like the rest of a document, the quote closed a label such as "Password:", which has no value.
 _NAMED = re.compile(
     r"(?<![\w.-])(?P<name>[A-Za-z][\w.-]{0,63})(?:\\*[\"'`]|\*{1,2})?"
     r"(?:\s{0,8}(?:=>|:=|[:=])\s{0,8}(?P<open>\\*[\"'`]|<\|\\*\"\|>)(?!\s{0,8}(?:[,:}\])]|\\*[\"'`]))"
@@ -52,10 +52,10 @@ _NAMED = re.compile(
 _ITEM = re.compile(r"[\s,]{0,64}(?P<open>\\*[\"'`]|<\|\\*\"\|>)")
 # Closing brackets at the end do not belong to the value.
 _BARE = re.compile(r"[^\s\"'`&;,<>\\{\[(]{4,8192}(?<![)\]}])")
-# Patterns of closing quotes; the last entry is Gemma's quotation mark.
+# Patterns of closing quotes. The last entry is Gemma's quotation mark.
 _CLOSE = {quote: re.compile(rf"\\*{quote}") for quote in "\"'`"} | {">": re.compile(r"<\|\\*\"\|>")}
-# Matches <password>, <parameter=password>, <parameter name="password">, <arg_key>password</arg_key><arg_value>, and end
-# tags.
+# Matches <password>, <parameter=password>, <parameter name="password">, <arg_key>password</arg_key><arg_value>, and
+# their end tags.
 _TAG = re.compile(
     r"</(?P<closed>[\w.:｜-]{1,128})"
     r"|<(?:arg_key>|[\w.:｜-]{0,64}parameter(?:=| name=\\*\")|(?:[\w.-]{1,64}:)?)(?P<name>[A-Za-z][\w.-]{0,63})"
@@ -63,9 +63,9 @@ _TAG = re.compile(
 )
 _TAG_END = re.compile(r"[\s=>]")
 
-# Escaped whitespace in JSON inside JSON, whose letter could be mistaken for the start of the next word.
+# Escaped whitespace in JSON inside JSON. The letter of the escape could be mistaken for the start of the next word.
 _ESCAPED_SPACE = re.compile(r"\\[nrt]")
-# Keywords under which a schema contains values of the property it describes.
+# Keywords under which a schema contains values of the property that it describes.
 _SCHEMA_VALUES = frozenset({"default", "const", "enum", "examples", "value"})
 _OF_SERVERS = ("headers", "server_url")
 _ORIGIN = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*://)(?:(?P<user>[^/?#]*)@)?(?P<host>[^/?#@]*)")
@@ -80,22 +80,22 @@ _DIGIT = re.compile(r"[0-9]")
 
 
 class Redactor:
-    """Redactor of the secrets in one exchange.
+    """Hides the secrets in one exchange.
 
-    Secrets found in headers and queries (``learn``) are hidden in all later texts.
+    Secrets that are found in headers and queries (``learn``) are hidden in all later text.
     """
 
     def __init__(self) -> None:
         self._learned: set[str] = set()
         self._known: re.Pattern[str] | None = None
         self._short_defaults: list[re.Pattern[str]] = []
-        # Redacted form of each short text, because the events of a stream repeat the same few strings.
+        # The redacted form of each short text. It is cached because the events of a stream repeat the same few strings.
         self._seen: dict[str, str] = {}
 
     # -- learning --
 
     def learn(self, headers: Iterable[tuple[str, str]], path: str) -> None:
-        """Learn texts that must not occur anywhere, namely credentials in headers and in the query of a path."""
+        """Learn text that must not occur anywhere: the credentials in headers and in the query of a path."""
         for name, value in headers:
             if is_secret_parameter(name):
                 self._note(_credentials(name.lower(), value))
@@ -115,7 +115,7 @@ class Redactor:
     def learn_schemas(self, document: Any) -> None:
         """Learn the secrets in tool schemas, such as the default of a key, because the manifest repeats them as text.
 
-        A short secret is hidden only after the name of its property.
+        A short secret is hidden only where it follows the name of its property.
         """
         found = {pair for pair in _schema_secrets(document) if pair[1] and pair[1] != HIDDEN}
         self._note(secret for _, secret in found)
@@ -142,7 +142,7 @@ class Redactor:
         return kept
 
     def path(self, path: str) -> str:
-        """Return a path and query with secret parameters hidden."""
+        """Return a path and its query. The values of secret parameters are hidden."""
         plain, mark, _ = path.partition("?")
         fields = []
         for name, equals, value in _parameters(path):
@@ -155,7 +155,7 @@ class Redactor:
         return f"{self.text(plain)}{mark}{'&'.join(fields)}"
 
     def text(self, text: str) -> str:
-        """Return a text of the same length without secrets."""
+        """Return text of the same length without secrets."""
         if len(text) > _MAX_CACHED:
             return self._hide(text)
         if text not in self._seen:
@@ -176,11 +176,14 @@ class Redactor:
         return "".join([*characters, text[done:]])
 
     def value(self, value: Any) -> Any:
-        """Return plain data without secrets; the same object if it contains no secrets."""
+        """Return plain data without secrets. If it contains no secrets, the result is the same object."""
         return self._walk(value, self.text)
 
     def body(self, data: bytes, content_type: str) -> bytes:
-        """Return a body without secrets, whether it is JSON, an event stream, or any other text. Never raises."""
+        """Return a body without secrets, whether it is JSON, an event stream, or other text.
+
+        Never raises an exception.
+        """
         text = data.decode("utf-8", "surrogateescape")
         try:
             is_stream = content_type.partition(";")[0].strip().lower() == "text/event-stream"
@@ -188,10 +191,11 @@ class Redactor:
             if is_stream or data.lstrip(_STREAM_BLANK).startswith(_STREAM_STARTS):
                 return edit_stream(data, self.text, self.value, self.text)
             if '"logprob"' in text and too_deep(text):
-                # Secrets can be split across tokens, which are not joined at this depth.
+                # The body is dropped, because secrets can be split across tokens, which are not joined at this nesting
+                # depth.
                 return b"{}"
             document = parse_json(text)
-            # In a non-streamed body, only the tokens of logprobs are pieces of a text.
+            # In a non-streamed body, only the tokens in logprobs are pieces of a longer text.
             joined = edit_pieces([document], self.text) if '"logprob"' in text else set()
             clean = self.value(document)
         except RecursionError:
@@ -236,7 +240,10 @@ class Redactor:
             position = end
 
     def _walk(self, value: Any, text: Callable[[str], str], name: str = "", *, secret: bool = False) -> Any:
-        """Return ``value``, as the same object if nothing is hidden. ``secret``: whether its strings are secrets."""
+        """Return ``value`` without secrets, as the same object if it has none.
+
+        With ``secret``, all its strings are secrets.
+        """
         match value:
             case EditedStr():
                 return value
@@ -257,7 +264,7 @@ class Redactor:
             return _for_server(value)
         secret = is_secret_name(key) and not isinstance(value, dict)
         if key == "token" and "logprob" in parent:
-            secret = False  # The string is a piece of the model's text.
+            secret = False  # The string is a piece of the model's text rather than a secret.
         if key in _SCHEMA_VALUES and is_secret_name(parent_name):
             secret = not isinstance(value, dict)  # The object is the schema of a secret rather than its value.
         return self._walk(value, text, key, secret=secret)
@@ -277,7 +284,7 @@ def _for_server(value: Any) -> Any:
 
 
 def _data_of(url: re.Match[str]) -> str:
-    """Return the text in a data URL, or "" if it contains any other data."""
+    """Return the text in a data URL, or "" if the URL contains data of another kind."""
     try:
         if url["type"].endswith(";base64"):
             return base64.b64decode(url["data"] + "===", altchars=b"-_" if "-" in url["data"] else None).decode()
@@ -287,7 +294,7 @@ def _data_of(url: re.Match[str]) -> str:
 
 
 def _elements(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the contents of elements that have a secret's name and contain no other elements."""
+    """Yield the positions of the contents of elements that have a secret's name and contain no other elements."""
     opened: dict[str, int] = {}
     latest = ""
     for found in _TAG.finditer(text):
@@ -309,7 +316,7 @@ def _elements(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _items(text: str, start: int) -> Iterator[tuple[int, int]]:
-    """Yield the strings at the beginning of a list, starting after its bracket."""
+    """Yield the positions of the strings at the beginning of a list, starting after the list's bracket."""
     while (item := _ITEM.match(text, start)) is not None:
         end = _end_of_string(text, item.end(), item["open"])
         yield item.end(), end
@@ -327,7 +334,7 @@ def _mask(found: re.Match[str]) -> str:
 
 
 def _end_of_string(text: str, start: int, opening: str) -> int:
-    """Return the end of a quoted value, at a quote that is escaped no more deeply than the opening quote."""
+    """Return the end of a quoted value. The closing quote is escaped no more deeply than the opening quote."""
     for found in _CLOSE[opening[-1]].finditer(text, start):
         if len(found[0]) <= len(opening):
             return found.start()
@@ -350,7 +357,7 @@ def _credentials(name: str, value: str) -> Iterator[str]:
 
 
 def _default_of(name: str, secret: str) -> re.Pattern[str]:
-    """Return a pattern that matches the default of a property in manifests of any form.
+    """Return a pattern that matches the default value of a property in manifests of any form.
 
     "pin": <string, default "1234">         "pin":{"type":"string","default":"1234"}
     """
@@ -360,7 +367,7 @@ def _default_of(name: str, secret: str) -> re.Pattern[str]:
 
 
 def _schema_secrets(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the name and value of each string that a schema defines as the value of a property with a secret's name."""
+    """Yield the name and value of each string that a schema gives as a value of a property with a secret's name."""
     match value:
         case dict():
             if value.get("type") == "mcp" and isinstance(headers := value.get("headers"), dict):

@@ -1,4 +1,4 @@
-"""Replays recorded exchanges through the addon's own hooks, called as mitmproxy calls them for a live exchange.
+"""Replays recorded exchanges through the addon's hooks, which are called as mitmproxy calls them for a live exchange.
 
 ``toolsim replay [--update] [--cut SEED] PATH…`` replays files and folders, and fails if the addon's output differs from
 the recorded output. ``--update`` writes the new output to the files.
@@ -51,8 +51,8 @@ def cut_by(chance: random.Random) -> Cut:
 def replay(stored: HTTPFlow, cut: Cut = uncut, *, by_hand: Collection[str] = ()) -> HTTPFlow:
     """Return the client's side that the addon now generates from the backend's side of a recorded exchange.
 
-    ``cut`` splits a stream into chunks; ``by_hand``: names of options that override the recorded options, as do options
-    with values other than the default. mitmproxy's context must contain the addon's options.
+    ``cut`` splits a stream into chunks. ``by_hand`` contains the names of options that override the recorded options.
+    Options with values other than the default override them, too. mitmproxy's context must contain the addon's options.
     """
     addon = ToolSim(alone=True, by_hand=by_hand)
     addon.configure({"toolsim_backend"})
@@ -80,7 +80,7 @@ def replay(stored: HTTPFlow, cut: Cut = uncut, *, by_hand: Collection[str] = ())
 
 
 def _streamed(flow: HTTPFlow, body: bytes, cut: Cut) -> Iterator[bytes]:
-    """Feed a streamed answer to the addon as ``ExchangeStream`` does."""
+    """Feed a streamed answer to the addon in the same way as ``ExchangeStream``."""
     assert flow.response is not None
     stream = flow.response.stream
     assert callable(stream)
@@ -93,7 +93,7 @@ def _streamed(flow: HTTPFlow, body: bytes, cut: Cut) -> Iterator[bytes]:
 
 
 def replay_file(path: Path, cut: Cut = uncut, *, update: bool = False, by_hand: Collection[str] = ()) -> Result:
-    """Replay a file and compare the result; ``update``: afterwards, write a new output to the file."""
+    """Replay a file and compare the result. With ``update``, write a different output to the file afterwards."""
     try:
         backend, client = recorded(path)
     except (ValueError, FlowReadException) as problem:
@@ -109,7 +109,7 @@ def replay_file(path: Path, cut: Cut = uncut, *, update: bool = False, by_hand: 
 
 
 def update_recording(client: HTTPFlow, made: HTTPFlow, *, answered: bool) -> None:
-    """Update the client's side of a recording to the addon's output, but retain the recorded times and random ids."""
+    """Update the client's side of a recording to the addon's output, but keep the recorded times and random ids."""
     made.request.timestamp_start = client.request.timestamp_start
     made.request.timestamp_end = client.request.timestamp_end
     client.request = made.request
@@ -130,7 +130,10 @@ def update_recording(client: HTTPFlow, made: HTTPFlow, *, answered: bool) -> Non
 
 
 def unanswerable(backend: HTTPFlow, client: HTTPFlow) -> str:
-    """Return why an answer cannot be replayed, or "". A recording contains only data that the backend sent."""
+    """Return why an answer cannot be replayed, or "" if it can.
+
+    A recording contains only data that the backend sent.
+    """
     note = backend.metadata[NOTE]
     if note["missing_bytes"]:
         return "the answer was too long to be recorded completely: only the request is compared"
@@ -154,7 +157,7 @@ async def _main(arguments: argparse.Namespace) -> int:
     master = Master(Options())
     try:
         master.options.set(*arguments.set, defer=True)
-        # The addon checks the options, and logs errors in them.
+        # When the addon is added, it checks the options and logs errors in them.
         master.addons.add(ToolSim())  # type: ignore[no-untyped-call]
     except OptionsError as problem:
         print(problem, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Results of replaying recorded exchanges, also as JUnit XML, which CI systems display."""
+"""The results of replaying recorded exchanges. They can be written as JUnit XML, which CI systems display."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from xml.etree import ElementTree
 from toolsim.recordings.compare import Difference
 
 MAX_SHOWN = 20
-# Characters that XML 1.0 cannot represent.
+# Matches characters that XML 1.0 cannot represent.
 _UNWRITABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Result for one file. ``note``: parts that could not be compared; ``problem``: the reason for a failure."""
+    """The result for one file.
+
+    ``note`` names parts that could not be compared, and ``problem`` the reason for a failure.
+    """
 
     path: Path
     differences: tuple[Difference, ...] = ()
@@ -26,7 +29,7 @@ class Result:
 
     @property
     def same(self) -> bool:
-        """Whether the output is the same as recorded."""
+        """Whether the output is the same as the recorded output."""
         return not self.differences and not self.problem
 
     def __str__(self) -> str:
@@ -41,7 +44,7 @@ class Result:
 
 
 def junit(results: Sequence[tuple[Result, float]]) -> bytes:
-    """Return a report with one test case per file, given the results with their durations in seconds."""
+    """Return a report with one test case per file, for the results and their durations in seconds."""
     failures = sum(bool(result.differences) and not result.problem for result, _ in results)
     errors = sum(bool(result.problem) for result, _ in results)
     suite = ElementTree.Element(

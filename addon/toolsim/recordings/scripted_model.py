@@ -1,6 +1,6 @@
-"""A model whose answers, faults and pace a test scripts, served over HTTP from a thread of the test's process.
+"""A model whose answers, faults and pace are scripted by a test, served over HTTP by a thread of the test's process.
 
-``ScriptedModel`` contains the script of one test and the received requests; ``ModelServer`` presents the current model
+``ScriptedModel`` contains the script of one test and the received requests. ``ModelServer`` presents the current model
 as a text-only backend. A mitmdump with the addon runs in front of the server, so that a test's client receives real
 calls over any API.
 """
@@ -29,15 +29,15 @@ MODEL = "scripted"
 DEFAULT_TAG = "tool_call"
 
 Part = str | tuple[str, Mapping[str, Any]]
-"""Piece of an answer: text, or a call as the name and arguments of a tool."""
+"""A piece of an answer: text, or a call as the name and arguments of a tool."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeenRequest:
-    """One request as the model received it.
+    """A request as the model received it.
 
-    ``question``, ``outputs``: the user's text and the tools' outputs since the last answer. ``tools``: the names of the
-    tools on offer. ``messages``: the entire prompt, as roles and texts.
+    ``question`` and ``outputs`` are the user's text and the tools' outputs since the last answer. ``tools`` contains
+    the names of the tools on offer. ``messages`` is the entire prompt, as pairs of role and text.
     """
 
     question: str
@@ -58,9 +58,9 @@ class _Answer:
 
 
 class ScriptedModel:
-    """The model of one test. ``base_url``: for clients of any of the three APIs, with any API key.
+    """The model of one test. Clients of any of the three APIs use its ``base_url``, with any API key.
 
-    ``asked``: all requests, in order. The first access to ``base_url`` starts the proxy.
+    ``asked`` contains all requests, in order. The first access to ``base_url`` starts the proxy.
     """
 
     def __init__(self, start: Callable[[Sequence[str]], int]) -> None:
@@ -75,7 +75,7 @@ class ScriptedModel:
 
     @property
     def base_url(self) -> str:
-        """Base URL of the proxy in front of the model."""
+        """The base URL of the proxy in front of the model."""
         if self._port is None:
             self._port = self._start(
                 [f"toolsim_{name}={text}" for name, texts in self._settings.items() for text in texts]
@@ -91,12 +91,12 @@ class ScriptedModel:
     def answer(
         self, *parts: Part, when: str = "", delay: float = 0.0, pause: float = 0.0, cut: int | None = None
     ) -> None:
-        """Add an answer of texts and calls, each call as a pair such as ``("get_weather", {"city": "Bonn"})``.
+        """Add an answer of text and calls, each call as a pair such as ``("get_weather", {"city": "Bonn"})``.
 
-        Without ``when``, the answer is for one request, in order. With ``when``, a regular expression, it is for all
-        requests whose question or tool outputs match; if several answers match, the latest is used. ``delay``: seconds
-        before the first event; ``pause``: seconds after each event. ``cut``: the number of events after which the
-        server breaks off.
+        Without ``when``, the answer is for one request, in order. If ``when`` is a regular expression, the answer is
+        for all requests whose question or tool outputs match it. If several answers match, the latest is used.
+        ``delay`` is the number of seconds before the first event, and ``pause`` the number of seconds after each event.
+        ``cut`` is the number of events after which the server breaks off.
         """
         made = _Answer(parts, delay, pause, cut)
         if when:
@@ -116,11 +116,11 @@ class ScriptedModel:
 
     @property
     def remaining(self) -> int:
-        """Number of unused answers and errors, without answers that have a pattern."""
+        """The number of unused answers and errors. Answers with a pattern are not counted."""
         return len(self._ordered) + len(self._errors)
 
     def assert_asked(self, pattern: str, *, times: int | None = None) -> None:
-        """Fail unless a question or a tool output matches the regular expression; ``times``: in that many requests."""
+        """Fail unless a question or tool output matches the pattern, in exactly ``times`` requests if specified."""
         found = sum(_matches(re.compile(pattern, re.IGNORECASE), asked) for asked in self.asked)
         wanted = found > 0 if times is None else found == times
         if not wanted:
@@ -131,7 +131,7 @@ class ScriptedModel:
             )
 
     def take(self, asked: SeenRequest) -> _Answer:
-        """Return the answer to a request. A request without an answer results in an error, and fails its test."""
+        """Return the answer to a request. If there is no answer, return an error and fail the request's test."""
         self.asked.append(asked)
         if self._errors:
             return self._errors.pop(0)
@@ -146,7 +146,7 @@ class ScriptedModel:
 
 
 class ModelServer:
-    """Server of the current model on any free port of 127.0.0.1, on an event loop in a thread, until ``stop``."""
+    """Serves the current model on any free port of 127.0.0.1, from an event loop in a thread."""
 
     apis = (RESPONSES, CHAT)
 
@@ -160,11 +160,11 @@ class ModelServer:
 
     @property
     def url(self) -> str:
-        """Base URL of the model itself, without a proxy."""
+        """The base URL of the model itself, without a proxy."""
         return f"http://127.0.0.1:{self._loopback.port}/v1"
 
     def close(self) -> None:
-        """Stop serving, and end the thread."""
+        """Stop serving, and end the server's thread."""
         self._run(self._loopback.stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

@@ -1,4 +1,4 @@
-"""Definition of secrets as tables of field and header names, and of patterns for texts that look like secrets.
+"""Defines secrets by tables of field names and header names, and by patterns for text that looks like a secret.
 
 Every pattern is bounded, so that matching takes linear time.
 """
@@ -35,7 +35,10 @@ KEPT_HEADERS = frozenset(
         "x-should-retry",
     }
 ).union(*(api.headers for api in APIS.values()))
-"""Headers whose values are retained (after the rules for texts), like headers with one of ``KEPT_PREFIXES``."""
+"""Headers whose values are retained, except for secrets in their text.
+
+Headers with one of ``KEPT_PREFIXES`` are retained, too.
+"""
 KEPT_PREFIXES = ("x-toolsim-", "x-ratelimit-")
 
 DROPPED_HEADERS = frozenset(
@@ -80,7 +83,7 @@ _SECRET_PARAMETER = re.compile(r"(?:^|_)(?:key|sig|signature|code|sid|auth|sessi
 PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("OpenAI and similar", re.compile(r"\bsk-(?P<secret>[\w-]{8,512})")),
     (
-        # Prefixes that are also words. A text without a digit after such a prefix is the name of a tool.
+        # Prefixes that are also words. If the text after such a prefix has no digit, it is the name of a tool.
         "other vendors",
         re.compile(r"\b(?:[spr]k|sess|gsk|hf|xai|pplx|nvapi|r8|glpat)[-_](?=[\w-]{0,64}\d)(?P<secret>[\w-]{8,512})"),
     ),
@@ -135,7 +138,7 @@ PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
         re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?P<secret>(?:[^-]|-(?!----))++)"),
     ),
 )
-"""Patterns of texts that look like secrets; only the group ``secret`` is hidden."""
+"""Patterns of text that looks like a secret. Only the group ``secret`` is hidden."""
 
 
 @lru_cache(maxsize=4096)
@@ -146,7 +149,7 @@ def is_secret_name(name: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_secret_parameter(name: str) -> bool:
-    """Return whether a URL parameter or header with this name contains a secret. More names count than for fields."""
+    """Return whether a URL parameter or header with this name contains a secret. More names than for fields qualify."""
     return is_secret_name(name) or _SECRET_PARAMETER.search(_snake(name)) is not None
 
 

@@ -1,4 +1,4 @@
-"""``mitmdump -S FILE -s addon/toolsim.py``: serves recorded answers of a backend to live clients.
+"""Serves recorded answers of a backend to live clients, with ``mitmdump -S FILE -s addon/toolsim.py``.
 
 mitmproxy's own server replay looks for a stored flow with the same request, but only after the addon's hooks. By then
 the live request has been rewritten, while the recorded request is the client's original. A live request is therefore
@@ -35,21 +35,21 @@ logger = logging.getLogger(__name__)
 
 NOT_RECORDED = "No recorded exchange began with this request"
 NORMALISE = "normalise"
-"""Key in a recording's note for patterns of text that is ignored when requests are compared."""
+"""The key in a recording's note for the patterns of text that is ignored when requests are compared."""
 _MAX_SHOWN = 5
 
-# Matches a hidden secret, whose length is irrelevant here.
+# Matches a hidden secret. Its length is irrelevant here.
 _HIDDEN = re.compile("x{4,}")
 
 
 class ServerReplay:
-    """Addon that recognizes requests whose answers were recorded."""
+    """An addon that recognizes requests whose answers were recorded."""
 
     def __init__(self) -> None:
         self.handover = Handover()
 
     def running(self) -> None:
-        """Drop flows that were loaded before this script and must not be served."""
+        """Drop the flows that were loaded before this script and must not be served."""
         if (playback := _playback()) is not None:
             _drop_clients_sides(playback)
 
@@ -82,7 +82,8 @@ class ServerReplay:
             return
         if route.api_of(flow.request.method, flow.request.path) is None:
             return
-        from toolsim.recordings.compare import differences  # The user sees the differences in the log.
+        # The module is imported on demand, because only live API requests need it.
+        from toolsim.recordings.compare import differences
 
         nearest: tuple[HTTPFlow, list[str]] | None = None
         wanted = cache(lambda patterns: _comparable(flow, patterns))
@@ -102,7 +103,7 @@ class ServerReplay:
 
 
 class Handover:
-    """Addon that passes a recorded answer to mitmproxy's server replay, for the rewritten request."""
+    """An addon that passes a recorded answer to mitmproxy's server replay, as the answer to the rewritten request."""
 
     def __init__(self) -> None:
         self.found: dict[str, HTTPFlow] = {}
@@ -111,7 +112,7 @@ class Handover:
         self._handed: dict[str, HTTPFlow] = {}
 
     def request(self, flow: HTTPFlow) -> None:
-        """Register the recorded answer for this request."""
+        """Register the recorded answer to this request."""
         stored, playback = self.found.pop(flow.id, None), _playback()
         missed = self.missed.pop(flow.id, f"{NOT_RECORDED}.")
         was_redirected = flow.id in self.redirected
@@ -130,7 +131,7 @@ class Handover:
         playback.add_flows([handed])
 
     def responseheaders(self, flow: HTTPFlow) -> None:
-        """Remove an answer that has been used, or never will be."""
+        """Remove an answer that has been used or will never be used."""
         handed, playback = self._handed.pop(flow.id, None), _playback()
         if handed is not None and playback is not None:
             _take(playback, handed)
@@ -146,7 +147,7 @@ def _playback() -> ServerPlayback | None:
 
 
 def _file_of(stored: HTTPFlow) -> str:
-    """Return the name of a recording's file, which mitmproxy does not store."""
+    """Return the name of a recording's file. mitmproxy does not store this name."""
     for path in map(Path, ctx.options.server_replay):
         try:
             if any(flow.id == stored.id for flow in read_flows_from_paths([path])):
@@ -184,7 +185,9 @@ def _take(playback: ServerPlayback, flow: HTTPFlow) -> None:
 
 
 def _comparable(flow: HTTPFlow, patterns: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the compared parts of a request, without secrets (as in recordings) and matches of the patterns."""
+    """Return the parts of a request that are compared.
+
+    Secrets (as in recordings) and matches of the patterns are removed."""
     from toolsim.recordings.capture import clean
 
     copy: HTTPFlow = flow.copy()  # type: ignore[no-untyped-call]

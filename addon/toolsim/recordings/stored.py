@@ -12,7 +12,10 @@ from toolsim.proxy.metadata import NOTE
 
 
 def recorded(path: Path) -> tuple[HTTPFlow, HTTPFlow]:
-    """Return both sides of a recorded exchange. Raises ValueError or FlowReadException if the file has none."""
+    """Return both sides of a recorded exchange.
+
+    Raises ValueError or FlowReadException if the file does not contain them.
+    """
     flows = [flow for flow in read_flows_from_paths([path]) if isinstance(flow, HTTPFlow)]
     sides = [flow.metadata.get(NOTE, {}).get("side") for flow in flows]
     if sides != ["backend", "client"]:
@@ -22,5 +25,5 @@ def recorded(path: Path) -> tuple[HTTPFlow, HTTPFlow]:
 
 
 def flow_files(paths: Iterable[Path]) -> list[Path]:
-    """Return the files among the paths, and all .flow files in folders among the paths."""
+    """Return the files among the paths, and all .flow files in the folders among the paths."""
     return [file for path in paths for file in (sorted(path.glob("*.flow")) if path.is_dir() else [path])]

@@ -1,4 +1,4 @@
-"""Edits the texts of an event stream, whose words and secrets can span several events.
+"""Edits the text in an event stream, in which words and secrets can span several events.
 
 Strings that arrive in pieces are joined, edited as one text of the same length, and split again at the same places. The
 bytes of unchanged events remain the same.
@@ -25,19 +25,19 @@ _PLACE = ("type", "item_id", "output_index", "content_index", "summary_index", "
 
 
 class EditedStr(str):
-    """A text that was edited as part of a longer text, and is not edited again with the rest of its event."""
+    """A string that was edited as part of a longer text. It is not edited again with the rest of its event."""
 
     __slots__ = ()
 
 
 MAX_DEPTH = 100
-"""Maximum nesting depth of a document, because functions that walk through it need several calls per level."""
+"""Maximum nesting depth of a document. Functions that walk through a document need several calls per level."""
 
 
 def edit_stream(data: bytes, text: Edit, value: Callable[[Any], Any], line: Edit = str) -> bytes:
-    """Return an event stream with edited texts.
+    """Return an event stream whose text is edited.
 
-    ``text`` edits texts that arrive in pieces, and must keep their length. ``value`` edits the JSON of an event, and
+    ``text`` edits text that arrives in pieces, and must keep its length. ``value`` edits the JSON of an event, and
     returns the same object if it changes nothing. ``line`` edits lines without JSON. An event that is nested too deeply
     to be traversed loses its data.
     """
@@ -62,7 +62,7 @@ def edit_stream(data: bytes, text: Edit, value: Callable[[Any], Any], line: Edit
 
 @dataclass(frozen=True, slots=True)
 class _Event:
-    """Lines that contain one JSON document; ``document`` is None for lines of any other kind."""
+    """Lines that contain one JSON document, or other lines. ``document`` is None for other lines."""
 
     lines: list[str]
     document: Any
@@ -93,7 +93,9 @@ def _line_end(line: str) -> str:
 
 
 def _parse(text: str) -> Any:
-    """Return the JSON object or array in a text, None if it has none, or ``_TooDeep`` if it is nested too deeply."""
+    """Return the JSON object or array in text, or None if there is none.
+
+    Return ``_TooDeep`` if the object or array is nested too deeply."""
     try:
         document = json.loads(text)
     except ValueError:
@@ -106,7 +108,10 @@ def _parse(text: str) -> Any:
 
 
 def is_deep(document: Any, text: str) -> bool:
-    """Return whether a document, the JSON of ``text``, has too many levels for the functions that walk through it."""
+    """Return whether a document has too many levels for functions that walk through it.
+
+    ``text`` is the document's JSON.
+    """
     if text.count("[") + text.count("{") <= MAX_DEPTH:
         return False
     level = [document]
@@ -119,11 +124,11 @@ def is_deep(document: Any, text: str) -> bool:
 
 
 class _TooDeep(dict[str, Any]):
-    """Placeholder for data that is nested too deeply to be edited; it is written as ``{}``."""
+    """A placeholder for data that is nested too deeply to be edited. It is written as ``{}``."""
 
 
 def edit_pieces(documents: Iterable[Any], text: Edit) -> set[int]:
-    """Edit the texts that arrive in pieces in place, and return the numbers of the changed documents."""
+    """Edit text that arrives in pieces in place, and return the numbers of the changed documents."""
     texts: dict[tuple[Any, ...], list[tuple[int, dict[str, Any], str]]] = defaultdict(list)
     for number, document in enumerate(documents):
         for place, owner, key in pieces_of(document):
@@ -137,7 +142,7 @@ def edit_pieces(documents: Iterable[Any], text: Edit) -> set[int]:
             end = start + len(owner[key])
             if whole[start:end] != edited[start:end]:
                 if "bytes" in owner:
-                    owner["bytes"] = None  # The ``bytes`` of a token repeat its text.
+                    owner["bytes"] = None  # The field ``bytes`` of a token repeats the token's text.
                 touched.add(number)
             owner[key] = EditedStr(edited[start:end])
             start = end
@@ -145,7 +150,10 @@ def edit_pieces(documents: Iterable[Any], text: Edit) -> set[int]:
 
 
 def pieces_of(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], dict[str, Any], str]]:
-    """Yield the strings of an event that are pieces, as (place, owner, key). Pieces of one text have the same place."""
+    """Yield the strings of an event that are pieces, as (place, owner, key).
+
+    Pieces of the same text have the same place.
+    """
     match value:
         case dict():
             if "logprob" in value and isinstance(value.get("token"), str):
@@ -165,7 +173,7 @@ def pieces_of(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[A
 
 
 def parse_json(text: str) -> Any:
-    """Return the JSON object or array in a text, or None if it has none."""
+    """Return the JSON object or array in text, or None if there is none."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Recorded turns as data: the client's request, its tools, and the answer.
+"""Recorded turns as data, with the client's request, its tools, and the answer.
 
 Some recordings cannot be sent to another model: errors, truncated answers, toolsim's own rounds, and requests that
 refer to stored answers. ``Unusable`` contains the reason.
@@ -29,22 +29,24 @@ from toolsim.wire.apis import api_of_path
 from toolsim.wire.json_codec import parse_object
 
 Kind = Literal["call wanted", "answer wanted", "after an error"]
-"""Kind of a turn, as shown by its recorded answer; turns after a failed tool are always "after an error"."""
+"""The kind of a turn, as shown by its recorded answer. Turns after a failed tool are always "after an error"."""
 KINDS: tuple[Kind, ...] = ("call wanted", "answer wanted", "after an error")
 
-# Matches the output of a failed tool. Only the Messages API has a field for failures, which toolsim converts to such a
-# text.
+# Matches the output of a failed tool. Only the Messages API has a field for failures. toolsim converts this field to
+# text of this form.
 _FAILED_TEXT = re.compile(r"\s*(?:\[?error\b|traceback\b|exception\b|failed\b)", re.IGNORECASE)
 _FAILED_FIELDS = {"error": True, "isError": True, "is_error": True, "ok": False, "success": False}
 
 
 class Unusable(Exception):
-    """Error raised if a file contains no turn that can be sent to a model again; the message contains the reason."""
+    """Raised if a file contains no turn that can be sent to a model again. The message states the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class MadeCall:
-    """A call for a client. ``name``: the tool's name for the model; ``arguments``: JSON, or a custom tool's input."""
+    """A call as sent to a client.
+
+    ``name`` is the name under which the model sees the tool. ``arguments`` is JSON, or the input of a custom tool."""
 
     name: str
     arguments: str
@@ -52,7 +54,7 @@ class MadeCall:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Content of one choice of an answer; ``error``: the message of the error, "" for none."""
+    """The content of one choice of an answer. ``error`` is the message of the error, or "" if there was none."""
 
     text: str = ""
     calls: tuple[MadeCall, ...] = ()
@@ -63,7 +65,10 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class RecordedTurn:
-    """The turn in a recording. ``endpoint``: path and query; ``headers``: the headers that the API needs."""
+    """The turn in a recording.
+
+    ``endpoint`` is its path and query. ``headers`` contains the headers that the API needs.
+    """
 
     path: Path
     api: Api
@@ -77,13 +82,13 @@ class RecordedTurn:
     kind: Kind
 
     def with_content(self, body: Mapping[str, Any], reply: Reply) -> RecordedTurn:
-        """Return a copy of the turn with its conversation and answer replaced. Raises Unusable."""
+        """Return a copy of the turn with another conversation and another answer. Raises Unusable."""
         request = _read(self.api, body)
         return replace(self, body=body, request=request, tools=tools_on_offer(request, Policy()), reply=reply)
 
 
 def read_turn(path: Path, *, is_cleaned: bool = False) -> RecordedTurn:
-    """Return the turn in a file. Raises Unusable. ``is_cleaned``: remove secrets again, by the current rules."""
+    """Return the turn in a file. With ``is_cleaned``, remove secrets again, by the current rules. Raises Unusable."""
     try:
         backend, client = recorded(path)
         if is_cleaned:
@@ -130,7 +135,7 @@ def _read(api: Api, body: Mapping[str, Any]) -> ClientRequest:
 
 
 def read_turns(files: Iterable[Path]) -> tuple[list[RecordedTurn], dict[Path, str]]:
-    """Return the turns in files, and the reason why each other file has none."""
+    """Return the turns in the files. For each file without a turn, return the reason."""
     turns: list[RecordedTurn] = []
     left_out: dict[Path, str] = {}
     for file in files:
@@ -142,7 +147,7 @@ def read_turns(files: Iterable[Path]) -> tuple[list[RecordedTurn], dict[Path, st
 
 
 def read_reply(data: bytes, tools: Sequence[Tool]) -> Reply:
-    """Return the first choice in the body of an answer, which can be streamed."""
+    """Return the first choice in the body of an answer, which can be a stream."""
     answer = read_answer(data)
     if not answer.known:
         return Reply(error="the answer cannot be parsed")
@@ -158,7 +163,7 @@ def read_reply(data: bytes, tools: Sequence[Tool]) -> Reply:
 
 
 def _unusable(note: Mapping[str, Any], report: Mapping[str, Any], client: HTTPFlow) -> str:
-    """Return the reason why a recording is not a client's turn for another model, or "" if it is one."""
+    """Return why a recording is not a client's turn that another model can answer, or "" if it is one."""
     round_ = note.get("round") or {}
     if round_.get("is_aside") or round_.get("number", 1) > 1 or round_.get("hosted"):
         return "the recording is an internal round of a longer turn"

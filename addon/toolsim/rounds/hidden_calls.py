@@ -1,4 +1,4 @@
-"""Stores calls that a client was not shown, for its next requests.
+"""Stores calls that were not shown to a client, so that its next requests can include them.
 
 A chat message has no place for calls to tools that the client does not run. The client receives only the text, and
 sends only the text back, so the model would not know the results. So the calls of an answer are stored here, and
@@ -21,17 +21,17 @@ MAX_BYTES = 16 * 1024 * 1024
 
 
 class HiddenCalls:
-    """Stores calls with their outputs, by the answer that followed them."""
+    """Stores calls and their outputs, by the answer that followed them."""
 
     def __init__(self) -> None:
         self._calls: FairCache[tuple[Called, ...]] = FairCache(MAX_ANSWERS, MAX_BYTES)
 
     def put(self, answer: bytes, calls: Sequence[Called], owner: str) -> None:
-        """Store the calls of an answer, replacing any calls stored earlier."""
+        """Store the calls of an answer, and replace any calls stored earlier for this answer."""
         self._calls.put(answer, tuple(calls), owner, sum(map(_size, calls)))
 
     def find(self, answer: bytes) -> tuple[Called, ...]:
-        """Return the calls that precede an answer, or an empty tuple."""
+        """Return the calls that precede an answer, or an empty tuple if there are none."""
         return self._calls.get(answer) or ()
 
 

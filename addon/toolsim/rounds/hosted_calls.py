@@ -49,10 +49,10 @@ from toolsim.wire.restore_hidden import answer_key, whole_key, with_hidden
 from toolsim.wire.web_search import query_of, query_parameter, read_limits
 
 _MAX_WORDS = 65_536
-"""Maximum length of the model's own text that the next round repeats, in characters."""
+"""Maximum length, in characters, of the model's own text that the next round repeats."""
 _NO = "The user refused this call."
 # If the approval was used, the call has run. A client that received an error instead of the answer might send the
-# approval again.
+# approval again, and then receives this message.
 _STALE = "This approval is unknown: it was already used, has expired or was never requested. Nothing was run this time."
 _WITHDRAWN = "This call is no longer allowed here. It was not run."
 _OPERATOR = "The operator refused this call, or was not available to approve it. It was not run."
@@ -60,14 +60,14 @@ _NOBODY = "This call needs approval, which cannot be given here. It was not run.
 
 
 SEARCH = b'"tool_search'
-"""Bytes that occur in the body of each request with a search of deferred tools."""
+"""Bytes that occur in the body of each request that searches deferred tools."""
 _NOT_BY_CLIENT = (b'"tool_search_tool_', b'"server"')
 
 
 def has_search(body: bytes) -> bool:
-    """Return whether a request might contain a search of deferred tools that its client does not run, given its bytes.
+    """Return whether a request might search deferred tools without running the search itself, judging by its bytes.
 
-    Codex runs its own searches, and its requests must not incur any cost.
+    Codex runs its own searches, so its requests must not incur any cost here.
     """
     if SEARCH not in body:
         return False
@@ -80,9 +80,9 @@ Watch = Callable[[Server, ServedCall, Awaitable[ToolOutcome]], Awaitable[ToolOut
 
 @dataclass(frozen=True, slots=True)
 class McpContext:
-    """The operator's settings for MCP servers, and the client. ``servers`` contains the file's servers by label.
+    """The operator's settings for MCP servers, and the client. ``servers`` contains the servers in the file, by label.
 
-    ``hidden`` contains calls that clients were not shown. ``owner`` is the client, as a digest of its key.
+    ``hidden`` contains calls that were not shown to clients. ``owner`` identifies the client by a digest of its key.
     """
 
     pool: Pool | None
@@ -97,13 +97,13 @@ class McpContext:
     desk: OperatorApprovals | None = None
     """The approval prompts for the operator, or None if clients decide."""
     patience: float = 120.0
-    """Seconds that the operator has for a decision."""
+    """Seconds within which the operator has to decide."""
     watch: Watch | None = None
-    """A function that observes each call, or None."""
+    """A function that observes each call, or None if calls are not observed."""
 
     @property
     def marks(self) -> tuple[bytes, ...]:
-        """Byte strings, at least one of which is in the body of each request with tools that the proxy might run."""
+        """Byte strings, at least one of which occurs in each request with tools that the proxy might run."""
         if self.servers:
             return (b"",)
         return (SEARCH, b'"mcp') if self.runs_clients else (SEARCH,)
@@ -114,7 +114,7 @@ class McpContext:
 
     @property
     def searcher(self) -> Server | None:
-        """The server for web searches, or None."""
+        """The server that runs web searches, or None if there is none."""
         return next((server for server in self.servers.values() if server.web_search), None)
 
     def serves(self, body: Mapping[str, Any], policy: Policy, api: Api) -> bool:
@@ -126,8 +126,8 @@ class McpContext:
 class _Pending:
     """A call that was announced. ``by`` is the server or search that runs it.
 
-    ``is_shown`` specifies whether the client is shown the call, and ``needs_approval`` whether the operator has to
-    approve it. ``outcome`` is set for a call that is not made.
+    ``is_shown`` specifies whether the call is shown to the client, and ``needs_approval`` specifies whether the
+    operator has to approve it. ``outcome`` is set only for a call that is not made.
     """
 
     item: ServedCall
@@ -159,21 +159,22 @@ class HostedCalls:
         self._answer = answer
         self._asker = Caller(mcp_context.owner, answer)
         declared = [tool for _, tool in mcp_items.declared(body)]
-        # The key includes the servers that the client named, since their outputs are only for clients that may use
-        # these servers.
+        # The key includes the servers that the client named, because only clients that may use these servers are
+        # allowed to receive their outputs.
         self._whose = mcp_context.owner + dump([*mappings(body.get("mcp_servers")), *declared])
         self._items = api.hosted
         self._conversation = b""
         self._hidden: list[Called] = []
-        """The calls of this answer that the client is not shown."""
-        # The output that the client has received: text, and its own calls as names and fragments of the arguments.
+        """The calls of this answer that are not shown to the client."""
+        # The output that the client has received. It consists of text, and of calls to the client's functions as names
+        # and fragments of the arguments.
         self._said: list[str] = []
         self._shown: list[tuple[str, list[str]]] = []
         self._report = report
         self._servers: dict[str, Server] = {}
         self._catalog = McpCatalog(())
         self._searches: dict[str, Search] = {}
-        """The searches that the request declares, by the name under which the model calls them."""
+        """The searches that the request declares, by the names under which the model calls them."""
         self._declared: set[str] = set()
         """The labels of the servers that the request names."""
         self._listed_by: set[str] = set()
@@ -184,7 +185,7 @@ class HostedCalls:
         self._words: list[str] = []
         self._pending: list[_Pending] = []
         self.is_waiting = False
-        """Whether the client has to make a decision before the answer continues."""
+        """Whether the answer ends because the client has to make a decision first."""
         self.body = body
 
     @property
@@ -200,7 +201,7 @@ class HostedCalls:
     # -- before the first round --
 
     async def prepare(self) -> list[ClientEvent]:
-        """Query the servers for their tools, and run approved calls; return the events of both. Raises BadRequest."""
+        """Query the servers for their tools, and run approved calls. Return the resulting events. Raises BadRequest."""
         body, mcp_context, items = self.body, self._hosting, self._items
         self._servers = dict(mcp_context.servers)
         if mcp_context.runs_clients:
@@ -233,7 +234,7 @@ class HostedCalls:
         return emitted if items.shows == "all" else []
 
     def _find_searches(self, body: Mapping[str, Any], request: ClientRequest) -> dict[str, str]:
-        """Find the searches that the request declares and that the proxy can run; return their names by kind."""
+        """Find the searches that the request declares and the proxy can run. Return their names by kind."""
         found: dict[str, str] = {}
         if leaves_searches(self._policy, self._api):
             return found
@@ -277,7 +278,7 @@ class HostedCalls:
             tools = await pool.tools(server, self._asker)
             schema = next(tool.schema for tool in tools if tool.name == server.web_search)
         except Exception as problem:
-            # The server is gone or has no such tool. Either problem was logged at startup.
+            # The server is gone or has no such tool. The log at startup has already reported either problem.
             self._note(UNREACHABLE, f"{server.label}.{server.web_search}")
             return failed(str(problem))
         name = query_parameter(schema)
@@ -286,7 +287,7 @@ class HostedCalls:
         return await self._called(server, item)
 
     def _keep_results(self, call: ServedCall, outcome: ToolOutcome) -> None:
-        """Store the results of a web search, because not every client sends them back."""
+        """Store the results of a web search, because not every client sends results back."""
         query = query_of(parse_object(call.arguments.encode("utf-8", "replace")) or {})
         kept = CallOutput(call.id, (Text(dump({"results": [*outcome.found]})),))
         owner = self._hosting.owner
@@ -315,8 +316,8 @@ class HostedCalls:
     def policy(self) -> Policy:
         """The policy for the rounds.
 
-        It discards text that a model writes after a call, which is invented because the model has not seen the output.
-        The operator's lists can refer to MCP tools by the tools' own names as well as by the model's.
+        The policy discards text that a model writes after a call. Such text is invented, because the model has not seen
+        the output. The operator's lists can contain an MCP tool's own name or the model's name for it.
         """
         policy = replace(self._policy, tool_denylist=self._policy.tool_denylist | self._catalog.masked)
         if policy.stop_after_tools == "auto" and self.tools:
@@ -326,7 +327,10 @@ class HostedCalls:
         return policy
 
     async def _listed(self, known: set[str]) -> list[ClientEvent]:
-        """List the tools of all servers concurrently; return the events of servers that are not ``known``."""
+        """List the tools of all servers concurrently.
+
+        Return the events for servers whose labels are not in ``known``.
+        """
         pool = self._hosting.pool
         if pool is None:
             return []
@@ -352,9 +356,9 @@ class HostedCalls:
         return label in self._servers or self._hosting.runs_clients
 
     async def _decided(self, decision: ApprovalDecision) -> tuple[list[ClientEvent], Called]:
-        """Process a decision, and run an approved call.
+        """Process a client's decision about a call, and run the call if it is approved.
 
-        Return its events, and the call with its output for the model.
+        Return the events of the call, and the call with its output for the model.
         """
         asked = self._hosting.approvals.take(decision.id, self._hosting.owner)
         if asked is None and not decision.asked:
@@ -362,7 +366,7 @@ class HostedCalls:
             raise BadRequest(message, decision.param, "invalid_value")
         label, name = string(decision.asked.get("server_label")), string(decision.asked.get("name"))
         shown, arguments = self._catalog.name(label, name), string(decision.asked.get("arguments"))
-        if asked is not None:  # The stored values are used, because the request that the client echoes can be forged.
+        if asked is not None:  # The stored values are used, because a client can forge the request that it echoes.
             name, shown, arguments = asked.tool, asked.shown, asked.arguments
         events: list[ClientEvent] = []
         call_id = decision.id
@@ -374,12 +378,12 @@ class HostedCalls:
             item = self._items.mcp_call(asked.server.label, name, arguments, decision.id)
             outcome = await self._called(asked.server, item)
             events = [*item.begin(), *item.end(outcome.output, outcome.error)]
-            # In the history of the next request, the call has the id of its item.
+            # In the history of the next request, the id of the call is the id of its item.
             call_id = item.id
         return events, (Call(call_id, shown, arguments), CallOutput(call_id, (Text(outcome.shown),)))
 
     def _refusal(self, decision: ApprovalDecision, asked: PendingApproval | None) -> str:
-        """Return the reason, for the model, that a decided call is not run; "" if it is run."""
+        """Return the reason, for the model, why a decided call is not run, or "" if it is run."""
         if not decision.approve:
             return f"{_NO} {decision.reason[:_MAX_WORDS]}".rstrip()
         if asked is None:
@@ -387,7 +391,7 @@ class HostedCalls:
         return "" if self._is_allowed_now(asked) else _WITHDRAWN
 
     def _is_allowed_now(self, asked: PendingApproval) -> bool:
-        """Return whether a call may still be run, because an approval can be pending for up to an hour.
+        """Return whether a call may still be run. An approval can be pending for up to an hour.
 
         Meanwhile, the operator might have changed the lists, the server file or the hosts, and the client might have
         changed the tools that it allows.
@@ -398,13 +402,13 @@ class HostedCalls:
         if now is None:
             # The client named the server in its earlier request, but no longer does.
             return self._hosting.runs_clients and engine().is_host_allowed(asked.server, self._hosting.hosts)
-        # A server that has failed to list its tools reports the problem itself when it is called.
+        # A server that has failed to list its tools will report the problem itself when the call is made.
         return now.label not in self._listed_by or asked.tool in self._catalog.names(now.label)
 
     # -- within a round --
 
     def take(self, event: ClientEvent) -> list[ClientEvent]:
-        """Return the events to emit for an event of the round. A call that toolsim runs becomes an MCP item."""
+        """Return the events to emit for an event of the round. A call that toolsim runs is converted to an MCP item."""
         match event:
             case CallStarted(kind="function" | "tool_search", namespace=None) if event.name in self.tools:
                 self._open = (event, [])
@@ -456,7 +460,7 @@ class HostedCalls:
     # -- between rounds --
 
     async def run(self, body: Mapping[str, Any]) -> AsyncGenerator[ClientEvent]:
-        """Run the calls of the finished round and yield their events. Closing the generator early stops the calls.
+        """Run the calls of the finished round and yield their events. If the generator is closed early, the calls stop.
 
         ``body`` is the request of the finished round. Afterwards, ``self.body`` is the request of the next round.
         """
@@ -489,7 +493,10 @@ class HostedCalls:
     # -- client output --
 
     def emitted(self, event: ClientEvent) -> None:
-        """Record an emitted event of the answer. At the answer's end, store the calls that the client was not shown."""
+        """Record an emitted event of the answer.
+
+        At the answer's end, store the calls that were not shown to the client.
+        """
         match event:
             case TextDelta():
                 self._said.append(event.text)
@@ -503,7 +510,7 @@ class HostedCalls:
                 self._hosting.hidden.put(answer, self._hidden, self._hosting.owner)
 
     def next_round(self) -> None:
-        """Discard the data of a round that is retried."""
+        """Discard the text and calls of a round that is retried."""
         self._words, self._pending, self._open = [], [], None
 
     async def _outcome(self, pending: _Pending) -> ToolOutcome:
@@ -555,6 +562,6 @@ def _names_mcp(body: Mapping[str, Any]) -> bool:
 
 
 def _searches_tools(body: Mapping[str, Any], policy: Policy, api: Api) -> bool:
-    """Return whether a request has deferred tools, and a search for them that the proxy runs."""
+    """Return whether a request has deferred tools and declares a search for them that the proxy runs."""
     searches = any(kind == "tool_search" for _, kind, _ in search_tools(body))
     return searches and is_deferred(body) and not leaves_searches(policy, api)

@@ -1,4 +1,4 @@
-"""A limit for the pending events of an answer, by their number and by their text."""
+"""A limit on the pending events of an answer, by their number and the length of their text."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections import deque
 
 MAX_EVENTS = 32
 MAX_CHARS = 64 * 1024
-"""Maximum length of the pending text in characters. A single event can be longer, since it is not split."""
+"""Maximum length, in characters, of the pending text. A single event can be longer, because it is not split."""
 
 
 class Load:
-    """The load that pending events cause. Events are removed in the order in which they were added."""
+    """The load caused by pending events. Events are removed in the order in which they were added."""
 
     def __init__(self) -> None:
         self._sizes: deque[int] = deque()
@@ -23,7 +23,7 @@ class Load:
         self._chars += size
 
     def remove(self) -> None:
-        """Subtract the size of the oldest pending event, which was taken."""
+        """Subtract the size of the oldest pending event, which has been taken."""
         self._chars -= self._sizes.popleft()
 
     @property
@@ -33,7 +33,7 @@ class Load:
 
 
 def _size(event: object) -> int:
-    """Return the size of an event in characters, which is the length of its text or of the item that it contains."""
+    """Return the size of an event, which is the length of its text or of its item in characters."""
     text: str | None = getattr(event, "text", None)
     if text is not None:
         return len(text)

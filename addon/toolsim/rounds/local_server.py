@@ -1,4 +1,4 @@
-"""An HTTP server on 127.0.0.1 for answers that this proxy itself requests. Each connection serves one answer."""
+"""An HTTP server on 127.0.0.1 for answers that this proxy itself requests. Each connection carries one answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tornado.web import Application, RequestHandler
 
 from toolsim.core.errors import ApiError
 
-# The limit is OpenAI's own, 512 MB per request. It is high because images are data URLs inside the JSON body.
+# The limit is the same as OpenAI's, 512 MB per request. It is high because images are data URLs inside the JSON body.
 MAX_BODY_BYTES = 512 * 1024 * 1024
 
 _UNSENT_BYTES = 64 * 1024
@@ -31,11 +31,14 @@ class StreamHandler(RequestHandler):
     _task: asyncio.Task[None] | None = None
 
     async def answer(self) -> None:
-        """Write the answer. This task is canceled when the client disconnects or the server stops."""
+        """Write the answer.
+
+        The task that runs this method is canceled when the client disconnects or the server stops.
+        """
         raise NotImplementedError
 
     async def post(self) -> None:
-        """Run ``answer`` in a task and wait for its end."""
+        """Run ``answer`` in a task, and wait for the task to end."""
         # A separate task is needed so that a closed connection can cancel the answer without canceling tornado's
         # handler.
         self._task = asyncio.create_task(self.answer())
@@ -52,12 +55,12 @@ class StreamHandler(RequestHandler):
             self.running.discard(self._task)
 
     def on_connection_close(self) -> None:
-        """Cancel the answer, because its client has disconnected."""
+        """Cancel the answer, because the client has disconnected."""
         if self._task is not None:
             self._task.cancel()
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Send an error of tornado in the API's format, including a 500 for any exception."""
+        """Send an error from tornado in the API's format, including a 500 for any exception."""
         kind = "invalid_request_error" if status_code < 500 else "server_error"
         self.refuse(ApiError(f"{self.request.method} {self.request.path}: {self._reason}", kind, status=status_code))
 
@@ -72,8 +75,8 @@ class StreamHandler(RequestHandler):
 class LocalServer:
     """An HTTP server on 127.0.0.1. It runs from ``start``, which needs a running event loop, to ``stop``.
 
-    If ``port`` is 0, any free port is bound, and ``port`` becomes its number. ``running`` contains the answering tasks,
-    which their handlers add.
+    If ``port`` is 0, any free port is bound, and ``port`` is set to its number. ``running`` contains the tasks that are
+    answering requests. The handlers add their tasks to it.
     """
 
     def __init__(self, port: int = 0) -> None:
@@ -82,7 +85,7 @@ class LocalServer:
         self._server: HTTPServer | None = None
 
     def start(self, rules: Sequence[tuple[str, type[StreamHandler], dict[str, Any]]]) -> None:
-        """Bind the port and serve tornado's ``rules``. Raises OSError if the port is in use."""
+        """Bind the port and serve the URL ``rules`` of tornado. Raises OSError if the port is in use."""
         sockets = bind_sockets(self.port, "127.0.0.1")
         for listening in sockets:
             # The buffer is small, so that output is not produced before it is read. Accepted connections inherit this
@@ -95,7 +98,10 @@ class LocalServer:
         self._server.add_sockets(sockets)
 
     async def stop(self) -> bool:
-        """Reject new requests, stop running ones, and close the connections; return False if no server was running."""
+        """Reject new requests, stop running requests, and close the connections.
+
+        Return False if no server was running.
+        """
         if self._server is None:
             return False
         self._server.stop()

@@ -1,8 +1,8 @@
 """Merges the events of several rounds into the events of one answer.
 
 1. The answer is opened once, by the first round that is answered, and has that round's id.
-2. The numbers of calls continue. A call that an earlier round made is not repeated: a model that is asked for the
-   second of two calls often writes both. So a later round's calls are withheld until they are complete.
+2. The numbers of calls continue. A call that an earlier round made is not repeated, because a model that is asked for
+   the second of two calls often writes both. So a later round's calls are withheld until they are complete.
 3. Text that follows text of an earlier round starts a new paragraph. After calls it is emitted only if the API has a
    place for it.
 4. The tokens of all rounds are added up, as far as backends report them.
@@ -38,7 +38,7 @@ class Merger:
     """Merges the events of rounds, which are passed to ``feed`` in order, with ``next_round`` between rounds.
 
     ``text_follows_calls`` specifies whether text of a later round can follow calls. ``max_calls`` is the maximum number
-    of calls in the answer; 0 means no limit.
+    of calls in the answer, or 0 for no limit.
     """
 
     def __init__(self, *, text_follows_calls: bool, max_calls: int = 0) -> None:
@@ -47,15 +47,15 @@ class Merger:
         self.is_opened = False
         """Whether the answer has started."""
         self._usage: Usage | None = None
-        self._is_later = False  # Whether this is a later round than the first.
+        self._is_later = False  # Whether this round is not the first round.
         self._number = 0  # The number of the last emitted call.
         self._made: set[tuple[str | None, str, str]] = set()  # The calls of earlier rounds.
         self._emitted: list[tuple[str | None, str, str]] = []  # The calls that this round has emitted.
         self._call: list[CallStarted | CallDelta | CallEnded] = []  # The events of the call that has not ended yet.
-        # Whether the last text ended a line; None if no text has followed the last call.
+        # Whether the last text ended a line, or None if no text has followed the last call.
         self._line_end: bool | None = None
-        self._begins = False  # Whether this is a later round that has not emitted any text yet.
-        self._is_broken = False  # Whether an announced call ended incomplete.
+        self._begins = False  # Whether this round is not the first round and has not emitted any text yet.
+        self._is_broken = False  # Whether a call that was announced has ended incomplete.
         self.calls: list[str] = []
         """The names of the emitted calls."""
         self.size = 0
@@ -80,7 +80,10 @@ class Merger:
         self._begins = False
 
     def ended(self, reason: EndReason = "stop") -> Ended:
-        """Return the current end of the answer (rule 5). ``reason`` is the reason for which the last round ended."""
+        """Return the current end of the answer (rule 5).
+
+        ``reason`` is the reason for which the last round has ended.
+        """
         if self._is_broken:
             reason = "length"
         elif self.calls:
@@ -113,7 +116,7 @@ class Merger:
         return [event]
 
     def count(self, usage: Usage | None) -> None:
-        """Add the tokens of a round, if the backend reported them."""
+        """Add the tokens of a round to the total, if the backend reported them."""
         self._usage = added(self._usage, usage)
 
     def _text(self, event: TextDelta) -> list[ClientEvent]:
@@ -149,7 +152,7 @@ class Merger:
         return out
 
     def _is_new(self) -> bool:
-        """Record the current call, which is now complete; return whether the call is emitted."""
+        """Record the current call, which is now complete, and return whether it is emitted."""
         started = self._call[0]
         assert isinstance(started, CallStarted)
         arguments = "".join(event.text for event in self._call if isinstance(event, CallDelta))

@@ -1,15 +1,16 @@
 """Asks the model for a second opinion on its own calls, before the client receives them.
 
-A small model calls any tool that it is shown, even for a question that the tool was not made for. If shown only the
-tool and the request, in a separate conversation, the same model sometimes notices the mistake; if asked after its call,
-in the same conversation, it never does (addon/docs/figures.md).
+A small model calls any tool that it is shown, even for a question that the tool was not made for. If the same model is
+shown only the tool and the request, in a separate conversation, it sometimes notices the mistake. If it is asked in the
+same conversation, after its call, it never does (addon/docs/figures.md).
 
-1. From the first call of a turn on, all output is withheld until the turn ends. Most backends answer one request at a
-   time, so a question asked meanwhile would have to wait for the turn anyway.
-2. The first question is about the tool. It rejects nearly all needless calls, but also some correct ones. If shown the
-   call with its arguments, the model rejects fewer of both kinds, and different ones. So a "no" to the first question
-   is followed by the second question, and both answers must be "no". Each tool is questioned once per answer, at its
-   first call, no matter how often it is called, and an earlier verdict applies to later rounds.
+1. Starting with the first call of a turn, all output is withheld until the turn ends. Most backends answer one request
+   at a time, so a question asked meanwhile would have to wait for the turn anyway.
+2. The first question is about the tool. It rejects nearly all needless calls, but also some correct ones. The second
+   question shows the call with its arguments. It rejects fewer calls of both kinds, and different ones. So a "no" to
+   the first question is followed by the second question, and only two "no" answers reject a call. Each tool is
+   questioned once per answer, at its first call, no matter how often it is called, and an earlier verdict applies to
+   later rounds.
 3. Only a plain "no" rejects a call. The call counts if the question fails, gets any other answer, takes more than
    ``PATIENCE_SECONDS``, or exceeds the bounds.
 4. A rejected call is not emitted. If the answer contains no other call, another round without tools asks the model for
@@ -59,15 +60,19 @@ CALL_QUESTION = (
 )
 
 PATIENCE_SECONDS = 60.0
-"""Timeout of a question in seconds. It is short because the client is waiting for a call that is ready."""
+"""Timeout of a question, in seconds. It is short because the client is waiting for a call that is ready."""
 
 NO_OPINION = "NO_OPINION"
-"""The warning for a question about a call that was answered with neither yes nor no, so that the call counts."""
+"""The warning that a question about a call was answered with neither yes nor no. The call is then emitted."""
 
 _MAX_REQUESTS = 3
-"""Number of user messages that a question contains, because "And in Paris?" means nothing on its own."""
+"""Maximum number of user messages in a question.
+
+More than one is needed, because "And in Paris?" means nothing on its own.
+"""
 _MAX_REQUEST = 4_000
-"""Maximum number of characters that a question contains of each message, from its beginning and its end."""
+"""Maximum number of characters of each message in a question. They are taken from the beginning and end of the message.
+"""
 _MAX_DESCRIPTION = 2_000
 
 _THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
@@ -81,12 +86,12 @@ It returns None if the bounds do not allow both this round and the next one.
 
 
 def question_about(tool: Tool, request: str) -> str:
-    """Return the question about a tool, given the user's request."""
+    """Return the question whether a tool suits the user's request."""
     return QUESTION.format(function=_shown(tool), request=request)
 
 
 def question_about_call(tool: Tool, arguments: str, request: str) -> str:
-    """Return the question about a call to a tool, which contains the call's arguments as text."""
+    """Return the question whether a call suits the user's request. It contains the call's arguments as text."""
     values = parse_object(arguments.encode()) if tool.kind == "function" else None
     pairs = (f"{name}={dump(value)}" for name, value in values.items()) if values is not None else [dump(arguments)]
     return CALL_QUESTION.format(
@@ -100,7 +105,7 @@ def _shown(tool: Tool) -> str:
 
 
 def verdict_of(text: str) -> bool | None:
-    """Return whether an answer is yes; None if it is neither yes nor no."""
+    """Return True if an answer is yes, False if it is no, and None if it is neither."""
     found = _ANSWER.match(_THOUGHT.sub("", text, count=1))
     return found[1].lower() == "yes" if found else None
 
@@ -124,7 +129,7 @@ def _shortened(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OpinionResult:
-    """The withheld events of a round: those that have ``passed``, and all of them (``whole``).
+    """The withheld events of a round. ``passed`` contains the events to be emitted, and ``whole`` contains all events.
 
     ``refused`` contains the names of the tools whose calls were rejected, and ``has_calls`` is true if other calls
     remain. ``usage`` contains the tokens used by the questions.
@@ -137,10 +142,10 @@ class OpinionResult:
     usage: Usage | None = None
 
     def in_words(self, end: Ended) -> tuple[Sequence[ClientEvent], Retry]:
-        """Return the emitted events of a round in which no calls remain, and the fault that requests text (rule 4)."""
+        """Return the emitted events of a round without remaining calls, and the fault that requests text (rule 4)."""
         passed = [event for event in self.passed if not isinstance(event, TextDelta)]
-        # The events are not filtered by membership in ``passed``, because both lists can contain tens of thousands of
-        # events.
+        # The other list is not filtered by membership in ``passed``, because both lists can contain tens of thousands
+        # of events.
         otherwise = [
             event for event in self.whole if isinstance(event, TextDelta | CallStarted | CallDelta | CallEnded)
         ]
@@ -179,7 +184,7 @@ class SecondOpinion:
         return bool(self._withheld)
 
     def take(self, events: Iterable[ClientEvent]) -> list[ClientEvent]:
-        """Withhold events of a round; return the events that pass immediately (rule 1)."""
+        """Withhold events of a round, and return the events that pass immediately (rule 1)."""
         passed: list[ClientEvent] = []
         for event in events:
             if isinstance(event, CallStarted) or (self._withheld and not isinstance(event, KeepAlive)):
@@ -189,7 +194,7 @@ class SecondOpinion:
         return passed
 
     def release(self) -> OpinionResult:
-        """Return the withheld events unchanged, because their round has failed."""
+        """Return the withheld events unchanged, because the round has failed."""
         withheld, self._withheld = self._withheld, []
         return OpinionResult(withheld, withheld)
 
@@ -238,7 +243,7 @@ class SecondOpinion:
         return tool if self._verdicts[tool.name] is False else None
 
     async def _verdict(self, rule: str, asked: str, pose: AskModel) -> bool | None:
-        """Ask a question; return True for the answer yes, False for no, and None for any other answer or no answer."""
+        """Ask the model a question. Return True for yes, False for no, and None for any other answer or no answer."""
         question = pose(rule, asked)
         if question is None:
             return None

@@ -1,4 +1,4 @@
-"""Plans the rounds of an answer: the request of each round, the reasons for another round, and the end.
+"""Plans the rounds of an answer, including the request of each round, the reasons for another round, and the end.
 
 | reason                                            | retried                                                         |
 |---------------------------------------------------|-----------------------------------------------------------------|
@@ -11,9 +11,9 @@
 | an error from the backend                         | once, with ``toolsim_tool_use_mode=relaxed``; without tools     |
 | outputs of MCP tools                              | always; the last round that the bounds allow has no tools       |
 
-"Without tools" after outputs means that no tool may be called. The manifest stays, because without it the server would
-process the entire prompt again. The backend then enforces the JSON that the client requires, since it no longer has to
-allow calls. After a needless call the manifest is dropped.
+"Without tools" after outputs means that no tool may be called. The manifest remains in the prompt, because without it
+the server would process the entire prompt again. The backend then enforces the JSON that the client requires, since it
+no longer has to allow calls. After a needless call the manifest is dropped.
 
 A question about a call (``opinion.py``) is also a round, but outside the conversation.
 
@@ -39,9 +39,9 @@ from toolsim.wire.api import Api
 _NOT_OF_TOOLS = (401, 402, 403, 404, 408, 429)
 """HTTP statuses that a request without tools would also receive: about the key, the quota, the model, or a timeout."""
 ANSWER_NOW = "Now answer the question in words, from what the tools have returned."
-"""The message with which toolsim replies to an empty answer."""
+"""The message that toolsim sends to the model in reply to an empty answer."""
 _MAX_FINDS = 3
-"""Maximum number of tool lookups within one answer, after which the model is shown all tools."""
+"""Maximum number of tool lookups within one answer. After that, all tools are shown to the model."""
 
 _ANEW = "That call was not made. Write it again from its beginning, whole and corrected, and nothing else."
 _GO_ON = (
@@ -53,7 +53,10 @@ _ANSWER = "That answer was not passed on. Write it again, as one JSON object tha
 _DONE = " The calls before it were made: do not repeat them."
 
 NOTHING = "(no answer)"
-"""The text that stands for an empty answer. Without it, the record would be merged with the user's previous message."""
+"""The text that represents an empty answer.
+
+Without this text, the record would be merged with the user's previous message.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class RoundLimits:
-    """Limits for the rounds of one answer: number, time in seconds (0 means no limit), and size of text in bytes."""
+    """Limits for the rounds of one answer: their number, time in seconds (0 means no limit), and text size in bytes."""
 
     rounds: int = 8
     seconds: float = 600.0
@@ -86,7 +89,7 @@ class RoundLimits:
 def may_take_rounds(request: ClientRequest, policy: Policy) -> bool:
     """Return whether the answer to a request can take several rounds.
 
-    The result is False for several choices, for background answers, which no client reads, and for summaries.
+    An answer with several choices, a background answer or a summary never takes several rounds.
     """
     if request.n != 1 or request.body.get("background") is True or request.form.compacts:
         return False
@@ -104,7 +107,9 @@ def wants_opinion(request: ClientRequest, policy: Policy) -> bool:
 
 
 def may_be_hosted(request: ClientRequest, policy: Policy, bounds: RoundLimits) -> bool:
-    """Return whether MCP tools can be run for a request, which requires one choice, allowed calls, and two rounds."""
+    """Return whether MCP tools can be run for a request.
+
+    This requires one choice, a request that allows calls, and a limit of at least two rounds."""
     is_whole = request.n == 1 and request.body.get("background") is not True and not request.form.legacy_functions
     may_call = request.tool_choice.mode != "none" and policy.tool_use_mode != "disabled"
     return is_whole and may_call and bounds.rounds > 1
@@ -113,8 +118,8 @@ def may_be_hosted(request: ClientRequest, policy: Policy, bounds: RoundLimits) -
 class RoundPlanner:
     """Plans the rounds of one answer to ``body``, a request of ``api``.
 
-    After the outputs of ``hosted`` tools, which toolsim runs, another round follows (``after_calls``) if the bounds
-    allow it.
+    ``hosted`` contains the names of the tools that toolsim runs. After their outputs, another round follows
+    (``after_calls``) if the bounds allow it.
     """
 
     def __init__(
@@ -133,18 +138,18 @@ class RoundPlanner:
         self._number = 1  # The number of the last round.
         self._asked = 0  # The number of retries because of calls.
         self._answers = 0  # The number of retries because of an answer's JSON.
-        self._has_outputs = False  # Whether the retried turn answers tool outputs.
+        self._has_outputs = False  # Whether the retried turn is an answer to tool outputs.
         self._has_fixed = False
         self._has_words = False  # Whether a plain-text answer was requested instead of calls.
         self._has_fallen_back = False
         self._finds = 0
 
     def first(self) -> Round:
-        """Return the first round, which is the client's own request."""
+        """Return the first round. Its request is the client's own request."""
         return Round(1, self._body, self._policy, self._asks(1), hosted=self._hosted)
 
     def next(self, before: Round, retry: Retry, *, called: bool, seconds: float, size: int) -> Round | None:
-        """Return the next round, which retries after a fault, or None if the bounds do not allow it.
+        """Return the round that retries after a fault, or None if the bounds do not allow another round.
 
         ``called`` is true if the client has received calls. ``seconds`` and ``size`` are the time and text used so far.
         """
@@ -179,9 +184,9 @@ class RoundPlanner:
         return self._round(body, policy, retry.fault.partial_call)
 
     def side_request(self, rule: str, question: str, *, seconds: float) -> Round | None:
-        """Return a round with a question outside the conversation.
+        """Return a round that asks the model a question outside of the conversation.
 
-        Return None unless the bounds also allow one more round, which the answer might require.
+        Return None unless the bounds also allow the further round that the answer might require.
         """
         if self._is_over(seconds) or self._number + 2 > self._bounds.rounds:
             return None
@@ -194,7 +199,7 @@ class RoundPlanner:
         )
 
     def without_tools(self, before: Round, status: int, *, seconds: float) -> Round | None:
-        """Return a round that retries without tools; None if this cannot help against an error with this ``status``."""
+        """Return a round that retries without tools, or None if it cannot help after an error with this ``status``."""
         policy = self._policy
         may = policy.falls_back and not self._has_fallen_back
         if self._is_over(seconds) or not may or status in _NOT_OF_TOOLS:
@@ -203,7 +208,7 @@ class RoundPlanner:
         return self._round(before.body, replace(before.policy, tool_use_mode="disabled"))
 
     def after_calls(self, before: Round, body: Mapping[str, Any], *, seconds: float, size: int) -> Round | None:
-        """Return the round after calls that were run; None if the bounds do not allow it.
+        """Return the round after calls that toolsim has run, or None if the bounds do not allow another round.
 
         The last round has no tools.
         """
@@ -238,14 +243,14 @@ class RoundPlanner:
 
 
 def words_of(retry: Retry) -> str:
-    """Return the model's text in the form in which the model sees it again."""
+    """Return the model's text in the form in which the next round shows it to the model."""
     return retry.words if retry.words.strip() else NOTHING
 
 
 def reply_to(retry: Retry, *, called: bool, may_call: bool = True) -> str:
-    """Return the reply to a faulty answer.
+    """Return the message that replies to a faulty answer.
 
-    ``called`` is true if valid calls were made, ``may_call`` if more are allowed.
+    ``called`` is true if the answer contained valid calls. ``may_call`` is true if more calls are allowed.
     """
     fault = retry.fault
     answer = f"{_ANSWER}, or call a tool." if may_call else f"{_ANSWER}."

@@ -1,4 +1,4 @@
-"""The runner: runs the rounds of an answer and merges them."""
+"""The runner, which runs the rounds of an answer and merges them."""
 
 from __future__ import annotations
 
@@ -34,22 +34,25 @@ Tokens cannot be guessed, and each is valid for one request.
 """
 
 Stream = Callable[[], AsyncGenerator[bytes]]
-"""A function that yields a stream from elsewhere, in complete frames."""
+"""A function that yields the frames of a stream that other code produces. Each item consists of complete frames."""
 
 ROUND_FAILED = "ROUND_FAILED"
-"""The warning that a later round failed before it emitted any output.
+"""The warning that a round after the first failed before it emitted any output.
 
 The answer ends as if that round did not exist.
 """
 
 
 PROVIDER_ERROR = "PROVIDER_ERROR"
-"""The reason for a retry without tools after an error from the backend."""
+"""The reason for a retry without tools after the backend has returned an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A round without an answer. Contains the HTTP error of the backend or proxy, as the client would receive it."""
+    """The event of a round without an answer.
+
+    It contains the HTTP error of the backend or proxy, as the client would receive it.
+    """
 
     status: int
     headers: Mapping[str, str]
@@ -58,27 +61,30 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class RoundReport:
-    """The last event of an answered round, with the round's ``report``."""
+    """The last event of an answered round. It contains the round's ``report``."""
 
     report: Report
 
 
 RoundEvent = ClientEvent | Retry | Refused | RoundReport
 _End = Retry | Refused | Failed | Ended
-"""The last event of a round if it is not emitted."""
+"""The last event of a round whose end is not emitted."""
 Ask = Callable[[Round], AsyncGenerator[RoundEvent]]
-"""A function that runs one round. The iterator ends with ``Refused`` or ``RoundReport``. Closing it stops the model."""
+"""A function that runs one round.
+
+Its iterator ends with ``Refused`` or ``RoundReport``. Closing the iterator stops the model.
+"""
 
 
 StoreAnswer = Callable[[Mapping[str, Any]], Awaitable[ApiError | bool]]
-"""A function that stores an answer, and returns whether it was stored, or the error that replaces it."""
+"""A function that stores an answer. It returns whether the answer was stored, or the error that replaces the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunnerJob:
     """A client's request for the runner. ``ask`` runs its rounds, and ``report`` is filled for the client's own flow.
 
-    ``store`` stores the answer before its end is emitted; None if the answer is not to be stored. ``hosted`` contains
+    ``store`` stores the answer before its end is emitted. It is None if the answer is not stored. ``hosted`` contains
     the MCP tools that are run for the request.
     """
 
@@ -94,7 +100,7 @@ class RunnerJob:
 
 
 def answer(job: RunnerJob) -> AsyncGenerator[ClientEvent | Refused]:
-    """Answer a request in as many rounds as needed, and yield the events of the answer.
+    """Answer a request in as many rounds as it needs, and yield the events of the answer.
 
     The events end with ``Ended`` or ``Failed``. If the first round was not answered, the only event is ``Refused``.
     """
@@ -108,10 +114,10 @@ async def with_keepalives[Event](
     *,
     first: float | None = None,
 ) -> AsyncGenerator[Event | KeepAlive | Failed]:
-    """Yield ``events``, and a keep-alive whenever ``seconds`` pass without an event.
+    """Yield the ``events``, and yield a keep-alive whenever ``seconds`` have passed without an event.
 
-    ``first`` is the limit before the first event or keep-alive, if different. Once ``ending`` is done, the events end
-    with its error. Pauses between many events that arrive together.
+    ``first`` is the number of seconds before the first event or keep-alive, if it is different. Once ``ending`` is
+    done, the events end with its error. If many events arrive together, other tasks run between them.
     """
     ahead: deque[Event] = deque()
     load = Load()
@@ -150,8 +156,8 @@ async def with_keepalives[Event](
                 await pace.yield_to_others()
                 continue
             if not taken.is_set():
-                # The producer waits until all events are taken. It shares a time slice with this code, since neither
-                # pauses.
+                # The producer waits until all events are taken. It shares a time slice with this code, because neither
+                # of them pauses in between.
                 taken.set()
                 await asyncio.sleep(0)
                 continue
@@ -175,7 +181,7 @@ async def with_keepalives[Event](
 
 
 class _Answering:
-    """Runs the rounds of one answer: emits their events and chooses the next round."""
+    """Runs the rounds of one answer, emits their events, and chooses the next round."""
 
     def __init__(self, job: RunnerJob) -> None:
         self._job = job
@@ -183,14 +189,14 @@ class _Answering:
         self._hosted = job.hosted
         self._course: RoundPlanner
         self._opinion: SecondOpinion | None = None
-        # In output modes with XML, each call is followed by its XML as text, which would otherwise be lost.
+        # In output modes with XML, the XML of each call follows the call as text, which would otherwise be lost.
         in_words = job.policy.output_mode != "openai-json"
         self._merger = Merger(
             text_follows_calls=job.api.text_follows_calls or in_words, max_calls=job.policy.tool_block_max
         )
         self._record = ClientRecord(job.api, job.form, job.report)
-        self._listed: list[ClientEvent] = []  # Events that are emitted once the answer is opened.
-        self._last: Retry | None = None  # The fault that caused the current round.
+        self._listed: list[ClientEvent] = []  # Events to emit once the answer has been opened.
+        self._last: Retry | None = None  # The fault that led to the current round.
 
     async def events(self) -> AsyncGenerator[ClientEvent | Refused]:
         """Run the rounds, and yield the events of the answer."""
@@ -279,7 +285,7 @@ class _Answering:
         return events if self._opinion is None else self._opinion.take(events)
 
     def _emit(self, events: Iterable[ClientEvent]) -> Iterator[ClientEvent]:
-        """Yield the events that the client receives for ``events``."""
+        """Yield the events that the client receives in place of ``events``."""
         for event in events:
             for out in self._merger.feed(event):
                 self._note(out)
@@ -293,7 +299,7 @@ class _Answering:
             self._hosted.emitted(event)
 
     async def _weighed(self, opinion: SecondOpinion, end: _End | None) -> tuple[Sequence[ClientEvent], _End | None]:
-        """Return the emitted part of the withheld events, and the end of the round (None if it is also emitted)."""
+        """Return the withheld events to emit, and the end of the round. The end is None if it is among these events."""
         weighed = await opinion.evaluate(self._aside) if isinstance(end, Retry | Ended) else opinion.release()
         self._merger.count(weighed.usage)
         if not isinstance(end, Ended) or (self._hosted is not None and self._hosted.has_work):
@@ -305,7 +311,7 @@ class _Answering:
     def _aside(self, rule: str, question: str) -> Round | None:
         return self._course.side_request(rule, question, seconds=self._seconds)
 
-    # The following methods choose the next round. They return None if the answer ends.
+    # Each of the following methods chooses the next round, or returns None if the answer ends.
 
     def _after_tools(self, before: Round, hosted: HostedCalls) -> Round | None:
         if self._merger.has_called or hosted.is_waiting:
@@ -323,8 +329,8 @@ class _Answering:
         if following is not None and is_opinion:
             refused = entry(SECOND_OPINION, end.fault.name)
             self._job.report.retries.append(refused)
-            # If the model was questioned about the calls, the fault has no text, and the calls are already in the
-            # report.
+            # If the model was questioned about the calls, the fault contains no text and the report already contains
+            # the calls.
             self._job.report.dropped_calls += [refused] if end.words else []
         return following
 
@@ -369,7 +375,7 @@ def _opinion(job: RunnerJob) -> SecondOpinion | None:
 
 
 def failure(end: Failed | Refused) -> Failed:
-    """Convert an error to the failure of an answer that has already started."""
+    """Convert an error to the failure of an answer that has already been started."""
     if isinstance(end, Failed):
         return end
     return Failed(replace(read_error(parse_object(end.body)), status=end.status))

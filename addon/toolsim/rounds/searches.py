@@ -1,9 +1,10 @@
 """The searches that an answer can run between its rounds: web search by an MCP server, and search of deferred tools.
 
-1. A search is a function for the model, with an outcome like any other call (``hosted_calls.py``).
+1. For the model, a search is a function. Its outcome has the same form as the outcome of any other call
+   (``hosted_calls.py``).
 2. A web search calls the tool that the operator has named in the server's entry. The limits of the request are
    enforced: pages of other domains are removed from the results, and searches beyond ``max_uses`` are refused.
-3. The tools that a search has found are loaded: from the next round on, the model sees their schemas.
+3. The tools that a search has found are loaded, so the model sees their schemas starting with the next round.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from toolsim.wire.web_search import SearchLimits, query_of, read_results, result
 _DESCRIPTION = "Search the web. Returns pages with their titles, addresses and texts; name the addresses that you use."
 _SCHEMA = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
 _MAX_QUERY = 2_000
-"""Maximum length of a query in characters."""
+"""Maximum length of a query, in characters."""
 
 CallServer = Callable[[Mapping[str, Any]], Awaitable[ToolOutcome]]
 """A function that calls the search server's tool."""
@@ -45,11 +46,11 @@ class Search(Protocol):
         """Run the search with the model's arguments."""
 
     def called(self, call: ServedCall, outcome: ToolOutcome) -> Called:
-        """Return the call of a search and its outcome as shown to the model."""
+        """Return the call of a search, with its outcome as shown to the model."""
 
 
 class WebSearch:
-    """A web search. ``name`` is a name that no other tool has."""
+    """A web search. ``name`` is a name that does not collide with the name of any tool."""
 
     asks_server = True
 
@@ -66,7 +67,7 @@ class WebSearch:
         return self._items.web_search(arguments)
 
     async def run(self, call: ServedCall, arguments: Mapping[str, Any]) -> ToolOutcome:
-        """Search the web, and remove results that the request does not allow."""
+        """Search the web, and remove results that the request's limits do not allow."""
         query = query_of(arguments)
         if not query or len(query) > _MAX_QUERY:
             return _failed("query_too_long" if query else "invalid_tool_input", REFUSED)
@@ -80,12 +81,12 @@ class WebSearch:
         return ToolOutcome(results_text(found), found=tuple(asdict(each) for each in found))
 
     def called(self, call: ServedCall, outcome: ToolOutcome) -> Called:
-        """Return the call of a web search and its outcome as shown to the model."""
+        """Return the call of a web search, with its outcome as shown to the model."""
         return Call(call.id, self.name, call.arguments), CallOutput(call.id, (Text(outcome.shown),))
 
 
 class ToolSearch:
-    """A search of the deferred tools that ``body``, the first round's request, declares."""
+    """A search of the deferred tools that the first round's request, ``body``, declares."""
 
     asks_server = False
 
@@ -109,10 +110,10 @@ class ToolSearch:
         return ToolOutcome(NO_TOOL, found=tuple(self._items.found_tools(found, self._body)))
 
     def called(self, call: ServedCall, outcome: ToolOutcome) -> Called:
-        """Return the call of a tool search and its outcome as shown to the model."""
+        """Return the call of a tool search, with its outcome as shown to the model."""
         return self._items.searched(call, outcome.found, outcome.shown)
 
 
 def _failed(error: str, code: str = UNREACHABLE) -> ToolOutcome:
-    """Return the outcome of a failed search. ``error`` is its code in the Messages API."""
+    """Return the outcome of a failed search. ``error`` is the error code of the Messages API."""
     return ToolOutcome(None, {"code": error, "message": f"the search failed ({error})."}, code)

@@ -1,12 +1,12 @@
-"""WebSocket mode of the Responses API, over any backend. ``proxy/upgrades.py`` admits the upgrades.
+"""WebSocket mode of the Responses API, with any backend. ``proxy/upgrades.py`` admits the upgrades.
 
     client ══ upgrade ══ mitmproxy ══ server.py (on the loopback) ── connection.py ── requests.py
                          relays bytes   websocket.py: frames         lanes, memory     │ each request a flow
                                                                                        ▼
                                                           mitmproxy's layers ─▶ toolsim ─▶ backend
 
-1. The upgrade is checked like any request: the key, the page's origin, the name of the listener. Then mitmproxy relays
-   the bytes of the connection, without parsing them, to a local server of this package (``mitmproxy12.relay``).
+1. The upgrade is checked like any request, by its key, its page's origin and the name of the listener. Then mitmproxy
+   relays the bytes of the connection, without parsing them, to a local server of this package (``mitmproxy12.relay``).
 2. Each ``response.create`` becomes a POST in a separate flow. The flow has the headers of the upgrade and is processed
    like an HTTP request: it is checked, rewritten, stored, logged, recorded and shown, and can be replayed without the
    connection.

@@ -1,4 +1,4 @@
-"""One WebSocket connection: its waiting requests and its answers in progress."""
+"""One WebSocket connection, with its waiting requests and its answers in progress."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The head of an HTTP response. ``headers`` contains the headers that a client might need with an error."""
+    """The head of an HTTP response. ``headers`` contains only the headers that a client might need with an error."""
 
     status: int
     content_type: str
@@ -44,11 +44,14 @@ class Head:
 
 
 class TooManyUnread(Exception):
-    """The client sends messages that are rejected, and does not read the errors."""
+    """Raised if the client sends messages that are rejected, and does not read the errors about them."""
 
 
 class PendingResponse(Protocol):
-    """A pending request and its answer. The answer is read to its end unless ``leave`` is called."""
+    """A pending request and its answer.
+
+    The answer is read to its end even if nobody consumes it, unless ``leave`` is called.
+    """
 
     def parts(self) -> AsyncGenerator[Head | bytes]:
         """Yield the head of the answer, if it has arrived, and then the parts of its body."""
@@ -62,7 +65,7 @@ Read = Callable[[bytes], Awaitable[ClientMessage]]
 Ask = Callable[[bytes], PendingResponse]
 """A function that sends a request with the given body."""
 Send = Callable[[Sequence[str]], Awaitable[None]]
-"""A function that sends messages and waits for a slow client. Raises ConnectionError when the client is gone."""
+"""A function that sends messages, and waits if the client is slow. Raises ConnectionError if the client is gone."""
 
 
 class SocketConnection:
@@ -93,7 +96,9 @@ class SocketConnection:
         self._slots = asyncio.Semaphore(MAX_RUNNING)
         self._waiting = 0  # The number of waiting requests.
         self._waiting_size = 0  # The total size of the waiting requests in bytes.
-        self._running: dict[str, tuple[SocketAnswer, asyncio.Task[None]]] = {}  # The current answer of each lane.
+        # The current answer of each lane, by the lane's name. A lane is a sequence of requests that are answered in
+        # order.
+        self._running: dict[str, tuple[SocketAnswer, asyncio.Task[None]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._errors: deque[str] = deque()  # Errors that have not been sent to the client yet.
         self._errors_size = 0  # The total length of the unsent errors in characters.
@@ -108,7 +113,7 @@ class SocketConnection:
         return bool(self._tasks)
 
     async def receive(self, data: bytes) -> bool:
-        """Handle a message after the previous one; return whether the message could be parsed.
+        """Handle a message after the previous message, and return whether the message could be parsed.
 
         This method never waits for the client to read, because the client might be waiting until this message has been
         read. Raises TooManyUnread instead.
@@ -138,7 +143,7 @@ class SocketConnection:
         self._send_error(error_message(bad.error, bad.lane))
 
     def _send_error(self, message: str) -> None:
-        """Queue an error after the previous ones. The client's next messages are read in the meantime."""
+        """Queue an error after the previous errors. The client's next messages are read in the meantime."""
         size = self._errors_size + len(message)
         if self._errors and size > MAX_UNREAD_ERRORS:
             raise TooManyUnread
@@ -163,7 +168,7 @@ class SocketConnection:
             self._is_sending_errors = False
 
     async def stop(self, error: ApiError | None = STOPPED) -> None:
-        """Stop all answers and report ``error`` to the client, unless it is None because the client is gone."""
+        """Stop all answers and report ``error`` to the client. If ``error`` is None, the client is gone."""
         self._is_stopping = True
         if error is not None and self._tasks:
             with suppress(ConnectionError):
@@ -261,10 +266,14 @@ class SocketConnection:
                 await asked.leave()
 
     async def _deliver(self, answer: SocketAnswer, data: bytes, pace: TimeSlice) -> None:
-        """Send the messages for a part of an answer in slices, because a part can contain thousands of events."""
+        """Send the messages for a part of an answer.
+
+        They are sent in slices, because a part can contain thousands of events.
+        """
         for messages in answer.feed(data):
             if answer.is_over:
-                # Remember the answer before the client sees its end and continues from it.
+                # The answer is remembered before the client receives its end, because the client can then continue from
+                # it.
                 self._recent.take(answer, has_store=self._has_store())
             await self._send(messages)
             await pace.yield_to_others()

@@ -1,4 +1,4 @@
-"""WebSocket mode of the Responses API, without the socket: converts messages to requests, and answers to messages.
+"""The protocol of the WebSocket mode, without the socket, which converts messages to requests and answers to messages.
 
 1. A ``response.create`` has the body of a POST, and its answer is the streamed answer to that POST, with one message
    per event and without ``[DONE]``. An HTTP error becomes an ``error`` message with its status. An ``error`` event
@@ -42,18 +42,19 @@ from toolsim.wire.responses.writer import ResponsesWriter
 from toolsim.wire.sse import ServerSentEvent, SSEDecoder
 
 MAX_LANES = 32
-"""Maximum number of named lanes per connection, as at OpenAI."""
+"""Maximum number of named lanes per connection. OpenAI has the same limit."""
 MAX_RUNNING = 16
-"""Maximum number of concurrent answers per connection, as at OpenAI."""
+"""Maximum number of concurrent answers per connection. OpenAI has the same limit."""
 MAX_LANE_NAME = 256
-"""Maximum length of a ``stream_id`` in characters, since each message repeats it."""
+"""Maximum length of a ``stream_id``, in characters. A limit is needed because each message repeats the ``stream_id``.
+"""
 MAX_WAITING = 64
 """Maximum number of waiting requests per connection."""
 MAX_UNREAD_ERRORS = 1024 * 1024
-"""Maximum length in characters of the errors that a connection queues for a client that does not read.
+"""Maximum length, in characters, of the errors that are queued for a client that does not read.
 
-The errors for all messages that a client can send at a time are shorter. A single error can be longer, since some
-errors repeat the client's message.
+The errors for all messages that a client can send at once are shorter in total. A single error can be longer, since
+some errors repeat the client's message.
 """
 
 TOO_MANY_LANES = ApiError(
@@ -81,12 +82,12 @@ _NO_STEERING = "Steering is not supported: cancel the response, or send the inpu
 _ENDS = ("response.completed", "response.incomplete", "response.failed")
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
 _CONTINUES_NOTHING = re.compile(r'"previous_response_id":\s*null')
-"""Matches a member of an object, but never the content of a string, since quotes are escaped within strings."""
+"""Matches the member of an object. Text within a string never matches, because quotes are escaped there."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientMessage:
-    """A message from a client. ``lane`` is its ``stream_id``, "" if it has none."""
+    """A message from a client. ``lane`` is the message's ``stream_id``, or "" if it has none."""
 
     kind: Literal["create", "cancel", "steer", "processed"]
     lane: str
@@ -95,13 +96,13 @@ class ClientMessage:
     draft: RequestDraft | None = None
     """The request of a ``create`` message."""
     response_id: str = ""
-    """The response that a ``cancel`` message refers to, "" for the current response of its lane."""
+    """The response that a ``cancel`` message names, or "" for the current response of its lane."""
     refusal: str = ""
     """The event that rejects a ``steer`` message."""
 
 
 class BadMessage(Exception):
-    """A message that cannot be processed. ``lane`` is "" if it could not be parsed."""
+    """Raised for a message that cannot be processed. ``lane`` is "" if the lane could not be parsed."""
 
     def __init__(self, error: ApiError, lane: str = "") -> None:
         super().__init__(error.message)
@@ -110,7 +111,10 @@ class BadMessage(Exception):
 
 
 def message_or_error(data: bytes) -> ClientMessage | tuple[ApiError, str]:
-    """Parse a message; return it, or an error and its lane, since a worker cannot raise exceptions to its caller."""
+    """Parse a message and return it, or return an error and its lane.
+
+    A worker cannot raise exceptions to its caller.
+    """
     try:
         return read_message(data)
     except BadMessage as bad:
@@ -156,7 +160,10 @@ def _generates(document: Mapping[str, Any]) -> bool:
 
 
 def error_message(error: ApiError, lane: str = "", headers: Mapping[str, str] | None = None) -> str:
-    """Return the message for an error outside an answer. ``headers`` of the HTTP response are passed to the client."""
+    """Return the message for an error that occurs outside of an answer.
+
+    ``headers`` of the HTTP response are included.
+    """
     # The Open Responses schema requires a code.
     body = {**error.body(), "code": error.code or error.type}
     fields = {"headers": dict(headers)} if headers else {}
@@ -177,7 +184,7 @@ def _in_lane(message: str, lane: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """A conversation. Contains its items as JSON, separated by commas, and the ids of its calls."""
+    """A conversation, which contains its items as JSON, separated by commas, and the ids of its calls."""
 
     items: bytes = b""
     calls: frozenset[str] = frozenset()
@@ -189,30 +196,34 @@ class Context:
         return cls(b",".join([dump(item).encode() for item in items]), frozenset(calls))
 
     def extended(self, more: Context) -> Context:
-        """Return this conversation, extended by more items."""
+        """Return this conversation extended by more items."""
         return Context(b",".join(filter(None, (self.items, more.items))), self.calls | more.calls)
 
 
 @dataclass(frozen=True, slots=True)
 class RequestDraft:
-    """A parsed request, serialized, so that the work on the event loop does not depend on the number of values."""
+    """A parsed and serialized request.
+
+    Because it is serialized, the work on the event loop does not depend on the number of values.
+    """
 
     body: bytes
     """The body of the POST."""
     own: Context | None = None
-    """The request's own items, None if they are invalid. Invalid items are reported when the request is rewritten."""
+    """The request's own items, or None if they are invalid. Invalid items are reported when the request is rewritten.
+    """
     answered: tuple[str, ...] = ()
     """The ids of the calls whose outputs the request contains."""
     previous: str | None = None
-    """The response that the request continues, None for a new conversation."""
+    """The response that the request continues, or None for a new conversation."""
     rest: bytes = b"{}"
     """The ``body`` of a continuation, without its items."""
     trigger: bytes = b""
-    """The item that requests a summary, b"" if the request has none."""
+    """The item that requests a summary, or b"" if the request has none."""
     in_conversation: bool = False
     is_stored: bool = True
     prepared: bytes | None = None
-    """The stream that answers a request with ``generate: false``."""
+    """The stream that answers a request with ``generate: false``, or None for any other request."""
 
 
 def draft_of(body: Mapping[str, Any], *, generates: bool = True) -> RequestDraft:
@@ -239,12 +250,15 @@ def draft_of(body: Mapping[str, Any], *, generates: bool = True) -> RequestDraft
 
 @dataclass(frozen=True, slots=True)
 class SocketTurn:
-    """A request in its final form. ``previous`` is the response of this connection that it continues, or ""."""
+    """A request in its final form.
+
+    ``previous`` is the response of this connection that the request continues, or "".
+    """
 
     body: bytes
     previous: str = ""
     context: Context | None = None
-    """The conversation up to the answer to this request, None if it is unknown."""
+    """The conversation up to the answer to this request, or None if the conversation is unknown."""
 
 
 MAX_NAMES = 1000
@@ -252,13 +266,17 @@ MAX_NAMES = 1000
 
 
 class RecentTurns:
-    """The memory of one connection. ``places`` is shared by all connections, and ``owner`` identifies a share of it."""
+    """The conversations that one connection remembers.
+
+    All connections share ``places``, of which ``owner`` identifies one share.
+    """
 
     def __init__(self, places: FairCache[Context], owner: str) -> None:
         self._places = places
         self._owner = owner
         self._prefix = secrets.token_bytes(16)
-        # Ids of the responses, oldest first. The requests of other owners might have evicted some of the responses.
+        # The ids of the responses, oldest first. Some responses might have been evicted by the requests of other
+        # owners.
         self._names: dict[str, None] = {}
 
     def turn(self, draft: RequestDraft, *, has_store: bool) -> SocketTurn:
@@ -284,7 +302,10 @@ class RecentTurns:
         return SocketTurn(b"".join((draft.rest[:-1], b',"input":[', whole, b"]}")), previous, context)
 
     def take(self, answer: SocketAnswer, *, has_store: bool) -> None:
-        """Remember a finished answer unless it is stored. If it failed, forget the response that it continued."""
+        """Remember the conversation of a finished answer, unless the answer is stored.
+
+        If the answer failed, forget the response that it continued.
+        """
         turn, response = answer.turn, answer.response or {}
         if answer.has_failed:
             self.forget(turn.previous)
@@ -323,7 +344,7 @@ class RecentTurns:
 
 
 class _Missing(BadRequest):
-    """The request continues an unknown response."""
+    """Raised if a request continues an unknown response."""
 
     def __init__(self, error: ApiError) -> None:
         super().__init__(error.message)
@@ -331,7 +352,7 @@ class _Missing(BadRequest):
 
 
 def _answered(items: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the ids of the calls whose outputs are among the items."""
+    """Return the ids of the calls whose outputs are among these items."""
     return [
         string(item.get("call_id")) for item in items if string(item.get("type")) in _OUTPUTS and item.get("call_id")
     ]
@@ -345,7 +366,7 @@ def prepared(body: Mapping[str, Any]) -> bytes:
 
 
 class SocketAnswer:
-    """Converts an HTTP response to messages. ``turn`` is the request."""
+    """Converts an HTTP response to messages. ``turn`` is the request that the response answers."""
 
     def __init__(self, turn: SocketTurn, lane: str) -> None:
         self.turn = turn
@@ -355,7 +376,7 @@ class SocketAnswer:
         self._headers: dict[str, str] = {}
         self._is_stream = True
         self._whole = bytearray()
-        self._error = ""  # An ``error`` message that is delayed, because the end of the answer might repeat it.
+        self._error = ""  # An ``error`` message that is delayed, because the end of the answer might repeat the error.
         self.response: Mapping[str, Any] | None = None
         """The Response object from the beginning or the end of the answer."""
         self.is_over = False
@@ -366,13 +387,13 @@ class SocketAnswer:
         """Whether the client has canceled the answer."""
 
     def begin(self, status: int, content_type: str, headers: Mapping[str, str]) -> None:
-        """Process the head of the response. ``headers`` are those that the client might need with an error."""
+        """Process the head of the response. ``headers`` are the headers that the client might need with an error."""
         self._status = status
         self._headers = dict(headers)
         self._is_stream = content_type.partition(";")[0].strip().lower() == "text/event-stream"
 
     def feed(self, data: bytes) -> Iterator[list[str]]:
-        """Yield the messages for each event that ``data`` completes; ``b""`` marks the end of the answer."""
+        """Yield the messages for each event that is complete with ``data``. ``b""`` marks the end of the answer."""
         if self._is_stream:
             yield from filter(None, map(self._event, self._decoder.feed(data)))
         else:

@@ -1,4 +1,4 @@
-"""A request of a WebSocket connection, sent as a separate flow, and the backlog of unread answers."""
+"""A request on a WebSocket connection, which is sent as a separate flow, and the backlog of unread answers."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from toolsim.proxy.upgrades import ClientUpgrade, forget
 from toolsim.sockets.connection import Head
 
 MAX_UNREAD_BYTES = 1024 * 1024
-"""The number of unread bytes of one connection's answers above which its backends are not read."""
+"""Number of unread bytes in the answers of one connection above which the connection's backends are not read."""
 _PART_BYTES = 256
-"""The memory overhead of a part of an answer, in bytes."""
+"""The memory overhead, in bytes, of a part of an answer."""
 
 
 class Backlog:
-    """The unread bytes of one connection. Pauses the connection's backends while there are too many."""
+    """Counts the unread bytes of one connection, and pauses the connection's backends while there are too many."""
 
     def __init__(self) -> None:
         self._bytes = 0
         self._paused: set[asyncio.Event] = set()
 
     def add(self, size: int, reading: asyncio.Event) -> None:
-        """Count a part of an answer that has arrived. Clears ``reading`` if the backend must not be read for now."""
+        """Count a part of an answer that has arrived. Clear ``reading`` if the backend must not be read for now."""
         self._bytes += size
         if self._bytes > MAX_UNREAD_BYTES:
             reading.clear()
@@ -42,7 +42,7 @@ class Backlog:
 
 
 class SocketRequest:
-    """A request of a WebSocket connection, sent as a separate flow."""
+    """A request on a WebSocket connection, sent as a separate flow."""
 
     def __init__(self, upgrade: ClientUpgrade, backlog: Backlog, body: bytes) -> None:
         flow = upgrade.post(body)
@@ -57,7 +57,7 @@ class SocketRequest:
     async def parts(self) -> AsyncGenerator[Head | bytes]:
         """Yield the parts of the answer as they arrive.
 
-        If this generator is closed, the flow reads the remaining ones.
+        If this generator is closed, the flow still reads the remaining parts.
         """
         try:
             while (part := await self._parts.get()) is not None:

@@ -1,4 +1,4 @@
-"""One WebSocket over a TCP stream. Uses wsproto for frames, and pauses to let other tasks run.
+"""One WebSocket connection over a TCP stream, which uses wsproto for frames and pauses to let other tasks run.
 
 1. *Pace.* Reading from a stream whose data has already arrived does not suspend, and neither does writing to a stream
    with room. So a client that sends tiny frames could block the event loop indefinitely. The time slice is checked
@@ -42,30 +42,31 @@ from toolsim.proxy.upgrades import BUFFER_BYTES
 
 READ_BYTES = 16 * 1024
 HANDSHAKE_SECONDS = 10.0
-"""Maximum time for an upgrade to arrive from this process, in seconds."""
+"""Maximum time, in seconds, within which an upgrade from this process has to arrive."""
 CLOSE_SECONDS = 5.0
 """Seconds that a client has to answer a close frame before its connection is closed."""
 DISCARD_SECONDS = 1.0
-"""Seconds that a client has to read the reason after a violation. Its own data is discarded."""
+"""Seconds that a client has to read the reason after a violation. Meanwhile, data from the client is discarded."""
 
 UNITS_PER_SECOND, UNITS_BURST = 2_000, 10_000
 FRAME_UNITS, MESSAGE_UNITS, UNREADABLE_UNITS = 1, 10, 100
 FREE_FRAME_BYTES = 1024
-"""Minimum size of a frame that does not count against the rate limit, because its size already limits its rate."""
+"""Minimum size, in bytes, of a frame that is exempt from the rate limit. Such a frame's size already limits its rate.
+"""
 
 GOING_AWAY, UNSUPPORTED_DATA, POLICY, TOO_BIG = 1001, 1003, 1008, 1009
 
 
 @dataclass(frozen=True, slots=True)
 class ProtocolViolation:
-    """A client's violation of a limit or of the protocol, which ends the connection."""
+    """Raised if a client violates a limit or the protocol, which ends the connection."""
 
     code: int
     reason: str
 
 
 class WebSocket:
-    """The server side of one connection, from the upgrade on."""
+    """The server side of one WebSocket connection, starting with the upgrade."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -75,17 +76,17 @@ class WebSocket:
         self._writing = asyncio.Lock()
         self._ponging: set[asyncio.Task[None]] = set()
         self._ending: set[asyncio.Task[None]] = set()
-        self._ping: bytes | None = None  # The payload of the last ping, None once it has been answered.
+        self._ping: bytes | None = None  # The payload of the last ping, or None if the ping has been answered.
         self._violation: ProtocolViolation | None = None
         self.pongs = 0
         """The number of received pongs."""
         self.end: tuple[int, str] | None = None
-        """The code and reason of the first close frame from either side; None before it."""
+        """The code and reason of the first close frame from either side, or None if neither side has sent one."""
 
     # -- the upgrade --
 
     async def upgrade(self) -> Request | None:
-        """Return the upgrade request, or None if no valid one arrived. An invalid request is rejected."""
+        """Return the upgrade request, or None if no valid upgrade request arrived. An invalid request is rejected."""
         async with asyncio.timeout(HANDSHAKE_SECONDS):
             while data := await self._reader.read(READ_BYTES):
                 try:
@@ -114,9 +115,10 @@ class WebSocket:
     # -- receiving --
 
     async def messages(self, max_bytes: int) -> AsyncGenerator[bytes]:
-        """Yield each text message, as UTF-8, until either side closes or disconnects. ``max_bytes`` limits one message.
+        """Yield each text message, as UTF-8, until either side closes or disconnects.
 
-        A violation closes the connection. Raises OSError when the client is gone.
+        ``max_bytes`` is the maximum size of one message. A violation closes the connection. Raises OSError when the
+        client is gone.
         """
         pace = TimeSlice()
         message = bytearray()
@@ -171,7 +173,7 @@ class WebSocket:
         self._spend(UNREADABLE_UNITS)
 
     def violate(self, code: int, reason: str) -> None:
-        """Close the connection without waiting for the client's close frame."""
+        """Close the connection because of a violation, without waiting for the client's close frame."""
         if self._violation is None:
             self._violation = ProtocolViolation(code, reason)
             self.close(code, reason)
@@ -181,7 +183,7 @@ class WebSocket:
             self.violate(POLICY, "too many frames or messages")
 
     def _closed_by_client(self, event: CloseConnection) -> None:
-        """Answer the client's close frame, unless that frame is itself an answer."""
+        """Answer the client's close frame, unless that frame is itself the answer to a close frame."""
         if self._protocol.state is ConnectionState.REMOTE_CLOSING:
             self.end = int(event.code), event.reason or ""
             self._write(event)
@@ -196,7 +198,10 @@ class WebSocket:
     # -- sending --
 
     async def send(self, text: str) -> None:
-        """Send a message once the client has read the earlier ones. Raises ConnectionError when the client is gone."""
+        """Send a message once the client has read the earlier messages.
+
+        Raises ConnectionError if the client is gone.
+        """
         async with self._writing:
             if self._is_closing:
                 raise ConnectionError("The connection is closed.")
@@ -209,7 +214,7 @@ class WebSocket:
             self._write(Ping())
 
     def close(self, code: int, reason: str) -> None:
-        """Send a close frame. The connection ends when the client answers it, or after ``CLOSE_SECONDS``."""
+        """Send a close frame. The connection ends when the client answers the frame, or after ``CLOSE_SECONDS``."""
         if self._is_closing:
             return
         self.end = code, reason

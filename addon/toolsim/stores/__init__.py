@@ -1,4 +1,4 @@
-"""Stores for finished answers: their protocol (``record``), their URLs (``url``), and two implementations.
+"""Stores for finished answers, with their protocol (``record``), their URLs (``url``) and two implementations.
 
     record         the protocol, ``Store``, and the records in a store
     url            the URL of a store: its kind and its bounds
@@ -12,12 +12,12 @@ of its contents.
 
 1. *Partitions.* Each caller specifies a partition, and sees only the records in it.
 2. *Atomicity.* Readers see either all of the records written by one ``put`` or none, even after a crash.
-3. *Compare and write.* A ``put`` can specify the version that it expects to replace; if the current version differs,
+3. *Compare and write.* A ``put`` can specify the version that it expects to replace. If the current version differs,
    nothing is written. So two writers that add to the same record do not lose each other's changes.
 4. *Bounds.* Records, bytes and age are limited. Beyond a limit, records are evicted from the partition with the largest
    share, so that a caller that fills the store loses its own records and no others. In a partition, the least recently
    used records are evicted first. Continuing a record counts as a use of it and of every record that it continues, so
    an active conversation does not lose its beginning.
-5. *Errors* are ``StoreError``, raised in bounded time, and leave the store unchanged. After an outage, the next call
-   tries to reach the store again.
+5. *Errors* are ``StoreError``. They are raised in bounded time and leave the store unchanged. After an outage, the next
+   call tries to reach the store again.
 """

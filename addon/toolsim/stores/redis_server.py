@@ -1,4 +1,4 @@
-"""A store in a Redis server for several proxies, each of which can continue conversations of the others.
+"""A store in a Redis server for several proxies. Each proxy can continue the conversations of the others.
 
 Each operation is one script, which the server runs atomically. So no partial write is ever read, versions are compared
 on the server, and the bounds hold across all proxies. Ages use the server's clock, not the proxies' clocks. After
@@ -209,7 +209,7 @@ class RedisStore:
         return Size(*reply[1:])
 
     async def chain(self, partition: str, id: str, max_bytes: int) -> list[Record]:
-        """Return a record and those that it continues. See ``Store.chain``."""
+        """Return a record and the records that it continues. See ``Store.chain``."""
         found = await self._run("chain", partition, max_bytes, MAX_CHAIN, id)
         if found == b"large":
             raise too_long(max_bytes)

@@ -1,8 +1,8 @@
-"""A store in one SQLite file, for one machine, or in this process's memory. Other processes can use the same file.
+"""A store in one SQLite file, which processes on one machine can share, or in the memory of this process.
 
 Committed data survives the end of this process at any moment (WAL, ``synchronous=NORMAL``). After a power failure, the
 most recent writes can be lost, but never only part of a write. Only the owner can read the file and the files that
-SQLite creates next to it. Deleted values are overwritten, large values a little later.
+SQLite creates next to it. Deleted values are overwritten. Large values are overwritten a little later.
 
 Reads and writes each have a thread and a connection, so that no read waits for a slow disk write, and partitions take
 turns. A stuck thread delays queued work only until that work times out, and the queue is bounded. After an error other
@@ -14,9 +14,9 @@ waits for the disk and would otherwise delay the commit of the current writer. A
 write at a time; with SQLite's own lock, the other thread would retry only after up to 100 ms.
 
 A large value is written and deleted in parts, each in a separate transaction, so that a small write waits for one part
-at most. Then the record is written, with the number of the parts as its value. While no record has that number, the
-number is in the table ``unheld``: from the first part until the record is written, and again once the record is
-deleted. Parts left behind by a killed process are deleted when they are ``due``.
+at most. Then the record is written, with the number of the parts as its value. The number is in the table ``unheld``
+while no record has it, which means before the record is written and after the record is deleted. Parts left behind by a
+killed process are deleted when they are ``due``.
 """
 
 from __future__ import annotations
@@ -38,26 +38,27 @@ from toolsim.core.serial_executor import QueueFull, SerialExecutor
 from toolsim.stores.record import MAX_CHAIN, Conflict, Record, Size, Store, StoreError, StoreLimits, check, too_long
 
 SECONDS = 2.0
-"""Timeout of one operation in seconds, including its time in the queue."""
+"""Timeout, in seconds, of one operation, including its time in the queue."""
 _LOCK_SECONDS = 1.5
 _MAX_WAITING = 256
 _EVICTED_AT_ONCE = 1000
 _EXPIRY_SECONDS = 60.0
 _LARGE_BYTES = 1024 * 1024
-"""Minimum size of a value that the third thread writes, in bytes."""
+"""Minimum size, in bytes, of a value that the third thread writes."""
 _PART_BYTES = 512 * 1024
 _PART_PAUSE_SECONDS = 0.001
-"""Pause between two parts in seconds, so that waiting threads can acquire the lock."""
+"""Pause, in seconds, between two parts. It lets waiting threads acquire the lock."""
 _SWEPT_AT_ONCE = 200
 _MAX_WRITES = 3
-"""Maximum number of attempts to write a large value. Another process might delete its parts after a clock jump."""
+"""Maximum number of attempts to write a large value. After a jump of the clock, another process might delete its parts.
+"""
 _WRITING_SECONDS = 60.0
-"""Timeout for writing all parts of a value, in seconds."""
+"""Timeout, in seconds, for writing all parts of a value."""
 _CHECKPOINT_BYTES = 4 * 1024 * 1024
-"""Number of written bytes after which the WAL is copied into the file; SQLite's default."""
+"""Number of written bytes after which the WAL is copied into the file. It is SQLite's default."""
 _MAX_WAL_PAGES = 4096
 """Number of 4 KiB pages in the WAL above which writes wait until the entire WAL is copied, which frees its space."""
-# Maximum number of names per query. SQLite accepts 32,766 variables, and older versions 999.
+# Maximum number of names per query. SQLite accepts 32,766 variables, but older versions accept only 999.
 _NAMES_AT_ONCE = 500
 
 _VERSION = 3
@@ -133,7 +134,7 @@ def open_store(place: str, bounds: StoreLimits) -> Store:
 
 
 def file_problem(path: Path) -> str:
-    """Return why an existing file cannot be used as a store, or "". A locked file can be used later.
+    """Return why an existing file cannot be used as a store, or "" if it can. A locked file can be used later.
 
     SQLite has to open the file, even only to check its first bytes: see ``_make``.
     """
@@ -149,7 +150,7 @@ def file_problem(path: Path) -> str:
 
 
 class SqliteStore:
-    """Stores records in the file ``path``, created on first use, or in memory if ``path`` is None.
+    """Stores records in the file ``path``, or in memory if ``path`` is None. The file is created on first use.
 
     ``clock`` returns seconds since 1970.
     """
@@ -161,10 +162,10 @@ class SqliteStore:
         self._clock = clock
         self._expires_at = 0.0
         self._writing = Lock()  # The writing thread holds this lock for the duration of a transaction.
-        self._written = 0  # Approximate number of bytes since the last checkpoint.
+        self._written = 0  # The approximate number of bytes written since the last checkpoint.
 
     async def put(self, partition: str, records: Sequence[Record], expected: Mapping[str, int] | None = None) -> Size:
-        """Write records in the thread for their size. See ``Store.put``."""
+        """Write records in the thread that is responsible for their size. See ``Store.put``."""
         check(records, self._bounds)
         size = sum(record.size for record in records)
         writer = self._hauler if size > _LARGE_BYTES else self._writer
@@ -176,7 +177,7 @@ class SqliteStore:
         return left
 
     async def chain(self, partition: str, id: str, max_bytes: int) -> list[Record]:
-        """Return a record and those that it continues. See ``Store.chain``."""
+        """Return a record and the records that it continues. See ``Store.chain``."""
         return await self._reader.run(lambda base: self._chain(base, partition, id, max_bytes), partition)
 
     async def find(self, partition: str, names: Iterable[str]) -> dict[str, Record]:
@@ -199,7 +200,7 @@ class SqliteStore:
         """Close all connections. See ``Store.close``."""
         left = self._hauler, self._reader, self._writer
         self._reader, self._writer, self._hauler = _connections(self._path)
-        # Connections are closed one at a time, since the last one cleans up, which works only if no other one is open.
+        # Connections are closed one at a time. The last one cleans up, which works only if no other connection is open.
         for connection in dict.fromkeys(left):
             await connection.close()
 
@@ -207,7 +208,8 @@ class SqliteStore:
         self, base: sqlite3.Connection, partition: str, records: Sequence[Record], expected: Mapping[str, int]
     ) -> Size:
         now = self._clock()
-        # Versions are checked before large values are written, which would be in vain after a conflict.
+        # Versions are checked before large values are written, because writing the values would be in vain after a
+        # conflict.
         _expect(base, partition, expected)
         for _ in range(_MAX_WRITES):
             with suppress(_Swept):
@@ -257,7 +259,7 @@ class SqliteStore:
         return parts
 
     def _sweep(self, base: sqlite3.Connection) -> None:
-        """Delete some of the values that have no record. Later writes delete the remaining ones."""
+        """Delete some of the values that have no record. Later writes delete the remaining values."""
         one = "SELECT rowid FROM parts WHERE value = ? LIMIT 1"
         for _ in range(_SWEPT_AT_ONCE):
             due = base.execute("SELECT value FROM unheld WHERE due <= ? LIMIT 1", (self._clock(),)).fetchone()
@@ -277,7 +279,7 @@ class SqliteStore:
             base.execute("COMMIT")
 
     def _checkpoint(self, base: sqlite3.Connection) -> None:
-        """Copy the WAL into the file while others write; delete leftover parts first."""
+        """Copy the WAL into the file while other threads write. First, delete leftover parts."""
         self._sweep(base)
         ((_, pages, _),) = base.execute(_COPY).fetchall()
         if pages > _MAX_WAL_PAGES:
@@ -285,9 +287,9 @@ class SqliteStore:
                 base.execute(_COPY).fetchall()
 
     def _expire(self, base: sqlite3.Connection, now: float) -> int:
-        """Delete some expired records from time to time.
+        """Delete some of the expired records, unless this was done recently.
 
-        Other expired records, which are unreadable, are deleted later.
+        The other expired records can no longer be read, and are deleted later.
         """
         if now < self._expires_at:
             return 0
@@ -299,7 +301,10 @@ class SqliteStore:
         return gone
 
     def _evict(self, base: sqlite3.Connection) -> Size:
-        """Delete records beyond the bounds, from the partition with the largest share first; return the new size."""
+        """Delete records that exceed the limits, from the partition with the largest share first.
+
+        Return the store's new size.
+        """
         evicted = 0
         while (size := _size(base)).records > self._bounds.records or size.bytes > self._bounds.bytes:
             over = size.records - self._bounds.records
@@ -352,11 +357,11 @@ class SqliteStore:
 
 
 class _Swept(Exception):
-    """The parts of a value were deleted while it was being written."""
+    """Raised if the parts of a value were deleted while the value was being written."""
 
 
 class _Connection:
-    """A connection and the only thread that uses it."""
+    """A connection, and the only thread that uses the connection."""
 
     def __init__(self, path: Path | None, name: str) -> None:
         self._path = path
@@ -366,7 +371,10 @@ class _Connection:
         self._is_left = False
 
     async def run[T](self, work: Callable[[sqlite3.Connection], T], partition: str = "") -> T:
-        """Run ``work`` once it is the partition's turn, and return its result. Raises StoreError, as for a timeout."""
+        """Run ``work`` when it is the partition's turn, and return its result.
+
+        Raises StoreError, including for a timeout.
+        """
         future = self._thread.submit(lambda: self._run(work), partition)
         timer = asyncio.get_running_loop().call_later(SECONDS, _too_late, future)
         try:
@@ -385,7 +393,7 @@ class _Connection:
     async def close(self) -> None:
         """Close the connection after all queued work.
 
-        To avoid a delayed exit, drop work that has not started in time.
+        Work that has not started in time is dropped, so that it does not delay the exit.
         """
         if self._thread.is_started:
             await asyncio.wait([self._thread.submit_last(self._close)], timeout=SECONDS)
@@ -436,7 +444,10 @@ def _too_late(future: asyncio.Future[Any]) -> None:
 
 
 def _connections(path: Path | None) -> tuple[_Connection, _Connection, _Connection]:
-    """Return the connections for reading, writing, and large values. A database in memory uses one for all three."""
+    """Return the connections for reading, for writing, and for large values.
+
+    A database in memory uses a single connection for all three.
+    """
     if path is None:
         only = _Connection(None, "memory")
         return only, only, only
@@ -469,7 +480,7 @@ def _open(path: Path | None) -> sqlite3.Connection:
 
 
 def _schema_version(base: sqlite3.Connection, path: Path | None) -> int:
-    """Return the version of a file's tables, 0 for an empty file. Raises StoreError."""
+    """Return the version of a file's tables, or 0 for an empty file. Raises StoreError."""
     with closing(base.execute("PRAGMA user_version")) as rows:
         version: int = rows.fetchone()[0]
     if version > _VERSION:
@@ -492,9 +503,10 @@ def _make(path: Path) -> None:
 
 
 def _read(rows: Iterable[tuple[Any, ...]], now: float) -> Iterator[tuple[Any, Record | None]]:
-    """Yield the first column and the record of each group of rows that end with ``_RECORD``; each part has its own row.
+    """Yield the first column and the record for each group of rows with the same first column.
 
-    The record is None if a part of its value is missing.
+    The last columns of each row are ``_RECORD``. A value that is stored in parts takes one row per part. The record is
+    None if a part is missing.
     """
     for first, parts in groupby(rows, itemgetter(0)):
         (_, id, value, parent, version, used, size, *_), *_others = found = list(parts)
@@ -504,20 +516,20 @@ def _read(rows: Iterable[tuple[Any, ...]], now: float) -> Iterator[tuple[Any, Re
 
 
 def _joined(parts: Sequence[tuple[int | None, bytes | None]], size: int) -> bytes | None:
-    """Join the parts of a value, given with their numbers; return None if a part is missing or ``size`` is exceeded."""
+    """Join the numbered parts of a value. Return None if a part is missing or the value is larger than ``size``."""
     pieces = [part for _, part in parts if part is not None]
     is_gapless = [number for number, _ in parts] == list(range(len(pieces)))
     if not is_gapless or any(len(piece) != len(pieces[0]) for piece in pieces[:-1]):
         return None
     value = b"".join(pieces)
-    # The size includes names, which other records might have taken over, so it is only an upper bound. A truncated JSON
+    # ``size`` is only an upper bound, because it includes names that might now refer to other records. A truncated JSON
     # value is detected by its last character.
     has_end = value.endswith((b"}", b"]")) or not value.startswith((b"{", b"["))
     return value if has_end and len(value) <= size else None
 
 
 def _insert(base: sqlite3.Connection, partition: str, record: Record, value: bytes | int, now: float) -> int | None:
-    """Insert or replace a record, usually a new one; return its key."""
+    """Insert a record, or replace an existing record, and return the key of its row."""
     statement = "INSERT INTO records (partition, id, parent, version, size, used, value) VALUES (?, ?, ?, ?, ?, ?, ?)"
     if isinstance(value, int) and not base.execute("DELETE FROM unheld WHERE value = ?", (value,)).rowcount:
         base.execute("ROLLBACK")
@@ -532,7 +544,7 @@ def _insert(base: sqlite3.Connection, partition: str, record: Record, value: byt
 
 
 def _expect(base: sqlite3.Connection, partition: str, versions: Mapping[str, int]) -> None:
-    """Raise ``Conflict`` unless the records of these ids have these versions."""
+    """Raise ``Conflict`` unless the records with these ids have these versions."""
     for id, version in versions.items():
         if _version(base, partition, id) != version:
             raise Conflict(f"{id} has changed in the meantime")

@@ -15,7 +15,7 @@ from toolsim.stores.record import Store, StoreLimits
 
 _EXPECTED = "memory, sqlite:PATH or redis://HOST:PORT"
 _SMALLEST: Mapping[str, int] = {"answers": 1, "bytes": 1024, "days": 1, "background": 1, "required": 0}
-"""Limits that the URL can set, with their minimum values."""
+"""The limits that the URL can set, and their minimum values."""
 BACKGROUND = 16
 _DAY_SECONDS = 24 * 3600.0
 
@@ -25,7 +25,7 @@ class StoreUrl:
     """The location of a store, and its limits."""
 
     kind: str
-    """A key of ``STORES``."""
+    """The kind of store, which is a key of ``STORES``."""
     location: str = ""
     """The path of a file or the URL of a server."""
     bounds: StoreLimits = StoreLimits()
@@ -41,7 +41,7 @@ class StoreUrl:
 
 
 def parse_store_url(text: str) -> StoreUrl | None:
-    """Parse a URL; return None if it is empty, for no store. Raises ValueError with a readable message."""
+    """Parse a URL. Return None if it is empty, which means no store. Raises ValueError with a readable message."""
     if not text:
         return None
     plain, limits = _split(text)
@@ -69,9 +69,9 @@ def parse_store_url(text: str) -> StoreUrl | None:
 
 
 def _split(text: str) -> tuple[str, dict[str, int]]:
-    """Split a URL into the server's URL and toolsim's limits. Other parameters are for the server and stay in the URL.
+    """Split a URL into the server's URL and toolsim's limits.
 
-    Raises ValueError.
+    Other parameters are for the server and remain in the URL. Raises ValueError.
     """
     plain, _, query = text.partition("?")
     limits: dict[str, int] = {}

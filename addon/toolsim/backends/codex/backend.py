@@ -1,4 +1,4 @@
-"""The Codex app-server as a text-only model: each request becomes one turn of a short-lived thread.
+"""The Codex app-server as a text-only model, which runs each request as one turn of a short-lived thread.
 
     request ─▶ thread/start ─▶ thread/inject_items ─▶ turn/start ─▶ notifications ─▶ events
                                                           client leaves, turn is cut ─▶ turn/interrupt
@@ -18,7 +18,7 @@ toolsim passes all settings to the child, and never writes them to the user's fi
 - its ``config``: no shell, web search, plugins, skills, memories, MCP servers and so on (``text_only.settings``);
 - the model catalog: properties of each model that override the settings (``text_only.text_catalog``).
 
-A global ``AGENTS.md`` still reaches the model; no setting prevents this, so it is logged once.
+A global ``AGENTS.md`` still reaches the model. No setting prevents this, so the file is logged once.
 
 Two timeouts apply. Codex never answers a line that it cannot parse (such as a schema nested too deeply), so a request
 that is not accepted within ``_ACCEPT_TIMEOUT`` fails with a 504. The response headers are delayed until the model's
@@ -56,17 +56,17 @@ logger = logging.getLogger(__name__)
 # Maximum delay of the response headers, in seconds (see the module docstring).
 _HEADERS_TIMEOUT = 10.0
 _ACCEPT_TIMEOUT = 60.0
-# Maximum duration in seconds of the background cleanup after a request; ``stop`` waits for it.
+# Maximum duration, in seconds, of the background cleanup after a request. The method ``stop`` waits for the cleanup.
 _CLEANUP_TIMEOUT = 30.0
 _STOP_PATIENCE = 1.0
 
-# Page size that exceeds the number of models in Codex, so that one page is sufficient.
+# A page size that exceeds the number of models in Codex, so that one page is sufficient.
 _MODELS_PAGE = 100
 
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """A turn that has started; ``model`` is the model that Codex selected."""
+    """A turn that has started. ``model`` is the model that Codex selected."""
 
     thread: str
     turn: str
@@ -75,7 +75,7 @@ class _Running:
 
 
 class CodexBackend:
-    """The Codex app-server as a backend for the loopback server. ``command``: a command line, as a list."""
+    """The Codex app-server as a backend for the loopback server. ``command`` is a command line, as a list."""
 
     apis = (RESPONSES,)
 
@@ -116,7 +116,8 @@ class CodexBackend:
         except CodexUnavailable as unavailable:
             yield Failed(unavailable.error)
             return
-        # A separate task continues if the client disconnects now, and obtains the ids that the cleanup needs.
+        # A separate task is used, because it continues if the client disconnects now, and obtains the ids for the
+        # cleanup.
         starting = asyncio.create_task(_start(child, asked))
         has_ended = False
         try:
@@ -153,7 +154,9 @@ class CodexBackend:
 
 
 async def _start(child: Child, request: CodexRequest) -> _Running:
-    """Start a thread with the conversation, and its turn. RpcError or CodexUnavailable means that no thread exists."""
+    """Start a thread that contains the conversation, and the thread's turn.
+
+    If this raises RpcError or CodexUnavailable, there is no thread."""
     started = await child.request(
         "thread/start",
         {
@@ -183,7 +186,7 @@ async def _start(child: Child, request: CodexRequest) -> _Running:
 
 
 async def _clean_up(child: Child, starting: asyncio.Task[_Running], *, has_ended: bool) -> None:
-    """Interrupt the turn unless it has ended, and unload its thread."""
+    """Interrupt a turn unless it has ended, and unload the turn's thread."""
     with contextlib.suppress(RpcError, CodexUnavailable, TimeoutError):
         async with asyncio.timeout(_CLEANUP_TIMEOUT):
             running = await starting

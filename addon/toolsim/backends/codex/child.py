@@ -3,8 +3,8 @@
 A child is used once, from ``connection_made``, when the event loop has spawned it, to the end of ``run``. After that,
 every request, pending or new, raises ``CodexUnavailable``, and every subscribed queue has received its None.
 
-A child counts as dead as soon as it exits *or* closes its output, since it is useless without output. It is stopped in
-three steps of ``_STOP_TIMEOUT`` each: end of input, SIGTERM, SIGKILL. SIGKILL is sent to the entire process group,
+A child counts as dead as soon as it exits *or* closes its output, because it is useless without output. It is stopped
+in three steps of ``_STOP_TIMEOUT`` each: end of input, SIGTERM, SIGKILL. SIGKILL is sent to the entire process group,
 because npm's ``codex`` is a wrapper, and the real binary that it starts survives when the wrapper is killed.
 
 The class is an asyncio protocol instead of ``asyncio.subprocess.Process``, whose ``wait`` also waits for the pipes to
@@ -32,25 +32,25 @@ from toolsim.wire.json_fields import mapping
 
 logger = logging.getLogger(__name__)
 
-# Timeout in seconds of each of the three steps that end a child.
+# Timeout, in seconds, of each of the three steps that end a child.
 _STOP_TIMEOUT = 2.0
-# Maximum time in seconds to wait for the last output of a dead child.
+# Maximum time, in seconds, to wait for the last output of a dead child.
 _LAST_OUTPUT_TIMEOUT = 0.3
 
-# Limits for standard error: buffered bytes of an unfinished line, logged bytes per line, and lines kept for the exit
-# reason.
+# Limits for standard error: the buffered bytes of an unfinished line, the logged bytes per line, and the number of
+# lines kept for the exit reason.
 MAX_STDERR_TAIL_BYTES = 64 * 1024
 MAX_STDERR_LINE_CHARS = 500
 MAX_STDERR_LINES = 20
 
-# Exit statuses of a child that was killed externally (SIGINT, SIGKILL, SIGTERM), so that its last output is not the
-# cause.
+# Exit statuses of a child that was killed from outside (SIGINT, SIGKILL, SIGTERM). Its last output does not explain the
+# exit.
 _EXTERNAL_SIGNALS = (-2, -9, -15)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Child(asyncio.SubprocessProtocol):
-    """One child process; ``workdir`` is the empty folder in which its threads work.
+    """One child process. ``workdir`` is the empty folder in which its threads work.
 
     The handshake sets ``version``, ``default_model`` and the names of the user's ``mcp_servers``.
     """
@@ -79,11 +79,11 @@ class Child(asyncio.SubprocessProtocol):
 
     @property
     def pid(self) -> int:
-        """Process id, which is also the process group id."""
+        """The process id of the child. It is also the id of its process group."""
         return self._transport.get_pid()
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the result of a request. Raises RpcError for an error, CodexUnavailable if the child is dead."""
+        """Return the result of a request. Raises RpcError for an error, and CodexUnavailable if the child is dead."""
         if self.death is not None:
             raise CodexUnavailable(self.death)
         number, line = self._peer.request(method, params)
@@ -100,7 +100,10 @@ class Child(asyncio.SubprocessProtocol):
         self._stdin.write(self._peer.notify(method))
 
     def subscribe(self, thread: str) -> asyncio.Queue[Notification | None]:
-        """Return the queue of a thread's notifications; a None in it means that the child has died (see ``death``)."""
+        """Return the queue of a thread's notifications.
+
+        A None in the queue means that the child has died (see ``death``).
+        """
         queue: asyncio.Queue[Notification | None] = asyncio.Queue()
         self._threads[thread] = queue
         if self.death is not None:
@@ -112,14 +115,17 @@ class Child(asyncio.SubprocessProtocol):
         self._threads.pop(thread, None)
 
     def unreported_sources(self, sources: object) -> list[str]:
-        """Return the instruction files of a thread that no earlier call has returned."""
+        """Return the instruction files in ``sources`` that no earlier call has returned."""
         paths = [path for path in sources if isinstance(path, str)] if isinstance(sources, list) else []
         new = [path for path in paths if path not in self._reported_sources]
         self._reported_sources.update(new)
         return new
 
     async def run(self) -> None:
-        """Wait for the child to exit, or stop it when cancelled; then fail all pending requests and subscriptions."""
+        """Wait for the child to exit, or stop it if this task is canceled.
+
+        Then fail all pending requests and subscriptions.
+        """
         try:
             await self._ended.wait()
             await _wait(self._closed, _LAST_OUTPUT_TIMEOUT)
@@ -128,7 +134,7 @@ class Child(asyncio.SubprocessProtocol):
             self._fail_pending()
 
     def exit_reason(self) -> str:
-        """Describe how the child ended ("ended with status 2: …"), with its last line of standard error."""
+        """Return how the child ended ("ended with status 2: …"), including its last line of standard error."""
         code = self._transport.get_returncode()
         how = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with status {code}"
         lines = [line for line in self._stderr_lines if line.strip()]
@@ -145,7 +151,7 @@ class Child(asyncio.SubprocessProtocol):
         self._stdin = stdin
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        """Receive messages (file descriptor 1) or log lines (2)."""
+        """Process messages (file descriptor 1) or log lines (file descriptor 2) from the child."""
         if fd == 1:
             for line in self._peer.feed(data):
                 self._dispatch(line)
@@ -178,7 +184,8 @@ class Child(asyncio.SubprocessProtocol):
         params = mapping(message.get("params"))
         match message:
             case {"method": str(method), "id": int() | str() as number}:
-                # A text model has no use for approvals, elicitations and tool calls.
+                # Requests from the child are refused, because a text model has no use for approvals, elicitations and
+                # tool calls.
                 logger.debug("Codex requested %s; toolsim refused the request", method)
                 self._stdin.write(self._peer.refuse(number, "toolsim uses Codex only as a text model"))
             case {"method": str(method)}:
@@ -195,7 +202,7 @@ class Child(asyncio.SubprocessProtocol):
                 logger.debug("Codex wrote a line that is not a message: %.200r", line)
 
     def _take_pending(self, number: int) -> asyncio.Future[Mapping[str, Any]] | None:
-        """Return the future that waits for a response; None if its caller was cancelled."""
+        """Remove and return the future that waits for a response, or return None if its caller was canceled."""
         future = self._pending.pop(number, None)
         return None if future is None or future.done() else future
 
@@ -219,7 +226,7 @@ class Child(asyncio.SubprocessProtocol):
 
 
 def kill_group(leader: int) -> None:
-    """Kill the process group of ``leader``, such as npm's wrapper and its child processes."""
+    """Kill the process group of ``leader``, which includes the child processes of npm's wrapper."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if hasattr(os, "killpg"):
             os.killpg(leader, signal.SIGKILL)

@@ -1,7 +1,7 @@
 """Converts errors between toolsim and Codex to OpenAI's error format.
 
 Codex reports a failed turn as ``{"message": …, "codexErrorInfo": …}``. The info is a word (``"usageLimitExceeded"``),
-or an object with the failed operation and its HTTP status (``{"httpConnectionFailed": {"httpStatusCode": 401}}``), or
+an object with the failed operation and its HTTP status (``{"httpConnectionFailed": {"httpStatusCode": 401}}``), or
 ``"other"``. With ``"other"``, the message can be the complete error body of the model's server, as JSON text.
 
 Clients use the status to decide whether to retry, so it matters more than the message. A request that would fail again
@@ -19,7 +19,7 @@ from toolsim.wire.json_fields import count, mapping, string
 
 
 class RpcError(Exception):
-    """Error that the app-server returned for a request."""
+    """Raised if the app-server returned an error for a request."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -28,7 +28,7 @@ class RpcError(Exception):
 
 
 class CodexUnavailable(Exception):
-    """Error raised while no app-server is running; ``error`` contains the reason and the time to retry."""
+    """Raised while no app-server is running. ``error`` contains the reason and the time after which to retry."""
 
     def __init__(self, error: ApiError) -> None:
         super().__init__(error.message)
@@ -36,12 +36,15 @@ class CodexUnavailable(Exception):
 
 
 def child_died(how: str) -> ApiError:
-    """Return the error for an answer whose child process died; ``how`` completes "The Codex app-server …"."""
+    """Return the error for an answer whose child process died.
+
+    ``how`` completes the sentence "The Codex app-server …".
+    """
     return ApiError(f"The Codex app-server {how}", code="backend_died", status=502, retry_after=1)
 
 
 def request_rejected(error: RpcError) -> ApiError:
-    """Return the error for a request that Codex itself rejects, and would always reject."""
+    """Return the error for a request that Codex itself rejects, and would reject again."""
     return ApiError(f"Codex refused the request: {error.message}", type="invalid_request_error", status=400)
 
 
@@ -83,7 +86,7 @@ _KIND_BY_STATUS: Mapping[int, str] = {
 
 
 def turn_error(error: Mapping[str, Any]) -> ApiError:
-    """Return the ``error`` of a failed turn in OpenAI's format; 502 if its kind is unknown."""
+    """Return the ``error`` of a failed turn in OpenAI's format. If the kind of error is unknown, its status is 502."""
     message = string(error.get("message")) or "The turn failed, and Codex did not report a reason."
     info = error.get("codexErrorInfo")
     if info == "contextWindowExceeded":
@@ -107,7 +110,9 @@ def turn_error(error: Mapping[str, Any]) -> ApiError:
 
 
 def _quoted_error(message: str) -> ApiError | None:
-    """Return the error quoted in ``message``. If the model's server returns a 400, Codex passes on the entire body."""
+    """Return the error quoted in ``message``, or None if there is none.
+
+    If the model's server returns a 400, Codex passes on the entire body."""
     body = parse_object(message.encode())
     if not body:
         return None

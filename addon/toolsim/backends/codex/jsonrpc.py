@@ -12,7 +12,8 @@ from typing import Any
 
 from toolsim.wire.json_codec import dump
 
-# Maximum length of a line: far above any text message, but an endless line must not exhaust the memory.
+# Maximum length of a line, in bytes. It is far above the length of any text message, but an endless line must not
+# exhaust the memory.
 MAX_LINE_BYTES = 64 * 1024 * 1024
 
 METHOD_NOT_FOUND = -32601
@@ -20,7 +21,7 @@ METHOD_NOT_FOUND = -32601
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """A notification that the remote side sent."""
+    """A notification from the remote side."""
 
     method: str
     params: Mapping[str, Any]
@@ -35,20 +36,20 @@ class Peer:
         self._size = 0
 
     def request(self, method: str, params: Mapping[str, Any]) -> tuple[int, bytes]:
-        """Return the id of a new request, and the line that sends it."""
+        """Return the id of a new request, and the line to send for the request."""
         self._last_id += 1
         return self._last_id, _line({"id": self._last_id, "method": method, "params": params})
 
     def notify(self, method: str) -> bytes:
-        """Return the line of a notification without parameters."""
+        """Return the line to send for a notification without parameters."""
         return _line({"method": method})
 
     def refuse(self, number: int | str, message: str) -> bytes:
-        """Return the line that refuses a request from the remote side."""
+        """Return the line to send in order to refuse a request from the remote side."""
         return _line({"id": number, "error": {"code": METHOD_NOT_FOUND, "message": message}})
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the lines that ``data`` completes, except lines that are blank or too long."""
+        """Return the lines that are complete with ``data``, except lines that are blank or too long."""
         lines = []
         *complete, rest = data.split(b"\n")
         for part in complete:

@@ -31,7 +31,7 @@ class CodexRequest:
 
 
 def codex_request(request: ClientRequest) -> CodexRequest:
-    """Translate a Responses request; items other than messages are dropped. Raises BadRequest."""
+    """Translate a Responses request. Items other than messages are dropped. Raises BadRequest."""
     items = [_item("developer", [Text(request.instructions)])]
     turn: dict[str, Any] = {}
     if request.answer_format is not None:
@@ -75,5 +75,5 @@ def _content(role: Role, part: Part) -> dict[str, Any]:
                 raise BadRequest("The codex backend accepts images only as data URLs.", "input", "invalid_value")
             return {"type": "input_image", "image_url": url, **({"detail": detail} if detail else {})}
         case _:
-            # Only OpenAI's server can interpret other kinds of parts, so only their text, if any, is used.
+            # Only OpenAI's server can interpret other kinds of parts. Of these parts, only the text, if any, is used.
             return {"type": kind, "text": string(part.part.get("text")) or described(part.part)}

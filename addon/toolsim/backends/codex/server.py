@@ -1,4 +1,4 @@
-"""Supervises the ``codex app-server`` child: starts it, performs the handshake, and restarts it when it dies.
+"""Supervises the ``codex app-server`` child. It starts the child, performs the handshake, and restarts a dead child.
 
     start() ──▶ starting ── handshake done ──▶ serving
                  ▲    │                           │ the child dies
@@ -25,8 +25,8 @@ tested:
     up to 0.132   a turn without input of its own fails, with an ``error`` that no ``turn/completed`` follows
     from 0.133    all of this works
 
-Each child gets a temporary folder with the model catalog, stripped of tools, and an empty working directory, so that
-Codex finds no project there. It runs in its own session, so that Ctrl-C reaches only mitmproxy, which then stops its
+Each child has a temporary folder with the model catalog, from which tools are removed, and an empty working directory,
+in which Codex finds no project. It runs in its own session, so that Ctrl-C reaches only mitmproxy, which then stops its
 child.
 """
 
@@ -52,7 +52,7 @@ from toolsim.wire.json_fields import mapping, string
 
 logger = logging.getLogger(__name__)
 
-# Timeout of a start, in seconds. A cold start takes 0.3 s; refreshing a login over the network takes longer.
+# Timeout of a start, in seconds. A cold start takes 0.3 s, but refreshing a login over the network takes longer.
 _START_TIMEOUT = 30.0
 _CATALOG_TIMEOUT = 10.0
 _START_PATIENCE = 15.0
@@ -60,7 +60,7 @@ _MIN_DELAY = 0.25
 _MAX_DELAY = 30.0
 _STEADY_SECONDS = 10.0
 
-# Maximum delay in seconds for which requests wait for the replacement of a dead child.
+# Maximum delay, in seconds, for which requests wait for the replacement of a dead child.
 _SHORT_DELAY = 1.0
 _MAX_QUOTED_CHARS = 200
 
@@ -69,11 +69,11 @@ _MIN_VERSION = (0, 133)
 
 
 class _StartFailure(Exception):
-    """Failure of a child that cannot serve; the message is for the operator."""
+    """Raised for a child that cannot serve. The message is for the operator."""
 
 
 class AppServer:
-    """Supervisor that keeps a child running from ``start`` to ``stop``. ``command``: a command line, as a list."""
+    """Keeps a child running from ``start`` to ``stop``. ``command`` is a command line, as a list."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = list(command)
@@ -85,7 +85,7 @@ class AppServer:
         self._last_logged: str | None = None
 
     async def start(self) -> None:
-        """Start supervising a child, without waiting for it; never fails."""
+        """Start supervising a child, without waiting for its start. Never raises an exception."""
         self._supervisor = asyncio.create_task(self._supervise())
 
     async def stop(self) -> None:
@@ -150,7 +150,7 @@ class AppServer:
             self._last_logged = message
 
     async def _spawn(self, folder: Path) -> tuple[Child, asyncio.Task[None]]:
-        """Start a child in ``folder`` and perform the handshake. The returned task executes the child's ``run``."""
+        """Start a child in ``folder`` and perform the handshake. Return the task that executes the child's ``run``."""
         workdir = folder / "empty"
         workdir.mkdir()
         options = ["-c", "thread_unload_delay_secs=0"]
@@ -205,7 +205,7 @@ class AppServer:
 
     @contextlib.contextmanager
     def _spawn_errors(self) -> Iterator[None]:
-        """Convert operating system errors to a one-line message with the remedy."""
+        """Convert errors of the operating system to a one-line message with the remedy."""
         try:
             yield
         except OSError as problem:
@@ -216,7 +216,10 @@ class AppServer:
 
 
 async def _handshake(child: Child) -> None:
-    """Perform the handshake with the child. Raises RpcError if it is too old, _StartFailure without a login."""
+    """Perform the handshake with a child.
+
+    Raises RpcError if Codex is too old, and _StartFailure if there is no login.
+    """
     greeting = {
         "clientInfo": {"name": "toolsim", "title": "toolsim", "version": __version__},
         "capabilities": {"experimentalApi": True},
@@ -236,7 +239,7 @@ async def _handshake(child: Child) -> None:
 
 
 def _check_version(version: str) -> None:
-    """Raise _StartFailure if Codex is too old. An unknown version, or 0.0.0 (a private build), is accepted."""
+    """Raise _StartFailure if Codex is too old. A version that is unknown or 0.0.0 (a private build) is accepted."""
     parts = re.match(r"(\d+)\.(\d+)", version)
     if parts and (0, 0) < (int(parts[1]), int(parts[2])) < _MIN_VERSION:
         raise _StartFailure(
@@ -246,7 +249,10 @@ def _check_version(version: str) -> None:
 
 
 async def _cancel_and_wait(task: asyncio.Task[None]) -> None:
-    """Cancel a task and wait for its end, even if the waiting is cancelled, so that no child stays half stopped."""
+    """Cancel a task and wait for its end.
+
+    The wait continues even if it is canceled, so that no child is left half stopped.
+    """
     task.cancel()
     cancelled: asyncio.CancelledError | None = None
     while not task.done():

@@ -12,7 +12,8 @@ from typing import Any
 from toolsim.wire.json_codec import dump, parse_object
 from toolsim.wire.json_fields import mappings
 
-# Number of tokens far above any model's window. With a lower limit, Codex would replace a long history with a summary.
+# A number of tokens far above any model's window. With a lower limit, Codex would replace a long history with a
+# summary.
 _NO_LIMIT = 1_000_000_000
 
 # Codex ignores unknown settings with a warning, so older and newer versions also accept these settings.
@@ -52,12 +53,12 @@ _SETTINGS: Mapping[str, Any] = {
 
 
 def settings(mcp_servers: Iterable[str]) -> dict[str, Any]:
-    """Return a thread's ``config``, with the user's own MCP servers disabled by name."""
+    """Return the ``config`` of a thread. It disables the user's own MCP servers by name."""
     return {**_SETTINGS, "mcp_servers": {name: {"enabled": False} for name in mcp_servers}}
 
 
 def text_catalog(printed: bytes) -> bytes | None:
-    """Return the output of ``codex debug models`` without the models' tools; None if it is not a catalog.
+    """Return the output of ``codex debug models`` without the models' tools, or None if it is not a catalog.
 
     The catalog overrides the settings for code mode, patches, agents and their instructions.
     """

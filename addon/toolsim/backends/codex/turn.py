@@ -47,26 +47,29 @@ _INCOMPLETE = re.compile(rf"Incomplete response\b.*\breason: ({'|'.join(_CUT_REA
 
 
 class CodexTurn:
-    """Converter from a turn's notifications to events; ``is_done`` once it has returned ``Closed`` or ``Failed``."""
+    """Converts the notifications of a turn to events.
+
+    ``is_done`` is true once it has returned ``Closed`` or ``Failed``.
+    """
 
     def __init__(self, model: str | None) -> None:
         self.is_done = False
         self.is_opened = False
         self._model = model
-        # Number of characters emitted so far, by message item.
+        # The number of characters emitted so far for each message item.
         self._emitted: dict[str, int] = {}
         self._samplings = 0
         self._usage: Usage | None = None
 
     def open(self) -> list[BackendEvent]:
-        """Return the event that announces the answer, once."""
+        """Return the event that announces the answer. Later calls return no event."""
         if self.is_opened:
             return []
         self.is_opened = True
         return [Opened(model=self._model)]
 
     def feed(self, notification: Notification) -> list[BackendEvent]:
-        """Return the events for one notification of the thread; most notifications have no events."""
+        """Return the events for one notification of the thread. Most notifications have no events."""
         if self.is_done:
             return []
         params = notification.params

@@ -1,5 +1,5 @@
 """A scripted text-only model for trying toolsim without a real model.
 
-``backend`` streams the answers, and ``script`` generates them; ``tool_selection`` finds the tools that a question
+``script`` generates the answers, and ``backend`` streams them. ``tool_selection`` finds the tools that a question
 needs, and ``argument_extraction`` extracts their arguments from the question.
 """

@@ -44,7 +44,7 @@ _PREPOSITION = re.compile(
 _EDGES = " \t\r\n.,;:!?\0"
 # Schema keywords that supply a value independently of the sentence.
 _KNOWN_VALUES = frozenset({"const", "default", "enum", "examples"})
-# Maximum number of words in a name; longer phrases are not names.
+# Maximum number of words in a name. Longer phrases are not treated as names.
 _MAX_PHRASE_WORDS = 4
 
 
@@ -64,7 +64,10 @@ def fill(tool: Tool, text: str) -> list[dict[str, Any]]:
 
 
 def unanswered(tool: Tool, text: str) -> str | None:
-    """Return a required parameter that ``text`` does not contain, or None if ``text`` has any argument of ``tool``."""
+    """Return a required parameter that ``text`` does not contain.
+
+    Return None if ``text`` has any argument of ``tool``.
+    """
     schema = tool.parameters or {}
     if _find(tool, text):
         return None
@@ -75,7 +78,7 @@ def unanswered(tool: Tool, text: str) -> str | None:
 
 
 def _find(tool: Tool, text: str) -> dict[str, list[Any]]:
-    """Return the values found for each parameter, without parameters that have no values."""
+    """Return the values found for each parameter. Parameters without values are omitted."""
     schema = tool.parameters or {}
     required = _required(schema)
     properties = mapping(schema.get("properties"))
@@ -85,7 +88,7 @@ def _find(tool: Tool, text: str) -> dict[str, list[Any]]:
 
 
 class _Slot:
-    """One parameter of a tool; ``values``: the values found so far, None at first."""
+    """One parameter of a tool. ``values`` contains the values found so far; it is None at first."""
 
     def __init__(self, name: str, schema: Mapping[str, Any], *, is_required: bool) -> None:
         self.name = name
@@ -98,14 +101,14 @@ class _Slot:
         self.is_free_text = bool(_FREE_TEXT.intersection(words(name)))
 
     def take(self, values: Iterable[Any]) -> None:
-        """Set the matching values, if any: one for each call, or all as one array."""
+        """Set the values that match the slot, if any: one value for each call, or all values as one array."""
         fitting = (value for value in values if self.type != "integer" or isinstance(value, int))
         if taken := list(dict.fromkeys(fitting)):
             self.values = [taken] if self.is_array else taken
 
 
 class _Sentence:
-    """The text of a sentence, in which the words that a slot already uses are masked."""
+    """A sentence in which the words that a slot already uses are masked."""
 
     def __init__(self, text: str, tool: str) -> None:
         self._text = text
@@ -113,7 +116,7 @@ class _Sentence:
         self._tool = words(tool)
 
     def fill(self, slots: Sequence[_Slot]) -> None:
-        """Assign values in the sentence to the slots."""
+        """Assign values from the sentence to the slots."""
         for slot in slots:
             if isinstance(values := slot.item.get("enum"), list):
                 slot.take([value for value in values if isinstance(value, str) and self._take_words(value)])
@@ -122,12 +125,12 @@ class _Sentence:
         strings = _open(slots, "string")
         quoted = [found[0][1:-1] for found in quotes(self._text)]
         if len(quoted) < len(strings):
-            # Prefer the last of several similar slots, such as a body to a subject.
+            # The last of several similar slots is preferred, such as a body over a subject.
             strings.reverse()
             strings.sort(key=lambda slot: (not slot.is_free_text, not slot.is_required))
         _allot(strings, quoted)
         nameable = [slot for slot in _open(slots, "string") if not slot.is_free_text]
-        # An optional slot must not use the second of two values that a required slot needs.
+        # An optional slot must not take the second of two values, because a required slot needs it.
         nameable = [slot for slot in nameable if slot.is_required] or nameable
         _allot(nameable, self._take(_NAME, self._is_name) if nameable else [])
         for slot in _open(slots, "string"):
@@ -144,7 +147,7 @@ class _Sentence:
         return [found[0] for found in taken]
 
     def _take_words(self, value: str) -> bool:
-        """Return whether the sentence still contains all words of an enum value and, if so, mask them."""
+        """Mask all words of an enum value if the sentence still contains them, and return whether it does."""
         sentence, wanted = words(self._left), words(value)
         is_there = bool(wanted) and all(any(is_alike(word, other) for other in sentence) for word in wanted)
         if is_there:
@@ -152,7 +155,7 @@ class _Sentence:
         return is_there
 
     def _is_name(self, found: re.Match[str]) -> bool:
-        """Return whether a word can be a name, because it is not in the tool's name and does not begin a sentence."""
+        """Return whether a word can be a name. A word in the tool's name, or at the beginning of a sentence, cannot."""
         before = self._left[: found.start()].rstrip()
         begins = not before or before[-1] in ".?!:"
         is_own = any(is_alike(word, other) for word in words(found[0]) for other in self._tool)
@@ -186,12 +189,15 @@ def _without_stop_words(phrase: str) -> str:
 
 
 def _open(slots: Sequence[_Slot], *types: str) -> list[_Slot]:
-    """Return the slots of the given types that have no value yet, without enums."""
+    """Return the slots of the given types that have no value yet. Slots with an enum are omitted."""
     return [slot for slot in slots if slot.values is None and slot.type in types and "enum" not in slot.item]
 
 
 def _allot(slots: Sequence[_Slot], values: Sequence[Any]) -> None:
-    """Assign all values to the only slot, or to a first slot that is an array; otherwise assign one value per slot."""
+    """Assign all values to the slot if it is the only one or the first is an array.
+
+    Otherwise, assign one value per slot.
+    """
     if len(slots) == 1 or (slots and slots[0].is_array):
         slots[0].take(values)
         return
@@ -209,13 +215,13 @@ def _required(schema: Mapping[str, Any]) -> list[str]:
 
 
 def _default(schema: Mapping[str, Any], name: str, example: Mapping[str, Any]) -> Any:
-    """Return the value for a required slot that nothing in the sentence matches."""
+    """Return the value for a required slot that matches nothing in the sentence."""
     kinds = mapping(mapping(schema.get("properties")).get(name)).get("type")
     return None if isinstance(kinds, list) and "null" in kinds else example.get(name, name)
 
 
 def _simple(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the first alternative of a schema that is not null, or the schema itself if it has no alternatives."""
+    """Return the first non-null alternative of a schema, or the schema itself if it has no alternatives."""
     for keyword in ("anyOf", "oneOf"):
         for option in mappings(schema.get(keyword)):
             if option.get("type") != "null":

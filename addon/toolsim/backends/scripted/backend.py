@@ -1,4 +1,4 @@
-"""The scripted model as a backend: a deterministic substitute for a real model.
+"""The scripted model as a backend. It is a deterministic substitute for a real model.
 
 ``script.reply`` generates the answer. This module streams the answer in small pieces at a human pace. A stage direction
 can make it slow, partial or absent. Identical conversations have identical answers.
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 MODEL = "toolsim-scripted"
 DELAY_SECONDS = 0.015
-"""Seconds between two pieces of text, which imitates a human pace."""
+"""Seconds between two pieces of text. The delay imitates a human pace."""
 
 # Number of characters per piece. Small pieces split tags, names and escapes, as a model's tokens do.
 _PIECE_CHARS = 7
-# For "[slow]": seconds before the first word, and the slowdown factor for all other words.
+# The delay, in seconds, before the first word of an answer to "[slow]", and the slowdown factor for all other words.
 _SLOW_START = 3.0
 _SLOW_FACTOR = 10
 
@@ -39,7 +39,10 @@ _TOO_MANY = ApiError(
 
 
 class ScriptedBackend:
-    """The scripted model as a backend for the loopback server. ``delay``: seconds between two pieces of text."""
+    """The scripted model as a backend for the loopback server.
+
+    ``delay`` is the number of seconds between two pieces.
+    """
 
     apis = (RESPONSES, CHAT)
 
@@ -72,7 +75,7 @@ class ScriptedBackend:
             yield TextDelta(piece)
             await asyncio.sleep(delay)
         if played == "cut":
-            # Without ``Closed``, the loopback server cuts off the answer, like a server that crashes.
+            # Without ``Closed``, the loopback server cuts off the answer, as if a server had crashed.
             return
         read, written = sum(len(message.text.split()) for message in messages), len(text.split())
         yield Finished("stop")
@@ -81,7 +84,7 @@ class ScriptedBackend:
 
 
 def pieces(text: str) -> Iterator[str]:
-    """Split a text into pieces, as in a model's stream."""
+    """Split text into pieces like those in a model's stream."""
     return (text[start : start + _PIECE_CHARS] for start in range(0, len(text), _PIECE_CHARS))
 
 

@@ -1,8 +1,8 @@
 """Generates the answers of the scripted model, as text.
 
-Like any text-only model, the scripted model sees only messages, with the tools in a manifest, and past calls and
-outputs in records. If outputs have arrived since its last answer, it answers in prose and quotes them. Otherwise, it
-writes a sentence to the user and then calls the tools that the question requires (``tool_selection``,
+Like any text-only model, the scripted model sees only messages. They contain the tools in a manifest, and past calls
+and outputs in records. If outputs have arrived since its last answer, it answers in prose and quotes them. Otherwise,
+it writes a sentence to the user and then calls the tools that the question requires (``tool_selection``,
 ``argument_extraction``). If no tool fits, it explains which questions work.
 
 A stage direction in the question (a word in square brackets) makes the scripted model imitate a model or a server that
@@ -59,13 +59,13 @@ _SIGNATURE = "(This is toolsim's scripted model, not a real model.)"
 
 
 def messages_of(request: ClientRequest) -> list[Message]:
-    """Return the instructions and the messages, which are everything that a text-only model sees."""
+    """Return the instructions and the messages of a request. A text-only model sees nothing else."""
     instructions = [Message("system", (Text(request.instructions),))] if request.instructions else []
     return instructions + [item for item in request.items if isinstance(item, Message)]
 
 
 def direction(messages: Sequence[Message]) -> str | None:
-    """Return the stage direction in the question, if any."""
+    """Return the stage direction in the question, or None if it has none."""
     if len(_asked_first(messages)) < len(messages):
         return None
     found = _DIRECTION.search(question_of(messages))
@@ -73,7 +73,7 @@ def direction(messages: Sequence[Message]) -> str | None:
 
 
 def reply(messages: Sequence[Message]) -> str:
-    """Return the entire answer, including call blocks."""
+    """Return the complete text of the answer, including call blocks."""
     if outputs := outputs_of(messages):
         return f"The tool answered: {'; '.join(outputs)[:MAX_QUOTE_CHARS]} {_SIGNATURE}"
     played = direction(messages)
@@ -100,7 +100,7 @@ def reply(messages: Sequence[Message]) -> str:
 
 
 def _tools(messages: Sequence[Message], catalog: Catalog, choice: ToolChoice) -> tuple[Tool, ...]:
-    """Return the tools that can be called: those in the manifest and in later entries."""
+    """Return the tools that can be called. These are the tools in the manifest and in later entries."""
     if choice.mode == "none":
         return ()
     further = filter(None, (find_further(message.text) for message in messages if message.role == "user"))
@@ -109,21 +109,27 @@ def _tools(messages: Sequence[Message], catalog: Catalog, choice: ToolChoice) ->
 
 
 def _asked_first(messages: Sequence[Message]) -> Sequence[Message]:
-    """Return the conversation without retries for broken calls, since the answer to a retry is always correct."""
+    """Return the conversation without retries for broken calls, because the answer to a retry is always correct."""
     while len(messages) > 1 and is_error_record(messages[-1].text.partition("\n")[0]):
         messages = messages[:-2]
     return messages
 
 
 def question_of(messages: Sequence[Message]) -> str:
-    """Return the user's text since the last answer, without the manifest, records, context and toolsim's own lines."""
+    """Return the user's text since the last answer.
+
+    The manifest, records, context and toolsim's own lines are left out.
+    """
     spoken = [index for index, message in enumerate(messages) if message.role == "assistant"]
     since = messages[spoken[-1] + 1 :] if spoken else messages
     return "\n".join(_words_of(message.text) for message in since if message.role == "user").strip()
 
 
 def _without_context(lines: Sequence[str]) -> Iterator[str]:
-    """Yield the lines outside elements with tags on separate lines, in which agents describe themselves."""
+    """Yield the lines outside of elements whose tags are on separate lines.
+
+    In these elements, agents describe themselves.
+    """
     ends = {found[1]: place for place, line in enumerate(lines) if (found := _CLOSING.fullmatch(line))}
     end = -1
     for place, line in enumerate(lines):
@@ -141,7 +147,7 @@ def _words_of(text: str) -> str:
 
 
 def _is_ours(line: str) -> bool:
-    """Return whether toolsim wrote a line, which is then a record or a closing line of a prompt."""
+    """Return whether toolsim wrote a line, as a record or at the end of a prompt."""
     return bool(read_call_record(line) or read_output_record(line)) or read_choice(line) is not None
 
 
@@ -180,6 +186,6 @@ def _block(tool: Tool, arguments: dict[str, Any], catalog: Catalog, played: str 
 
 
 def _misfit(tool: Tool, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments with the type of each value replaced by a wrong type."""
+    """Return the arguments, with each value replaced by a value of the wrong type."""
     names = list(arguments or mapping(mapping(tool.parameters).get("properties")))
     return {name: "badly" if isinstance(arguments.get(name), int | float | bool) else 0 for name in names}

@@ -28,9 +28,9 @@ _CLAUSE_END = re.compile(r"[?!;\n]|\.(?=\s|$)|,(?=\s)|\b(?:and|then)\b")
 
 
 def choose(question: str, tools: Sequence[Tool], *, forced: bool = False) -> list[tuple[Tool, str]]:
-    """Return each tool that the question requires, with the relevant part of the question.
+    """Return each tool that the question requires, together with the part of the question that requires it.
 
-    ``forced``: whether to return at least one tool for any question.
+    ``forced`` specifies whether to return at least one tool for any question.
     """
     chosen: list[tuple[Tool, int]] = []
     for start, end in _clauses(question):
@@ -45,7 +45,7 @@ def choose(question: str, tools: Sequence[Tool], *, forced: bool = False) -> lis
 
 
 def mask_quotes(text: str) -> str:
-    """Return the text with all quotations masked; each character is replaced by one character."""
+    """Return the text with all quotations masked. Each masked character is replaced by one character."""
     return _QUOTED.sub(lambda found: "\0" * len(found[0]), text)
 
 
@@ -61,7 +61,10 @@ def _clauses(text: str) -> list[tuple[int, int]]:
 
 
 def _best(text: str, tools: Sequence[Tool], least: int = _MIN_SCORE) -> Tool | None:
-    """Return the tool with the highest score, which must be at least ``least``; the shortest name wins a tie."""
+    """Return the tool with the highest score if the score is at least ``least``.
+
+    If scores are equal, the shortest name wins.
+    """
     sentence = words(mask_quotes(text))
     ranked = [(_score(tool, sentence), -len(words(tool.name)), -index) for index, tool in enumerate(tools)]
     best = max(ranked, default=(-1, 0, 0))

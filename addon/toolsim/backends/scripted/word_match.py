@@ -1,12 +1,12 @@
-"""Compares words for the scripted model: in lowercase, split at underscores and camel case, and without endings."""
+"""Compares words for the scripted model. Words are lowercase, split at underscores and camel case, without endings."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 
-# Two words are similar if they share a prefix of this length that lacks at most the last letter of the shorter word:
-# note, notes; translate, translation; but not city, cite.
+# Two words are similar if they share a prefix of at least this length that lacks at most the last letter of the shorter
+# word. For example, note and notes are similar, as are translate and translation, but city and cite are not.
 _MIN_STEM = 4
 
 STOP_WORDS = frozenset(
@@ -23,7 +23,7 @@ STOP_WORDS = frozenset(
 
 
 def words(text: str) -> list[str]:
-    """Return the words of a text or a name. For example, ``getWeather_v2`` has the words get, weather and v2."""
+    """Return the words in text or a name. For example, ``getWeather_v2`` has the words get, weather and v2."""
     humps = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", text)
     return re.findall(r"[^\W_]+", humps.lower())
 
@@ -35,6 +35,6 @@ def is_alike(one: str, other: str) -> bool:
 
 
 def shared(wanted: Iterable[str], among: Iterable[str]) -> set[str]:
-    """Return the words of ``wanted`` that are similar to a word in ``among``, without stop words."""
+    """Return the words in ``wanted`` that are similar to a word in ``among``. Stop words are ignored."""
     others = set(among)
     return {word for word in wanted if word not in STOP_WORDS and any(is_alike(word, other) for other in others)}

@@ -1,4 +1,4 @@
-"""Queries a model through a real toolsim, with one mitmdump for each setting under comparison.
+"""Asks a model questions through a real toolsim, with one mitmdump for each setting that is compared.
 
 Errors are handled as follows:
 
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
     import openai
 
 SECONDS = 120.0
-"""Timeout in seconds for a question, because the model might have to be loaded first."""
+"""Timeout of a question, in seconds. It is long because the model might have to be loaded first."""
 MAX_TOKENS = 256
-"""Maximum tokens of an answer, enough for two calls and for any of the plain-text answers."""
+"""Maximum number of tokens in an answer. It is enough for two calls, and for any of the plain-text answers."""
 OPEN_SECONDS = 10.0
 TIME_OVER = "the time limit was reached"
 
 
 class Answers:
-    """Client of the model at ``url``. ``deadline``: when to stop, by the monotonic clock."""
+    """A client of the model at ``url``. ``deadline`` is the time at which to stop, by the monotonic clock."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class Answers:
         return sender(self._open[setting][1], self._model, api=self._api)
 
     async def close(self, setting: Setting) -> None:
-        """Stop the proxy of a setting, and count the requests to the backend, which the proxy recorded."""
+        """Stop the proxy for a setting, and count the requests to the backend that the proxy recorded."""
         if setting in self._open:
             proxy, client = self._open.pop(setting)
             await client.close()
@@ -128,7 +128,7 @@ class Answers:
 
 
 def _judge(error: ProviderError, setting: Setting) -> None:
-    """Raise an exception for an error that affects more than one question."""
+    """Raise an exception if an error affects more than one question."""
     if error.status in (401, 403):
         raise Ended(f"the backend rejects the key (HTTP {error.status}: {error})")
     if error.status in (429, 503):

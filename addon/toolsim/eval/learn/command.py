@@ -1,4 +1,4 @@
-"""``toolsim tune URL``: finds the settings that suit a model, and writes its profile.
+"""``toolsim tune URL``, which finds the settings that suit a model and writes the model's profile.
 
 Exit codes: 0 for a complete profile, 1 if the backend or the time limit ended the command early, 2 for a usage error,
 130 after Ctrl-C. After an early end, the answers are kept, and the same command continues from there.
@@ -44,7 +44,7 @@ EXIT_WHOLE, EXIT_ENDED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
 
 _CHARACTERS_A_TOKEN = 3.5
 _RULE_TOKENS = 120
-"""Tokens of the manifest's text without the tools."""
+"""The number of tokens in the manifest's text, without the tools."""
 _ENDED = "interrupted"
 _MINUTES = value_type("a number of minutes greater than 0", float, lambda value: 0 < value < 100_000)
 
@@ -124,7 +124,7 @@ async def _learn(args: argparse.Namespace) -> int:
     try:
         profile_file.check_place(out)
     except OSError as problem:
-        # The path is checked now, rather than after minutes of queries.
+        # The path is checked now rather than after minutes of questions.
         raise UsageError(f"--out: {out} cannot be written: {problem}") from problem
     about = {
         "url": found.url,
@@ -154,7 +154,7 @@ async def _learn(args: argparse.Namespace) -> int:
 
 
 def _own_questions(args: argparse.Namespace) -> OwnQuestions | None:
-    """Return the questions from the specified recordings, or None without recordings. Raises UsageError."""
+    """Return the questions from the specified recordings, or None if none are specified. Raises UsageError."""
     if args.recordings is None:
         if args.built_in:
             raise UsageError("--built-in requires --from")
@@ -241,7 +241,7 @@ def _line(choice: Choice) -> str:
 
 
 class Progress:
-    """Display of the current decision, its state so far, and the remaining time."""
+    """Displays the current decision, its state so far, and the remaining time."""
 
     def __init__(self, decided: Sequence[Decision], memory: VerdictFile, minutes: float, *, quiet: bool) -> None:
         self._memory = memory
@@ -255,7 +255,7 @@ class Progress:
         self._shown = 0
 
     def __call__(self, what: str, challenger: Setting, compared: Comparison, left: int) -> None:
-        """Show the state after a further pair of answers."""
+        """Show the state after another pair of answers."""
         if (what, challenger) != self._current:
             self._current = (what, challenger)
             self._open -= 1
@@ -270,7 +270,7 @@ class Progress:
             print(line, file=sys.stderr, flush=True)
 
     def _left(self, passed: float, compared: Comparison, left: int) -> float:
-        """Return the estimated remaining seconds, assuming that undecided challengers continue until the next check."""
+        """Return an estimate of the remaining seconds, which assumes that challengers continue until the next check."""
         until = next((pairs for pairs, _ in PATIENCE if pairs > compared.pairs), compared.pairs + left)
         questions = min(left, until - compared.pairs) + self._open * PATIENCE[0][0]
         answered = self._memory.spent.answers - self._before
@@ -283,7 +283,7 @@ class Progress:
 
 
 def engine_at(url: str, key: str) -> Engine:
-    """Return the server software that toolsim recognizes at a base URL, or unknown."""
+    """Return the server software that toolsim recognizes at a base URL, or "unknown"."""
     root = url.removesuffix("/v1")
     for probe in PROBES:
         try:
@@ -296,11 +296,11 @@ def engine_at(url: str, key: str) -> Engine:
 
 
 def _most(decided: Sequence[Decision], asked: Sequence[Question], *, is_hosted: bool) -> str:
-    """Describe the maximum effort, in which all challengers and their opponents answer all questions."""
+    """Return a description of the maximum effort, in which challengers and opponents answer all questions."""
     requests = read = 0
     for decision in decided:
         own = [question for question in asked if question.kind in decision.kinds]
-        # A second opinion needs up to two further rounds. Retries for invented tools are not included.
+        # A second opinion needs up to two more rounds. Retries for invented tools are not counted.
         times = len(decision.values) * (3 if decision.what == "second opinion" else 1)
         requests += len(own) * times
         read += sum(map(_tokens, own)) * times

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Values of the tuned options."""
+    """The values of the tuned options."""
 
     manifest: str = "auto"
     mode: str = "inject"
@@ -35,12 +35,12 @@ class Setting:
 
 
 DEFAULTS = Setting().values()
-"""Values that are kept unless a challenger is preferred."""
+"""The values that are kept unless a challenger is preferred."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One decision. ``values``: the challengers, as (option, value) pairs. ``injected``: only without native tools."""
+    """One decision. ``values`` are its challengers, as (option, value) pairs. ``injected`` excludes native tools."""
 
     what: str
     values: tuple[tuple[str, str], ...]
@@ -48,11 +48,11 @@ class Decision:
     injected: bool = True
 
     def challengers(self, setting: Setting) -> list[Setting]:
-        """Return the challengers of a setting."""
+        """Return the challengers of a setting, each of which differs from it in one value."""
         if self.injected and setting.mode == "native":
             return []
         found = [replace(setting, **{name: value}) for name, value in self.values]
-        # Only this form has variants for requesting several calls.
+        # Only this form has variants that request several calls.
         if self.what == "several calls" and setting.manifest != "auto":
             return []
         return [challenger for challenger in found if challenger != setting]
@@ -62,7 +62,7 @@ _ALL = ("one", "two", "none", "refusal", "after", "long")
 
 
 def decisions(engine: str) -> Sequence[Decision]:
-    """Return the decisions for a backend that runs an engine."""
+    """Return the decisions for a backend with this engine."""
     enforced = {"llama.cpp": "gbnf", "vllm": "structural_tag", "sglang": "structural_tag"}.get(engine, "json_schema")
     return (
         Decision(
@@ -85,5 +85,5 @@ def decisions(engine: str) -> Sequence[Decision]:
 
 
 def count(decided: Sequence[Decision]) -> int:
-    """Return the maximum number of challengers."""
+    """Return the maximum number of challengers in these decisions."""
     return sum(len(decision.values) for decision in decided)

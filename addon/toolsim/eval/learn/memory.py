@@ -21,12 +21,12 @@ from toolsim.eval.learn.decisions import Setting
 
 
 class Busy(Exception):
-    """Error raised if another process is tuning the same model."""
+    """Raised if another process is tuning the same model."""
 
 
 @dataclass(slots=True)
 class Spent:
-    """Effort of this run and the earlier runs that it continues: requests, tokens and seconds."""
+    """The effort of this run and of the earlier runs that it continues: requests, tokens and seconds."""
 
     requests: int = 0
     input_tokens: int = 0
@@ -56,7 +56,7 @@ class VerdictFile:
         for line in self._file:
             try:
                 entries.append(json.loads(line))
-            except ValueError:  # The last line was truncated when a run was killed.
+            except ValueError:  # The last line was truncated when a run was killed, so it is ignored.
                 break
         if not entries or entries[0] != about:
             entries = [about]
@@ -83,7 +83,7 @@ class VerdictFile:
         self._write(about)
 
     def answer(self, setting: Setting, question: str) -> bool | None:
-        """Return whether the answer to a question was correct, or None without an answer."""
+        """Return whether the answer to a question was correct, or None if there is no answer."""
         return self._known.get((str(setting), question))
 
     def add(self, setting: Setting, question: str, right: bool, **spent: float) -> None:
@@ -103,7 +103,7 @@ class VerdictFile:
         self._file.flush()
 
     def close(self, *, is_whole: bool = False) -> None:
-        """Close the file. ``is_whole``: whether the run is complete, so that the file is deleted."""
+        """Close the file. ``is_whole`` states whether the run is complete, in which case the file is deleted."""
         self._file.close()
         if is_whole:
             self._path.unlink(missing_ok=True)
@@ -113,7 +113,7 @@ class VerdictFile:
 
 
 def _locked(path: Path) -> sqlite3.Connection:
-    """Return a lock that is held until it is closed or this process ends. Raises Busy.
+    """Return a lock, which is held until it is closed or this process ends. Raises Busy.
 
     SQLite locks files on every system, while the standard library's functions differ between systems.
     """

@@ -1,8 +1,8 @@
-"""Questions derived from recorded turns: a user's own traffic instead of, or in addition to, the built-in questions.
+"""Derives questions from recorded turns, for use instead of, or in addition to, the built-in questions.
 
-An answer is correct if it agrees with the recorded answer: it has the same calls, or is text if that answer has no
-calls. Turns with faults are omitted. One half of the turns is used to choose settings, and the other half to confirm
-them. All turns of a conversation are in the same half, since they have messages in common.
+An answer is correct if it agrees with the recorded answer, which means that it has the same calls or, if the recorded
+answer has no calls, is text. Turns with faults are omitted. One half of the turns is used to choose settings, and the
+other half to confirm them. All turns of a conversation are in the same half, since they have messages in common.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from toolsim.wire.json_codec import dump
 
 OWN_KINDS: tuple[str, ...] = KINDS
 FEWEST = next(wins for wins in range(1, 100) if evidence(wins, 0) >= 1 / ALPHA)
-"""Minimum number of questions that allow a setting to be preferred, if it wins all of them."""
+"""The minimum number of questions with which a setting can be preferred, if it wins all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedQuestion(Question):
-    """A recorded turn. ``expected``: the recorded answer; ``offered``: the tools, needed to compare calls."""
+    """A recorded turn. ``expected`` is the recorded answer. ``offered`` are the tools, needed to compare calls."""
 
     expected: Reply = Reply()
     offered: tuple[plan.Tool, ...] = ()
@@ -52,18 +52,18 @@ class RecordedQuestion(Question):
 
 @dataclass(frozen=True, slots=True)
 class OwnQuestions:
-    """Questions from recordings, in two halves: one to choose settings, and one to confirm them."""
+    """Questions from recordings, in two halves: one half to choose settings, and one half to confirm them."""
 
     choosing: Sequence[RecordedQuestion]
     confirming: Sequence[RecordedQuestion]
 
     @property
     def fingerprint(self) -> str:
-        """Digest of all questions."""
+        """A digest of all questions."""
         return _digest([question.id for question in (*self.choosing, *self.confirming)])
 
     def facts(self, confirmation: Comparison | None) -> Mapping[str, Any]:
-        """Return the figures for the profile, without any content."""
+        """Return figures about the questions for the profile, without any of their content."""
         figures = (
             {}
             if confirmation is None

@@ -1,4 +1,4 @@
-"""Rule for preferring one setting to another, based on a sequential sign test.
+"""Decides whether one setting is preferred to another, with a sequential sign test.
 
 Two settings answer the same questions. A question that both answer correctly, or both incorrectly, does not show which
 setting is better. Of the remaining questions, the challenger wins W and loses L. If it is not better, each of these
@@ -33,17 +33,17 @@ from math import comb
 from typing import Literal
 
 ALPHA = 0.05
-"""Maximum probability that any setting is preferred by chance."""
+"""The maximum probability that any setting is preferred by chance."""
 PATIENCE = ((12, 1), (24, 3), (48, 6))
 """Pairs of a number of questions and the lead that a challenger needs after them to continue."""
 BEHIND = 2.0
-"""Evidence at which a challenger counts as worse in one kind of question."""
+"""The evidence at which a challenger counts as worse in one kind of question."""
 
 Verdict = Literal["preferred", "dropped"]
 
 
 def evidence(wins: int, losses: int) -> float:
-    """Return the evidence E, which starts at 1 and increases when the challenger wins.
+    """Return the evidence E. It starts at 1 and increases when the challenger wins.
 
     The integrand is a beta density up to a factor. Its integral above 1/2 is a sum of binomial coefficients.
     """
@@ -53,14 +53,14 @@ def evidence(wins: int, losses: int) -> float:
 
 @dataclass(slots=True)
 class Comparison:
-    """State of a challenger's comparison. ``challengers``: the maximum number of challengers."""
+    """The state of a challenger's comparison. ``challengers`` is the maximum number of challengers."""
 
     challengers: int
     pairs: int = 0
     wins: int = 0
     losses: int = 0
     of_kinds: Counter[tuple[str, bool]] = field(default_factory=Counter)
-    """Wins (True) and losses by kind of question."""
+    """The numbers of wins (True) and losses (False) by kind of question."""
 
     @property
     def boundary(self) -> float:
@@ -73,7 +73,7 @@ class Comparison:
         return evidence(self.wins, self.losses)
 
     def add(self, challenger: bool, incumbent: bool, kind: str = "") -> None:
-        """Count a question that both settings have answered, by its kind and whether each answer was correct."""
+        """Record a question that both settings answered. The arguments state whether their answers were correct."""
         self.of_kinds[kind, True] += challenger and not incumbent
         self.of_kinds[kind, False] += incumbent and not challenger
         self.pairs += 1
@@ -81,7 +81,7 @@ class Comparison:
         self.losses += incumbent and not challenger
 
     def verdict(self, left: int) -> Verdict | None:
-        """Return the verdict, or None while undecided. ``left``: the number of questions that can still be won."""
+        """Return the verdict, or None if undecided. ``left`` is the number of questions that can still be won."""
         if self.evidence >= self.boundary and not self._is_behind():
             return "preferred"
         if evidence(self.wins + left, self.losses) < self.boundary:

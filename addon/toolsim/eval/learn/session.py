@@ -1,4 +1,4 @@
-"""Makes the decisions: asks each challenger and the current setting the same questions until the rule decides.
+"""Makes the decisions, by asking each challenger and the current setting the same questions until the rule decides.
 
 Each question is asked only once per setting. The incumbent of one comparison can also be the incumbent of the next, and
 a continued run reuses the answers of an interrupted run. Errors do not count as incorrect answers, but ``MAX_ERRORS``
@@ -19,20 +19,20 @@ MAX_ERRORS = 3
 
 
 class Unavailable(Exception):
-    """Error raised if the backend does not support a setting; the message contains the reason."""
+    """Raised if the backend does not support a setting. The message contains the reason."""
 
 
 class Ended(Exception):
-    """Error raised if no more questions can be asked; the message contains the reason."""
+    """Raised if no more questions can be asked. The message contains the reason."""
 
 
 Ask = Callable[[Setting, Question], Awaitable[bool | None]]
-"""Function that returns whether the answer was correct, or None for an error. Raises Unavailable and Ended."""
+"""A function that returns whether the answer was correct, or None for an error. It raises Unavailable and Ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A finished comparison. ``why``: the reason why a challenger was unavailable."""
+    """A finished comparison. ``why`` is the reason for which a challenger was unavailable."""
 
     what: str
     challenger: Setting
@@ -44,19 +44,19 @@ class Choice:
 
 @dataclass(slots=True)
 class TuningResult:
-    """Result of a session. ``ended``: the reason for an early end, "" if all decisions were made."""
+    """The result of a session. ``ended`` is the reason for an early end, or "" if all decisions were made."""
 
     setting: Setting = field(default_factory=Setting)
     choices: list[Choice] = field(default_factory=list)
     ended: str = ""
     confirmation: Comparison | None = None
-    """Comparison of the chosen setting with the defaults, with questions that were not used to choose it."""
+    """The comparison of the chosen setting with the defaults, with questions that were not used to choose it."""
     unconfirmed: Setting | None = None
-    """Chosen setting if it was not confirmed; ``setting`` then contains the defaults."""
+    """The chosen setting if it was not confirmed. In that case, ``setting`` contains the defaults."""
 
 
 Watch = Callable[[str, Setting, Comparison, int], None]
-"""Called after each pair with the decision, challenger, comparison so far, and number of questions it can still win."""
+"""A function that is called after each pair with the decision, challenger, comparison, and number of questions left."""
 
 
 async def learn(
@@ -71,9 +71,9 @@ async def learn(
 ) -> TuningResult:
     """Make all decisions, or as many as possible.
 
-    ``close``: called with each setting that is no longer needed. ``result``: updated continuously, for callers that
-    interrupt the function. ``confirming``: further questions, with which the chosen setting also has to beat the
-    defaults. A challenger is then chosen as if it were the only challenger, since the confirmation rules out chance.
+    ``close`` is called with each setting that is no longer needed. ``result`` is updated continuously, for callers that
+    interrupt the function. With the questions in ``confirming``, the chosen setting also has to beat the defaults. A
+    challenger is then chosen as if it were the only one, because the confirmation rules out chance.
     """
     result, asker = result or TuningResult(), _Asker(ask)
     challengers = count(decided) if confirming is None else 1
@@ -101,7 +101,7 @@ async def learn(
 
 
 async def _confirm(result: TuningResult, confirming: Sequence[Question], asker: _Asker, watch: Watch) -> None:
-    """Compare the chosen setting with the defaults, using all questions, since users read the figures too."""
+    """Compare the chosen setting with the defaults on all questions, because users also read the figures."""
     result.confirmation = comparison = Comparison(1)
     for number, question in enumerate(confirming, 1):
         was_right = await asker.of_incumbent(Setting(), question)
@@ -141,7 +141,7 @@ async def _compare(
 
 
 class _Asker:
-    """Helper that asks each question once with each setting."""
+    """Asks each question only once with each setting."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
@@ -158,7 +158,7 @@ class _Asker:
         return self._known[key]
 
     def known(self, setting: Setting, question: Question) -> bool | None:
-        """Return whether the answer was correct, or None without an answer."""
+        """Return whether the answer was correct, or None if there is no answer yet."""
         return self._known.get((setting, question.id))
 
     async def of_incumbent(self, setting: Setting, question: Question) -> bool | None:

@@ -25,14 +25,14 @@ from toolsim.eval.runtime.registry import RegisteredTool, ToolRegistry, ToolResu
 from toolsim.eval.runtime.turn import Call
 
 MAX_TOOL_BYTES = 200_000
-"""Default limit in bytes for arguments and for an output, the same as in the addon."""
+"""Default limit, in bytes, for arguments and for an output. The addon has the same limit."""
 
 
 class ToolDispatcher:
-    """Executor of calls against a registry.
+    """Runs calls to the tools in a registry.
 
-    ``allowed``: the only tools that may be called (None: all model-facing tools). ``context``: values from the
-    application, such as the id of the current workspace, for properties that a tool declares but a call omits.
+    ``allowed`` are the tools that may be called (None for all model-facing tools). ``context`` contains values from the
+    application, such as the id of the workspace, for properties that a tool declares but a call omits.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class ToolDispatcher:
         self._max_output = max_tool_output_bytes
 
     async def dispatch(self, call: Call) -> ToolResult:
-        """Run one call. Never raises, regardless of errors of the model or the tool."""
+        """Run one call. Never raises an exception, regardless of errors in the model or the tool."""
         entry = self._registry.get(call.name)
         if entry is None or not entry.model_facing or (self._allowed is not None and call.name not in self._allowed):
             offered = ", ".join(tool.name for tool in self._registry.offered(self._allowed)) or "none"
@@ -91,6 +91,6 @@ async def _execute(entry: RegisteredTool, arguments: Mapping[str, Any]) -> ToolR
         output = entry.execute(arguments)
         if inspect.isawaitable(output):
             output = await output
-    except Exception as error:  # The report of a bug in a tool omits its message, which might be confidential.
+    except Exception as error:  # The result omits the message of a tool's exception, which might be confidential.
         return ToolResult.failed("EXECUTION_FAILED", f"{type(error).__name__}")
     return output if isinstance(output, ToolResult) else ToolResult(True, output)

@@ -1,4 +1,4 @@
-"""The tool loop: queries the model, runs the calls, and returns their results, until an answer has no calls.
+"""The tool loop, which asks the model, runs the calls, and returns their results until an answer has no calls.
 
 ``Outcome.stop`` is the reason for the end of the loop:
 
@@ -36,7 +36,7 @@ from toolsim.eval.runtime.registry import ToolResult
 from toolsim.eval.runtime.turn import Answer, Call, Message, ProviderError, Request, Tool, output_message
 
 Step = dict[str, Any]
-"""Step of a loop, for a trace; its kind is ``request``, ``answer``, ``error``, ``result`` or ``end``."""
+"""A step of a loop, for a trace. Its kind is ``request``, ``answer``, ``error``, ``result`` or ``end``."""
 
 Trace = Callable[[Step], None]
 
@@ -71,7 +71,7 @@ FINAL_PROMPT = "Answer now in words; use no more tools."
 
 @dataclass(frozen=True, slots=True)
 class LoopSettings:
-    """Settings of a loop. ``fix_empty_final``: retry an empty answer after tool results with a request for text."""
+    """The settings of a loop. With ``fix_empty_final``, text is requested after an empty answer to tool results."""
 
     max_turns: int = MAX_TURNS
     tool_use_mode: ToolUseMode = "relaxed"
@@ -86,7 +86,7 @@ class LoopSettings:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One call and its result; ``turn``: the number of the question, from 1."""
+    """One call and its result. ``turn`` is the number of the question, starting at 1."""
 
     turn: int
     call: Call
@@ -95,7 +95,7 @@ class Execution:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The entire conversation, and the reason for its end; ``text``: the text of the last answer."""
+    """The complete conversation, and the reason for its end. ``text`` is the text of the last answer."""
 
     stop: Stop
     text: str
@@ -105,7 +105,7 @@ class Outcome:
 
 
 class ToolLoopRunner:
-    """Runner of conversations, which stores no state between them."""
+    """Runs conversations, and stores no state between them."""
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ class ToolLoopRunner:
                 asked = await self._runner.run(request)
             except ProviderError as error:
                 self._trace({"step": "error", "status": error.status, "message": str(error)})
-                # A retry after a timeout would only wait again, and a request without tools would be identical.
+                # A retry after a timeout would only wait again. If no tools were offered, the retry would be identical.
                 if retries <= 0 or error.timed_out or error.status is None or not tools:
                     raise
                 retries -= 1
@@ -217,7 +217,7 @@ class _Conversation:
         return answer
 
     def ended_empty(self) -> bool:
-        """Return whether the model returned an empty answer after tool results."""
+        """Return whether the model returned an empty answer after the results of tools."""
         last = self.answers[-1]
         return bool(self.executions) and not last.calls and not last.text.strip()
 

@@ -28,7 +28,7 @@ _FINISHES: dict[str, Finish] = {
 
 
 def sender(client: openai.AsyncOpenAI, model: str, *, api: Api = "chat", stream: bool = False) -> Send:
-    """Return a Send that queries ``model`` with ``client``, and raises ProviderError."""
+    """Return a Send that sends requests to ``model`` with ``client``, and raises ProviderError."""
     ask = _chat if api == "chat" else _responses
 
     async def send(request: Request) -> Answer:
@@ -87,7 +87,7 @@ async def _chat(client: openai.AsyncOpenAI, model: str, request: Request, stream
 def _body(
     model: str, request: Request, tools: list[dict[str, Any]], named: Callable[[str], dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return the fields common to both APIs. ``tools``, ``named``: the API's form of tools and of a required tool."""
+    """Return the fields of both APIs. ``tools`` and ``named`` are the API's form of tools and of a required tool."""
     if not tools:
         return {"model": model}
     choice = request.tool_choice
@@ -109,7 +109,7 @@ def _whole_chat(completion: Any) -> Answer:
 
 
 def _arguments(value: object) -> str:
-    """Return the arguments as text, since some servers send an object."""
+    """Return the arguments as text. Some servers send an object instead."""
     if isinstance(value, str):
         return value
     return "" if value is None else json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""One question to a model: transforms of the request, the request itself, and transforms of the answer."""
+"""One question to a model, with transforms of the request, the request itself, and transforms of the answer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PromptResult:
 
 
 class PromptRunner:
-    """Sender of requests through ``send``. Each transform receives the result of the previous transform."""
+    """Sends requests through ``send``. Each transform receives the result of the previous transform."""
 
     def __init__(
         self,

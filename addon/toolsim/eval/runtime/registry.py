@@ -1,4 +1,4 @@
-"""The tools of an application, each of which is either shown to the model or hidden from it."""
+"""The tools of an application. Each tool is either shown to the model or hidden from it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from toolsim.schema import SchemaError, Validator, compile_schema
 _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 
 Executor = Callable[[Mapping[str, Any]], Any | Awaitable[Any]]
-"""Function that runs a tool with valid arguments, and returns a ToolResult or JSON-compatible data; can be async."""
+"""A function that runs a tool with valid arguments, and returns a ToolResult or JSON data; it can be async."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """Result of a tool call, in the only form that the model sees.
+    """The result of a tool call, in the only form that the model sees.
 
-    ``errors``: an error code, followed by an explanation.
+    ``errors`` contains an error code, followed by an explanation.
     """
 
     ok: bool
@@ -30,12 +30,12 @@ class ToolResult:
 
     @classmethod
     def failed(cls, code: str, *explanation: str) -> ToolResult:
-        """Return a failure with the given code, which is in uppercase."""
+        """Return a failure with this code, which must be in uppercase."""
         return cls(False, errors=(code, *explanation))
 
     @property
     def code(self) -> str:
-        """Error code, "" for success."""
+        """The error code, or "" for a success."""
         return self.errors[0] if self.errors else ""
 
     def envelope(self) -> dict[str, Any]:
@@ -72,11 +72,11 @@ class ToolRegistry:
         self._tools[tool.name] = RegisteredTool(tool, execute, model_facing, validator)
 
     def get(self, name: str) -> RegisteredTool | None:
-        """Return the tool with this name, or None."""
+        """Return the tool with this name, or None if there is none."""
         return self._tools.get(name)
 
     def offered(self, allowed: Collection[str] | None = None) -> tuple[Tool, ...]:
-        """Return the tools to show to a model. ``allowed``: only these tools (None: all model-facing tools)."""
+        """Return the tools to show to a model: the tools in ``allowed``, or all model-facing tools if it is None."""
         return tuple(
             entry.tool
             for name, entry in self._tools.items()

@@ -1,4 +1,4 @@
-"""One model turn as data, for any API: the request, the answer, and a provider's error."""
+"""One model turn as data for any API: the request, the answer, and the provider's error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from toolsim.wire.json_codec import parse_object
 _MAX_SHORT = 300
 
 Message = dict[str, Any]
-"""Chat completions message: ``role``, ``content``, and for tools ``tool_calls`` or ``tool_call_id``."""
+"""A chat completions message: ``role``, ``content``, and for tools ``tool_calls`` or ``tool_call_id``."""
 
 Api = Literal["chat", "responses"]
 
@@ -22,7 +22,7 @@ Finish = Literal["stop", "tool_calls", "length", "content_filter", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool as shown to the model; ``parameters`` is the JSON schema of an object."""
+    """A tool as shown to the model. ``parameters`` is the JSON schema of an object."""
 
     name: str
     description: str
@@ -36,7 +36,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool call as the client received it; ``arguments`` is unparsed text, which might not be JSON."""
+    """A tool call as the client received it. ``arguments`` is unparsed text, which might not be JSON."""
 
     id: str
     name: str
@@ -52,7 +52,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request to a model. ``options`` are further fields of the body, such as ``temperature``."""
+    """A request to a model. ``options`` are additional fields of the body, such as ``temperature``."""
 
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...] = ()
@@ -82,7 +82,7 @@ class Answer:
         return {"role": "assistant", "content": self.text or None, "tool_calls": calls}
 
     def in_short(self) -> str:
-        """Return the calls, or the text if there are no calls, as one line, truncated if it is long."""
+        """Return the calls, or the text if there are no calls, as one line. A long line is truncated."""
         return ("; ".join(map(str, self.calls)) or self.text)[:_MAX_SHORT]
 
 
@@ -92,9 +92,9 @@ def output_message(call: Call, output: str) -> Message:
 
 
 class ProviderError(Exception):
-    """Error raised if the provider did not answer: an HTTP error (``status``), no connection (None), or a timeout.
+    """Raised if the provider did not answer: an HTTP error (``status``), no connection (None), or a timeout.
 
-    ``code``: the API's error code, "" for none; ``retry_after``: in seconds.
+    ``code`` is the API's error code, or "" for none. ``retry_after`` is in seconds.
     """
 
     def __init__(
@@ -114,4 +114,4 @@ class ProviderError(Exception):
 
 
 Send = Callable[[Request], Awaitable[Answer]]
-"""Function that sends one request to a model. Raises ProviderError."""
+"""A function that sends one request to a model and returns the answer. It raises ProviderError."""

@@ -1,6 +1,7 @@
 """Applies backpressure: limits the data that is buffered for a client that does not read.
 
-Without a limit, the kernel would buffer megabytes of an answer, which the backend would have to produce first.
+Without a limit, the kernel would buffer megabytes of an answer, all of which the backend would generate even if the
+client never read it.
 
 The limit applies to bytes waiting to be sent. Bytes in transit, whose number depends on the round-trip time, do not
 count, so a slow network path does not reduce throughput.
@@ -43,14 +44,14 @@ def bound_buffers(own: socket.socket, size: int) -> None:
 
 
 def handler_of(client: Client) -> ConnectionHandler | None:
-    """Return the handler of a client's connection; None if the connection is closed."""
+    """Return the handler of a client's connection, or None if the connection is closed."""
     server = ctx.master.addons.get("proxyserver")  # type: ignore[no-untyped-call]
     handler: ConnectionHandler | None = server.connections.get(client.id) if server is not None else None
     return handler
 
 
 def writer_of(client: Client, connection: Connection | None = None) -> asyncio.StreamWriter | None:
-    """Return the writer of a client, or of a ``connection`` opened for the client; None if it is closed."""
+    """Return the writer of a client, or of a ``connection`` opened for the client. Return None if it is closed."""
     handler = handler_of(client)
     io = handler.transports.get(connection or client) if handler is not None else None
     return io.writer if io is not None and isinstance(io.writer, asyncio.StreamWriter) else None

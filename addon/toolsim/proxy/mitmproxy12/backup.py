@@ -1,4 +1,4 @@
-"""The two sides of a finished exchange, stored in one flow.
+"""Stores the two sides of a finished exchange in one flow.
 
 The flow itself contains the sent side: the rewritten request, and the answer as the client received it. Its backup,
 which mitmproxy's "revert" restores, contains the received side: the client's original request and the backend's
@@ -29,24 +29,26 @@ from toolsim.proxy.metadata import REPORT, SENT
 
 
 def incoming(flow: HTTPFlow) -> Mapping[str, Any]:
-    """Return the state that "revert" would restore; an empty state if the flow has no backup."""
+    """Return the state that "revert" would restore, or an empty state if the flow has no backup."""
     return _backup(flow) or {}
 
 
 def incoming_request(flow: HTTPFlow) -> Request | None:
-    """Return the client's original request, None if the flow itself contains it."""
+    """Return the client's original request, or None if the flow itself contains that request."""
     state = incoming(flow).get("request")
     return _message(Request, state)
 
 
 def incoming_response(flow: HTTPFlow) -> Response | None:
-    """Return the backend's original answer, None if the flow itself contains it or the answer was not recorded."""
+    """Return the backend's original answer. Return None if the flow itself contains it, or if it was not recorded."""
     state = incoming(flow).get("response")
     return _message(Response, state)
 
 
 def begin(flow: HTTPFlow) -> None:
-    """Back up the flow's current request as the received one. Replaces any backup from an edit or an earlier run."""
+    """Back up the flow's current request as the received request.
+
+    This replaces any backup from an edit or an earlier run."""
     drop(flow)
     flow.backup()  # type: ignore[no-untyped-call]
     if (backup := _backup(flow)) is not None:
@@ -54,12 +56,12 @@ def begin(flow: HTTPFlow) -> None:
 
 
 def drop(flow: HTTPFlow) -> None:
-    """Drop the received side, so that from now on the flow represents both sides."""
+    """Drop the received side. From now on, the flow represents both sides."""
     flow._backup = None
 
 
 def set_incoming_response(flow: HTTPFlow, response: Response | None) -> None:
-    """Store the backend's answer in the backup, if there is one, with the flow's comment, mark and metadata.
+    """Store the backend's answer in the flow's backup, if any, together with the flow's comment, mark and metadata.
 
     Call this function last, so that reverting keeps the comment, mark and metadata.
     """
@@ -75,7 +77,7 @@ def set_incoming_response(flow: HTTPFlow, response: Response | None) -> None:
 
 
 def copied(response: Response) -> Response:
-    """Return a mutable copy of an answer. The original remains part of the received side (rule 4)."""
+    """Return a mutable copy of an answer. The original answer remains part of the received side (rule 4)."""
     other = copy(response)
     other.data = copy(response.data)
     other.headers = Headers(response.headers.fields)
@@ -97,7 +99,7 @@ _KEYS = {"request", "response", "comment", "marked", "metadata", "error", "inter
 
 
 def problem() -> str:
-    """Return how the installed mitmproxy differs from the module's description, or ""."""
+    """Return a description of how the installed mitmproxy differs from the rules above, or "" if it does not."""
     flow = HTTPFlow(Client(peername=("", 0), sockname=("", 0)), Server(address=None))
     flow.request = Request.make("GET", "http://before/")
     try:

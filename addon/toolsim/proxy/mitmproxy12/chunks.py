@@ -56,7 +56,7 @@ class JoiningReader(ChunkedReader):
 
 
 def whole_chunks(raw: bytes) -> bytes | None:
-    """Return the data of the chunks in ``raw``, or None if any chunk is incomplete, empty or has extensions."""
+    """Return the data of the chunks in ``raw``, or None if any of the chunks is incomplete, empty or has extensions."""
     pieces, end = _read(raw)
     return b"".join(pieces) if raw[end:] == (_LINE_END if pieces else b"") else None
 

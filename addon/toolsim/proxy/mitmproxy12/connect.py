@@ -17,14 +17,14 @@ from mitmproxy.tls import TlsData
 
 
 class ConnectTimeout:
-    """An addon that cancels a connection attempt after ``seconds``. With 0, only the system's own timeout applies."""
+    """An addon that cancels an attempt to connect after ``seconds``. If it is 0, only the system's timeout applies."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     async def server_connect(self, data: ServerConnectionHookData) -> None:
-        """Start the timer. The hook is async so that it runs in the task that connects."""
+        """Start the timer. This hook is async, so that it runs in the task that connects."""
         task = asyncio.current_task()
         if self.seconds and task is not None:
             self._stop(data.server)

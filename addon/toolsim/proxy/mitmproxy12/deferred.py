@@ -1,12 +1,12 @@
-"""Options that were set before the script was loaded (``--set``, config.yaml).
+"""Reads options that were set before the script was loaded, with ``--set`` or in config.yaml.
 
 mitmproxy reads its command line before it loads a script. It defers options that it does not know yet, and applies them
 once the script has added its options. An invalid value then silently aborts the loading of the script, and an unknown
 name is not reported at all.
 
 Relies on these internals of ``mitmproxy.optmanager`` 12.2: ``deferred`` maps names to deferred values. A value from a
-file is stored unchanged; the texts from the command line are the ``val`` of an object. The ``value`` of an option is
-``unset`` unless the option has been set, even if it was set to its default.
+file is stored unchanged. Strings from the command line are stored as the ``val`` of an object. The ``value`` of an
+option is ``unset`` unless the option has been set, even if it was set to its default.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from mitmproxy.optmanager import OptManager, unset
 
 
 def options_set_early(options: OptManager) -> dict[str, Any]:
-    """Return the deferred options by name: command-line texts as ``Texts``, and values from a file unchanged."""
+    """Return the deferred options by name.
+
+    Strings from the command line are ``Texts``. Values from a file are unchanged.
+    """
     found: dict[str, Any] = {}
     for name, deferred in options.deferred.items():
         texts = getattr(deferred, "val", None)
@@ -26,7 +29,7 @@ def options_set_early(options: OptManager) -> dict[str, Any]:
 
 
 class Texts(tuple[str, ...]):
-    """The texts that the command line contains for a single option."""
+    """The strings that the command line contains for a single option."""
 
 
 def drop(options: OptManager, name: str) -> None:
@@ -35,7 +38,9 @@ def drop(options: OptManager, name: str) -> None:
 
 
 def rename(options: OptManager, name: str, new: str) -> bool:
-    """Apply a deferred option's value to another option, unless that was set too; return False without a value."""
+    """Apply a deferred option's value to another option, unless that option was set, too.
+
+    Return False if there is no deferred value."""
     if name not in options.deferred:
         return False
     options.deferred.setdefault(new, options.deferred.pop(name))
@@ -43,7 +48,7 @@ def rename(options: OptManager, name: str, new: str) -> bool:
 
 
 def replace(options: OptManager, name: str, value: str) -> None:
-    """Replace the value of a deferred option, and keep its form."""
+    """Replace the value of a deferred option, but keep the form in which the value is stored."""
     deferred = options.deferred[name]
     if hasattr(deferred, "val"):
         deferred.val = [value]

@@ -2,8 +2,8 @@
 
 A model can take minutes to read a long prompt, but clients give up after about 20 s without a byte. So a streaming
 client that has received nothing for a while receives a 200, the first frames of its answer, and then keep-alives
-(``Exchange.open_early``). The backend's later answer is sent over that stream. It is streamed, non-streamed, or an
-error, which becomes the API's error event.
+(``Exchange.open_early``). The backend's later answer, which can be streamed or non-streamed, is sent over that stream.
+An error is converted to the API's error event.
 
 Relies on these internals of ``mitmproxy.proxy.layers.http`` 12.2, in addition to those of ``response_pump``:
 
@@ -26,10 +26,10 @@ from toolsim.proxy.streamed import StreamedAnswer
 
 
 class EarlyStart(ResponsePump):
-    """Opens the client's stream early, and sends the backend's answer over it."""
+    """Starts the client's stream early, and sends the backend's answer over it."""
 
     opened: StreamedAnswer | None = None
-    """The answer that was started before the backend's answer, or None."""
+    """The answer that was started before the backend's answer arrived, or None."""
 
     def keep_waiting(self, exchange: Exchange) -> CommandGenerator[None]:
         """Send the client its first frames or a keep-alive while the backend's headers or answer are incomplete."""

@@ -33,7 +33,7 @@ class ExchangeStream(EarlyStart, Resending, BoundedBodies):
     """A stream that monitors its backend, and always ends the client's answer."""
 
     is_unwatched = False
-    """Whether the backend is connected but its timer has not started, because the request is sent first."""
+    """Whether the backend is connected but its timer has not been started, because the request is sent first."""
 
     @override
     def _handle_event(self, event: Event) -> CommandGenerator[None]:
@@ -62,13 +62,14 @@ class ExchangeStream(EarlyStart, Resending, BoundedBodies):
             return False
         self.has_backend = True
         if (exchange := self.exchange) is not None:
-            # The backend's silence is measured from now on, since a person might have intercepted the request before.
+            # The backend's silence is measured from this point, because a person might have intercepted the request
+            # before.
             exchange.timeouts.connected()
             self.is_unwatched = True
         return True
 
     def forget_failed_connections(self) -> None:
-        """Allow the next request of the client's connection to reconnect to the backend (rule 2)."""
+        """Forget failed connections, so that the client's next request reconnects to the backend (rule 2)."""
         for connection in (*self.layer.connections, self.context.server):
             if isinstance(connection, Server) and not connection.connected:
                 connection.error = None
@@ -104,7 +105,7 @@ class ExchangeStream(EarlyStart, Resending, BoundedBodies):
         exchange = self.exchange
         by_client = isinstance(event, RequestProtocolError) or self.client_state == self.state_errored
         if self.ended and not by_client:
-            # The error is expected, because the stream itself closed this connection.
+            # An error is expected here, because the stream itself closed this connection.
             return
         if exchange is None or by_client:
             yield from super().handle_protocol_error(event)

@@ -33,7 +33,7 @@ from toolsim.proxy.mitmproxy12.stream import OwnStream
 
 @dataclass
 class ToolsimResendHook(StartHook):  # type: ignore[no-untyped-call]
-    """The request of a flow has to be rewritten again."""
+    """Called when the request of a flow has to be rewritten again."""
 
     flow: HTTPFlow
 
@@ -55,7 +55,10 @@ class Resending(OwnStream):
             yield from super().state_consume_response_body(event)
 
     def is_refused(self, exchange: Exchange) -> bool:
-        """Return whether the error rejects the attempted feature, so that the request without it can succeed."""
+        """Return whether an error rejects the attempted feature.
+
+        If so, the request might succeed without the feature.
+        """
         attempt = exchange.find(Attempt)
         assert self.flow.response is not None
         if attempt is None or 200 <= self.flow.response.status_code < 300:
@@ -81,7 +84,7 @@ class Resending(OwnStream):
             yield from self.resend()
 
     def resend(self) -> CommandGenerator[None]:
-        """Send the flow's current request in place of the rejected one (rule 1)."""
+        """Send the flow's current request in place of the rejected request (rule 1)."""
         self.server_state = self.state_wait_for_response_headers
         if self.context.server.connected:
             yield self.stop_backend()

@@ -47,10 +47,10 @@ _TASKS: set[asyncio.Task[None]] = set()
 
 
 class FastPath:
-    """A protocol for the backend's connection while ``stream`` feeds ``answer``. mitmproxy's protocol handles the rest.
+    """A protocol for the backend's connection while ``stream`` feeds ``answer``. mitmproxy's protocol does the rest.
 
-    ``http`` is mitmproxy's reader of the answer. ``framed`` returns the bytes to send to the client for a part of the
-    answer.
+    ``http`` is mitmproxy's own reader of the answer. ``framed`` is a function that returns the bytes to send to the
+    client for a part of the answer.
     """
 
     def __init__(
@@ -81,12 +81,12 @@ class FastPath:
             self._backend.set_protocol(self._usual)
 
     def take_rest(self) -> Iterator[list[bytes] | None]:
-        """Return the remaining slices of the data that was read, and remove them from this object."""
+        """Return the slices of the data that have not been sent, and remove them from this object."""
         rest, self._rest = self._rest, None
         return rest or iter(())
 
     def data_received(self, data: bytes) -> None:
-        """Send the client the output for this data, or leave the data to mitmproxy."""
+        """Send the client the output for this data, or leave the data to mitmproxy's protocol."""
         try:
             read = whole_chunks(data) if self._is_free() else None
             self._is_first = bool(read)
@@ -96,7 +96,8 @@ class FastPath:
             slices = self._answer.slices(read)
             for chunks in slices:
                 if chunks is None or self._answer.has_read_all or self._answer.cut:
-                    # At a pause and at the end of an answer, the stream has to do more than send chunks.
+                    # At a pause and at the end of an answer, only the stream can do what is needed besides sending
+                    # chunks.
                     self._wake(chain((chunks,), slices))
                     return
                 for chunk in chunks:
@@ -116,14 +117,14 @@ class FastPath:
         return getattr(self._usual, name)
 
     def _wake(self, rest: Iterator[list[bytes] | None]) -> None:
-        """Cause the stream to feed ``rest`` before any data that arrives later."""
+        """Wake the stream, so that it feeds ``rest`` before any data that arrives later."""
         self._is_first, self._rest = False, rest
         self.resumption = RequestWakeup(0)
         self._stream.layer.command_sources[self.resumption] = self._stream
         spawn(self._handler.server_event(Wakeup(self.resumption)), _TASKS)
 
     def _is_free(self) -> bool:
-        """Whether all earlier data has been sent to the client, and both connections are open."""
+        """Whether all earlier data has been sent to the client and both connections are open."""
         if self._rest is not None or self._stream._paused is not None or not self._http.conn.connected:
             return False
         if self._client.get_write_buffer_size() or self._client.is_closing():

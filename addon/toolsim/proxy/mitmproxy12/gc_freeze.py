@@ -3,7 +3,7 @@
 A full collection stops the process while it visits every object. With mitmproxy and this addon in memory there are a
 hundred thousand objects, so every stream pauses for 40 ms or more. The collector skips frozen objects. Many modules are
 imported only on first use, so the first long collections also freeze the objects that were created since. Later
-collections do not, since freezing flows would keep their contents forever.
+collections freeze nothing, because freezing flows would keep their contents in memory forever.
 """
 
 from __future__ import annotations

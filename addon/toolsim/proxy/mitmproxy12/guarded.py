@@ -1,4 +1,4 @@
-"""The stream that fails closed (see ``proxy/guard.py``), and a safety net for exceptions outside of streams.
+"""A stream that fails closed (see ``proxy/guard.py``), and a safety net for exceptions outside of streams.
 
 ``GuardedStream._handle_event`` catches any exception in the handling of a stream's event, and ends the exchange:
 
@@ -76,7 +76,7 @@ CHECKED: tuple[type[StartHook], ...] = (
     ToolsimResendHook,
     ToolsimStoreHook,
 )
-"""The hooks that must complete before any data is forwarded."""
+"""The hooks that must have completed before any data is forwarded."""
 
 _SERVER, _HOOKS = "mitmproxy.proxy.server", "mitmproxy.addonmanager"
 _CONTINUE = 100
@@ -86,9 +86,9 @@ class GuardedStream(ExchangeStream):
     """A stream that ends its exchange on any exception, and forwards nothing without clearance."""
 
     guard: ClassVar = Guard()
-    """The guard, which is set when the class is installed."""
+    """The guard. It is set when the class is installed."""
     carried: Exchange | None = None
-    """The exchange of this stream, which is kept even after the exchange has ended."""
+    """The exchange of this stream. It is kept even after the exchange has ended."""
     is_failed = False
     has_request = False
     """Whether the request has been read completely."""
@@ -97,7 +97,7 @@ class GuardedStream(ExchangeStream):
     has_end = False
     """Whether the end of the answer has been sent to the client."""
     failure: Response | None = None
-    """The error response that has not been sent yet, None if there is no such response."""
+    """The error response that has not been sent yet, or None."""
     rescue: RequestWakeup | None = None
     """The command with which ``Net`` wakes the stream, or None."""
 
@@ -117,7 +117,7 @@ class GuardedStream(ExchangeStream):
             yield from self.ending(event)
 
     def watched(self, commands: CommandGenerator[None]) -> CommandGenerator[None]:
-        """Pass on the commands of an event, and check each hook. Raises NotCleared."""
+        """Pass on the commands of an event, and check that each hook has completed. Raises NotCleared."""
         reply: Any = None
         while True:
             try:
@@ -153,7 +153,7 @@ class GuardedStream(ExchangeStream):
     # -- ending the exchange --
 
     def ending(self, event: Event) -> CommandGenerator[None]:
-        """End the exchange after an exception, even if handling it raises another exception."""
+        """End the exchange after an exception. It is ended even if handling the exception raises another exception."""
         try:
             if isinstance(event, RequestProtocolError):
                 yield from self.break_off()
@@ -234,7 +234,7 @@ class GuardedStream(ExchangeStream):
         self.exchanges.drop(self.flow)
 
     def break_off(self) -> CommandGenerator[None]:
-        """Cut the client's answer off, or answer its request with mitmproxy's own 502."""
+        """Cut off the client's answer or, if it has not been started, answer the request with mitmproxy's own 502."""
         self.is_failed = self.ended = True
         self.failure = None
         self.stop_feeding()
@@ -253,7 +253,7 @@ class GuardedStream(ExchangeStream):
 
 
 class Net(logging.Filter):
-    """Adds toolsim's location to mitmproxy's log records of exceptions, and ends streams that lost an event."""
+    """Adds toolsim's location to mitmproxy's log records about exceptions, and ends streams that lost an event."""
 
     def __init__(self, guard: Guard) -> None:
         super().__init__()
@@ -280,7 +280,7 @@ class Net(logging.Filter):
         return True
 
     def _rescue(self, raised: TracebackType | None) -> None:
-        """End the stream in the traceback of an exception, or else all streams of the connection."""
+        """End the stream in the traceback of an exception. If there is none, end all streams of the connection."""
         through = [frame.f_locals.get("self") for frame, _ in traceback.walk_tb(raised)]
         handler = next((owner for owner in through if isinstance(owner, ConnectionHandler)), None)
         if handler is None:
@@ -295,7 +295,7 @@ class Net(logging.Filter):
 
 
 def _settle(above: NextLayer) -> None:
-    """Pass further events directly to the chosen layer, as ``NextLayer`` normally does."""
+    """Make the layer pass further events directly to the chosen layer, as ``NextLayer`` normally does."""
     if above.layer is not None:
         above.events.clear()
         above.handle_event = above._handle_event = above._handle = above.layer.handle_event  # type: ignore[method-assign]

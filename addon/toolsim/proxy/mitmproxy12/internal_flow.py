@@ -41,7 +41,7 @@ from mitmproxy.proxy.layers.http._events import (
 _connections = logging.getLogger("mitmproxy.proxy.server")
 
 LEAVE_SECONDS = 1.0
-"""Seconds in which an aborted flow must end before it is canceled."""
+"""Seconds within which an aborted flow must end before it is canceled."""
 
 
 Answered = Callable[[Response | bytes | None], None]
@@ -58,8 +58,8 @@ def own_flow(client: Client, request: Request) -> HTTPFlow:
         state=ConnectionState.OPEN,
     )
     flow = HTTPFlow(own, Server(address=(request.host, request.port)), live=True)
-    # The client's proxy password (``proxyauth``) was removed, and a replay does not need it. The addon's first hook,
-    # which runs after the check of the password, turns the replay into an ordinary flow.
+    # The client's proxy password (``proxyauth``) was removed from the request. A replay does not need a password. The
+    # addon's first hook, which runs after the check of the password, turns the replay into an ordinary flow.
     flow.is_replay = "request"
     flow.request = request
     return flow
@@ -72,7 +72,8 @@ class FlowHandler(ReplayHandler):
         super().__init__(flow, options)
         self._name = name
         self.reading = asyncio.Event()
-        """Cleared while the backend must not be read, because the answer's consumer is too slow."""
+        """An event that is cleared while the backend must not be read, because the consumer of the answer is too slow.
+        """
         self.reading.set()
         self.layer.connections[self.client] = _OwnClient(flow, self.layer.context.fork(), answered)
 
@@ -101,7 +102,7 @@ class FlowHandler(ReplayHandler):
         with suppress(TimeoutError):
             await asyncio.wait_for(self.done.wait(), LEAVE_SECONDS)
             return
-        # The flow is still open because it is intercepted, or because its connection is being opened.
+        # The flow can still be open because it is intercepted, or because its connection is being opened.
         if self.flow.killable:
             self.flow.kill()  # type: ignore[no-untyped-call]
         for transport in list(self.transports.values()):
@@ -111,7 +112,7 @@ class FlowHandler(ReplayHandler):
 
 
 class _OwnClient(MockServer):
-    """The client's side of a flow, which can disconnect."""
+    """The client's side of a flow. It can disconnect."""
 
     def __init__(self, flow: HTTPFlow, context: Context, answered: Answered) -> None:
         super().__init__(flow, context)

@@ -31,7 +31,7 @@ class TextFormatter(MitmFormatter):
 
 
 def set_format(make: Callable[[TermLogHandler], logging.Formatter]) -> None:
-    """Set the formatter of the terminal's handler; ``make`` creates it."""
+    """Set the formatter of the terminal's handler. ``make`` is a function that creates the formatter."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler, TermLogHandler):
             handler.setFormatter(make(handler))
@@ -51,7 +51,7 @@ class _Last(logging.Handler):
 
 
 def keep_format() -> None:
-    """Keep the format of log messages after mitmproxy has ended."""
+    """Keep the format of log lines after mitmproxy has ended."""
     root = logging.getLogger()
     for handler in root.handlers[:]:
         if isinstance(handler, TermLogHandler):

@@ -36,11 +36,14 @@ OVERRIDDEN = (
     "state_stream_response_body",
     "state_wait_for_response_headers",
 )
-"""The methods of ``HttpStream`` that toolsim's streams override, or compare a state with."""
+"""The methods of ``HttpStream`` that toolsim's streams override or compare with a state."""
 
 
 def check() -> None:
-    """Log which internals are missing. If flows would be stored incorrectly, log an error, which prevents startup."""
+    """Log which internals are missing.
+
+    If flows would be stored incorrectly, log an error, so that mitmproxy does not start.
+    """
     if problem := backup.problem():
         logger.error("Unsupported mitmproxy (expected >=12.2,<13): %s.", problem)
     if missing := _missing():

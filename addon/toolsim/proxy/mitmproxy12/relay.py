@@ -2,7 +2,7 @@
 
 mitmproxy's own WebSocket layer collects each message before passing it on, regardless of its size, and keeps all
 messages as long as it shows the connection. With the relay, only the local server reads the messages, with limits. Each
-request in a message has a separate flow that people can inspect.
+request that arrives in a message has a separate flow, which people can inspect.
 
 Relies on these internals of mitmproxy 12.2:
 
@@ -25,7 +25,7 @@ from mitmproxy.proxy.layers.tcp import TCPLayer
 from mitmproxy.proxy.layers.websocket import WebsocketEndHook
 
 ABNORMAL = 1006
-"""The close code of a connection that ended without a close code."""
+"""The close code for a connection that ended without a close code."""
 
 
 def note_end(flow: HTTPFlow, code: int | None, reason: str) -> None:
@@ -35,7 +35,7 @@ def note_end(flow: HTTPFlow, code: int | None, reason: str) -> None:
 
 
 class Relay(TCPLayer):
-    """Relays the bytes of ``upgraded`` until either side closes, then closes both sides."""
+    """Relays the bytes of the stream ``upgraded`` until either side closes, and then closes both sides."""
 
     def __init__(self, context: Context, upgraded: HTTPFlow) -> None:
         super().__init__(context, ignore=True)

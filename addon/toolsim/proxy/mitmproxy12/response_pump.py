@@ -36,7 +36,8 @@ from toolsim.proxy.mitmproxy12.stream import OwnStream
 from toolsim.proxy.streamed import StreamedAnswer
 
 LINGER_SECONDS = 0.5
-"""Seconds in which a backend can disconnect after its answer, as most backends do, before toolsim disconnects."""
+"""Seconds within which a backend can disconnect after its answer before toolsim disconnects. Most backends disconnect.
+"""
 
 UNREAD_SECONDS = 0.1
 """Seconds between two checks of whether a client has read the pending part of another round."""
@@ -44,21 +45,21 @@ UNREAD_SECONDS = 0.1
 
 @dataclass
 class ToolsimPauseHook(StartHook):  # type: ignore[no-untyped-call]
-    """A stream pauses between two slices so that other work can run."""
+    """Called when a stream pauses between two slices, so that other work can run."""
 
     answer: StreamedAnswer
 
 
 @dataclass
 class ToolsimAskHook(StartHook):  # type: ignore[no-untyped-call]
-    """A flow's streamed answer needs another round before it can end."""
+    """Called when a flow's streamed answer needs another round before it can end."""
 
     flow: HTTPFlow
 
 
 @dataclass
 class ToolsimStoreHook(StartHook):  # type: ignore[no-untyped-call]
-    """The streamed answer of a flow has to be stored."""
+    """Called when the streamed answer of a flow has to be stored."""
 
     flow: HTTPFlow
 
@@ -67,17 +68,17 @@ class ResponsePump(OwnStream):
     """A stream that feeds the exchange's ``StreamedAnswer``."""
 
     fed: StreamedAnswer | None = None
-    """The answer that is being streamed, None before and after the streaming."""
+    """The answer that is being streamed, or None before and after streaming."""
     is_lingering = False
     """Whether the answer has been sent completely and the backend still has time to disconnect."""
     frames_chunks = False
     """Whether this class frames the chunks of HTTP/1 itself (rule 2)."""
     stores_bytes = False
-    """Whether mitmproxy stores the bytes of the answer, determined when the answer begins."""
+    """Whether mitmproxy stores the bytes of the answer. This is determined when the answer begins."""
     fast_path: FastPath | None = None
-    """The fast path that bypasses mitmproxy's layers, None if it is not in use."""
+    """The fast path that bypasses mitmproxy's layers, or None if it is not used."""
     next_look: RequestWakeup | None = None
-    """The pending wake-up to check on another round (rule 4), or None."""
+    """The pending wake-up that checks on another round (rule 4), or None."""
     is_delivered = False
     """Whether the entire answer has been sent to the client, except the end of the HTTP message."""
     has_backend_ended = False
@@ -160,7 +161,7 @@ class ResponsePump(OwnStream):
             yield RequestWakeup(LINGER_SECONDS)
 
     def ask(self, answer: StreamedAnswer) -> CommandGenerator[None]:
-        """Start another round of the answer."""
+        """Start another round for the answer."""
         if self.fast_path is not None:
             self.fast_path.close()
             self.fast_path = None
@@ -168,7 +169,7 @@ class ResponsePump(OwnStream):
         yield from self.resume(answer)
 
     def poll(self, answer: StreamedAnswer | None) -> CommandGenerator[None]:
-        """Wait for events of another round of the answer."""
+        """Wait for events from another round of the answer."""
         self.next_look = None
         if answer is None or not answer.waits or self.exchange is None or self.ended:
             return
@@ -191,7 +192,10 @@ class ResponsePump(OwnStream):
             yield from self.over(answer)
 
     def pause(self, answer: StreamedAnswer) -> CommandGenerator[None]:
-        """Let other work run. Pause the backend in the meantime, because its data would queue up without a limit."""
+        """Let other work run.
+
+        Pause the backend meanwhile, because its data would otherwise queue up without a limit.
+        """
         writer = writer_of(self.context.client, self.context.server)
         transport = writer.transport if writer is not None else None
         # A transport that its reader has paused is left alone, since only the reader may resume it. Otherwise, its
@@ -216,7 +220,10 @@ class ResponsePump(OwnStream):
         return SendData(client, raw) if self.frames_chunks else SendHttp(ResponseData(self.stream_id, raw), client)
 
     def framed(self, data: bytes) -> bytes:
-        """Return the bytes to send for a part of the answer. For HTTP/1, this is a chunk unless mitmproxy frames it."""
+        """Return the bytes to send for a part of the answer.
+
+        With HTTP/1, they form a chunk, unless mitmproxy frames the answer.
+        """
         if self.stores_bytes:
             self.response_body_buf += data
         return b"%x\r\n%s\r\n" % (len(data), data) if self.frames_chunks else data

@@ -1,4 +1,4 @@
-"""The rows of the flow lists in mitmweb and the console, with the URL that the client requested and the comment.
+"""Draws the rows of the flow lists in mitmweb and the console with the comment and the URL that the client requested.
 
 A flow contains the request that is sent to the backend. Recordings, replays and other addons depend on this request, so
 the flow's URL cannot be the URL that the client requested: with a built-in backend, it has a loopback port and the path
@@ -31,7 +31,7 @@ from toolsim.proxy.mitmproxy12 import backup
 _OWN = "toolsim_replaced"
 """The attribute of a replacement function that holds the original function."""
 _PATH_WIDTH = len("/v1/chat/completions")
-"""The width to which shorter paths are padded, so that the comments of most rows are aligned."""
+"""The width to which shorter paths are padded. It aligns the comments of most rows."""
 
 
 class _Place(NamedTuple):
@@ -59,7 +59,7 @@ def uninstall() -> None:
 
 
 def _client_place(flow: HTTPFlow) -> _Place | None:
-    """Return the parts of the URL that the client requested, or None if it is unknown or the request was edited."""
+    """Return the parts of the URL that the client requested. Return None if it is unknown or the request was edited."""
     is_edited = bool(backup.incoming(flow)) and SENT not in flow.metadata
     url = flow.metadata.get(CLIENT_URL)
     if is_edited or not isinstance(url, str):
@@ -100,7 +100,7 @@ def _described(flow: HTTPFlow) -> HTTPFlow:
     if place is not None:
         request.data.scheme, request.data.host, request.data.port = place.scheme.encode(), place.host, place.port
         request.data.path = place.path.encode("utf-8", "surrogateescape")
-        # With the option showhost, the console shows the host from this header.
+        # If the option showhost is set, the console shows the host from this header.
         request.data.headers = Headers(host=hostport(place.scheme, place.host, place.port))
     if comment:
         path = request.data.path.ljust(_PATH_WIDTH)

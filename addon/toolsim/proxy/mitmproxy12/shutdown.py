@@ -1,4 +1,4 @@
-"""mitmproxy's shutdown: the signals that start it, its listeners, and unsent bytes.
+"""Controls mitmproxy's shutdown: the signals that start it, its listeners, and unsent bytes.
 
 Relies on these internals of mitmproxy 12.2:
 
@@ -27,9 +27,9 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def install_signal_handlers(handle: Callable[[], None]) -> list[signal.Signals]:
-    """Call ``handle`` for the signals that end mitmproxy. Returns the signals for which a handler was installed."""
-    # Without mitmproxy's handler, these signals end the process, which is the choice of the program that embeds
-    # mitmproxy.
+    """Call ``handle`` for the signals that end mitmproxy. Return the signals for which a handler was installed."""
+    # If mitmproxy's handler is not installed, these signals end the process. The program that embeds mitmproxy made
+    # this choice.
     if signal.getsignal(signal.SIGTERM) in (signal.SIG_DFL, signal.SIG_IGN, None):
         return []
     asks_a_person = hasattr(ctx.master, "prompt_for_exit")
@@ -51,7 +51,7 @@ def restore_signal_handlers(taken: list[signal.Signals]) -> None:
 
 
 def stop_listening() -> None:
-    """Stop accepting connections; existing connections stay open."""
+    """Stop accepting connections. Existing connections remain open."""
     if all(ProxyMode.parse(mode).transport_protocol != "udp" for mode in ctx.options.mode):
         ctx.options.update(server=False)  # type: ignore[no-untyped-call]
 
@@ -63,7 +63,7 @@ class Unsent:
         self._writers: WeakSet[asyncio.StreamWriter] = WeakSet()
 
     def note(self, client: Client) -> None:
-        """Track the connection of a client, even after it is closed."""
+        """Track the connection of a client, even after the connection is closed."""
         if (writer := writer_of(client)) is not None:
             self._writers.add(writer)
 

@@ -37,15 +37,15 @@ class OwnStream(HttpStream):
     """The common base class of toolsim's stream classes."""
 
     exchanges: ClassVar = Exchanges()
-    """All exchanges in progress, which are set when the class is installed."""
+    """All exchanges in progress. They are set when the class is installed."""
     ended = False
-    """Whether toolsim has ended the answer. A later failure of the backend is then not an error."""
+    """Whether toolsim has ended the answer. If so, a later failure of the backend is not an error."""
     has_backend = False
     """Whether there is a connection to a backend."""
 
     @property
     def exchange(self) -> Exchange | None:
-        """The exchange of this stream, None if toolsim does not handle its answer."""
+        """The exchange of this stream, or None if toolsim does not handle the answer."""
         exchange = self.exchanges.of(self.flow)
         return exchange if exchange is not None and exchange.is_ours else None
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 COLUMNS = ("icon", "path", "comment", "status", "size", "time")
-"""mitmweb's columns, including comments. Method and TLS are omitted, because they are the same in each row."""
+"""mitmweb's columns, including comments. Method and TLS are omitted, because they are the same in every row."""
 
 # A URL that is too long is cut at its beginning, because the host is the same in each row.
 STYLE = """
@@ -76,12 +76,12 @@ def widen_comments(application: object) -> None:
 
 
 def updated(flow: HTTPFlow) -> None:
-    """Redraw the row of a changed flow."""
+    """Redraw the row of a flow that has changed."""
     ctx.master.addons.trigger(UpdateHook([flow]))
 
 
 def hide(flow: HTTPFlow) -> None:
-    """Remove a flow from the list before the flow is answered."""
+    """Remove a flow from the list before the flow has been answered."""
     if _REMOVE not in ctx.master.commands.commands:
         return
     is_live, flow.live = flow.live, False

@@ -1,4 +1,4 @@
-"""The accepted client keys: the value of ``toolsim_api_key``, or the keys in the file that it names.
+"""The accepted client keys: the key in the option ``toolsim_api_key``, or the keys in the file that the option names.
 
 A file has one user per line, and ``#`` begins a comment::
 
@@ -46,11 +46,12 @@ _MAX_LISTED = 20
 class User:
     """The user of a key.
 
-    ``digest`` is the SHA-256 of the key, ``owner`` owns the requests, and a limit of 0 means none.
+    ``digest`` is the SHA-256 of the key, and ``owner`` identifies the owner of the user's requests. A limit of 0 means
+    that there is no limit.
     """
 
     name: str
-    """The user's name in the file, "" for a single key."""
+    """The user's name in the file, or "" for a single key."""
     digest: bytes
     owner: str
     concurrent: int = 0
@@ -62,7 +63,7 @@ Users = Mapping[bytes, User]
 
 
 class ApiKeys:
-    """The accepted keys. ``key_file`` is None for a single key."""
+    """The accepted keys. ``key_file`` is None if there is a single key."""
 
     def __init__(self, users: Users, key_file: ReloadedFile[Users] | None = None) -> None:
         self._users = users
@@ -86,7 +87,7 @@ class ApiKeys:
 
     @property
     def has_names(self) -> bool:
-        """Whether the users have names, which means that the keys are from a file."""
+        """Whether the users have names. Only keys from a file have named users."""
         return self.key_file is not None
 
     def users(self) -> Users:
@@ -110,7 +111,7 @@ class ApiKeys:
         """Return the user for a name that mitmproxy's option ``proxyauth`` has authenticated."""
         if self.key_file is None:
             return next(iter(self._users.values()))
-        # Names in the file have no spaces, so this owner is unique.
+        # Names in the file have no spaces, so they cannot collide with this owner's name.
         return User("", b"", owner_of_name(f"proxyauth {name}"))
 
 
@@ -121,7 +122,7 @@ def digest_of(key: str) -> bytes:
 
 @lru_cache(maxsize=64)
 def owner_of_token(token: str) -> str:
-    """Return the owner of requests with a token, which can be empty, as a one-way hash."""
+    """Return the owner of requests with this token, as a one-way hash. The token can be empty."""
     # The result is cached, because a hash takes up to 0.03 ms in a busy proxy. The hashed text is the same as in
     # earlier versions, so that data stored by them remains accessible.
     return _hashed(b"Bearer " + token.encode("utf-8", "surrogateescape") if token else b"")
@@ -137,7 +138,7 @@ def _hashed(words: bytes) -> str:
 
 
 def names_of(users: Users) -> str:
-    """Return the first names of users and the number of the remaining users, for the log."""
+    """Return the first names of users, and the number of remaining users, as text for the log."""
     names = [user.name for user in users.values()]
     more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
     return ", ".join(names[:_MAX_LISTED]) + more

@@ -48,11 +48,11 @@ class ModelEntry:
     names: tuple[str, ...]
     """Case-sensitive patterns of model names, with the wildcards of file globs."""
     upstream: Upstream
-    """The backend to which requests for these models are sent."""
+    """The backend that receives the requests for these models."""
     model: str = ""
-    """The model's name at the backend, "" for the name that the client sent."""
+    """The model's name at the backend, or "" if it is the name that the client sent."""
     key: str | None = field(default=None, repr=False)
-    """The key for the backend, "" for no key, or None for the client's key."""
+    """The key for the backend, "" for no key, or None to keep the client's key."""
 
     def has(self, model: str) -> bool:
         """Return whether any pattern of the entry matches a model."""
@@ -72,19 +72,20 @@ def entry_for(entries: Sequence[ModelEntry], model: str) -> ModelEntry | None:
 class ModelsFile(ReloadedFile[tuple[ModelEntry, ...]]):
     """The models file, with the last valid version of its entries.
 
-    ``environment`` contains the variables that hold keys. Raises ValueError, with file and line, for an invalid file.
+    ``environment`` contains the environment variables, from which keys can be read. Raises ValueError, with file and
+    line, for an invalid file.
     """
 
     def __init__(self, file: Path, environment: Mapping[str, str]) -> None:
         super().__init__("toolsim_models", file, lambda file: read_entries(file, environment), names_line)
 
     def leads_to(self, host: str, port: int) -> bool:
-        """Return whether any entry's backend has this address."""
+        """Return whether the backend of any entry has this address."""
         return any((entry.upstream.host, entry.upstream.port) == (host, port) for entry in self.current())
 
 
 def names_line(entries: Sequence[ModelEntry]) -> str:
-    """Return the names and patterns of all entries in order, separated by commas."""
+    """Return the names and patterns of all entries as text, in order and separated by commas."""
     return ", ".join(name for entry in entries for name in entry.names)
 
 
@@ -105,7 +106,10 @@ def read_entries(file: Path, environment: Mapping[str, str]) -> tuple[ModelEntry
 
 
 class _Wrong(Exception):
-    """A problem with ``entry`` in the table with the index ``number``, which is -1 outside of all tables."""
+    """A problem with ``entry`` in the table with the index ``number``.
+
+    The index is -1 for a problem outside of all tables.
+    """
 
     def __init__(self, number: int, entry: str, message: str) -> None:
         super().__init__(message)

@@ -1,8 +1,8 @@
-"""An option, with a method to read its value from each source.
+"""An option, with one method for each source from which its value can be read.
 
 The command line contains strings, config.yaml contains typed values, and mitmproxy's option manager contains values of
-the option's own type. All three methods raise ValueError with the same messages, which contain the actual and the
-expected value.
+the option's own type. The three methods raise ValueError with the same messages. Each message contains the actual and
+the expected value.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Value = str | int | bool | tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option of the type of its ``default``. A tuple is a sequence of words, which can be separated by commas."""
+    """An option of the same type as its ``default``. A tuple is a sequence of words; commas can separate them."""
 
     name: str
     default: Value
@@ -40,7 +40,7 @@ class Option:
         return Sequence[str] if isinstance(self.default, tuple) else type(self.default)
 
     def from_texts(self, texts: Sequence[str]) -> Value:
-        """Return the option's value for command-line arguments. Raises ValueError."""
+        """Return the option's value for its command-line arguments. Raises ValueError."""
         if isinstance(self.default, tuple):
             return tuple(texts)
         if len(texts) > 1:
@@ -60,7 +60,7 @@ class Option:
         return self._choice(text)
 
     def from_yaml(self, value: Any) -> Value:
-        """Return the option's value for an entry of config.yaml. Raises ValueError."""
+        """Return the option's value for its entry in config.yaml. Raises ValueError."""
         match self.default:
             case tuple() if isinstance(value, list) and all(isinstance(text, str) for text in value):
                 return tuple(value)
@@ -73,7 +73,7 @@ class Option:
         raise ValueError(f"got {value!r}, {self._expected()}")
 
     def checked(self, value: Any) -> Any:
-        """Return a value from mitmproxy's option manager if it is valid. Raises ValueError."""
+        """Check a value from mitmproxy's option manager and return it. Raises ValueError."""
         if isinstance(self.default, tuple):
             return tuple(word.strip() for text in value for word in text.split(",") if word.strip())
         if isinstance(value, bool):

@@ -15,13 +15,13 @@
 
 1. *Selection.* The profile whose matching pattern has the most literal characters applies. Among equal matches, the
    user's folder takes precedence over toolsim's own. Profiles are not combined.
-2. *Precedence.* A profile overrides defaults. It never overrides an explicitly set option, even if it is set to its
-   default value.
+2. *Precedence.* A profile overrides defaults. It never overrides an option that was set explicitly, even to its default
+   value.
 3. *Application.* ``Policy.for_model`` applies the profile to the operator's values, once for each request. No other
    code handles profiles.
-4. *Invalid files* prevent startup, with a one-line message that names the file and line, because part of a profile
-   could have a different effect. A profile measured with another version or engine might still be better than none, so
-   it applies, with a warning that is logged once.
+4. *Invalid files* prevent startup, with a one-line message that names the file and line, because only part of a profile
+   could have the wrong effect. A profile measured with another version or engine might still be better than none, so it
+   applies, with a warning that is logged once.
 
 ``[tuned]`` can contain any figures that justify the choices; only the two entries above are read. toolsim 0.2 called
 this table ``[learned]``, which is still read.
@@ -94,7 +94,10 @@ def own_folder(environment: Mapping[str, str]) -> Path:
 
 
 def profile_warning(profile: Profile, engine: str) -> str:
-    """Return why a profile might not suit an ``engine`` and this version, or "" if it suits or has no effect."""
+    """Return why a profile might not suit an ``engine`` and this version.
+
+    Return "" if the profile suits them or has no effect.
+    """
     if not profile.fields:
         return ""
     others = [f"toolsim {profile.toolsim}"] if profile.toolsim not in ("", __version__) else []

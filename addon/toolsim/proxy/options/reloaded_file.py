@@ -11,11 +11,12 @@ logger = logging.getLogger(__name__)
 
 
 class ReloadedFile[T]:
-    """The last valid version of a file's contents. Raises ValueError, with file and line, for an invalid first version.
+    """The last valid version of a file's contents.
 
-    If a new version is invalid or the file is missing, a warning is logged once, and the previous version stays in use
-    until the file is valid again. ``option`` is the option that names the file. ``read`` parses the file or raises
-    ValueError, and ``describe`` returns the description of a new version for the log.
+    Raises ValueError, with file and line, if the first version is invalid. If a new version is invalid or the file is
+    missing, a warning is logged once, and the previous version stays in use until the file is valid again. ``option``
+    is the option that names the file. ``read`` parses the file or raises ValueError, and ``describe`` returns the
+    description of a new version for the log.
     """
 
     def __init__(self, option: str, file: Path, read: Callable[[Path], T], describe: Callable[[T], str]) -> None:
@@ -26,13 +27,13 @@ class ReloadedFile[T]:
         self._stamp = _stamp(file)
         self._current = read(file)
         self._problem = ""
-        """The problem that was logged for the file's current version, "" if the current version is valid."""
+        """The problem that was logged for the file's current version, or "" if the current version is valid."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.file)!r})"
 
     def current(self) -> T:
-        """Return the contents of the file, after reloading it if it has changed."""
+        """Return the contents of the file. If the file has changed, reload it first."""
         stamp = _stamp(self.file)
         if stamp == self._stamp:
             return self._current
@@ -51,7 +52,7 @@ class ReloadedFile[T]:
 
 
 def _stamp(file: Path) -> tuple[int, ...] | None:
-    """Return values that change whenever a file changes, or None if the file does not exist."""
+    """Return values that change whenever the file changes, or None if the file does not exist."""
     try:
         found = os.stat(file)
     except OSError:

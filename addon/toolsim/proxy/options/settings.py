@@ -56,7 +56,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Mcp:
-    """The settings for MCP servers. ``servers`` are those in the configuration file."""
+    """The settings for MCP servers. ``servers`` are the servers in the configuration file."""
 
     servers: tuple[Server, ...] = ()
     runs_clients: bool = False
@@ -75,10 +75,10 @@ class Settings:
 
     policy: Policy = Policy()
     builtin: str | None = None
-    """The name of the built-in backend, or None."""
+    """The name of the built-in backend, or None if another backend is used."""
     upstream: Upstream | None = None
     models: ModelsFile | None = None
-    """The file that names the backend of each model, or None."""
+    """The file that specifies the backend of each model, or None."""
     api_key: ApiKeys | None = None
     """The accepted client keys, or None if no key is required."""
     upstream_key: str = ""
@@ -98,9 +98,9 @@ class Settings:
     by_hand: frozenset[str] = frozenset()
     """The short names of the explicitly set options."""
     drain_timeout: int = 0
-    """Maximum time for running answers to finish during a drain, in seconds."""
+    """Maximum time, in seconds, for running answers to finish during a drain."""
     websocket: bool = True
-    """Whether WebSocket connections are served, which is mitmproxy's own option ``websocket``."""
+    """Whether WebSocket connections are served. This is mitmproxy's own option ``websocket``."""
 
 
 def parse(values: Any, *, keepalive: float = Limits().keepalive) -> Settings:
@@ -130,7 +130,10 @@ def parse(values: Any, *, keepalive: float = Limits().keepalive) -> Settings:
 
 
 def parse_value(option: Option, value: Any) -> Any:
-    """Return the parsed value of one option, without regard to others. Raises OptionsError, naming the option."""
+    """Return the parsed value of a single option, regardless of other options.
+
+    Raises OptionsError, naming the option.
+    """
     try:
         value = option.checked(value)
         return _PARSERS[option.name](value) if option.name in _PARSERS else value
@@ -221,7 +224,7 @@ def _check_folder(folder: Path, value: str) -> None:
 
 
 def folder_problem(folder: Path) -> str:
-    """Return why files cannot be written to a folder, or "" if they can. The folder might not exist yet."""
+    """Return why files cannot be written to a folder, or "" if they can be written. The folder might not exist yet."""
     place = next((each for each in (folder, *folder.parents) if each.exists()), folder)
     if not place.is_dir():
         return f"{place} is a file"
@@ -304,8 +307,8 @@ _PARSERS: Mapping[str, Callable[[Any], Any]] = {
 
 _DEMANDED = ("json_schema", "gbnf", "structural_tag")
 
-# Useless combinations of options, each as a predicate for the parsed values by short name and a message with the
-# remedy.
+# Combinations of options that are useless together. Each has a predicate on the parsed values by short name, and a
+# message with the remedy.
 USELESS: tuple[tuple[Callable[[Mapping[str, Any]], bool], str], ...] = (
     (
         lambda given: bool(_included(given)) and _included(given) <= _excluded(given),
@@ -354,7 +357,8 @@ def check_together(settings: Settings, hosts: Iterable[str]) -> None:
     if settings.builtin != "codex" or settings.api_key:
         return
     for host in hosts:
-        # Without a host, mitmproxy listens on all addresses, and each request from another machine is rejected later.
+        # Without a host, mitmproxy listens on all addresses. That is allowed, because each request from another machine
+        # is rejected later.
         if host and not is_loopback(host):
             message = f"toolsim_backend=codex on {host} would share your login with others: set toolsim_api_key."
             raise OptionsError(message)  # type: ignore[no-untyped-call]

@@ -416,7 +416,10 @@ OPTIONS = (
 
 
 def register(loader: Loader | OptManager, environment: Mapping[str, str]) -> list[str]:
-    """Register all options, with the predecessor's flags as defaults. Return a warning for each invalid flag."""
+    """Register all options, using the predecessor's environment variables as defaults.
+
+    Return a warning for each invalid variable.
+    """
     defaults, warnings = from_environment(environment)
     for option in OPTIONS:
         default = defaults.get(option.name, option.default)

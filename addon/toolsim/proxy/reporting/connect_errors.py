@@ -12,7 +12,7 @@ _NO_HOST = "the host name cannot be resolved"
 _REFUSED = "the connection was refused; is the server running?"
 _CLOSED = "the server closed the connection; did you mean https://?"
 
-# Messages of mitmproxy, Tornado and the system, with their replacements.
+# Messages from mitmproxy, Tornado and the operating system, and their replacements.
 _SAID = (
     (r"does not speak TLS|WRONG_VERSION_NUMBER", _NO_TLS),
     (r"(?i)connect call failed|connection refused", _REFUSED),
@@ -26,7 +26,7 @@ _CERTIFICATE = re.compile(r"certificate verify failed: ([^(\n]{1,200})", re.IGNO
 def explain(problem: object, seconds: float = 0) -> str:
     """Explain a failure in one line.
 
-    ``problem`` is an exception or a library's message, and ``seconds`` the timeout.
+    ``problem`` is an exception or a message of a library, and ``seconds`` is the timeout.
     """
     match problem:
         case TimeoutError():

@@ -1,4 +1,4 @@
-"""The log, in the form that ``toolsim_log`` selects.
+"""The log in the form that the option ``toolsim_log`` selects.
 
 - ``text``: one line per turn, for people (``summary``). Failures and anomalies are warnings, which mitmproxy shows in
   color. mitmproxy's own lines about connections, toolsim's requests and rejected requests are omitted.
@@ -33,15 +33,16 @@ from toolsim.wire.apis import APIS
 logger = logging.getLogger(__name__)
 
 FIELDS = "toolsim_fields"
-"""The name of a log record's attribute (``extra``) that contains the record's fields for the form ``json``."""
+"""The name of the attribute (``extra``) in which a log record contains its fields for the form ``json``."""
 
-# The logger of connections writes six lines per turn, about opened and closed connections on both sides.
+# The logger of connections is silenced, because it writes six lines per turn about opened and closed connections on
+# both sides.
 _CONNECTIONS = logging.getLogger("mitmproxy.proxy.server")
 # Tornado's logger warns about a certificate for each probed page of a backend. The banner already has one line about
 # it.
 _TORNADO = logging.getLogger("tornado.general")
-# The filter selects requests for which mitmdump logs its own two lines: those that toolsim does not log, except polling
-# requests.
+# The filter selects the requests for which mitmdump logs its own two lines. These are the requests that toolsim does
+# not log, except polling requests.
 _COUNTS = [f"{api.path_suffix}{api.token_count.path_suffix}" for api in APIS.values() if api.token_count]
 _TURNS = "|".join(map(re.escape, [*(api.path_suffix for api in APIS.values()), *_COUNTS]))
 _PAGES = "|".join(re.escape(path.rstrip("/")) for path in PAGES)
@@ -72,7 +73,7 @@ class Log:
         log_format.set_format(_FORMS.get(form, log_format.own_format))
 
     def restore(self) -> None:
-        """Restore mitmproxy's log settings, but keep the format for lines that are logged after all addons are done."""
+        """Restore mitmproxy's log settings. Keep the format of lines that are logged after all addons have ended."""
         _CONNECTIONS.setLevel(logging.NOTSET)
         _TORNADO.setLevel(logging.NOTSET)
         log_format.keep_format()
@@ -93,7 +94,10 @@ class Log:
         logger.log(level, "%s", line, extra={FIELDS: fields})
 
     def lost_calls(self, place: str, call_ids: Sequence[str]) -> None:
-        """Log that the outputs of a turn's calls never arrived. ``place`` is the conversation and turn number."""
+        """Log that the outputs of some of a turn's calls never arrived.
+
+        ``place`` is the conversation and turn number.
+        """
         if self._form == "off":
             return
         text = f"⚠ {place} · {summary.lost_calls(call_ids)}"

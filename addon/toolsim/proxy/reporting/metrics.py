@@ -1,9 +1,9 @@
-"""Metrics over all exchanges, in the text format 0.0.4 of Prometheus.
+"""Metrics of all exchanges, in version 0.0.4 of Prometheus's text format.
 
 Names follow the rules of Prometheus: base units, and ``_total`` for counters. A series with labels known in advance
-exists from the start, at 0; otherwise the first event of its kind would not show as an increase. Models, tools and
-error codes have names from clients, models and backends, which can be any text, so a family accepts a limited number of
-values and counts the rest as ``other``. Models and tools are labels only if the operator enables them.
+exists from the start, at 0; otherwise the first event of its kind would not show as an increase. The names of models,
+tools and error codes come from clients, models and backends, and can be any text. So a family accepts a limited number
+of values, and counts all further values as ``other``. Models and tools are labels only if the operator enables them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MAX_SERIES = 1000
 """Maximum number of series per family, which keeps Prometheus and its dashboards fast, and memory bounded."""
 MAX_VALUE = 128
-"""Maximum length of a label's value in characters."""
+"""Maximum length of a label's value, in characters."""
 
 DURATIONS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0)
 FIRST_BYTES = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0)
@@ -52,7 +52,7 @@ _WARNINGS = (
     *("NO_CALL", "EMPTY_ANSWER", "ANSWER_MISMATCH", "DUPLICATE_CALL", "LOOP_ENDED"),
     *("UNANSWERED_CALL", "CALL_AS_TEXT", "TOOL_DROPPED", "NO_API", "CIPHERTEXT"),
 )
-# Maps a field of the report to the explanation of its metric and to the codes that are known in advance.
+# Maps a field of the report to the help text of its metric and the codes that are known in advance.
 _TALLIES: Mapping[str, tuple[str, Sequence[str]]] = {
     "parse_failures": ("Call blocks that stayed text, by reason.", _FAULTS),
     "strict_failures": ("Calls that violated a strict tool's schema, by reason.", _FAULTS),
@@ -75,7 +75,7 @@ class Family:
         self._values = dict.fromkeys(_known_series(known), 0)
 
     def add(self, labels: Mapping[str, str], amount: int = 1) -> None:
-        """Add to a series, or to the series ``other`` if there are too many."""
+        """Add an amount to a series, or to the series ``other`` if there are too many."""
         key = _bounded(tuple(labels.items()), self._values)
         self._values[key] = self._values.get(key, 0) + amount
 
@@ -128,7 +128,7 @@ class Histogram:
 class Metrics:
     """All metrics of exchanges.
 
-    ``labels`` contains ``model``, ``tool``, both or neither, which become additional labels.
+    ``labels`` contains any of ``model`` and ``tool``. Each of them becomes an additional label.
     """
 
     def __init__(self, labels: Iterable[str] = ()) -> None:
@@ -197,7 +197,8 @@ class Metrics:
     def count(self, report: Report, status: int | None, seconds: float, first_byte: float | None = None) -> None:
         """Count one finished exchange.
 
-        ``status`` is None if the client received no answer; ``first_byte`` is in seconds.
+        ``status`` is None if the client received no answer. ``first_byte`` is the time until the client's first byte,
+        in seconds.
         """
         model = {"model": report.model} if "model" in self.labels else {}
         client, stream = {"client": report.client}, {"stream": str(report.stream).lower()}
@@ -237,7 +238,7 @@ class Metrics:
     def text(self, in_flight: int, more: Iterable[Family] = ()) -> str:
         """Return all metrics in the text format.
 
-        ``in_flight`` is the number of open exchanges, and ``more`` other families.
+        ``in_flight`` is the number of open exchanges, and ``more`` contains additional families.
         """
         names = (
             "exchanges_in_progress",

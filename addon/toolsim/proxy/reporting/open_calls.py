@@ -1,4 +1,4 @@
-"""The calls of finished turns whose outputs have not arrived, so that lost calls are reported with their own turn.
+"""Remembers the calls of finished turns until their outputs arrive, so that a lost call is reported with its own turn.
 
 A call is lost if the next request of its conversation contains it without an output: whether or not the client ran it,
 its result never arrived. The report of that request has a warning (``UNANSWERED_CALL``), but it is hard to trace to the

@@ -24,7 +24,7 @@ from toolsim.proxy.reporting.open_calls import OpenCalls, OpenTurn
 from toolsim.request.backend_tools import DROPPED
 
 _MAX_KNOWN = 10_000
-"""Maximum number of requests that are remembered to recognize conversations, at about 100 bytes each."""
+"""Maximum number of requests that are remembered so that conversations are recognized. Each takes about 100 bytes."""
 _MAX_RECENT = 20
 """Maximum number of turns on the overview page."""
 
@@ -49,7 +49,7 @@ class Conversations:
 
 
 class DroppedTools:
-    """Remembers, by owner, the dropped tools that have already been reported.
+    """Remembers which dropped tools have already been reported to each owner.
 
     Some clients send the same hosted tool with each request. Repeated warnings would hide all other warnings.
     """
@@ -73,7 +73,7 @@ class DroppedTools:
 
 
 class _Turn(NamedTuple):
-    """A finished turn, with the time when it ended and the arguments of ``summary.log_line``."""
+    """A finished turn, with the time at which it ended and the arguments for ``summary.log_line``."""
 
     ended_at: float
     report: Report
@@ -95,7 +95,7 @@ class Reports:
         self._recent: deque[_Turn] = deque(maxlen=_MAX_RECENT)
 
     def label(self, labels: frozenset[str]) -> None:
-        """Set the labels of all metrics. If they change, all counts restart."""
+        """Set the additional labels of all metrics. If the labels change, all counts restart."""
         if labels != self.metrics.labels:
             self.metrics = Metrics(labels)
 
@@ -122,12 +122,12 @@ class Reports:
 
 
 class OutcomeReporter(Feature):
-    """Reports one exchange. It is attached first, so that it is called last."""
+    """Reports one exchange. It is attached to the exchange first, so that its ``on_close`` is called last."""
 
     def __init__(self, reports: Reports) -> None:
         self._reports = reports
         self._topic: ConversationLabel | None = None
-        """The label of the request's conversation, None before the request is rewritten."""
+        """The label of the request's conversation, or None before the request is rewritten."""
         self._conversation = 0
         self._place = ""
         """The conversation and turn number, as text for people."""
@@ -172,11 +172,11 @@ class OutcomeReporter(Feature):
         if exchange.round is None:
             self._reports.metrics.count_user(report, status)
         if not is_ours:
-            # The comment explains why there are no calls. No report is stored, because no recording depends on it.
+            # The comment explains why there are no calls. No report is stored, because recordings do not depend on it.
             _comment(flow, summary.comment(report))
             return
         if exchange.round is None:
-            # A round is not counted separately, but with the answer to which it belongs.
+            # A round is not counted separately. It is counted with the answer to which it belongs.
             self._reports.metrics.count(report, status, seconds, exchange.timeouts.first_byte)
         if flow is not None:
             outcome = {"status": status, "seconds": round(seconds, 3), "missing_bytes": exchange.recorder.missing}
@@ -193,7 +193,7 @@ class OutcomeReporter(Feature):
 
 
 def _note_lost_calls(turn: OpenTurn) -> None:
-    """Show in the row of a turn, and store in its report, that the outputs of some of its calls never arrived."""
+    """Note, in the comment and the report of a turn, that the outputs of some of its calls never arrived."""
     flow = turn.flow() if turn.flow is not None else None
     if flow is None or REPORT not in flow.metadata:
         return
@@ -205,6 +205,6 @@ def _note_lost_calls(turn: OpenTurn) -> None:
 
 
 def _comment(flow: HTTPFlow | None, comment: str) -> None:
-    """Set a flow's comment, unless it already has a comment, such as a user's."""
+    """Set a flow's comment, unless the flow already has a comment from another author, such as a user."""
     if flow is not None and not flow.comment:
         flow.comment = flow.metadata[COMMENT] = comment

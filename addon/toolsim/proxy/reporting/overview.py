@@ -35,7 +35,7 @@ _HEADERS = {
     "cache-control": "no-store",
     "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
-    # HTML and JSON are separate representations of the page, so caches have to distinguish them.
+    # Caches have to distinguish HTML and JSON, because they are different representations of the same page.
     "vary": "accept",
 }
 _STYLE = """\
@@ -99,7 +99,7 @@ class Overview:
 
 
 def _origin(flow: HTTPFlow) -> str:
-    """Return the URL of the listener, as the client reached it."""
+    """Return the URL of the listener, as used by the client to reach it."""
     sock = flow.client_conn.sockname
     host = flow.request.host_header
     if host and host.isascii() and host.isprintable() and not set(host) & set(" /\\\"'<>"):

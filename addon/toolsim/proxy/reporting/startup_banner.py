@@ -1,8 +1,8 @@
 """The startup banner, which shows the version, the backend and its models, and the addresses to use.
 
 The models are requested in the background, with a short timeout, so that a backend that is down or slow delays nothing.
-A missing answer is logged. The models are requested only if the log is for people (``toolsim_log=text``); otherwise a
-backend receives only requests from clients.
+A missing answer is logged. The models are requested only if the log is for people (``toolsim_log=text``). With any
+other log, the backend receives only requests from clients.
 """
 
 from __future__ import annotations
@@ -93,7 +93,10 @@ class StartupBanner:
 
 
 async def ask_models(url: str, settings: Settings) -> Sequence[str] | str:
-    """Return the models of the backend at a base URL, or a description of the backend's problem. Raises OSError."""
+    """Return the ids of the models of the backend at a base URL, or a description of the backend's problem.
+
+    Raises OSError.
+    """
     if not url:
         return []
     client = await page_client()
@@ -121,7 +124,10 @@ async def ask_models(url: str, settings: Settings) -> Sequence[str] | str:
 
 
 async def _other_place(client: SimpleAsyncHTTPClient, url: str, settings: Settings) -> Sequence[str] | str:
-    """Return the problem of a base URL without a list of models, or an empty list if it nevertheless has an API."""
+    """Return a description of the problem with a base URL that has no list of models.
+
+    Return an empty list if the base URL nevertheless has an API.
+    """
     for api in APIS.values():
         request = page_request(url + api.path_suffix, settings.upstream_key, ASK_SECONDS, "{}")
         # An API rejects the empty body with a status other than 404 and 405.
@@ -135,7 +141,7 @@ async def _other_place(client: SimpleAsyncHTTPClient, url: str, settings: Settin
 
 
 def backend_url(settings: Settings, modes: Sequence[ProxyMode]) -> str:
-    """Return the base URL of the backend, "" if the backend is built in or does not exist."""
+    """Return the base URL of the backend, or "" if the backend is built in or does not exist."""
     if settings.builtin is not None:
         return ""
     if (upstream := settings.upstream) is not None:
@@ -148,7 +154,10 @@ def backend_url(settings: Settings, modes: Sequence[ProxyMode]) -> str:
 
 
 def backend_words(settings: Settings, url: str) -> str:
-    """Return a description of the backends for people, "" for no backend. ``url`` is the backend's base URL, or ""."""
+    """Return a description of the backends for people, or "" if there is no backend.
+
+    ``url`` is the backend's base URL, or "".
+    """
     backend = BUILTIN[settings.builtin].words if settings.builtin else url
     if settings.model is not None and settings.builtin == "local":
         backend = settings.model.name
@@ -160,7 +169,7 @@ def backend_words(settings: Settings, url: str) -> str:
 
 
 def _as_text(settings: Settings, url: str, origins: Sequence[str], web: str) -> str:
-    """Return the banner as text for people. ``web`` is the address of mitmweb, or ""."""
+    """Return the banner as text for people. ``web`` is the address of mitmweb, or "" if mitmweb is not running."""
     backend = backend_words(settings, url) or "no backend (set a backend, or use a reverse mode)"
     lines = [f"toolsim {__version__} in front of {backend}"]
     for origin in origins:

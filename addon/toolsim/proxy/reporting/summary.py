@@ -1,15 +1,15 @@
-"""Renders reports of finished exchanges as log fields, log line, comment and headers, with counts and names only.
+"""Renders reports of finished exchanges as log fields, log line, comment and headers.
 
-The log line, for people::
+They contain only counts and names. The log line, for people::
 
     ✓ llama3 · chat stream · 2 calls search_notes, get_weather · 1.2 s
     ✗ llama3 · chat over responses · SCHEMA_MISMATCH get_weather: /days: got string, expected integer · 0.4 s
     ⚠ llama3 · chat · no call, 3 tools · UNKNOWN_TOOL get_wether · 0.9 s
     ✓ llama3 · responses stream · no tools · 2.0 s
 
-✗ means that the client received an error. ⚠ means that the turn needs attention (a warning, a block that remained text,
-a truncated answer, a disconnected client). The comment is a short form for the flow list, which begins with the most
-important fact and ends with the user's message.
+✗ means that the client received an error. ⚠ means that the turn needs attention, because of a warning, a block that
+remained text, a truncated answer or a disconnected client. The comment is a short form for the flow list, which begins
+with the most important fact and ends with the user's message.
 
 Names of models and tools come from clients and models, so the log line replaces control characters and truncates long
 names. Argument values never appear.
@@ -30,7 +30,7 @@ NO_TOOLS = "no tools"
 """The phrase for a turn without calls whose request offered no tools."""
 
 MARKERS = (":heavy_multiplication_x:", ":warning:")
-"""Names of mitmproxy's markers, for turns that failed for the client and for turns that need attention.
+"""Names of mitmproxy's markers for turns that failed for the client, and for turns that need attention.
 
 Most of mitmproxy's markers are emoji, which many fonts lack; these two are in ordinary fonts.
 """
@@ -93,20 +93,20 @@ def _phrases(report: Report, status: int | None, words: str, place: str) -> Iter
 
 
 def _counted(tally: Tally, kinds: Sequence[str]) -> str:
-    """Return a phrase with the number of entries in a tally and the given ``kinds``."""
+    """Return a phrase with the number of a tally's entries that have one of the given ``kinds``."""
     count = len(tally.entries)
     return f"{count} {tally.noun if count == 1 else tally.title}: {', '.join(kinds)}"
 
 
 def remedies(report: Report) -> list[str]:
-    """Return the options that address the warnings, or an empty list if there was a retry."""
+    """Return the options that address the warnings, or an empty list if the answer was retried."""
     if report.retries:
         return []
     return list(dict.fromkeys(filter(None, map(remedy, report.warnings))))
 
 
 def marker(report: Report, status: int | None) -> str:
-    """Return the marker for an exchange that needs attention, "" for all others."""
+    """Return the marker for an exchange that needs attention, or "" for any other exchange."""
     if status is not None and (report.error or status >= 400 or report.strict_failures):
         return MARKERS[0]
     if status is None or report.parse_failures or report.warnings or report.truncated:
@@ -115,7 +115,7 @@ def marker(report: Report, status: int | None) -> str:
 
 
 def headers(report: Report) -> dict[str, str]:
-    """Return the response headers of a non-streamed answer."""
+    """Return the response headers that describe a non-streamed answer."""
     values: dict[str, object] = {"mode": report.mode, "tool-call-count": len(report.calls)}
     for tally in report.tallies():
         if tally.key in _COUNTED_IN_HEADERS:
@@ -158,9 +158,9 @@ HEADERS = tuple(
 def log_line(report: Report, status: int | None, seconds: float, *, problem: str = "", is_ours: bool = True) -> str:
     """Return the log line of a finished turn.
 
-    ``status`` is the status that the client received, None without an answer. ``problem`` is the message of an error
-    that was the complete answer. ``is_ours`` is true if tools were offered or used, and false for a request that was
-    forwarded unchanged.
+    ``status`` is the status that the client received, or None if it received no answer. ``problem`` is the message of
+    an error that was the complete answer. ``is_ours`` is true if tools were offered or used, and false for a request
+    that was forwarded unchanged.
     """
     phrases = [report.user] if report.user else []
     phrases += [printable(report.model, _MAX_NAME_CHARS) or "no model", _way(report)]
@@ -194,7 +194,7 @@ def refusal_line(fields: Mapping[str, Any]) -> str:
 
 
 def printable(text: str, most: int) -> str:
-    """Return a text as one line of at most ``most`` characters, with unprintable characters replaced."""
+    """Return ``text`` as one line of at most ``most`` characters, with unprintable characters replaced."""
     line = "".join(character if character.isprintable() else "�" for character in " ".join(text.split()))
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
@@ -257,6 +257,6 @@ def _findings(report: Report) -> Iterator[str]:
 
 
 def listed(names: Sequence[str], most: int = _MAX_NAMES, most_chars: int = _MAX_NAME_CHARS) -> str:
-    """Return the first names, and the number of the remaining names."""
+    """Return the first names, and the number of remaining names, as text."""
     shown = ", ".join(printable(name, most_chars) for name in names[:most])
     return shown + (f" and {len(names) - most} more" if len(names) > most else "")
