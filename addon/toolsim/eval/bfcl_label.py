@@ -44,10 +44,7 @@ def label_unread(answer: Answer) -> Label:
 
 
 def label_wrong(functions: Sequence[Entry], calls: Sequence[Decoded], answers: Sequence[Any]) -> Label:
-    """Return the label of incorrect calls. ``calls`` must not be empty.
-
-    ``answers`` maps the name of each correct call to the correct values of each argument.
-    """
+    """Return the label of incorrect ``calls``. ``answers`` maps each correct call's name to its correct arguments."""
     if len(calls) < len(answers):
         return "parallel_collapse"
     if len(calls) > len(answers):

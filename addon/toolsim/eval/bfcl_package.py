@@ -132,10 +132,8 @@ def prompted(messages: Sequence[Mapping[str, Any]], entry: Entry) -> list[dict[s
 
 
 def read_prompted(text: str) -> list[Decoded]:
-    """Return the calls in a model's text, as parsed by the package. Raises Unreadable.
-
-    The parser evaluates the text, so any code except arithmetic with reasonably small numbers is rejected first.
-    """
+    """Return the calls in a model's text, as parsed by the package. Raises Unreadable."""
+    # The parser evaluates the text, so any code except arithmetic with reasonably small numbers is rejected first.
     stripped = text.strip("`\n ")
     stripped = ("" if stripped.startswith("[") else "[") + stripped + ("" if stripped.endswith("]") else "]")
     try:
@@ -185,8 +183,7 @@ def _mistake(check: Callable[..., dict[str, Any]], *args: Any) -> str | None:
 def source(calls: Iterable[Decoded], allowed: Iterable[str]) -> list[str]:
     """Return calls as lines of Python for the simulated classes, which evaluate them.
 
-    A line calls one of the ``allowed`` functions with literals only. Any other call is replaced with a call that fails
-    as if the function did not exist.
+    Any call other than one to an ``allowed`` function with literals fails as if the function did not exist.
     """
     names = set(allowed)
     return [_line(name, arguments, names) for call in calls for name, arguments in call.items()]
@@ -204,10 +201,7 @@ def _bounded(name: str, value: object) -> object:
 
 
 def execute(lines: Sequence[str], entry: Entry, run: str) -> list[str]:
-    """Run lines on the simulated classes of a multi-turn case and return their outputs.
-
-    ``run`` is a unique name for the instances, which persist between the turns of a run.
-    """
+    """Run lines on the simulated classes and return the outputs. ``run`` is a unique name for their instances."""
     outputs, _ = _module("eval_checker.multi_turn_eval.multi_turn_utils").execute_multi_turn_func_call(
         list(lines), entry["initial_config"], entry["involved_classes"], run, entry["id"]
     )

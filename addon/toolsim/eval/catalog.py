@@ -44,8 +44,8 @@ CATALOG = tuple(Model(**{**entry, "tags": tuple(entry["tags"])}) for entry in da
 def is_selected(model: Model, named: Sequence[str]) -> bool:
     """Return whether a term selects the model.
 
-    A term is an id, base id, provider or tag, ``reliable`` or ``unreliable``, ``all``, or a pattern of ids. The pattern
-    ``NAME:*`` also matches the model ``NAME``.
+    A term is an id, base id, provider or tag, ``reliable``, ``unreliable``, ``all``, or a pattern. ``N:*`` includes
+    ``N``.
     """
     names = {model.id, model.base_id, model.provider, *model.tags, *_RELIABLE[model.tool_calling_reliable], "all"}
     return any(word in names or _matches(model.id, word) for word in named)

@@ -35,10 +35,7 @@ _UNSAVED = frozenset({"resume", "out", "quiet", "verbose", "flows", "jobs"})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code, which is 1 if an offline run is incorrect, or 2 for a usage error.
-
-    A live evaluation that finishes is a success, regardless of its results.
-    """
+    """Run the command and return its exit code: 1 if an offline run is incorrect, or 2 for a usage error."""
     arguments = flags.with_current_names(list(sys.argv[1:] if argv is None else argv))
     name, command = "toolsim eval", _COMMANDS.get("".join(arguments[:1]))
     try:

@@ -210,10 +210,7 @@ _VERBOSE = "VERBOSE"
 
 
 def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
-    """Return the parser, with defaults from the environment.
-
-    Raises ValueError for a variable whose value its flag does not accept.
-    """
+    """Return the parser, with defaults from the environment. Raises ValueError for a variable's invalid value."""
     made = Parser(
         prog="toolsim eval",
         description="Measure how often models call tools correctly. Without a base URL, the evaluation runs offline, "

@@ -1,7 +1,4 @@
-"""Renders ``report.html``, which is one file without scripts or network access, with figures, plots and failed runs.
-
-All text from models and servers is escaped.
-"""
+"""Renders ``report.html``, one file without scripts or network access. All text from models and servers is escaped."""
 
 from __future__ import annotations
 

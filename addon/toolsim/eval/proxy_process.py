@@ -27,10 +27,7 @@ class Proxy:
 
     @classmethod
     async def start(cls, target: str, options: Iterable[str], folder: Path) -> Proxy:
-        """Start a mitmdump with these addon options. ``folder`` is a new folder for its files. Raises StartFailed.
-
-        Proxies whose folders have the same parent share a certificate authority, which the first proxy creates.
-        """
+        """Start a mitmdump with these addon options. ``folder`` is a new folder for its files. Raises StartFailed."""
         captures = folder.with_name(f"{folder.name}-captures")
         captures.mkdir(parents=True)
         # The result must not depend on the user's own profiles by default.

@@ -24,10 +24,7 @@ _WAIT_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One exchange, with the messages sent to the backend as (role, text), its original text, and the repairs.
-
-    ``untagged`` is the number of calls that toolsim found without the tag.
-    """
+    """One exchange: the messages sent as (role, text), the model's text, repairs, and number of untagged calls."""
 
     shown: tuple[tuple[str, str], ...]
     wrote: str

@@ -19,8 +19,7 @@ def write(
 ) -> None:
     """Write the files to the journal's folder, whose name is the timestamp of the report.
 
-    ``planned`` is the planned number of runs, ``target`` a description, and ``note`` a paragraph by the report's
-    author.
+    ``planned`` is the planned number of runs, ``target`` a description, and ``note`` a paragraph by the author.
     """
     stamp = log.folder.name
     figures = summarise(runs, planned=planned, stamp=stamp, settings=settings)

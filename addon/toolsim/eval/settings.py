@@ -92,8 +92,7 @@ def base_url(args: Namespace, environment: Mapping[str, str]) -> str:
 def api_key(args: Namespace, url: str, environment: Mapping[str, str]) -> str:
     """Return the key for a server, or "" if there is none. Raises UsageError.
 
-    OPENROUTER_API_KEY is sent only to OpenRouter and to OPENROUTER_BASE_URL. For any other server, ``--key-env`` must
-    name the key.
+    OPENROUTER_API_KEY is sent only to OpenRouter and OPENROUTER_BASE_URL. For others, ``--key-env`` names the key.
     """
     if args.key_env:
         return key_of(args.key_env, environment)

@@ -61,10 +61,7 @@ class Summary:
 
     @classmethod
     def of(cls, runs: Sequence[Run]) -> Summary:
-        """Compute the figures of runs. Latency excludes runs that ended with an error or a timeout.
-
-        ``as_text`` is None if it was not counted for all runs. ``failures`` are in the order of the labels.
-        """
+        """Compute the figures of runs. Latency excludes errors and timeouts. ``as_text`` is None if not counted."""
         as_text = [run.as_text for run in runs if run.as_text is not None]
         failures = Counter(run.label for run in runs if not run.ok)
         times = [run.ms for run in runs if run.label not in ("timeout", "http_error", "internal_error")]
@@ -97,10 +94,7 @@ def grouped[Key: Hashable](runs: Iterable[Run], key: Callable[[Run], Key]) -> di
 
 
 def by_case(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Group runs by scenario, or by suite for benchmarks, whose single cases are not informative.
-
-    With several models, each has separate rows, because a sum over models would be meaningless.
-    """
+    """Group runs by scenario, or by suite for benchmarks. With several models, each model has separate rows."""
     several = len({run.cell.model for run in runs}) > 1
 
     def name(run: Run) -> str:

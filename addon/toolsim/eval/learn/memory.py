@@ -113,10 +113,8 @@ class VerdictFile:
 
 
 def _locked(path: Path) -> sqlite3.Connection:
-    """Return a lock, which is held until it is closed or this process ends. Raises Busy.
-
-    SQLite locks files on every system, while the standard library's functions differ between systems.
-    """
+    """Return a lock, which is held until it is closed or this process ends. Raises Busy."""
+    # SQLite locks files on every system, while the standard library's functions differ between systems.
     lock = sqlite3.connect(path, timeout=0, isolation_level=None)
     try:
         lock.execute("BEGIN EXCLUSIVE")

@@ -43,10 +43,8 @@ Verdict = Literal["preferred", "dropped"]
 
 
 def evidence(wins: int, losses: int) -> float:
-    """Return the evidence E. It starts at 1 and increases when the challenger wins.
-
-    The integrand is a beta density up to a factor. Its integral above 1/2 is a sum of binomial coefficients.
-    """
+    """Return the evidence E. It starts at 1 and increases when the challenger wins."""
+    # The integrand is a beta density up to a factor. Its integral above 1/2 is a sum of binomial coefficients.
     pairs = wins + losses
     return sum(comb(pairs + 1, count) for count in range(wins + 1)) / ((pairs + 1) * comb(pairs, wins))
 

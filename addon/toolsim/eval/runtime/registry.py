@@ -18,10 +18,7 @@ Executor = Callable[[Mapping[str, Any]], Any | Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """The result of a tool call, in the only form that the model sees.
-
-    ``errors`` contains an error code, followed by an explanation.
-    """
+    """The result of a tool call, as the model sees it. ``errors`` contains an error code and an explanation."""
 
     ok: bool
     data: Any = None
