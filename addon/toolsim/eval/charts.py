@@ -60,7 +60,7 @@ def _bar(top: float, method: str, rate: Rate, colour: int) -> str:
 
 
 def latencies(strips: Sequence[tuple[str, int, Sequence[float]]]) -> str:
-    """Return a strip for each (label, color, milliseconds): a dot per run, and marks at the median and 95 %."""
+    """Return a strip for each entry (label, color, milliseconds), with a dot per run and a common logarithmic axis."""
     values = [value for _, _, times in strips for value in times if value > 0]
     if not values:
         return ""

@@ -22,7 +22,7 @@ import time
 
 PR_SET_CHILD_SUBREAPER = 36
 NOT_STARTED = 127
-"""The exit code for a command that cannot be run, as in shells."""
+"""The exit code for a command that cannot be run. It is the same as in shells."""
 _PATIENCE_SECONDS = 3.0
 """Seconds for which to retry killing processes that restart or that this user is not allowed to kill."""
 

@@ -116,7 +116,7 @@ class Spans(Feature):
         self._end_chat(exchange, flow, report, conventions.failure(report, status and (self._status or status)))
         if self._server is not None:
             self._server.set_attributes(conventions.turn_ended(report, status))
-            # According to the HTTP conventions, a client error is not an error of the server's span.
+            # According to the HTTP conventions, a client's error is not an error of the server's span.
             is_clients = status is not None and 400 <= status < 500
             _end(self._server, conventions.failure(report, status), is_failure=not is_clients)
 

@@ -266,7 +266,9 @@ def leads_to(host: str, port: int, builtin_port: int | None) -> bool:
 
 
 def endpoint(path: str) -> str:
-    """Return the suffix of a path that identifies an API endpoint, such as "/responses", or "". Ignores the query."""
+    """Return the suffix of a path that identifies an API endpoint, such as "/responses", or "" if there is none.
+
+    The query of the path is ignored."""
     api = api_of_path(path)
     if api is not None:
         return api.path_suffix

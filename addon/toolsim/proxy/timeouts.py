@@ -74,7 +74,7 @@ class Timeouts:
         now = time.monotonic()
         due = self._last_output_at + self._silence_limit
         if due <= now:
-            # The limit has passed, but no keep-alive was sent, because a non-streamed answer has none.
+            # The limit has passed, but no keep-alive was sent, because a non-streamed answer has no keep-alives.
             due = now + MAX_TICK_SECONDS
         if self._limits.idle_timeout:
             due = min(due, self._last_input_at + self._limits.idle_timeout)

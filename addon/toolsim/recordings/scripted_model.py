@@ -105,7 +105,7 @@ class ScriptedModel:
             self._ordered.append(made)
 
     def call(self, name: str, /, **arguments: Any) -> None:
-        """Add an answer for the next request in order, which consists of one call."""
+        """Add an answer that consists of one call, for the next request in order."""
         self.answer((name, arguments))
 
     def next_error(self, status: int, message: str = "", *, retry_after: int | None = None) -> None:

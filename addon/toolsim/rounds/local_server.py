@@ -100,7 +100,7 @@ class LocalServer:
     async def stop(self) -> bool:
         """Reject new requests, stop running requests, and close the connections.
 
-        Return False if no server was running.
+        Return whether a server was running.
         """
         if self._server is None:
             return False

@@ -210,7 +210,7 @@ class RoundPlanner:
     def after_calls(self, before: Round, body: Mapping[str, Any], *, seconds: float, size: int) -> Round | None:
         """Return the round after calls that toolsim has run, or None if the bounds do not allow another round.
 
-        The last round has no tools.
+        The last round offers no tools.
         """
         bounds, number = self._bounds, self._number + 1
         if number > bounds.rounds:

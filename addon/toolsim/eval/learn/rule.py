@@ -35,7 +35,7 @@ from typing import Literal
 ALPHA = 0.05
 """The maximum probability that any setting is preferred by chance."""
 PATIENCE = ((12, 1), (24, 3), (48, 6))
-"""Pairs of a number of questions and the lead that a challenger needs after them to continue."""
+"""Numbers of questions, each with the lead that a challenger needs after that many questions to continue."""
 BEHIND = 2.0
 """The evidence at which a challenger counts as worse in one kind of question."""
 

@@ -33,7 +33,7 @@ from toolsim.proxy.mitmproxy12.stream import OwnStream
 
 @dataclass
 class ToolsimResendHook(StartHook):  # type: ignore[no-untyped-call]
-    """Called when the request of a flow has to be rewritten again."""
+    """The hook for a flow whose request has to be rewritten again."""
 
     flow: HTTPFlow
 

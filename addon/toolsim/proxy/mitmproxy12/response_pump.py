@@ -45,21 +45,21 @@ UNREAD_SECONDS = 0.1
 
 @dataclass
 class ToolsimPauseHook(StartHook):  # type: ignore[no-untyped-call]
-    """Called when a stream pauses between two slices, so that other work can run."""
+    """The hook for a stream that pauses between two slices, so that other work can run."""
 
     answer: StreamedAnswer
 
 
 @dataclass
 class ToolsimAskHook(StartHook):  # type: ignore[no-untyped-call]
-    """Called when a flow's streamed answer needs another round before it can end."""
+    """The hook for a flow whose streamed answer needs another round before it can end."""
 
     flow: HTTPFlow
 
 
 @dataclass
 class ToolsimStoreHook(StartHook):  # type: ignore[no-untyped-call]
-    """Called when the streamed answer of a flow has to be stored."""
+    """The hook for a flow whose streamed answer has to be stored."""
 
     flow: HTTPFlow
 
