@@ -36,7 +36,7 @@ from toolsim.wire.api import Api
 from toolsim.wire.apis import APIS
 
 KEY_HEADERS = tuple(dict.fromkeys(name for api in APIS.values() for name in api.key_headers))
-"""The headers in which clients send their key. The first header contains the Bearer scheme, the others only the key."""
+"""The headers in which clients send their key. In the first, the key follows the scheme "Bearer"."""
 
 _BEARER = KEY_HEADERS[0]
 
