@@ -181,7 +181,7 @@ def with_current_names(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def tools_of(case: Case) -> frozenset[str]:
-    """Return the names of the tools that a case offers with its first question, which ends the case here."""
+    """Play a case up to its first question, and return the names of the tools that the question offers."""
     offered: frozenset[str] = frozenset()
 
     async def send(request: Request) -> Answer:

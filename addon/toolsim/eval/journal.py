@@ -1,4 +1,4 @@
-"""The report folder, with its settings and a file of finished runs, which is written so that no run is lost.
+"""Writes the report folder with its settings, and one line for each finished run, so that no finished run is lost.
 
 When a run ends, a line is appended to ``runs.jsonl`` and flushed. A line truncated by a crash is dropped when the
 folder is reopened, and its run is repeated. Known secrets are never written to a file.

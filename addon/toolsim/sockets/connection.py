@@ -96,9 +96,7 @@ class SocketConnection:
         self._slots = asyncio.Semaphore(MAX_RUNNING)
         self._waiting = 0  # The number of waiting requests.
         self._waiting_size = 0  # The total size of the waiting requests in bytes.
-        # The current answer of each lane, by the lane's name. A lane is a sequence of requests that are answered in
-        # order.
-        self._running: dict[str, tuple[SocketAnswer, asyncio.Task[None]]] = {}
+        self._running: dict[str, tuple[SocketAnswer, asyncio.Task[None]]] = {}  # The current answers, by lane.
         self._tasks: set[asyncio.Task[None]] = set()
         self._errors: deque[str] = deque()  # Errors that have not been sent to the client yet.
         self._errors_size = 0  # The total length of the unsent errors in characters.
