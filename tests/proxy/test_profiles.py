@@ -59,7 +59,7 @@ def test_answer_names_its_profile(backend: RawBackend, own: Path, ask: Any) -> N
         text = line.request("GET", "/toolsim/metrics").body.decode()
         assert 'toolsim_profiles_total{profile="mine"} 2' in text
         # The warning is logged once, however often the profile is used.
-        assert proxy.log().count("the profile mine is used, but it was measured with toolsim 0.0.1") == 1
+        assert proxy.log().count("the profile mine applies, but it was measured with toolsim 0.0.1") == 1
     with (
         Mitmdump(backend.url, environment=environment, toolsim_manifest="auto") as proxy,
         Line(proxy.url) as line,

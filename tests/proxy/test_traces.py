@@ -323,7 +323,7 @@ def test_failing_collector_does_not_affect_turns(way: str, backend: TextBackend,
             backend.play([says(GOOD)] * 4)
             for _ in range(2):
                 assert line.post(*ask("responses", stream=True)).status == 200
-            proxy.wait_for("traces cannot be exported")
+            proxy.wait_for("cannot export traces")
             for _ in range(2):
                 assert line.post(*ask("responses", stream=True)).status == 200
     finally:
