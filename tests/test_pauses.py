@@ -50,7 +50,6 @@ WITHOUT = {
     "proxy/backend_registry.py::_recognise": "PROBES",
     "proxy/mcp_servers.py::_first_asked": "one server",
     "proxy/mitmproxy12/guarded.py::_end": "the streams of one connection",
-    "proxy/mitmproxy12/hook_dispatch.py::_trigger_event": "addons",
     "proxy/model_list.py::_models": "one list",
     "proxy/reporting/startup_banner.py::_other_place": "the APIs and usual addresses",
     "proxy/response_store.py::serve": "MAX_TRIES",

@@ -14,7 +14,7 @@ from mitmproxy.proxy.layers.http import HttpStream, _http1
 
 from toolsim.proxy.exchange import Exchanges
 from toolsim.proxy.guard import Guard
-from toolsim.proxy.mitmproxy12 import backup, hook_dispatch
+from toolsim.proxy.mitmproxy12 import backup
 from toolsim.proxy.mitmproxy12.chunks import JoiningReader
 from toolsim.proxy.mitmproxy12.guarded import GuardedStream, Net
 from toolsim.proxy.mitmproxy12.stream import OwnStream
@@ -65,7 +65,6 @@ def install(exchanges: Exchanges, guard: Guard) -> None:
         guard.start()
     _nets.append(Net(guard))
     _nets[-1].install()
-    hook_dispatch.install()
     if getattr(_http1, "ChunkedReader", None) is ChunkedReader:
         _http1.ChunkedReader = JoiningReader  # type: ignore[attr-defined]
 
@@ -77,7 +76,6 @@ def uninstall() -> None:
     GuardedStream.guard.stop()
     while _nets:
         _nets.pop().uninstall()
-    hook_dispatch.uninstall()
     if getattr(_http1, "ChunkedReader", None) is JoiningReader:
         _http1.ChunkedReader = ChunkedReader  # type: ignore[attr-defined]
 
