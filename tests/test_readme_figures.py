@@ -45,7 +45,7 @@ def test_figures_by_model_and_method() -> None:
             sums = {method: [0, 0] for method in METHODS}
             for cell in cells(OF_MODELS[model]):
                 low, high = cell["interval"]
-                report[cell["suite"], cell["way"]] = f"{of(cell['ok'], cell['runs'])} ({low:.0f} to {high:.0f} %)"
+                report[cell["suite"], cell["way"]] = f"{of(cell['ok'], cell['runs'])} ({low:.0f} to {high:.0f}%)"
                 sums[cell["way"]][0] += cell["ok"]
                 sums[cell["way"]][1] += cell["runs"]
         elif name == "together":

@@ -70,7 +70,7 @@ class Parsed:
 
     @property
     def calls(self) -> tuple[Call, ...]:
-        """The calls, in the order of the text."""
+        """The calls, in the order in which they appear in the text."""
         return tuple(part for part in self.parts if isinstance(part, Call))
 
     @property

@@ -45,7 +45,7 @@ ELSEWHERE = {
     ". ~/toolsim-venv/bin/activate": "cli/test_installation.py::test_package_works_without_checkout",
     "mkdir -p ~/toolsim-tutorial": "cli/test_installation.py::test_package_works_without_checkout",
     "cd ~/toolsim-tutorial": "cli/test_installation.py::test_package_works_without_checkout",
-    # Programs that the tests of the clients install.
+    # Programs that the client tests install.
     "npm install -g @openai/codex": "cli/test_launch.py",
 }
 """Commands that are not run here, each with the test that runs it, or with the effect that these tests produce

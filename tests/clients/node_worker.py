@@ -21,7 +21,9 @@ needs_node = pytest.mark.skipif(
 
 
 class NodeClient:
-    """A script of node/ as a process, started by the first job, and restarted by the next job if a job killed it."""
+    """Runs a script from node/ in a process that the first job starts. If a job kills the process, the next job
+    restarts it.
+    """
 
     def __init__(self, script: str) -> None:
         self._command = ["node", str(NODE_CLIENTS / script)]

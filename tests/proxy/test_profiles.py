@@ -97,7 +97,7 @@ def test_profile_enables_second_opinions(backend: RawBackend, own: Path, ask: An
 
 @pytest.mark.slow
 def test_broken_profile_stops_the_start(backend: RawBackend, own: Path) -> None:
-    """A broken profile stops the start with its file and line, unless profiles are disabled."""
+    """A broken profile prevents startup, and the error names its file and line, unless profiles are disabled."""
     file = own / "toolsim" / "profiles" / "mine.toml"
     file.write_text('models = ["m"]\n[options]\ntoolsim_manifest = "herms"\n')
     environment = {"XDG_CONFIG_HOME": str(own)}

@@ -225,7 +225,7 @@ def _own_cases(form: Form) -> str:
 def _share_malformed(form: Form) -> str:
     total: Counter[str] = sum(measured()[form.form].values(), Counter())
     wrong = f", {total['other']} wrong" if total["other"] else ""
-    return f"{100 * total['right'] // total.total()} %{wrong}" if total else ""
+    return f"{100 * total['right'] // total.total()}%{wrong}" if total else ""
 
 
 def _open_cases() -> str:

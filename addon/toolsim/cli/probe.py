@@ -79,7 +79,7 @@ def ask(
     if json_body is not None:
         headers["content-type"] = "application/json"
         data = json.dumps(json_body).encode()
-    # A proxy in the environment is only for external addresses.
+    # Proxies set in the environment are not used for loopback addresses.
     proxies = [ProxyHandler({})] if is_loopback(parse_url(url).host) else []
     opener = build_opener(_NoRedirect, HTTPHandler, HTTPSHandler, *proxies)
     try:

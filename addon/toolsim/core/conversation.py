@@ -95,7 +95,7 @@ class Thought:
 
 @dataclass(frozen=True, slots=True)
 class HostedItem:
-    """A history item of a tool that the backend runs, as sent. Only a backend of the same API accepts it."""
+    """A history item from a hosted tool, exactly as sent. Only a backend with the same API accepts it."""
 
     item: Mapping[str, Any]
 

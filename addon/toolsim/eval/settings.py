@@ -54,7 +54,9 @@ def setup(args: Namespace, *, offline: bool, served: Sequence[str] = ()) -> Setu
         raise UsageError("no case is selected")
     cells = list(_cells(args, models, offline))
     if not cells:
-        raise UsageError("no sampling profile applies to any model; to use them anyway, add --enforce-applicability no")
+        raise UsageError(
+            "no sampling profile applies to any model; to use the profiles anyway, add --enforce-applicability no"
+        )
     return Setup(cells, cases)
 
 

@@ -1,4 +1,4 @@
-"""A server as a process on this machine that reads and writes lines of JSON, with bounded output.
+"""An MCP server that runs as a local process and exchanges lines of JSON, with limits on its output.
 
 The package's own transport reads a line of any length into memory, rescanning it from its beginning. Here, a server
 that writes a line of more than ``MAX_MESSAGE_BYTES``, or more than ``MAX_BETWEEN_BYTES`` since its last request, is

@@ -44,7 +44,7 @@ class AuxiliaryRequest(Feature):
         job = replace(job, fallbacks=())
         if counts_itself or by is None:
             return job
-        # The engine's turns use another API, with tools as text, but it counts tokens only through this API.
+        # This engine counts tokens only through ``by``. Its turns use a different API, with the tools as text.
         mode = "inject" if policy.mode == "auto" else policy.mode
         return replace(job, policy=replace(policy, backend=by.name, mode=mode))
 

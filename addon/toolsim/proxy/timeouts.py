@@ -78,7 +78,7 @@ class Timeouts:
             due = now + MAX_TICK_SECONDS
         if self._limits.idle_timeout:
             due = min(due, self._last_input_at + self._limits.idle_timeout)
-        # The result is never zero, because the clock of the event loop's timers can differ slightly.
+        # The result is never zero, because the event loop's timer clock can differ slightly from ``time.monotonic``.
         return min(max(due - now, 0.01), MAX_TICK_SECONDS)
 
     @property

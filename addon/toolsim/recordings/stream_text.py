@@ -128,7 +128,7 @@ class _TooDeep(dict[str, Any]):
 
 
 def edit_pieces(documents: Iterable[Any], text: Edit) -> set[int]:
-    """Edit text that arrives in pieces in place, and return the numbers of the changed documents."""
+    """Edit, in place, text that is split across documents, and return the numbers of the changed documents."""
     texts: dict[tuple[Any, ...], list[tuple[int, dict[str, Any], str]]] = defaultdict(list)
     for number, document in enumerate(documents):
         for place, owner, key in pieces_of(document):

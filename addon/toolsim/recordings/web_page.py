@@ -1,4 +1,4 @@
-"""Renders parts of a report's web page, which is one file without scripts and network access.
+"""Renders parts of a report's web page, which is one file with no scripts and no network access.
 
 All text from models and servers is escaped.
 """

@@ -457,10 +457,11 @@ def _allowed(tools: tuple[Tool, ...], policy: Policy) -> tuple[Tool, ...]:
 
 
 def _listed(request: ClientRequest, offered: tuple[Tool, ...], policy: Policy) -> tuple[Tool, ...]:
-    """Return the tools that the manifest shows: the first tools, or none if no tool may be called and none was called.
+    """Return the tools to list in the manifest, as first declared (``first_tools``).
 
-    The model has already read a manifest before a call, and before writing a summary. Omitting it would make the server
-    process the entire prompt again.
+    The manifest is kept even if no tool may be called now, as long as the conversation contains a call or the request
+    asks for a summary. The model has already read it, and removing it would make the server process the entire prompt
+    again.
     """
     is_written = offered or policy.tool_use_mode == "withheld"
     if not is_written and (policy.tool_use_mode == "disabled" or not (request.form.compacts or _called(request))):

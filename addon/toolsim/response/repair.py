@@ -85,7 +85,7 @@ class RepairedJson:
 
 
 def repair_json(text: str, start: int = 0, *, closed: bool = True) -> RepairedJson | None:
-    """Repair the object or array that begins at ``start``; return None if it is beyond a safe repair.
+    """Repair the object or array that begins at ``start``; return None if it cannot be repaired safely.
 
     Brackets still open at the end are closed only if the text is known to be complete (``closed``). The result may
     still be invalid JSON.

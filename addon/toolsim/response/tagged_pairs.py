@@ -151,8 +151,8 @@ def _wrong_closer(value: str) -> re.Match[str] | None:
 
 
 def _on_lines(value: str) -> str:
-    """Return a value that is on separate lines with its last newline added if missing, since both newlines are stripped
-    later.
+    """Add the final newline to a value that is on lines of its own, if the newline is missing. The first and last
+    newlines are both stripped later.
 
     A bracket before or after these lines belongs to a marker.
     """

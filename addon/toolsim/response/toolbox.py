@@ -131,7 +131,9 @@ class Toolbox:
 
 
 def _spellings(tool: Tool) -> tuple[str, ...]:
-    """Return the names of a tool: the model's and, in a namespace, the client's, with and without the namespace."""
+    """Return all names for a tool: the name that the model uses and, if the tool is in a namespace, the client's name
+    for it, with and without the namespace.
+    """
     dotted = f"{tool.namespace}.{tool.wire_name}"
     return (tool.name, tool.wire_name, dotted) if tool.namespace else (tool.name,)
 

@@ -86,7 +86,7 @@ It returns None if the bounds do not allow both this round and the next one.
 
 
 def question_about(tool: Tool, request: str) -> str:
-    """Return the question whether a tool suits the user's request."""
+    """Return the question that asks whether a tool suits the user's request."""
     return QUESTION.format(function=_shown(tool), request=request)
 
 

@@ -16,8 +16,8 @@ MAX_ATOMS = 5_000
 """Maximum size of a schema's patterns with all repeats expanded. Compilation takes up to 12 µs and 1 KB per atom."""
 
 _FIRST_SECONDS = 0.001
-"""Timeout of the first attempt at a search, in seconds. A search that finishes within it is charged no more than this
-time, even if it was interrupted.
+"""Timeout of the first attempt at a search, in seconds. A search that succeeds on this attempt is charged at most this
+much, even if its measured time is longer.
 """
 
 # Matches an atom or bracket of a pattern, with the minimum count of the repeat after it, if any.
@@ -63,7 +63,7 @@ def check_pattern(text: str, before: int = 0) -> int:
     """
     size = atoms(text)
     if before + size > MAX_ATOMS:
-        those = f" after {before} of other patterns" if before else ""
+        those = f", in addition to {before} in other patterns of the schema" if before else ""
         raise SchemaError(
             f"the pattern {text[:100]!r} is too large: expected at most {MAX_ATOMS} atoms, got {size}{those}"
         )

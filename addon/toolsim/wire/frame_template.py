@@ -48,7 +48,8 @@ _IS_TEXT = re.compile(_TEXT).fullmatch
 # Each pattern matches a comma-separated list of values, none of which contains a comma.
 _ARE_NUMBERS = re.compile(r"(?:0|[1-9][0-9]{0,17})(?:,(?:0|[1-9][0-9]{0,17}))*+").fullmatch
 _ARE_WORDS = re.compile(r"[A-Za-z0-9_+/=,-]*").fullmatch
-# Values that can differ in each repeat, each with a substitute for the proof during learning.
+# Fields whose values can differ between repeats, with a substitute value that proves a frame when it is learned (rule
+# 1).
 _HOLES: dict[str, tuple[re.Pattern[bytes], object]] = {
     "sequence_number": (re.compile(rb'"sequence_number": ?([0-9]+)'), 7),
     "obfuscation": (re.compile(rb'"obfuscation": ?"([^"]*)"'), "x"),

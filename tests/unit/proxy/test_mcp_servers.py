@@ -1,4 +1,4 @@
-"""Access of requests to MCP servers."""
+"""Requests' access to MCP servers."""
 
 from __future__ import annotations
 

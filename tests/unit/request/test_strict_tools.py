@@ -18,7 +18,9 @@ def tools(count: int = 3, **schema: object) -> list[Tool]:
 
 
 def test_cached_tools_are_not_written_again() -> None:
-    """Identical tool objects are written only once, in any list. Equal but distinct objects are written again."""
+    """The same tool object is written only once, even if it appears in several lists. Equal but distinct objects are
+    written again.
+    """
     written: list[str] = []
 
     def write(tool: Tool, sentinel: str) -> str:

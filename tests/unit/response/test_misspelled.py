@@ -35,7 +35,9 @@ def test_longest_spelling_at_a_place_counts() -> None:
 
 
 def test_body_is_corrected() -> None:
-    """Misspelled opening and closing markers are corrected, correct text is kept, and ambiguous halves are removed."""
+    """Misspelled opening and closing markers are corrected, correct text is kept, and half markers that could belong to
+    more than one marker are removed.
+    """
     markers, openers = ("</parameter>", "</function>"), (("<function=", ">"), ("<parameter=", ">"))
     right = "<function=f><parameter=k>v</parameter></function>"
     for wrong in (

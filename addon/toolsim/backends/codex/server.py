@@ -52,7 +52,7 @@ from toolsim.wire.json_fields import mapping, string
 
 logger = logging.getLogger(__name__)
 
-# Timeout of a start, in seconds. A cold start takes 0.3 s, but refreshing a login over the network takes longer.
+# Startup timeout, in seconds. A cold start takes 0.3 s, but refreshing a login over the network takes longer.
 _START_TIMEOUT = 30.0
 _CATALOG_TIMEOUT = 10.0
 _START_PATIENCE = 15.0
@@ -249,7 +249,7 @@ def _check_version(version: str) -> None:
 
 
 async def _cancel_and_wait(task: asyncio.Task[None]) -> None:
-    """Cancel a task and wait for its end.
+    """Cancel a task and wait for it to finish.
 
     The wait continues even if it is canceled, so that no child is left half stopped.
     """

@@ -160,7 +160,7 @@ def _made(
 
 
 def blocks(asked: Sequence[Question], kinds: Collection[str]) -> list[Sequence[Question]]:
-    """Return questions of some kinds in blocks with one manifest each, with mixed kinds and alternating manifests."""
+    """Return the questions of some kinds in blocks that alternate between manifests; each block mixes the kinds."""
     by_catalog: dict[str, list[Question]] = {}
     for catalog in dict.fromkeys(question.catalog for question in asked):
         own = [question for question in asked if question.catalog == catalog and question.kind in kinds]

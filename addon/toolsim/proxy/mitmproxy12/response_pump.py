@@ -87,7 +87,7 @@ class ResponsePump(OwnStream):
     def receive(self, fed: StreamedAnswer, data: bytes) -> CommandGenerator[None]:
         """Feed data from the backend to the answer. This method handles nearly all events of a stream."""
         if not data:
-            # Empty data, from an empty HTTP/2 frame, would mean the end of input to the answer.
+            # Empty data (from an empty HTTP/2 frame) is skipped, because the answer would take it for the end of input.
             return
         if not fed.waits:  # After the end of the backend's answer, nothing is left to read.
             yield from self.feed(fed, fed.slices(data))

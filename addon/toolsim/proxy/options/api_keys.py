@@ -138,7 +138,7 @@ def _hashed(words: bytes) -> str:
 
 
 def names_of(users: Users) -> str:
-    """Return the first names of users, and the number of remaining users, as text for the log."""
+    """Return the names of the first few users, and the number of remaining users, as text for the log."""
     names = [user.name for user in users.values()]
     more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
     return ", ".join(names[:_MAX_LISTED]) + more

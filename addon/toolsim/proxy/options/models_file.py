@@ -129,7 +129,9 @@ def _entries(document: Mapping[str, Any], environment: Mapping[str, str]) -> tup
             for earlier in entries[:number]:
                 if cover := next((pattern for pattern in earlier.names if _covers(pattern, name)), None):
                     raise _Wrong(
-                        number, "names", f"{name!r} is unreachable, because {cover!r} of an earlier entry matches"
+                        number,
+                        "names",
+                        f"{name!r} is unreachable, because {cover!r} in an earlier entry already matches it",
                     )
     return entries
 

@@ -130,7 +130,7 @@ class OutcomeReporter(Feature):
         """The label of the request's conversation, or None before the request is rewritten."""
         self._conversation = 0
         self._place = ""
-        """The conversation and turn number, as text for people."""
+        """The conversation and turn number, in human-readable form."""
 
     @override
     def on_rewritten(self, exchange: Exchange, flow: HTTPFlow, done: RequestResult) -> None:

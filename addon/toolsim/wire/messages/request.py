@@ -1,4 +1,4 @@
-"""Messages API requests: reads them from a client, and writes them for a backend."""
+"""Reads Messages API requests from clients, and writes them for backends."""
 
 from __future__ import annotations
 
