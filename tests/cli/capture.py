@@ -14,7 +14,7 @@ from rich.text import Text
 
 PICTURE = Path(__file__).parent / "screenshots" / "demo.svg"
 COMMAND = ("toolsim", "demo", "--once")
-COLUMNS = 156
+COLUMNS = 160
 
 
 def shown() -> str:
@@ -31,7 +31,7 @@ def shown() -> str:
     program = Path(sys.executable).parent / COMMAND[0]
     if pty.spawn([str(program), *COMMAND[1:]], read):
         raise SystemExit("the demo failed")
-    return written.decode().replace("\r\n", "\n")
+    return written.decode().replace("\r\n", "\n").replace(home, "/home/you")
 
 
 def main() -> None:
