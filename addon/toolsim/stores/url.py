@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 from toolsim.installation import command_for_extra
 from toolsim.plugins import STORES, StoreKind
@@ -93,5 +94,16 @@ def _split(text: str) -> tuple[str, dict[str, int]]:
 
 def open_store(address: StoreUrl) -> Store:
     """Return the store at a URL. The store is opened on first use."""
-    store: Store = importlib.import_module(STORES[address.kind].module).open_store(address.location, address.bounds)
+    store: Store = _module(address).open_store(address.location, address.bounds)
     return store
+
+
+def file_problem(address: StoreUrl) -> str:
+    """Return why the existing file of a store cannot be used, or "" if it can. A locked file can be used later."""
+    problem: str = _module(address).file_problem(Path(address.location))
+    return problem
+
+
+def _module(address: StoreUrl) -> ModuleType:
+    """Import the module of a store on demand."""
+    return importlib.import_module(STORES[address.kind].module)

@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
 import shlex
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from mitmproxy.exceptions import OptionsError
 
 from toolsim.core.plan import Policy
-from toolsim.plugins import BUILTIN, STORES
+from toolsim.plugins import BUILTIN
 from toolsim.proxy.address import Upstream, is_loopback, parse_url
 from toolsim.proxy.cors import Origins
 from toolsim.proxy.options.api_keys import FILE, ApiKeys
@@ -31,7 +30,7 @@ from toolsim.proxy.options.table import OPTIONS
 from toolsim.request.fields import read_fields
 from toolsim.request.transforms import expand
 from toolsim.rounds.round_planner import RoundLimits
-from toolsim.stores.url import StoreUrl, parse_store_url
+from toolsim.stores.url import StoreUrl, file_problem, parse_store_url
 
 if TYPE_CHECKING:
     from toolsim.mcp.servers import Server
@@ -211,9 +210,11 @@ def _store(value: str) -> StoreUrl | None:
         if file.is_dir():
             raise ValueError(f"got {value!r}, expected a file: {file} is a folder")
         _check_folder(file.parent, value)
-        if file.exists() and not os.access(file, os.R_OK | os.W_OK):
+        if not file.exists():
+            return url
+        if not os.access(file, os.R_OK | os.W_OK):
             raise ValueError(f"got {value!r}, expected a writable file: {file} is not writable")
-        if file.exists() and (problem := importlib.import_module(STORES["sqlite"].module).file_problem(file)):
+        if problem := file_problem(url):
             raise ValueError(f"got {value!r}, expected a file that toolsim has created: {problem}; use another path")
     return url
 

@@ -1,0 +1,39 @@
+"""How much `make test` tries: fewer positions and cases than `make test-all`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import Any
+
+import pytest
+
+# `make test` tries as few positions as possible while covering each kind of position.
+_IS_QUICK = os.environ.get("HYPOTHESIS_PROFILE") == "quick"
+
+
+def places(start: int, stop: int) -> range:
+    """Return the positions from ``start`` to before ``stop``: all, or in `make test` every seventh."""
+    return range(start, stop, 7 if _IS_QUICK else 1)
+
+
+def step(size: int) -> int:
+    """Return the distance between positions that each cost a turn of a real proxy: ``size``, tripled in `make test`.
+
+    ``CUTS=1`` tries every position, which takes minutes.
+    """
+    return int(os.environ.get("CUTS", "0")) or (3 * size if _IS_QUICK else size)
+
+
+def some(cases: Iterable[Any], share: int = 4) -> list[Any]:
+    """Return all cases, or for `make test` a fixed random sample: one in ``share``."""
+    known = list(cases)
+    if not _IS_QUICK:
+        return known
+    return [known[number] for number in sorted(Random(share).sample(range(len(known)), -(-len(known) // share)))]
+
+
+def parameters(cases: Iterable[Any], is_extended: Callable[[Any], bool]) -> list[Any]:
+    """Return the parameters of a test; `make test` omits the extended ones, which take many seconds."""
+    return [pytest.param(case, marks=[pytest.mark.extended] * is_extended(case)) for case in cases]
