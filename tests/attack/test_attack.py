@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from attack.cases import ATTACKS, BACKENDS, Attack, ask, request
 from attack.results import ROWS
+from support.effort import parameters
 from support.line import Line
 from support.mitmdump import Mitmdump
 from support.ports import free_port
@@ -41,7 +42,7 @@ LONG = {
 
 @pytest.mark.parametrize(
     "attack",
-    [pytest.param(attack, marks=[pytest.mark.extended] * (attack.name in LONG)) for attack in ATTACKS],
+    parameters(ATTACKS, lambda attack: attack.name in LONG),
     ids=lambda attack: attack.name,
 )
 def test_attack(attack: Attack, worlds: Any) -> None:

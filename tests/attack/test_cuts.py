@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from attack.cases import TOOL, ask, request
-from support.cuts import step
+from support.effort import step
 from support.line import Line
 from support.mitmdump import Mitmdump
 from support.raw_backend import Answer, Behaviour

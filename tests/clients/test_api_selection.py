@@ -17,6 +17,7 @@ from clients.test_claude_code import Claude
 from clients.test_codex import CODEX, Codex
 from openai import OpenAI
 from support.command import TOOLSIM, environment, running
+from support.effort import parameters
 from support.mitmdump import ROOT
 from support.programs import agent
 from support.text_backend import TextBackend, says, until_output
@@ -67,9 +68,7 @@ def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 over_each = pytest.mark.parametrize("stage", APIS, indirect=True, ids=lambda api: f"over_{api}")
 # An agent program takes seconds for a turn, so `make test` runs it only over chat completions.
 over_chat_first = pytest.mark.parametrize(
-    "stage",
-    [pytest.param(api, id=f"over_{api}", marks=[pytest.mark.extended] * (api != "chat")) for api in APIS],
-    indirect=True,
+    "stage", parameters(APIS, lambda api: api != "chat"), indirect=True, ids=lambda api: f"over_{api}"
 )
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from clients.cases import call
 from support.command import TOOLSIM
+from support.effort import parameters
 from support.processes import members
 from support.programs import AGENTS, NODE_CLIENTS, agent, codex
 from support.text_backend import Exchange, TextBackend, Turn, says
@@ -56,9 +57,7 @@ def programs(*quick: str) -> pytest.MarkDecorator:
 
     `make test` starts only those in ``quick``, because each start takes seconds.
     """
-    return pytest.mark.parametrize(
-        "name", [pytest.param(name, marks=[pytest.mark.extended] * (name not in quick)) for name in PROGRAMS]
-    )
+    return pytest.mark.parametrize("name", parameters(PROGRAMS, lambda name: name not in quick))
 
 
 def needs(name: str) -> None:

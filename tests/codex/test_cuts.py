@@ -19,7 +19,7 @@ from typing import Any
 import httpx
 import pytest
 from support.answers import plan, tool
-from support.cuts import step
+from support.effort import step
 from support.stub_model import Reply
 from toolsim.backends.codex import child as child_module
 from toolsim.backends.codex.backend import CodexBackend

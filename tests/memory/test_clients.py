@@ -9,6 +9,7 @@ import pytest
 from clients.cases import CASES, ONE_CALL, Case, Stage, transcript
 from clients.node_worker import NodeClient, needs_node
 from memory.loops import LOOPS, MODEL_TEXTS, check, needed
+from support.effort import parameters
 from support.mitmdump import Mitmdump
 from support.text_backend import TextBackend, says
 
@@ -58,9 +59,7 @@ def test_openai_node_with_background_answers(stage: Stage, openai_node: NodeClie
     stage.compare(ONE_CALL, openai_node.run(stage.base_url, "responses", mode, ONE_CALL.prompts))
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.extended] * (name == "LlamaIndex")) for name in LOOPS]
-)
+@pytest.mark.parametrize("name", parameters(LOOPS, lambda name: name == "LlamaIndex"))
 async def test_clients_that_send_only_new_items(stage: Stage, name: str) -> None:
     """Regardless of how a client continues a conversation, the model receives it completely, once and in order.
 

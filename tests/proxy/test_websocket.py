@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.cuts import places
+from support.effort import places
 from support.line import Line
 from support.mcp_servers import OFFICIAL
 from support.mitmdump import Mitmdump

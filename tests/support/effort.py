@@ -1,4 +1,4 @@
-"""How much `make test` tries: fewer positions and cases than `make test-all`."""
+"""Effort of `make test`: it tries fewer positions and cases than `make test-all`."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.answers import plan, read, rewrite
-from support.cuts import places
 from support.each import each
+from support.effort import places
 from support.growth import LINEAR, growth
 from support.wire import backend_answer
 from toolsim.core.plan import Tool

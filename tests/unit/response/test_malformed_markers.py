@@ -11,8 +11,8 @@ import json
 from random import Random
 
 import pytest
-from support.cuts import some
 from support.each import each
+from support.effort import some
 from support.families import FLOORS, PAGE, dumped, floors, load, measured, page, raised
 from support.library import pieces, streamed
 from support.malformed import (

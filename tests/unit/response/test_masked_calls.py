@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from support.answers import Seen, read, rewrite
-from support.cuts import some
 from support.each import each
+from support.effort import some
 from support.emitted import BODIES, WHOLE, Emitted, Step
 from support.wire import DONE, frame
 from toolsim.core.plan import ApiName, Policy

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from support.answers import Seen
-from support.cuts import some
 from support.each import each
+from support.effort import some
 from support.families import REPORTED, calls, calls_wanted, is_right
 from support.library import by_proxy, pieces, streamed
 from toolsim.core.plan import ApiName

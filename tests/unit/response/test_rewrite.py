@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.answers import Seen, completion, deltas, plan, read, rewrite, tool
-from support.cuts import some
 from support.each import each
+from support.effort import some
 from support.emitted import BODIES, WHOLE, Emitted, Step, Thought
 from support.wire import backend_answer, event_frame
 from toolsim.core.errors import ApiError

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support.answers import plan
-from support.cuts import places
 from support.each import each
+from support.effort import places
 from support.growth import LINEAR, growth
 from toolsim.core.events import CallDelta, CallStarted, ClientEvent, Closed, TextDelta
 from toolsim.core.plan import Plan, Tool
