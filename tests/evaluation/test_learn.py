@@ -221,7 +221,7 @@ def test_recorded_turns_choose_and_confirm(learner: Learner) -> None:
     with ScriptedModel(lambda seen, question: not question.calls or seen.form == "hermes") as model:
         code, printed = learner.run(model, "--from", str(turns), "--only", "form")
     assert code == 0, printed
-    assert "the gain of manifest=hermes holds on the other turns" in printed
+    assert "the gain of manifest=hermes holds in the turns for confirmation" in printed
     profile = learner.learned()
     assert profile["options"] == {"toolsim_manifest": "hermes"}
     tuned = profile["tuned"]
