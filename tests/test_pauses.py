@@ -18,6 +18,7 @@ import httpx2
 import pytest
 from support.mitmdump import ROOT
 from toolsim.backends.loopback import Loopback
+from toolsim.backends.text_backend import TextBackend
 from toolsim.core import time_slice
 from toolsim.core.conversation import ClientRequest
 from toolsim.core.errors import ApiError
@@ -27,7 +28,6 @@ from toolsim.mcp.web import Bounded
 from toolsim.proxy.backend_registry import page_client
 from toolsim.rounds.runner import TOKEN
 from toolsim.rounds.server import RunnerServer
-from toolsim.wire.apis import RESPONSES
 
 PACKAGE = ROOT / "addon" / "toolsim"
 NOT_IN_THE_PROXY = ("cli", "eval", "recordings")
@@ -200,15 +200,7 @@ async def all_of(port: int, path: str, headers: dict[str, str]) -> None:
 async def test_builtin_backend_events() -> None:
     counted = Counted()
 
-    class Backend:
-        apis = (RESPONSES,)
-
-        async def start(self) -> None:
-            pass
-
-        async def stop(self) -> None:
-            pass
-
+    class Backend(TextBackend):
         async def models(self) -> list[str] | ApiError:
             return []
 

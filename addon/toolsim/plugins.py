@@ -14,12 +14,19 @@ class Builtin(NamedTuple):
 
     module: str
     words: str
+    """A noun phrase for the banner."""
+    help: str
+    """What the backend does, as a predicate, for the help of ``toolsim_backend``."""
 
 
 BUILTIN: Mapping[str, Builtin] = {
-    "codex": Builtin("toolsim.backends.codex.backend", "your Codex login"),
-    "local": Builtin("toolsim.backends.local", "a model file"),
-    "scripted": Builtin("toolsim.backends.scripted.backend", "a scripted model (toolsim_backend=scripted)"),
+    "codex": Builtin("toolsim.backends.codex.backend", "your Codex login", "runs the Codex app-server with your login"),
+    "local": Builtin("toolsim.backends.local", "a model file", "runs a model file in this process"),
+    "scripted": Builtin(
+        "toolsim.backends.scripted.backend",
+        "a scripted model (toolsim_backend=scripted)",
+        "is a deterministic model for experiments",
+    ),
 }
 """The built-in backends, by the value of ``toolsim_backend``."""
 LOOPBACK_SERVER = "toolsim.backends.loopback"

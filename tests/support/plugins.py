@@ -10,6 +10,7 @@ from collections.abc import Callable
 from toolsim.backends import local, loopback
 from toolsim.backends.codex import backend as codex
 from toolsim.backends.scripted import backend as scripted
+from toolsim.backends.text_backend import TextBackend
 from toolsim.background import endpoints
 from toolsim.mcp import engine
 from toolsim.mcp.runtime import McpRuntime
@@ -20,12 +21,12 @@ from toolsim.sockets import server
 from toolsim.stores import redis_server, sqlite
 from toolsim.stores.record import Store, StoreLimits
 
-BACKENDS: list[Callable[[Settings], loopback.TextBackend]] = [
+BACKENDS: list[Callable[[Settings], TextBackend]] = [
     codex.backend_of,
     local.backend_of,
     scripted.backend_of,
 ]
-LOOPBACK: Callable[[loopback.TextBackend], builtin.Loopback] = loopback.Loopback
+LOOPBACK: Callable[[TextBackend], builtin.Loopback] = loopback.Loopback
 SOCKETS: Callable[[Callable[[], bool], RunJob], upgrades.SocketServer] = server.SocketServer
 BACKGROUND: Callable[[background.Parts], background.Answers] = endpoints.BackgroundAnswers
 MCP: McpRuntime = engine

@@ -20,11 +20,12 @@ from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from toolsim.backends.text_backend import TextBackend
 from toolsim.command_line import missing
 from toolsim.core.conversation import ClientRequest, Message
 from toolsim.core.errors import ApiError, BadRequest
 from toolsim.core.events import BackendEvent, Failed
-from toolsim.wire.apis import CHAT, RESPONSES
+from toolsim.wire.apis import CHAT
 from toolsim.wire.content import with_parts_for
 from toolsim.wire.json_codec import dump
 from toolsim.wire.sse import ServerSentEvent
@@ -41,10 +42,8 @@ CONTEXT_TOKENS = 16_384
 _NOT_LOADED = ApiError("The model is not loaded.", code="backend_unavailable", status=503, retry_after=5)
 
 
-class LocalBackend:
+class LocalBackend(TextBackend):
     """A GGUF file as a backend for the loopback server."""
-
-    apis = (RESPONSES, CHAT)
 
     def __init__(self, file: Path) -> None:
         self._file = file

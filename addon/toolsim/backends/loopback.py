@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from tornado.iostream import StreamClosedError
 
+from toolsim.backends.text_backend import TextBackend
 from toolsim.core.conversation import ClientRequest
 from toolsim.core.errors import ApiError, BadRequest
 from toolsim.core.events import (
@@ -48,34 +49,6 @@ from toolsim.wire.sse import UNBUFFERED
 FLOW = "toolsim-flow"
 """The name of the header that contains the id of a request's flow. The addon has authenticated the client of that flow.
 """
-
-
-class TextBackend(Protocol):
-    """The protocol of built-in backends, which answer a conversation with text."""
-
-    @property
-    def apis(self) -> Collection[Api]:
-        """The APIs whose requests ``answer`` supports."""
-
-    async def start(self) -> None:
-        """Start the backend.
-
-        A backend that cannot serve yet does not raise an exception here, but answers with ``Failed`` (503).
-        """
-
-    async def stop(self) -> None:
-        """Release all resources of the backend."""
-
-    def answer(self, request: ClientRequest) -> AsyncGenerator[BackendEvent]:
-        """Answer one request with events. The last event is ``Closed`` or ``Failed``.
-
-        The first event is ``Opened``, once the model has started. If the first event is ``Failed`` instead, the client
-        receives an HTTP error. Closing the generator early stops the model. Raises errors.BadRequest for a request that
-        cannot be served.
-        """
-
-    async def models(self) -> Sequence[str] | ApiError:
-        """Return the ids of the models that the backend offers."""
 
 
 class Loopback:

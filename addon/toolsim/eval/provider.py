@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from toolsim.backends.loopback import Loopback
 from toolsim.backends.scripted.backend import pieces
 from toolsim.backends.scripted.script import messages_of
+from toolsim.backends.text_backend import TextBackend
 from toolsim.core.conversation import ClientRequest
 from toolsim.core.errors import ApiError, BadRequest
 from toolsim.core.events import BackendEvent, Closed, Counted, Failed, Finished, Opened, TextDelta, Usage
@@ -21,19 +22,13 @@ from toolsim.wire.apis import APIS
 MODEL = "scripted"
 
 
-class ScriptedProvider:
+class ScriptedProvider(TextBackend):
     """A backend for the loopback server that plays scripts, which it finds by their prompts."""
 
     apis = tuple(APIS.values())
 
     def __init__(self, scripts: Mapping[str, Script]) -> None:
         self._scripts = scripts
-
-    async def start(self) -> None:
-        """Do nothing, because the provider needs no start."""
-
-    async def stop(self) -> None:
-        """Do nothing, because the provider uses no resources."""
 
     async def models(self) -> Sequence[str]:
         """Return the name of the only model."""

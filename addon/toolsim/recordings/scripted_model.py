@@ -17,12 +17,12 @@ from typing import Any
 from toolsim.backends.loopback import Loopback
 from toolsim.backends.scripted.backend import pieces
 from toolsim.backends.scripted.script import messages_of, outputs_of, question_of
+from toolsim.backends.text_backend import TextBackend
 from toolsim.core.conversation import ClientRequest, Message
 from toolsim.core.errors import ApiError
 from toolsim.core.events import BackendEvent, Closed, Counted, Failed, Finished, Opened, TextDelta, Usage
 from toolsim.pages.read_prompt import Catalog, find_catalog, find_further
 from toolsim.request.record import sentinel_block
-from toolsim.wire.apis import CHAT, RESPONSES
 from toolsim.wire.json_codec import value_line
 
 MODEL = "scripted"
@@ -145,10 +145,8 @@ class ScriptedModel:
         return _Answer(error=ApiError(message, "invalid_request_error", "not_scripted", status=404))
 
 
-class ModelServer:
+class ModelServer(TextBackend):
     """Serves the current model on any free port of 127.0.0.1, from an event loop in a thread."""
-
-    apis = (RESPONSES, CHAT)
 
     def __init__(self) -> None:
         self.current: ScriptedModel | None = None
@@ -172,12 +170,6 @@ class ModelServer:
 
     def _run(self, work: Any) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-    async def start(self) -> None:
-        """Do nothing, because the model needs no start."""
-
-    async def stop(self) -> None:
-        """Do nothing, because the model uses no resources."""
 
     async def models(self) -> Sequence[str]:
         """Return the name of the only model."""

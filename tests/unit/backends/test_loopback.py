@@ -11,6 +11,7 @@ import pytest
 from httpx_sse import aconnect_sse
 from toolsim.backends.loopback import FLOW, Loopback
 from toolsim.backends.scripted.backend import ScriptedBackend
+from toolsim.backends.text_backend import TextBackend
 from toolsim.core.conversation import ClientRequest
 from toolsim.core.errors import ApiError, BadRequest
 from toolsim.core.events import (
@@ -24,21 +25,16 @@ from toolsim.core.events import (
     TextDelta,
     Usage,
 )
-from toolsim.wire.apis import CHAT, RESPONSES
+from toolsim.wire.apis import RESPONSES
 
 
-class Played:
+class Played(TextBackend):
     """A backend that emits events provided by the test. ``stopped`` is set when its generator is closed."""
-
-    apis = (RESPONSES, CHAT)
 
     def __init__(self, *events: BackendEvent | BadRequest) -> None:
         self.events = events
         self.stopped = asyncio.Event()
         self.ended = False
-
-    async def start(self) -> None:
-        pass
 
     async def stop(self) -> None:
         self.ended = True

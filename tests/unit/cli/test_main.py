@@ -12,6 +12,7 @@ import pytest
 from toolsim.cli import main as command
 from toolsim.cli.main import RENAMED, main
 from toolsim.command_line import EXIT_USAGE
+from toolsim.plugins import BUILTIN
 from toolsim.version import __version__
 
 URL = "http://127.0.0.1:9"
@@ -77,7 +78,7 @@ WRONG = [
     (
         f"serve {URL} --set toolsim_backend=ollama",
         "toolsim: toolsim_backend: got 'ollama', "
-        "expected one of auto, responses, chat, messages, codex, local, scripted",
+        f"expected one of auto, responses, chat, messages, {', '.join(BUILTIN)}",
     ),
     (
         f"serve {URL} --set toolsim_idle_timeout=5m",

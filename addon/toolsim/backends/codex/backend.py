@@ -41,6 +41,7 @@ from toolsim.backends.codex.request import CodexRequest, codex_request
 from toolsim.backends.codex.server import AppServer
 from toolsim.backends.codex.text_only import settings
 from toolsim.backends.codex.turn import CodexTurn
+from toolsim.backends.text_backend import TextBackend
 from toolsim.core.conversation import ClientRequest
 from toolsim.core.errors import ApiError
 from toolsim.core.events import BackendEvent, Failed
@@ -74,7 +75,7 @@ class _Running:
     notifications: asyncio.Queue[Notification | None]
 
 
-class CodexBackend:
+class CodexBackend(TextBackend):
     """The Codex app-server as a backend for the loopback server. ``command`` is a command line, as a list."""
 
     apis = (RESPONSES,)

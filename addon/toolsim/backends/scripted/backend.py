@@ -11,10 +11,10 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from toolsim.backends.scripted.script import direction, messages_of, reply
+from toolsim.backends.text_backend import TextBackend
 from toolsim.core.conversation import ClientRequest
 from toolsim.core.errors import ApiError
 from toolsim.core.events import BackendEvent, Closed, Counted, Failed, Finished, Opened, TextDelta, Usage
-from toolsim.wire.apis import CHAT, RESPONSES
 
 if TYPE_CHECKING:
     from toolsim.proxy.options.settings import Settings
@@ -38,22 +38,14 @@ _TOO_MANY = ApiError(
 )
 
 
-class ScriptedBackend:
+class ScriptedBackend(TextBackend):
     """The scripted model as a backend for the loopback server.
 
     ``delay`` is the number of seconds between two pieces.
     """
 
-    apis = (RESPONSES, CHAT)
-
     def __init__(self, delay: float = DELAY_SECONDS) -> None:
         self._delay = delay
-
-    async def start(self) -> None:
-        """Do nothing, because the scripted model needs no start."""
-
-    async def stop(self) -> None:
-        """Do nothing, because the scripted model uses no resources."""
 
     async def models(self) -> Sequence[str]:
         """Return the name of the only model."""

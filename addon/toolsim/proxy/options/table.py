@@ -20,9 +20,8 @@ OPTIONS = (
         "auto",
         "Backend that answers requests. auto: an upstream server; toolsim tries the client's own API, then chat "
         f"completions, Responses and Messages, until the server accepts a path. {', '.join(get_args(ApiName))}: an "
-        "upstream server, used only with this API. codex, local, scripted: a built-in backend, which answers "
-        "requests addressed to the listener itself; codex runs the Codex app-server with your login, local runs a "
-        "model file in this process, scripted is a deterministic model for experiments.",
+        f"upstream server, used only with this API. {', '.join(BUILTIN)}: a built-in backend, which answers requests "
+        f"addressed to the listener itself; {', '.join(f'{name} {each.help}' for name, each in BUILTIN.items())}.",
         ("auto", *get_args(ApiName), *BUILTIN),
     ),
     Option("model", "", "Model file (GGUF) that toolsim_backend=local runs; requires the extra [local]."),
