@@ -103,6 +103,6 @@ def test_mistakes_are_reported_with_their_line(text: str, line: str, tmp_path: P
 def test_unknown_option_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """An unknown option in the file is reported in the same way as on the command line."""
     file = tmp_path / "toolsim.toml"
-    file.write_text("flow_detial = 1\nbackend = 'http://localhost:1'")
+    file.write_text("flow_detial = 1\nport = 0\nbackend = 'http://localhost:1'")
     assert main(["serve", "--config", str(file)]) == EXIT_USAGE
     assert capsys.readouterr().err == "toolsim: flow_detial: no such option; did you mean flow_detail?\n"
