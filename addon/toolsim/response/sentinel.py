@@ -121,6 +121,7 @@ class Sentinel:
         "_final",
         "_fragments",
         "_held",
+        "_hint",
         "_ignores_values",
         "_is_behind",
         "_is_foreign",
@@ -162,6 +163,7 @@ class Sentinel:
     ) -> None:
         self._keeps_unread = keeps_unread
         self._tags = tags(tag, use_tool, foreign, forms if foreign else ())
+        self._hint = self._tags.hint.search
         self._reads_families = foreign
         self._drops_surplus = drops_surplus
         self._last = ""  # The latest prose, "" directly after a block; shows whether a line can begin here (rule 15).
@@ -213,16 +215,19 @@ class Sentinel:
             self._last = text
             return [text]
         if self._is_idle:
-            text = self._held + text
-            self._held = ""
-            found = self._tags.hint.search(text)
-            # A single character at the end may begin a tag, but most such characters are prose.
-            end = len(text) if found is None else found.start()
-            if end >= len(text) - 1:
-                self._held = text[end:]
-                self._is_plain = not self._held and self._tags.is_usual
-                self._last = text[:end] or self._last
-                return [text[:end]] if end else []
+            if self._held:
+                text = self._held + text
+                self._held = ""
+            if (found := self._hint(text)) is None:
+                self._is_plain = self._tags.is_usual
+                self._last = text or self._last
+                return [text] if text else []
+            end = found.start()
+            if end == len(text) - 1:
+                # A single character at the end may begin a tag, but most such characters are prose.
+                text, self._held, self._is_plain = text[:end], text[end:], False
+                self._last = text or self._last
+                return [text] if text else []
         elif self._content is not None and not self._held and text and self._content(text):
             size = self._size + utf8_length(text)
             if size <= self._limit:
