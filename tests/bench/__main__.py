@@ -1,10 +1,10 @@
 """``make bench``: a table with a verdict for each row that has a goal; writes ``build/bench.json`` and
 ``build/bench.svg``.
 
-Groups can be selected (ROWS="cpu delay"); QUICK=1 takes about two minutes. ``peers``, which installs other proxies,
-runs only if it is named. Figures are medians; ratios are ratios of medians from one run in which both sides alternate.
-The goals assume a quiet machine with two cores; goals in ms or µs are scaled by the pace of this machine
-(``machine.py``).
+Groups can be selected (ROWS="cpu delay"); QUICK=1 takes about two minutes. ``peers``, which installs other proxies, and
+``several``, which needs HAProxy and Redis, run only if they are named. Figures are medians; ratios are ratios of
+medians from one run in which both sides alternate. The goals assume a quiet machine with two cores; goals in ms or µs
+are scaled by the pace of this machine (``machine.py``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from bench import codex, cpu, delay, mcp, paced, parser, peers, profiles, prompt, rewriting, store, throughput, traces
+from bench import (
+    codex,
+    cpu,
+    delay,
+    mcp,
+    paced,
+    parser,
+    peers,
+    profiles,
+    prompt,
+    rewriting,
+    several,
+    store,
+    throughput,
+    traces,
+)
 from bench.machine import pace
 from bench.stage import Proxies, proxies
 from bench.table import BUILD, HEADING, Row, save
@@ -36,6 +51,7 @@ def groups(stage: Proxies) -> dict[str, Measure]:
         "store": partial(store.measure, stage),
         "traces": partial(traces.measure, stage),
         "profiles": partial(profiles.measure, stage),
+        "several": partial(several.measure, stage),
         "mcp": mcp.measure,
         "codex": codex.measure,
         "peers": partial(peers.measure, stage),
@@ -53,7 +69,7 @@ def main(arguments: list[str]) -> int:
             print(f"no such rows: {' '.join(unknown)}; there are {' '.join(known)}")
             return 2
         print(HEADING)
-        unasked = {"peers", "codex"} if quick else {"peers"}
+        unasked = {"peers", "several", "codex"} if quick else {"peers", "several"}
         for name in wanted or [name for name in known if name not in unasked]:
             before = pace()
             for row in known[name](quick):

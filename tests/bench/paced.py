@@ -15,7 +15,7 @@ import os
 import re
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -132,14 +132,14 @@ def _run(side: Mitmdump, api: str, case: Case) -> Run:
     client = Client(side.url)
     for _ in range(WARM_UP):
         client.ask(api, "paced-2-20-2")
-    return asyncio.run(streams(side, api, case))
+    return asyncio.run(streams(side.url, [side.pid], api, case))
 
 
-async def streams(side: Mitmdump, api: str, case: Case) -> Run:
-    """Run all streams of a case through one proxy."""
+async def streams(url: str, proxies: Sequence[int], api: str, case: Case) -> Run:
+    """Run all streams of a case through ``url``; ``proxies`` are the process ids of the proxies behind it."""
     run, loop = Run(), asyncio.get_running_loop()
-    address = urlsplit(side.url)
-    memory, cpu = resident_megabytes(side.pid), cpu_seconds(side.pid)
+    address = urlsplit(url)
+    memory, cpu = (sum(map(measured, proxies)) for measured in (resident_megabytes, cpu_seconds))
     readers: list[Reader] = []
 
     async def one(number: int) -> None:
@@ -154,13 +154,13 @@ async def streams(side: Mitmdump, api: str, case: Case) -> Run:
 
     async def weigh() -> None:
         await asyncio.sleep((BEGIN_SECONDS + case.seconds) / 2)
-        run.memory = 1024 * (resident_megabytes(side.pid) - memory) / case.streams
+        run.memory = 1024 * (sum(map(resident_megabytes, proxies)) - memory) / case.streams
 
     await asyncio.gather(weigh(), *(one(number) for number in range(case.streams)))
     found = [list(reader.found.items()) for reader in readers]
     assert all(found), f"{sum(not each for each in found)} streams without a delta"
     assert all(len(each) == int(RATE * case.seconds) for each in found), sorted({len(each) for each in found})
-    run.cpu = 1e6 * (cpu_seconds(side.pid) - cpu) / sum(map(len, found))
+    run.cpu = 1e6 * (sum(map(cpu_seconds, proxies)) - cpu) / sum(map(len, found))
     begun, over = max(each[0][0] for each in found), min(each[-1][0] for each in found)
     run.delays = [(now - at) / 1e6 for each in found for at, now in each if begun <= at <= over]
     run.first = [(each[0][1] - reader.sent) / 1e6 for reader, each in zip(readers, found, strict=True)]

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 from memory.test_references import ask
+from support.haproxy import haproxy
 from support.mitmdump import Mitmdump
 from support.ports import free_port
 from support.redis_server import RedisServer
@@ -30,36 +28,6 @@ from support.text_backend import Exchange, TextBackend, Turn, says
 pytestmark = pytest.mark.slow
 CONVERSATIONS = int(os.environ.get("TOOLSIM_CONVERSATIONS", "30"))
 TURNS = 5
-HAPROXY = """
-defaults
-    mode http
-    timeout connect 2s
-    timeout client 60s
-    timeout server 60s
-    retries 2
-    option redispatch
-frontend clients
-    bind 127.0.0.1:{port}
-    default_backend proxies
-backend proxies
-    balance roundrobin
-    server one 127.0.0.1:{one} check inter 200ms
-    server two 127.0.0.1:{two} check inter 200ms
-"""
-
-
-@contextmanager
-def balancer(folder: Path, port: int, one: int, two: int) -> Iterator[None]:
-    program = shutil.which("haproxy")
-    if program is None:
-        pytest.skip("needs haproxy (Debian: haproxy)")
-    (folder / "haproxy.cfg").write_text(HAPROXY.format(port=port, one=one, two=two))
-    process = subprocess.Popen([program, "-f", str(folder / "haproxy.cfg")], stderr=subprocess.DEVNULL)
-    try:
-        yield
-    finally:
-        process.kill()
-        process.wait()
 
 
 def echo(exchange: Exchange) -> Turn:
@@ -128,7 +96,7 @@ def test_conversations_survive_restarts(tmp_path: Path) -> None:
     with ExitStack() as stack:
         stack.enter_context(redis)
         backend = stack.enter_context(TextBackend(echo))
-        stack.enter_context(balancer(tmp_path, port, *ports))
+        stack.enter_context(haproxy(tmp_path, port, ports))
         stack.enter_context(proxy(0, backend))
         pool = stack.enter_context(ThreadPoolExecutor(16))
         second = proxy(1, backend)

@@ -16,18 +16,17 @@ import json
 import re
 import shutil
 import socket
-import subprocess
 import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
+from support.haproxy import haproxy
 from support.line import Line
-from support.mitmdump import ROOT, Mitmdump
+from support.mitmdump import Mitmdump
 from support.ports import free_port
 from support.text_backend import TextBackend, says
 
@@ -39,24 +38,6 @@ ASKED = {
     "messages": [{"role": "user", "content": "Count."}],
     "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}],
 }
-
-
-@contextmanager
-def haproxy(folder: Path, port: int, ports: list[int]) -> Iterator[None]:
-    """Run HAProxy with the published configuration on ``port``, in front of the proxies on ``ports``."""
-    text = (ROOT / "addon" / "deploy" / "haproxy.cfg").read_text()
-    text = text.replace("bind :8080", f"bind 127.0.0.1:{port}")
-    for name, at in zip(("one", "two"), ports, strict=True):
-        text = text.replace(f"{name}:8080", f"127.0.0.1:{at}")
-    text = f"global\n    stats socket {folder}/stats\n{text}"
-    file = folder / "haproxy.cfg"
-    file.write_text(text)
-    process = subprocess.Popen(["haproxy", "-f", str(file)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        yield
-    finally:
-        process.kill()
-        process.wait()
 
 
 class Clients:
@@ -172,7 +153,7 @@ def servers(folder: Path) -> list[dict[str, str]]:
         file.write("show stat\n")
         file.flush()
         rows = csv.DictReader(io.StringIO(file.read().removeprefix("# ")))
-        return [row for row in rows if row["svname"] in ("one", "two")]
+        return [row for row in rows if row["svname"].startswith("proxy")]
 
 
 if __name__ == "__main__":

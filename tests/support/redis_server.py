@@ -62,6 +62,11 @@ class RedisServer:
     ) -> None:
         self.stop()
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def stop(self) -> None:
         """Kill the server."""
         if self._process is not None:
