@@ -1,4 +1,4 @@
-"""A model file as a backend, with a stand-in for the llama.cpp library; real models are tested manually."""
+"""Tests for a model file as a backend, with a stand-in for the llama.cpp library. Real models are tested manually."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def chunk(content: str | None = None, finish: str | None = None) -> str:
 
 
 class Server:
-    """A server that generates words until it is stopped, and stores the last request body."""
+    """A stand-in for the library's server. It generates ``words`` until it is stopped, and stores the last request
+    body.
+    """
 
     def __init__(self, words: list[str], problem: Exception | None = None) -> None:
         self.words, self.problem = words, problem
@@ -45,7 +47,7 @@ class Server:
 
 
 def library(monkeypatch: pytest.MonkeyPatch, make: Callable[[Any], object]) -> None:
-    """Install a stand-in for the library whose servers ``make`` creates from their parameters."""
+    """Install a stand-in for the library. Its ``Server`` is ``make``, which receives the parameters."""
     module = types.ModuleType("xllamacpp")
     params = {"model": types.SimpleNamespace(), "cpuparams": types.SimpleNamespace()}
     module.CommonParams = lambda: types.SimpleNamespace(**params)  # type: ignore[attr-defined]
@@ -65,7 +67,9 @@ async def answered(backend: LocalBackend, body: dict[str, Any] = HELLO) -> list[
 
 
 async def test_request_is_sent_as_chat_completions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Responses request is sent to the model as chat completions, with its settings, and the text is returned."""
+    """A Responses API request is sent to the model in the chat completions format with the client's settings, and the
+    model's text is returned.
+    """
     server = Server(["Hel", "lo"])
     backend = await loaded(monkeypatch, server)
     assert await backend.models() == ["model-3b"]
@@ -82,7 +86,7 @@ async def test_request_is_sent_as_chat_completions(monkeypatch: pytest.MonkeyPat
 
 
 async def test_port_is_private(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The port that llama.cpp opens listens only on the loopback interface and requires a key."""
+    """llama.cpp is configured to listen only on the loopback interface, on any free port, and to require a key."""
     made: list[Any] = []
     library(monkeypatch, lambda params: made.append(params) or Server([]))
     await LocalBackend(Path("m.gguf")).start()
@@ -105,7 +109,7 @@ async def test_client_disconnect_stops_generation(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_rejected_request_is_a_client_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If llama.cpp rejects a request, the client receives an error with llama.cpp's message."""
+    """If llama.cpp rejects a request, the client receives status 400 with llama.cpp's message."""
     backend = await loaded(monkeypatch, Server([], ValueError("the prompt is too long")))
     [event] = await answered(backend)
     assert isinstance(event, Failed)
@@ -115,7 +119,9 @@ async def test_rejected_request_is_a_client_error(monkeypatch: pytest.MonkeyPatc
 async def test_missing_extra_is_logged_and_requests_fail_with_503(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Without the optional package, one log line shows how to install it, and requests fail with status 503."""
+    """If the optional package is missing, one log line contains the command to install it, and requests fail with
+    status 503.
+    """
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
     backend = LocalBackend(Path("m.gguf"))
     await backend.start()
@@ -128,7 +134,7 @@ async def test_missing_extra_is_logged_and_requests_fail_with_503(
 
 
 async def test_invalid_model_file_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """If the file is not a model, the log states the reason in one line."""
+    """If the file is not a valid model, the log states llama.cpp's reason in one line."""
 
     def refuse(params: Any) -> object:
         raise RuntimeError("failed to\nload model")
@@ -139,7 +145,9 @@ async def test_invalid_model_file_is_logged(monkeypatch: pytest.MonkeyPatch, cap
 
 
 def test_body_contains_the_schema() -> None:
-    """The body contains the schema of the answer, and a request without messages is refused."""
+    """The body for llama.cpp contains the JSON schema of the requested answer. A request without messages is
+    refused.
+    """
     form = {"format": {"type": "json_schema", "name": "a", "schema": {"type": "object"}}}
     body = chat_body(RESPONSES.read({"input": "x", "text": form}))
     assert body["response_format"]["json_schema"]["schema"] == {"type": "object"}

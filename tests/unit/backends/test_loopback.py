@@ -1,4 +1,4 @@
-"""The loopback server over real HTTP, with a stand-in for the backend."""
+"""Tests for the loopback server over real HTTP, with a stand-in for the backend."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ from toolsim.wire.apis import RESPONSES
 
 
 class Played(TextBackend):
-    """A backend that emits events provided by the test. ``stopped`` is set when its generator is closed."""
+    """A backend that emits the given events. ``stopped`` is set when an answer's generator is closed."""
 
     def __init__(self, *events: BackendEvent | BadRequest) -> None:
         self.events = events
@@ -79,7 +79,9 @@ WHOLE = (
 
 
 async def test_responses_stream_equals_the_non_streamed_answer(client: httpx.AsyncClient) -> None:
-    """The final object of a Responses stream equals the non-streamed answer, and its deltas add up to the text."""
+    """The final response object in a Responses API stream equals the non-streamed answer, and the text deltas add up to
+    its text.
+    """
     loopback, url = await serve(Played(*WHOLE))
     whole = (await client.post(f"{url}/responses", json={"input": "x"})).json()
     async with aconnect_sse(client, "POST", f"{url}/responses", json={"input": "x", "stream": True}) as source:
@@ -103,7 +105,7 @@ async def test_responses_stream_equals_the_non_streamed_answer(client: httpx.Asy
 
 
 async def test_chat_stream_equals_the_non_streamed_answer(client: httpx.AsyncClient) -> None:
-    """The chunks of a chat stream add up to the non-streamed answer."""
+    """The chunks of a streamed chat completion add up to the non-streamed answer."""
     loopback, url = await serve(Played(*WHOLE))
     whole = (await client.post(f"{url}/chat/completions", json={"messages": []})).json()
     body = {"messages": [], "stream": True, "stream_options": {"include_usage": True}}
@@ -120,8 +122,9 @@ async def test_chat_stream_equals_the_non_streamed_answer(client: httpx.AsyncCli
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_failure_before_the_answer_is_an_http_error(client: httpx.AsyncClient, stream: bool) -> None:
-    """A failure before the answer begins is an HTTP error with the failure's status, Retry-After and the API's error
-    object."""
+    """If the backend fails before the answer begins, the client receives an HTTP error with the status, Retry-After and
+    error object that describe the failure.
+    """
     loopback, url = await serve(Played(Failed(ApiError("gone", code="down", status=503, retry_after=7))))
     answer = await client.post(f"{url}/responses", json={"input": "x", "stream": stream})
     await loopback.stop()
@@ -131,7 +134,9 @@ async def test_failure_before_the_answer_is_an_http_error(client: httpx.AsyncCli
 
 
 async def test_failure_during_a_stream_is_an_error_event(client: httpx.AsyncClient) -> None:
-    """A failure during a stream ends the stream with response.failed. Without streaming, it becomes an HTTP error."""
+    """If the backend fails during a streamed answer, the stream ends with ``response.failed``. If the answer is not
+    streamed, the client receives an HTTP error.
+    """
     loopback, url = await serve(Played(Opened(), TextDelta("a"), Failed(ApiError("gone", status=502))))
     async with aconnect_sse(client, "POST", f"{url}/responses", json={"input": "x", "stream": True}) as source:
         events = [json.loads(sse.data) async for sse in source.aiter_sse() if sse.data != "[DONE]"]
@@ -156,7 +161,7 @@ async def test_client_disconnect_stops_the_generator(client: httpx.AsyncClient) 
 
 
 async def test_stop_ends_running_answers(client: httpx.AsyncClient) -> None:
-    """Stopping the server ends running answers, closes all sockets and stops the backend."""
+    """Stopping the server ends answers in progress, closes all sockets and stops the backend."""
     backend = Played(Opened(), TextDelta("STALL"), Closed())
     loopback, url = await serve(backend)
     async with client.stream("POST", f"{url}/responses", json={"input": "x", "stream": True}) as answer:
@@ -172,7 +177,9 @@ async def test_stop_ends_running_answers(client: httpx.AsyncClient) -> None:
 
 
 async def test_each_frame_is_written_in_one_chunk() -> None:
-    """Each chunk contains exactly one frame, because some clients lose an event whose blank line arrives separately."""
+    """Each HTTP chunk contains exactly one event, because some clients lose an event if its final blank line arrives
+    separately.
+    """
     loopback, _ = await serve(Played(*WHOLE))
     reader, writer = await asyncio.open_connection("127.0.0.1", loopback.port)
     body = b'{"input":"x","stream":true}'
@@ -191,7 +198,7 @@ async def test_each_frame_is_written_in_one_chunk() -> None:
 
 
 async def test_errors_have_the_format_of_their_api(client: httpx.AsyncClient) -> None:
-    """Malformed bodies and refused requests cause an error in the API's format."""
+    """A malformed body or a refused request causes an error in the API's format."""
     loopback, url = await serve(Played(BadRequest("no input", "input")))
     answers = [
         await client.post(f"{url}/responses", content=b"not json"),
@@ -221,7 +228,7 @@ async def test_errors_have_the_format_of_their_api(client: httpx.AsyncClient) ->
 async def test_endpoints_check_the_method(
     client: httpx.AsyncClient, method: str, path: str, status: int, allow: str | None
 ) -> None:
-    """A wrong method causes a 405 with the allowed methods, and an unknown path causes a 404."""
+    """An unsupported method causes a 405 that lists the allowed methods. An unknown path causes a 404."""
     loopback, url = await serve(Played(*WHOLE))
     answer = await client.request(method, url + path)
     await loopback.stop()
@@ -230,7 +237,7 @@ async def test_endpoints_check_the_method(
 
 
 async def test_unsupported_api_is_not_available(client: httpx.AsyncClient) -> None:
-    """If the backend supports only the Responses API, as Codex does, chat completions are not available."""
+    """If the backend supports only the Responses API, as Codex does, chat completions requests receive a 404."""
     played = Played(*WHOLE)
     played.apis = (RESPONSES,)
     loopback, url = await serve(played)
@@ -249,7 +256,9 @@ async def test_unsupported_api_is_not_available(client: httpx.AsyncClient) -> No
     ],
 )
 async def test_request_that_needs_a_store_is_a_400(client: httpx.AsyncClient, body: dict[str, Any], code: str) -> None:
-    """A request that needs stored data or background mode is refused, because a normal answer would be wrong."""
+    """A request that refers to stored data or requires background mode is refused, because an answer that ignores this
+    would be incorrect.
+    """
     played = Played(*WHOLE)
     loopback, url = await serve(played)
     answer = await client.post(f"{url}/responses", json={"input": "x", **body})
@@ -260,7 +269,9 @@ async def test_request_that_needs_a_store_is_a_400(client: httpx.AsyncClient, bo
 
 
 async def test_hosted_tools_are_a_400(client: httpx.AsyncClient) -> None:
-    """Hosted tools, which the backend would have to run, are refused unless the client forbids calls."""
+    """A request with hosted tools, which the backend would have to run, is refused unless the client forbids tool
+    calls.
+    """
     loopback, url = await serve(Played(*WHOLE))
     asked = {"input": "x", "tools": [{"type": "mcp"}, {"type": "web_search"}]}
     answer = await client.post(f"{url}/responses", json=asked)
@@ -274,7 +285,9 @@ async def test_hosted_tools_are_a_400(client: httpx.AsyncClient) -> None:
 
 
 async def test_model_list_has_the_format_of_the_api(client: httpx.AsyncClient) -> None:
-    """The client receives the list of models in the API's format or, if there is none, the backend's error."""
+    """The client receives the list of models in the API's format. If the backend cannot list its models, the client
+    receives the backend's error.
+    """
     loopback, url = await serve(Played(*WHOLE))
     listed = (await client.get(f"{url}/models")).json()
     one, none = await client.get(f"{url}/models/m"), await client.get(f"{url}/models/a/b")
@@ -303,9 +316,10 @@ async def test_scripted_backend_is_served(client: httpx.AsyncClient) -> None:
 
 @pytest.mark.parametrize("path", ["/responses", "/chat/completions", "/models"])
 async def test_only_announced_flows_are_answered(client: httpx.AsyncClient, path: str) -> None:
-    """A request is refused unless the addon has announced its flow id, even with a guessed port or a rebound host name.
+    """A request is refused unless the addon has announced its flow ID. It is refused even if the client has guessed the
+    port or rebinds a host name.
 
-    Each flow id is accepted once, because flow ids appear in pages and files.
+    Each flow ID is accepted only once, because flow IDs appear in pages and files.
     """
     played = Played(*WHOLE)
     loopback = Loopback(played)

@@ -1,4 +1,4 @@
-"""Tests for the store of background answers: only one of several attempts to end an answer succeeds."""
+"""Tests for the store of background answers. If several proxies try to end an answer, only one of them succeeds."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ async def opened(background_store: BackgroundStore) -> Lease:
 
 
 async def test_life_cycle_of_an_answer(background_store: BackgroundStore, memory: ResponseStore) -> None:
-    """An answer is queued, in progress, then completed; deleting it removes all its records."""
+    """An answer is first queued, then in progress, then completed. Its events and items are stored with it, and its
+    lease is removed.
+    """
     lease = await opened(background_store)
     entry = await background_store.read("p", "resp_1")
     assert entry is not None
@@ -83,7 +85,9 @@ async def test_answer_ends_only_once(background_store: BackgroundStore) -> None:
 
 
 async def test_deleted_answer_is_never_written_again(background_store: BackgroundStore, memory: ResponseStore) -> None:
-    """After an answer is deleted, its producer cannot write anything more, and its events are deleted as well."""
+    """After an answer has been deleted, the proxy that produces it can no longer write anything. The stored events are
+    deleted as well.
+    """
     lease = await opened(background_store)
     await background_store.delete("p", "resp_1")
     assert not await background_store.renew(lease)
@@ -99,7 +103,9 @@ async def test_deleted_answer_is_never_written_again(background_store: Backgroun
 async def test_expired_lease_can_be_renewed_until_the_answer_fails(
     background_store: BackgroundStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An answer with an expired lease counts as abandoned, but can be renewed until it is marked as failed."""
+    """If its lease has expired, an answer counts as abandoned. The lease can still be renewed, unless the answer has
+    been marked as failed.
+    """
     lease = await opened(background_store)
     monkeypatch.setattr(background_store_module, "LEASE_SECONDS", -1.0)
     entry = await background_store.read("p", "resp_1")
@@ -116,7 +122,9 @@ async def test_expired_lease_can_be_renewed_until_the_answer_fails(
 async def test_write_that_was_reported_as_failed_is_recognized(
     background_store: BackgroundStore, memory: ResponseStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If a write succeeds although it was reported as an error, the producer recognizes the result as its own write."""
+    """If a write succeeded although the store reported an error, the retry recognizes the stored data as its own and
+    succeeds.
+    """
     put = memory._put
     late = [True]
 
@@ -140,8 +148,9 @@ async def test_write_that_was_reported_as_failed_is_recognized(
 async def test_conversation_survives_concurrent_writes(
     background_store: BackgroundStore, memory: ResponseStore
 ) -> None:
-    """Items are added to the conversation despite concurrent writes. If the conversation was deleted, nothing is
-    written."""
+    """Items are added to the conversation even if another client writes to it at the same time. If the conversation has
+    been deleted, nothing is written.
+    """
     await memory.write("p", [Record("conv_1", b'{"conversation":{},"items":[{"id":"i0"}]}')], {})
     lease = await opened(background_store)
     find = memory.last
@@ -170,8 +179,9 @@ async def test_conversation_survives_concurrent_writes(
 async def test_events_are_stored_for_followers_and_at_the_end(
     background_store: BackgroundStore, memory: ResponseStore
 ) -> None:
-    """Events are stored as soon as a follower requests them, and otherwise at the end, unless the answer was
-    deleted."""
+    """Events are stored while the answer is produced if a follower requests them, and otherwise at the end. They are
+    not stored if the answer has been deleted.
+    """
     lease = await opened(background_store)
     assert not await background_store.events_requested(lease)
     await background_store.request_events("p", "resp_1")
@@ -195,6 +205,6 @@ async def test_events_are_stored_for_followers_and_at_the_end(
 
 
 def test_damaged_lease_has_no_owner() -> None:
-    """A lease that cannot be parsed has no owner."""
+    """A lease record that cannot be parsed is read as a lease without an owner."""
     for wrong in b"", b"x y z", b"1", b"\xff \xff \xff":
         assert background_store_module._read(Record("lease_r", wrong)) == ("", "")

@@ -1,4 +1,6 @@
-"""Tests for requests that start or name a background answer; ``tests/memory`` sends them through a real proxy."""
+"""Tests for requests that start a background answer or name an existing one; ``tests/memory`` sends them through a real
+proxy.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ async def do[R: JobResult](job: Job[R]) -> R:
 
 
 class Setup:
-    """Background answers with an in-memory store, whose runs are recorded but not started, since there is no proxy."""
+    """The background endpoints with an in-memory store. Runs are recorded but not started, because no proxy is
+    running.
+    """
 
     def __init__(self, bounds: StoreLimits) -> None:
         self.memory = ResponseStore()
@@ -83,7 +87,9 @@ def response_of(flow: HTTPFlow) -> tuple[int, dict[str, Any]]:
 
 
 async def test_answer_is_stored_before_the_client_is_answered(setup: Setup) -> None:
-    """The client receives the stored response object, and the background answer is produced in a separate flow."""
+    """The answer is stored as queued, and the client receives the stored object immediately. A run then produces the
+    answer.
+    """
     flow = await setup.begin()
     status, response = response_of(flow)
     assert (status, response["id"], response["status"], response["background"]) == (200, "resp_0", "queued", True)
@@ -115,13 +121,15 @@ async def test_invalid_request_is_refused_immediately(
 
 @pytest.mark.parametrize("setup", [StoreLimits(bytes=300)], indirect=True)
 async def test_request_too_large_for_the_store_is_a_413(setup: Setup) -> None:
-    """A background request too large for the store is refused with 413, since the answer could never be fetched."""
+    """A background request that is too large for the store is refused with status 413, because the client could never
+    fetch the answer.
+    """
     assert response_of(await setup.begin())[0] == 413
     assert setup.started == []
 
 
 async def test_unavailable_store_is_a_503(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the store is down, no run is started, and each request for an earlier answer fails with 503."""
+    """If the store is unavailable, no run is started, and requests for existing answers fail with status 503."""
     await setup.begin()
 
     async def down(*_: Sequence[object]) -> None:
@@ -136,7 +144,7 @@ async def test_unavailable_store_is_a_503(setup: Setup, monkeypatch: pytest.Monk
 
 
 async def test_starting_answers_count_toward_the_limit(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An answer that is being started counts toward the limit, and no longer counts if its start fails."""
+    """An answer that is being started counts toward the limit. If it cannot be started, it no longer counts."""
     setup.settings = Settings(store=StoreUrl("memory", background=1))
     refused: list[int] = []
     open_ = setup.answers._background_store.open
@@ -154,7 +162,9 @@ async def test_starting_answers_count_toward_the_limit(setup: Setup, monkeypatch
 
 
 async def test_other_requests_are_not_served(setup: Setup) -> None:
-    """Non-background answers, other resources and missing ids are not served by the background endpoints."""
+    """The background endpoints leave requests for non-background answers, other resources and unknown IDs to other
+    code.
+    """
     await setup.memory.store(
         StoredContext("p", stored_as=StoredAs("resp_x"), own=b"[]"), b'{"status":"completed","output":[]}', []
     )
@@ -175,7 +185,7 @@ async def test_other_requests_are_not_served(setup: Setup) -> None:
 async def test_canceling_or_deleting_ends_a_local_run(
     setup: Setup, kind: str, method: str, why: ApiError, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Canceling or deleting an answer that runs in this process ends its run with that reason."""
+    """If an answer is produced by this process, canceling or deleting it ends its run with a matching error."""
     await setup.begin()
     [run] = setup.started
     ended: list[tuple[object, ApiError]] = []
@@ -190,7 +200,7 @@ async def test_canceling_or_deleting_ends_a_local_run(
 
 
 async def test_remote_answer_is_followed_through_the_store(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request for an answer produced by another proxy is served by a stream that reads the events from the store."""
+    """If another proxy produces the answer, the client receives a stream that reads the events from the store."""
     await setup.begin(BODY | {"stream": True})
     shown: list[tuple[HTTPFlow, Any]] = []
 
@@ -209,8 +219,9 @@ async def test_remote_answer_is_followed_through_the_store(setup: Setup, monkeyp
 
 @pytest.mark.parametrize(("last", "tail"), [(END, END + DONE), (b"", error_frame(NO_END, 2))])
 async def test_stored_events_are_replayed_from_the_cursor(setup: Setup, last: bytes, tail: bytes) -> None:
-    """Stored events are sent from the client's cursor to the end. If the last event is not stored, an error event
-    follows."""
+    """Stored events are sent from the client's cursor onward. If the final event is not stored, the stream ends with an
+    error event.
+    """
     await setup.begin(BODY | {"stream": True})
     [run], background_store = setup.started, setup.answers._background_store
     entry = await background_store.read("p", "resp_0")

@@ -1,4 +1,4 @@
-"""Tests for the log of an answer's events, from which several clients can read."""
+"""Tests for the log of an answer's events, which several clients can read at the same time."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ async def followed(log: EventLog, after: int) -> bytes:
 
 @given(st.integers(0, 30), st.integers(-1, 40), st.integers(1, 5))
 async def test_all_followers_receive_equal_frames(count: int, after: int, at_once: int) -> None:
-    """Followers from the start, followers that join at the end, and readers of the store receive equal frames."""
+    """A client receives the same frames whether it follows the answer from the start, reads the log at the end, or
+    reads the events from the store.
+    """
     log = EventLog(1_000_000)
     early = asyncio.create_task(followed(log, after))
     await asyncio.sleep(0)
     frames = [frame(number) for number in range(count)]
     for start in range(0, count, at_once):
-        # A writer can put several frames into one chunk, and the final [DONE] frame is not an event.
+        # A writer can emit several frames in one chunk. The final [DONE] frame is not an event.
         log.add([b"".join(frames[start : start + at_once]), DONE])
         await asyncio.sleep(0)
     end = [frame(count), DONE]
@@ -42,8 +44,9 @@ async def test_all_followers_receive_equal_frames(count: int, after: int, at_onc
 
 
 async def test_oldest_events_are_discarded_at_the_limit() -> None:
-    """The log discards the oldest events at its limit. Late followers receive an error, and earlier followers read
-    on."""
+    """At its limit, the log discards the oldest events. A follower that still needs them receives an error. A follower
+    that has already read them continues.
+    """
     log = EventLog(10_000)
     reader, read = log.follow(-1), b""
     slow = log.follow(-1)

@@ -1,4 +1,4 @@
-"""Tests for the stored events of a background answer, and for selecting the events that a client requests."""
+"""Tests for the stored events of a background answer, and for selecting the events to send."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ from toolsim.wire.responses.writer import ResponsesWriter
 
 
 def test_query_selects_the_events() -> None:
-    """The query determines whether events are requested, and after which sequence number they start; an invalid
-    number is refused."""
+    """The query specifies whether the client requests events, and the sequence number after which they start. An
+    invalid number is refused.
+    """
     assert wants_stream("stream=true&starting_after=3")
     assert not wants_stream("stream=false")
     assert not wants_stream("")
@@ -35,7 +36,7 @@ def test_query_selects_the_events() -> None:
 
 
 def test_stored_events_are_located_by_number() -> None:
-    """Stored events are located by sequence number, and the last one shows whether the answer is complete."""
+    """Stored events are found by sequence number. ``has_end`` reports whether the final event is stored."""
     writer = ResponsesWriter(AnswerForm(stream=True, model="m"))
     frames = frames_of(writer.queue()[1])
     whole = [*frames, *frames_of([*writer.write(TextDelta("Hi")), *writer.write(Ended({0: "stop"}))])]
@@ -53,7 +54,9 @@ def test_stored_events_are_located_by_number() -> None:
 
 
 def test_error_event_repeats_its_message() -> None:
-    """An error event contains its message at the top level and nested, since each client reads only one of them."""
+    """An error event contains its message both at the top level and in ``error``, because each client reads only one of
+    the two fields.
+    """
     answered = json.loads(error_frame(LEFT_ALONE, 7).partition(b"data: ")[2])
     assert (answered["type"], answered["message"], answered["sequence_number"]) == ("error", LEFT_ALONE.message, 7)
     assert answered["error"]["message"] == LEFT_ALONE.message

@@ -1,4 +1,4 @@
-"""Tests for following an answer of another proxy through the store."""
+"""Tests for a client that follows, through the store, an answer that another proxy produces."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ WAITS = value_of(b'{"status":"queued"}', b"[]", stream=True)
 
 
 class Setup:
-    """A background store in memory with one answer, and the steps that run while a follower waits."""
+    """A background store in memory with one answer. ``happens`` lists steps, one of which runs each time the follower
+    waits.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         memory = ResponseStore()
@@ -62,17 +64,17 @@ async def ended(setup: Setup) -> None:
 
 
 async def nothing(setup: Setup) -> None:
-    """Do nothing, so that no event arrives."""
+    """Do nothing, so that no event arrives during this wait."""
 
 
 async def test_events_are_received_once_from_the_cursor_on(setup: Setup) -> None:
-    """The follower receives each event after the cursor once, and the producer is asked to store events."""
+    """The follower requests that events be stored, and receives each event after the cursor exactly once."""
     setup.happens = [kept(setup, 1), kept(setup, 2), nothing(setup), kept(setup, 3), ended(setup)]
     assert await setup.follow(0) == [FRAMES[1], FRAMES[2], END, DONE]
 
 
 async def test_silence_is_filled_with_comments(setup: Setup) -> None:
-    """While no events arrive, comments show the client that the stream is alive."""
+    """While no events arrive, the follower sends comments to show the client that the stream is still alive."""
     setup.happens = [*(nothing(setup) for _ in range(25)), ended(setup)]
     received = await setup.follow()
     assert 1 <= len(received[:-2]) <= 3
@@ -81,7 +83,7 @@ async def test_silence_is_filled_with_comments(setup: Setup) -> None:
 
 
 async def test_deleting_the_answer_ends_its_stream_with_an_error(setup: Setup) -> None:
-    """When the answer is deleted, its stream ends with an error that reports the deletion."""
+    """If the answer is deleted while a client follows it, the stream ends with an error that reports the deletion."""
     setup.happens = [kept(setup, 1), setup.background_store.delete("p", "resp_1")]
     received = await setup.follow()
     assert received[0] == FRAMES[0]
@@ -90,7 +92,9 @@ async def test_deleting_the_answer_ends_its_stream_with_an_error(setup: Setup) -
 
 
 async def test_missing_last_events_end_the_stream_with_an_error(setup: Setup) -> None:
-    """If the producer disappears without storing the last events, the stream soon ends with an error."""
+    """If the proxy that produces the answer disappears without storing the last events, the stream soon ends with an
+    error.
+    """
     setup.happens = [kept(setup, 2), setup.background_store.clean_up(setup.lease)]
     received = await setup.follow()
     assert received[0] == b"".join(FRAMES[:2])
@@ -99,7 +103,7 @@ async def test_missing_last_events_end_the_stream_with_an_error(setup: Setup) ->
 
 
 async def test_missing_events_are_an_error(setup: Setup) -> None:
-    """A follower that needs events that are no longer stored receives an error."""
+    """If events that the follower has not read are no longer stored, the stream ends with an error."""
     setup.happens = [kept(setup, 1), kept(setup, 3, first=2)]
     received = await setup.follow()
     assert received[0] == FRAMES[0]
@@ -108,7 +112,9 @@ async def test_missing_events_are_an_error(setup: Setup) -> None:
 
 @pytest.mark.parametrize("times", [3, 1000])
 async def test_failed_reads_are_retried(setup: Setup, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A failed read of the store is retried; if the store stays down, the stream ends with that error."""
+    """If the store cannot be read, the follower tries again. If the store remains unavailable, the stream ends with an
+    error.
+    """
     read, left = setup.background_store.read, [None] * times
 
     async def failing(partition: str, id: str) -> Any:

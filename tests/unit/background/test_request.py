@@ -25,7 +25,9 @@ CHAT_BODY: dict[str, Any] = {
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_backend_request_always_streams(stream: bool) -> None:
-    """The request to the backend always streams and stores nothing; the answer reports the client's own settings."""
+    """The request to the backend always streams and is never stored there. The client's answer still reports the
+    settings that the client sent.
+    """
     form, asked = in_background(RESPONSES, {**BODY, "stream": stream, "metadata": {"a": "b"}}, StoredAs("resp_1"))
     assert asked == {"model": "m", "input": "hi", "stream": True, "store": False, "metadata": {"a": "b"}}
     assert (form.stream, form.id, form.echo["background"], form.echo["store"]) == (stream, "resp_1", True, True)
@@ -33,7 +35,7 @@ def test_backend_request_always_streams(stream: bool) -> None:
 
 @pytest.mark.parametrize(("sent", "echo"), [({"store": False}, {}), ({}, {"store": False})])
 def test_background_request_must_be_stored(sent: dict[str, Any], echo: dict[str, Any]) -> None:
-    """A background request with store: false is refused, since its answer could never be fetched."""
+    """A background request with ``store: false`` is refused, because the client could never fetch the answer."""
     with pytest.raises(BadRequest, match="requires 'store'") as caught:
         in_background(RESPONSES, BODY | sent, StoredAs("resp_1", echo))
     assert caught.value.error.param == "background"
@@ -43,8 +45,9 @@ def test_background_request_must_be_stored(sent: dict[str, Any], echo: dict[str,
     ("policy", "tools", "count"), [(Policy(), True, 1), (Policy(retry=1), True, 8), (Policy(retry=1), False, 1)]
 )
 async def test_background_answer_always_has_a_job(policy: Policy, tools: bool, count: int) -> None:
-    """A background answer always has a job. If its request is too large for several rounds, the job is limited to
-    one round."""
+    """A background answer is always produced by a job. If the request body is too large for several rounds, the job is
+    limited to one round.
+    """
     body = json.dumps(CHAT_BODY if tools else {"model": "m", "messages": []}).encode()
     form = AnswerForm(stream=True, model="m")
     rounds = Rounds(10)

@@ -1,4 +1,4 @@
-"""Tests for answers that are produced without a client, from rounds that the test provides."""
+"""Tests for runs, which produce answers while no client waits; the test provides the rounds."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STALL = TextDelta("STALL")
 
 
 class Setup:
-    """Runs with an in-memory store. ``over`` contains the finished answers that the runs reported."""
+    """Runs with an in-memory store. ``over`` contains the reports and statuses of finished answers."""
 
     def __init__(self) -> None:
         self.memory = ResponseStore()
@@ -77,7 +77,7 @@ async def setup() -> AsyncIterator[Setup]:
 
 
 async def events_of(run: BackgroundRun) -> list[dict[str, Any]]:
-    """Return all events of an answer."""
+    """Return all events in the log of a run."""
     assert run.log is not None
     data = b"".join([data async for data in run.log.follow(-1)])
     assert data.endswith(DONE)
@@ -86,7 +86,9 @@ async def events_of(run: BackgroundRun) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_answer_is_stored_as_emitted(setup: Setup, stream: bool) -> None:
-    """An answer without followers is stored as it was emitted. It is counted and reported, and its run is dropped."""
+    """If no client follows an answer, the stored answer and events equal the emitted ones. The answer is counted and
+    reported, and its run is removed.
+    """
     run, _ = await setup.begin(*WORDS, stream=stream)
     assert setup.runs.find("p", "resp_1") is run
     assert setup.runs.find("q", "resp_1") is None
@@ -120,7 +122,7 @@ REFUSAL = Refused(500, {}, b'{"error": {"message": "no model"}}')
     ],
 )
 async def test_failed_answer_is_stored_as_failed(setup: Setup, events: Sequence[RoundEvent], words: str) -> None:
-    """An answer that fails for any reason is stored as failed, and its stream ends with that error."""
+    """An answer that fails for any reason is stored as failed, and its event stream ends with that failure."""
     run, _ = await setup.begin(*events)
     assert run.task is not None
     await run.task
@@ -132,7 +134,9 @@ async def test_failed_answer_is_stored_as_failed(setup: Setup, events: Sequence[
 
 
 async def test_bug_is_stored_as_a_failed_answer(setup: Setup, caplog: pytest.LogCaptureFixture) -> None:
-    """A bug while an answer is produced is logged, and the answer is stored as failed."""
+    """If a bug raises an exception while an answer is produced, the exception is logged and the answer is stored as
+    failed.
+    """
     bad: Any = Ended(None)  # type: ignore[arg-type]
     run, _ = await setup.begin(Opened(), bad)
     assert run.task is not None
@@ -142,13 +146,15 @@ async def test_bug_is_stored_as_a_failed_answer(setup: Setup, caplog: pytest.Log
 
 
 async def test_ending_an_answer_stops_its_model_first(setup: Setup) -> None:
-    """Ending an answer first stops its model and then ends its stream with the reason. Nothing more is written."""
+    """Ending an answer first stops the model, and then ends the stream with the reason. Ending it again has no
+    effect.
+    """
     run, round_ = await setup.begin(Opened(), STALL)
     await round_.stalls.wait()
     while (await setup.kept())["state"] != "in_progress":
         await asyncio.sleep(0.01)
     while (entry := await setup.background_store.read("p", "resp_1")) is not None:
-        # The proxy that produces the answer might have renewed its lease in between.
+        # The run might have renewed its lease after the entry was read.
         if await setup.background_store.finalize(entry, value_of(b'{"status":"cancelled"}', b"[]", stream=True)):
             break
     await setup.runs.end(run, CANCELLED)
@@ -162,7 +168,7 @@ async def test_ending_an_answer_stops_its_model_first(setup: Setup) -> None:
 
 
 async def test_lost_lease_stops_the_model(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If another proxy cancels or deletes the answer, the run stops its model."""
+    """If another proxy cancels or deletes the answer, the run loses its lease and stops the model."""
     monkeypatch.setattr(runs_module, "RENEW_SECONDS", 0.02)
     run, round_ = await setup.begin(Opened(), STALL)
     await round_.stalls.wait()
@@ -175,7 +181,9 @@ async def test_lost_lease_stops_the_model(setup: Setup, monkeypatch: pytest.Monk
 
 
 async def test_followed_answer_is_stored_as_it_arrives(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once an answer has a follower, its events are stored as they arrive, even the last ones after a lost lease."""
+    """Once an answer has a follower, its events are stored as they are produced. The last events are stored even if the
+    lease has been lost.
+    """
     monkeypatch.setattr(runs_module, "RENEW_SECONDS", 0.02)
     monkeypatch.setattr(runs_module, "FOLLOW_SECONDS", 0.02)
     run, round_ = await setup.begin(Opened(), TextDelta("Hel"), STALL)
@@ -188,7 +196,7 @@ async def test_followed_answer_is_stored_as_it_arrives(setup: Setup, monkeypatch
     assert b'"delta":"Hel"' in read
     assert b"response.created" not in read
     cancelled = value_of(b'{"status":"cancelled"}', b"[]", stream=True)
-    # The run renews its lease repeatedly, and might do so at this moment.
+    # The run renews its lease periodically, and might do so between reading the entry and finalizing it.
     while (entry := await setup.background_store.read("p", "resp_1")) and not await setup.background_store.finalize(
         entry, cancelled
     ):
@@ -203,7 +211,7 @@ async def test_followed_answer_is_stored_as_it_arrives(setup: Setup, monkeypatch
 
 
 async def test_stopping_proxy_stores_answers_as_failed(setup: Setup) -> None:
-    """When a proxy stops, its unfinished answers are stored as failed, with their events."""
+    """When a proxy stops, its unfinished answers are stored as failed, together with their events."""
     run, round_ = await setup.begin(Opened(), TextDelta("Hel"), STALL)
     await round_.stalls.wait()
     await setup.runs.stop()
@@ -214,7 +222,9 @@ async def test_stopping_proxy_stores_answers_as_failed(setup: Setup) -> None:
 
 
 class Down:
-    """A store that fails to write an answer ``times`` times. ``failed`` is set after the first failure."""
+    """A store that fails the first ``times`` attempts to write the answer. ``failed`` is set after the first
+    failure.
+    """
 
     def __init__(self, memory: ResponseStore, times: int) -> None:
         self.times, self.put = times, memory._put
@@ -232,7 +242,9 @@ class Down:
 async def test_failed_write_of_the_result_is_retried(
     setup: Setup, times: int, status: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A failed write of the result is retried; if the store stays down, the stream ends as failed."""
+    """A failed write of the completed answer is retried. If the store remains unavailable, the stream ends with
+    ``response.failed``.
+    """
     monkeypatch.setattr(runs_module, "RETRY_SECONDS", 0.001)
     run, _ = await setup.begin(*WORDS)
     monkeypatch.setattr(setup.memory, "_put", Down(setup.memory, times))
@@ -247,7 +259,7 @@ async def test_failed_write_of_the_result_is_retried(
 
 
 async def test_answer_too_large_for_the_store_is_failed(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An answer that is too large for the store is stored as failed with the reason, without its text."""
+    """If an answer is too large for the store, it is stored as failed, with the reason but without its text."""
     monkeypatch.setattr(runs_module, "RETRY_SECONDS", 0.001)
     setup.memory.configure(StoreUrl("memory", bounds=StoreLimits(bytes=2500)))
     run, _ = await setup.begin(Opened(), TextDelta("word " * 400), Ended({0: "stop"}))
@@ -261,14 +273,16 @@ async def test_answer_too_large_for_the_store_is_failed(setup: Setup, monkeypatc
 
 
 async def test_answer_ended_before_its_start_leaves_nothing(setup: Setup) -> None:
-    """An answer that is ended before its run has started leaves nothing behind."""
+    """If an answer is ended before its run has begun, the run is removed."""
     run, _ = await setup.begin(Opened(), STALL)
     await setup.runs.end(run, CANCELLED)
     assert setup.runs.partitions() == []
 
 
 async def test_stopping_proxy_writes_pending_answers_once_more(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When a proxy stops, an answer that is complete but not yet stored is written once more, unchanged."""
+    """When a proxy stops, it tries once more to store an answer that is complete but not yet stored. The answer is
+    stored as completed.
+    """
     monkeypatch.setattr(runs_module, "RETRY_SECONDS", 60)
     run, _ = await setup.begin(*WORDS)
     down = Down(setup.memory, 1)
@@ -281,7 +295,9 @@ async def test_stopping_proxy_writes_pending_answers_once_more(setup: Setup, mon
 
 
 async def test_missing_conversation_fails_the_answer(setup: Setup) -> None:
-    """If an answer cannot be added to its conversation, the answer fails, since the next turn would lack it."""
+    """If an answer cannot be added to its conversation, the answer fails, because the next turn would not contain
+    it.
+    """
     run, _ = await setup.begin(*WORDS, conversation="conv_1")
     assert run.task is not None
     await run.task

@@ -1,4 +1,4 @@
-"""Tests for the limits of background answers by owner."""
+"""Tests for the limit on background answers, and how keys share it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from toolsim.background.slots import LATELY_SECONDS, Slots
 
 
 class Proxy:
-    """Slots with a clock, and answers that run until the test ends them."""
+    """Slots with a simulated clock, and answers that run until the test ends them."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -18,7 +18,7 @@ class Proxy:
         self.places = Slots(lambda: self.taken, lambda: self.now)
 
     def begin(self, partition: str) -> bool:
-        """Return whether a partition received a slot."""
+        """Request a slot for a partition, and return whether it was granted."""
         refusal = self.places.refusal(partition, self.most)
         if refusal is not None:
             assert (refusal.status, refusal.code) == (429, "rate_limit_exceeded")
@@ -27,13 +27,13 @@ class Proxy:
         return True
 
     def begin_all(self, partition: str) -> int:
-        """Return the number of slots that a partition receives before it is refused."""
+        """Request slots for a partition until one is refused, and return the number of granted slots."""
         return next(count for count in range(100) if not self.begin(partition))
 
 
 @pytest.mark.parametrize("most", [1, 2, 5, 16])
 def test_single_key_can_use_all_slots(most: int) -> None:
-    """A single key can use every slot repeatedly, but no more than that."""
+    """A single key can use all slots, again and again, but no more than the limit."""
     proxy = Proxy(most)
     for _ in range(3):
         assert proxy.begin_all("a") == most
@@ -41,7 +41,9 @@ def test_single_key_can_use_all_slots(most: int) -> None:
 
 
 def test_free_slots_go_to_the_key_with_fewer() -> None:
-    """A key with more than half of the slots keeps them, but each slot that becomes free goes to the other key."""
+    """A key that uses all slots keeps them, but until the slots are evenly shared, each slot that becomes free goes to
+    the second key.
+    """
     proxy = Proxy(8)
     assert proxy.begin_all("a") == 8
     assert not proxy.begin("b")
@@ -57,7 +59,9 @@ def test_free_slots_go_to_the_key_with_fewer() -> None:
 
 
 def test_recently_refused_key_reserves_slots() -> None:
-    """A key reserves slots while it has an answer in progress or was refused recently; later it reserves none."""
+    """A key that has an answer in progress or was recently refused reserves its share of the slots. Later, it no longer
+    reserves any.
+    """
     proxy = Proxy(4)
     assert proxy.begin("b")
     proxy.now += 2 * LATELY_SECONDS
@@ -74,8 +78,9 @@ def test_recently_refused_key_reserves_slots() -> None:
 
 
 def test_only_last_two_keys_are_remembered() -> None:
-    """Only the last two keys that requested a slot are remembered. Two suffice to find a key other than the current
-    one."""
+    """Only the last two keys that requested a slot are remembered. Two are enough to find a key other than the current
+    one.
+    """
     proxy = Proxy(4)
     for number in range(1000):
         assert proxy.places.refusal(str(number), 4) is None
@@ -84,7 +89,7 @@ def test_only_last_two_keys_are_remembered() -> None:
 
 
 def test_slot_is_in_use_during_the_first_write() -> None:
-    """A slot is in use while its answer is being written to the store, and is free once the write succeeds or fails."""
+    """A slot is in use while its answer is being started. If the start fails, the slot is free again."""
     proxy = Proxy(1)
     with proxy.places.starting("a"):
         assert not proxy.begin("a")

@@ -21,14 +21,17 @@ for line in sys.stdin:
 
 @pytest.fixture
 def echo() -> str:
-    """Return a Python program that answers with the request's method and its process id. Three methods misbehave."""
+    """Return a Python program that answers each request with its method and the program's process ID. On the methods
+    ``die``, ``shut`` and ``hang``, it exits, closes its output or stays silent.
+    """
     return ECHO
 
 
 @pytest.fixture
 async def serve() -> AsyncIterator[Callable[..., Awaitable[AppServer]]]:
-    """Return a function that starts an AppServer from a Python program or a command. The server is stopped after the
-    test."""
+    """Yield a function that starts an AppServer from a Python program or a command. After the test, the servers are
+    stopped.
+    """
     started: list[AppServer] = []
 
     async def start(program: str = "", command: tuple[str, ...] = ()) -> AppServer:

@@ -1,4 +1,4 @@
-"""The Codex backend with a stand-in for the app-server; tests/codex uses the real one."""
+"""Tests for the Codex backend with a stand-in for the app-server. tests/codex uses the real app-server."""
 
 import asyncio
 import json
@@ -60,13 +60,17 @@ async def ask(
 
 
 async def test_conversation_is_injected_instead_of_sent_as_input(tmp_path: Path) -> None:
-    """The conversation is injected instead of being sent as input, and notifications for other threads are ignored."""
+    """The conversation is injected into the thread instead of being sent as input. Notifications for other threads are
+    ignored.
+    """
     assert await ask(tmp_path) == [Opened(model="old"), TextDelta("[]"), Finished("stop"), Closed()]
 
 
 @pytest.mark.slow
 async def test_long_reasoning_does_not_delay_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the model thinks for a long time, the answer is opened before the first text arrives."""
+    """If the model reasons for a long time, the backend opens the answer before the first text arrives, so the client
+    receives its headers.
+    """
     monkeypatch.setattr(backend, "_HEADERS_TIMEOUT", 0.1)
     times: list[float] = []
     events = await ask(tmp_path, thinks=1.0, times=times)
@@ -75,7 +79,9 @@ async def test_long_reasoning_does_not_delay_headers(tmp_path: Path, monkeypatch
 
 
 async def test_missing_login_is_503(tmp_path: Path) -> None:
-    """Without a login, the request fails with status 503, and the message contains the command to log in."""
+    """If the user is not logged in, a request fails with status 503, and the message names the command for logging
+    in.
+    """
     [event] = await ask(tmp_path, login=False)
     assert isinstance(event, Failed)
     assert event.error.status == 503

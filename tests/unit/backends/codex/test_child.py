@@ -1,4 +1,4 @@
-"""The app-server as a child process: its requests, its unexpected death, and its termination."""
+"""Tests for the app-server as a child process: its requests, its unexpected death, and its termination."""
 
 import asyncio
 import time
@@ -18,7 +18,9 @@ Serve = Callable[..., Awaitable[AppServer]]
 
 @pytest.mark.parametrize("method", ["die", "shut"])
 async def test_dead_child_fails_pending_requests_and_is_restarted(serve: Serve, echo: str, method: str) -> None:
-    """If the child dies, pending requests and subscribed threads fail, and the next request starts a new child."""
+    """If the child dies, pending requests fail, subscriptions to its threads end, and the next request starts a new
+    child.
+    """
     server = await serve(echo)
     child = await server.child()
     queue = child.subscribe("t")
@@ -38,8 +40,10 @@ async def test_dead_child_fails_pending_requests_and_is_restarted(serve: Serve, 
 
 
 async def test_killed_wrapper_counts_as_dead_child(serve: Serve, echo: str) -> None:
-    """A killed wrapper counts as dead although its child still holds the pipes. The child is also killed."""
-    # Like npm's wrapper, the parent only waits for the child that holds the pipes.
+    """If a wrapper is killed, the child counts as dead although the process inside the wrapper still holds the pipes.
+    That process is also killed.
+    """
+    # Like npm's wrapper, this one only waits for the inner process, which holds the pipes.
     program = f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {echo!r}]))"
     server = await serve(program)
     child = await server.child()
@@ -58,7 +62,7 @@ async def test_killed_wrapper_counts_as_dead_child(serve: Serve, echo: str) -> N
 
 
 async def test_stop_kills_child_that_ignores_sigterm(serve: Serve, echo: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A child that ignores SIGTERM and the end of its input is killed."""
+    """Stopping the server kills a child that ignores both SIGTERM and the end of its input."""
     monkeypatch.setattr(child_module, "_STOP_TIMEOUT", 0.2)
     ignores = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     server = await serve(f"{ignores}{echo}time.sleep(60)\n")
@@ -76,8 +80,9 @@ async def test_stop_kills_child_that_ignores_sigterm(serve: Serve, echo: str, mo
 
 
 async def test_earlier_log_lines_are_not_the_exit_reason(serve: Serve, echo: str) -> None:
-    """If the app-server ends, earlier log lines are not reported as the reason, because Codex logs harmless warnings
-    at startup."""
+    """If the app-server is killed, the error does not present its earlier log lines as the reason, because Codex logs
+    harmless warnings at startup.
+    """
     complains = "import sys; print('Could not find bubblewrap', file=sys.stderr, flush=True)\n"
     server = await serve(complains + echo)
     child = await server.child()

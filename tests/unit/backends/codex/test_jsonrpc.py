@@ -1,4 +1,4 @@
-"""Line-based JSON-RPC, and how a child handles each kind of line."""
+"""Tests for line-based JSON-RPC, and for how a child handles each kind of line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def a_child() -> Child:
 
 
 async def test_lines_reach_their_recipients() -> None:
-    """Results, errors and notifications reach their recipients even if they arrive byte by byte."""
+    """Even if its output arrives byte by byte, the child passes results and errors to the pending requests and
+    notifications to the subscriber. It refuses requests from the server and ignores other lines.
+    """
     child = a_child()
     queue = child.subscribe("t")
     asked = [asyncio.create_task(child.request("m", {})) for _ in range(2)]
@@ -62,7 +64,7 @@ LEAVES = st.none() | st.booleans() | st.integers() | st.text()
 
 @given(st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
 def test_unexpected_json_does_not_raise(value: object) -> None:
-    """JSON with unexpected values, or nested too deeply, does not raise an exception."""
+    """No exception is raised for JSON that has unexpected values or is nested too deeply."""
     child = a_child()
     for message in (value, {"id": value, "result": value}, {"method": value}, {"id": 1, "error": value}):
         child.pipe_data_received(1, json.dumps(message).encode() + b"\n")

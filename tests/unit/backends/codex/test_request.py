@@ -1,4 +1,4 @@
-"""Conversion of client requests to the form that Codex accepts."""
+"""Tests for the conversion of client requests to Codex's request format."""
 
 from typing import Any
 
@@ -19,7 +19,9 @@ def text_item(role: str, text: str) -> dict[str, Any]:
 
 
 def test_request_becomes_items_with_roles() -> None:
-    """Instructions come first, ``system`` becomes ``developer``, and unsupported items are left out."""
+    """The instructions become the first item, the role ``system`` becomes ``developer``, and unsupported or empty items
+    are omitted.
+    """
     request = read(
         {
             "model": "m",
@@ -53,7 +55,9 @@ def test_request_becomes_items_with_roles() -> None:
 
 
 def test_json_object_request_becomes_a_message() -> None:
-    """The request for a JSON object becomes a message, because Codex has no parameter for it."""
+    """A client's request for a JSON object is expressed as a message to the model, because Codex has no parameter for
+    it.
+    """
     request = read({"input": "x", "text": {"format": {"type": "json_object"}}})
     assert "JSON object" in request.items[0]["content"][0]["text"]
 
@@ -68,14 +72,16 @@ def test_json_object_request_becomes_a_message() -> None:
     ],
 )
 def test_unsupported_input_is_a_400(body: dict[str, Any], param: str) -> None:
-    """Unsupported input causes an error that names ``input`` without an index, since toolsim rewrites the items."""
+    """Unsupported input causes an error that names the parameter ``input`` without an index, because toolsim rewrites
+    the items and an index would not match the client's list.
+    """
     with pytest.raises(BadRequest) as caught:
         read(body)
     assert caught.value.error.param == param
 
 
 def test_file_is_replaced_by_its_name() -> None:
-    """A file is replaced by one line that names it, because Codex accepts only text and images."""
+    """A file is replaced with one line of text that contains its name, because Codex accepts only text and images."""
     part = {"type": "input_file", "filename": "a.pdf", "file_data": "data:application/pdf;base64,QUJD"}
     request = read({"input": [{"role": "user", "content": [part]}]})
     assert list(request.items) == [text_item("user", "[document a.pdf, 3 B, not shown]")]

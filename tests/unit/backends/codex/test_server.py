@@ -1,4 +1,4 @@
-"""Supervision of the app-server: starts, failed starts, back-off and handshakes."""
+"""Tests for the supervision of the app-server: startup, failed starts, back-off and handshakes."""
 
 import asyncio
 import itertools
@@ -23,7 +23,7 @@ Serve = Callable[..., Awaitable[AppServer]]
 async def test_failed_starts_are_retried_at_growing_intervals(
     serve: Serve, echo: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Failed starts are retried at growing intervals, and the reason is logged only once."""
+    """Failed starts are retried at growing intervals. The reason is logged only once."""
     count = tmp_path / "count"
     script = (
         f"import sys, time; open({str(count)!r}, 'a').write(f'{{time.monotonic()}}\\n')\n"
@@ -37,7 +37,7 @@ async def test_failed_starts_are_retried_at_growing_intervals(
     async with asyncio.timeout(60):
         while len(times := [float(line) for line in count.read_text().split()]) < 3:
             await asyncio.sleep(0.05)
-    # Only lower bounds can be checked, because starting a process takes long on a busy machine.
+    # Only the lower bounds of the intervals can be checked, because starting a process takes long on a busy machine.
     delays = [server_module._MIN_DELAY * 2**number for number in range(2)]
     gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
     assert all(gap > 0.99 * delay for gap, delay in zip(gaps, delays, strict=False)), gaps
@@ -54,7 +54,7 @@ async def test_failed_starts_are_retried_at_growing_intervals(
 
 
 async def test_immediate_start_failure_is_logged_immediately(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
-    """A start that fails immediately is logged immediately, even with the eager tasks that mitmproxy uses."""
+    """If the command cannot be executed, this is logged immediately, even with eager tasks, which mitmproxy uses."""
     asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
     server = await serve(command=("/no/such/codex", "app-server"))
     with pytest.raises(CodexUnavailable):
@@ -64,7 +64,9 @@ async def test_immediate_start_failure_is_logged_immediately(serve: Serve, caplo
 
 @pytest.fixture
 def hanging(tmp_path: Path, echo: str) -> tuple[str, Path]:
-    """Return a command that hangs when it has to print the catalog, and the file to which it writes its process id."""
+    """Return a command that hangs when it should print the catalog, and the file to which it then writes the ID of its
+    child process.
+    """
     command, noted = tmp_path / "codex", tmp_path / "pid"
     hang = f"sleep 60 & echo $! >{noted}; wait; exit"
     command.write_text(f"#!/bin/sh\n[ $1 = debug ] && {{ {hang}; }}\nexec {sys.executable} -c '{echo}'\n")
@@ -75,7 +77,9 @@ def hanging(tmp_path: Path, echo: str) -> tuple[str, Path]:
 async def test_server_starts_without_a_catalog_that_hangs(
     serve: Serve, hanging: tuple[str, Path], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If the catalog command hangs, the server starts without a catalog, and no process is left behind."""
+    """If the command that prints the catalog hangs, the server starts without a catalog, and no process is left
+    running.
+    """
     monkeypatch.setattr(server_module, "_CATALOG_TIMEOUT", 0.5)
     command, noted = hanging
     began = time.monotonic()
@@ -88,7 +92,7 @@ async def test_server_starts_without_a_catalog_that_hangs(
 
 
 async def test_stopping_does_not_wait_for_the_catalog(serve: Serve, hanging: tuple[str, Path]) -> None:
-    """Stopping the server also terminates a process that is still printing the catalog."""
+    """Stopping the server does not wait for a process that is still printing the catalog."""
     command, noted = hanging
     server = await serve(command=(command, "app-server"))
     while not noted.exists():
@@ -111,7 +115,7 @@ async def test_failed_starts_do_not_mention_the_catalog(
 
 
 async def test_child_that_never_answers_is_a_failed_start(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A child that never answers is terminated after the timeout, and requests fail."""
+    """If a new child does not answer before the startup timeout, requests fail with an error that states this."""
     monkeypatch.setattr(server_module, "_START_TIMEOUT", 0.3)
     monkeypatch.setattr(child_module, "_STOP_TIMEOUT", 0.2)
     server = await serve("import time; time.sleep(60)")
@@ -134,7 +138,9 @@ for line in sys.stdin:
 
 @pytest.mark.parametrize(("version", "missing"), [("0.132.9", ""), ("0.20.1", ""), ("0.169.0", "account/read")])
 async def test_unusable_version_is_refused_with_advice_to_update(serve: Serve, version: str, missing: str) -> None:
-    """A version that is too old, or lacks a required method, is refused with the advice to update Codex."""
+    """If Codex is too old or lacks a required method, requests fail with an error that contains its version and the
+    advice to update it.
+    """
     server = await serve(OF_VERSION.replace("VERSION", version).replace("MISSING", missing))
     with pytest.raises(CodexUnavailable) as caught:
         await server.child()
@@ -144,13 +150,12 @@ async def test_unusable_version_is_refused_with_advice_to_update(serve: Serve, v
 
 @pytest.mark.parametrize("version", ["0.133.0", "0.169.0", "1.0.0-alpha.1", "0.0.0", "dev"])
 async def test_other_versions_are_accepted(serve: Serve, version: str) -> None:
-    """All other versions are accepted, including private builds without a usable version number."""
+    """Later versions of Codex are accepted, as are private builds without a usable version number."""
     server = await serve(OF_VERSION.replace("VERSION", version))
     assert (await server.child()).version in (version, "")
 
 
 async def test_temporary_folder_is_removed_with_the_child(serve: Serve, echo: str) -> None:
-    """The temporary folder of the child is removed when the child ends."""
     server = await serve(echo)
     folder = (await server.child()).workdir.parent
     assert folder.is_dir()

@@ -1,4 +1,4 @@
-"""Settings that turn Codex into a text-only model; tests/codex applies them to the real program."""
+"""Tests for the settings that turn Codex into a text-only model; tests/codex applies them to the real program."""
 
 import json
 
@@ -7,7 +7,9 @@ from toolsim.backends.codex.text_only import settings, text_catalog
 
 
 def test_catalog_loses_tools_and_keeps_models() -> None:
-    """Models keep their names, efforts and modalities, but lose their tools and the limit of the context window."""
+    """Models keep their names and input modalities, but lose their tools and instructions. Their context window becomes
+    practically unlimited.
+    """
     model = {
         "slug": "m",
         "input_modalities": ["text", "image"],
@@ -35,11 +37,13 @@ def test_catalog_loses_tools_and_keeps_models() -> None:
 
 @pytest.mark.parametrize("printed", [b"", b"usage: codex", b"[]", b'{"models":{}}', b'{"models":[]}', b"[" * 100_000])
 def test_other_output_returns_none(printed: bytes) -> None:
-    """The result is None for output that is not a catalog, such as a usage message."""
+    """The result is None if the printed output is not a catalog, but a usage message, for example."""
     assert text_catalog(printed) is None
 
 
 def test_user_mcp_servers_are_disabled_by_name() -> None:
-    """The user's MCP servers are disabled by nested settings, because their names can contain dots."""
+    """The user's MCP servers are disabled by nested settings instead of dotted keys, because their names can contain
+    dots.
+    """
     assert settings(["a.b"])["mcp_servers"] == {"a.b": {"enabled": False}}
     assert settings([])["features.shell_tool"] is False

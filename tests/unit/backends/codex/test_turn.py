@@ -1,4 +1,4 @@
-"""Conversion of the notifications of a turn to events."""
+"""Tests for the conversion of Codex's notifications about a turn to backend events."""
 
 from typing import Any
 
@@ -45,7 +45,9 @@ def play(*notes: Notification) -> list[BackendEvent]:
 
 
 def test_turn_becomes_events() -> None:
-    """Reasoning, text, usage and the end of a turn become events."""
+    """Notifications about reasoning, text, token usage and the completed turn become events. Other notifications are
+    ignored.
+    """
     assert play(
         note("warning", message="phantom"),
         started("userMessage"),
@@ -77,20 +79,21 @@ def test_turn_becomes_events() -> None:
 
 
 def test_text_without_deltas_is_taken_from_the_item() -> None:
-    """If deltas are missing, the text is taken from the completed item."""
+    """If some or all deltas are missing, the missing text is taken from the completed item."""
     whole = note("item/completed", item={"type": "agentMessage", "id": "i", "text": "abc"})
     assert play(whole, ended())[1] == TextDelta("abc")
     assert play(delta("a"), whole, ended())[1:3] == [TextDelta("a"), TextDelta("bc")]
 
 
 def test_two_messages_are_separated() -> None:
-    """Two messages of one turn are separated by a blank line."""
+    """Two messages in a turn are separated by a blank line."""
     assert play(delta("a"), delta("b", "j"))[1:] == [TextDelta("a"), TextDelta("\n\n"), TextDelta("b")]
 
 
 def test_repeated_sampling_ends_the_turn() -> None:
-    """If Codex samples the model again after text, the turn ends. Without text, the turn fails after two more
-    samplings."""
+    """If Codex samples the model again after it has written text, the turn ends. If the model has not written any text,
+    the turn fails after two more samplings.
+    """
     assert play(delta("a"), counted(1), started("agentMessage", "j"), delta("b", "j"))[-1] == Closed()
     assert play(delta("a"), counted(1), counted(2))[-1] == Closed()
     events = play(counted(1), counted(2), counted(3))
@@ -99,8 +102,9 @@ def test_repeated_sampling_ends_the_turn() -> None:
 
 
 def test_codex_retry_is_ignored_before_the_first_text() -> None:
-    """A retry by Codex before the first text is ignored. A later retry is a failure, because the text would be
-    repeated."""
+    """If Codex retries a request before the first text, the retry is ignored. Later, a retry makes the turn fail,
+    because the text would be repeated.
+    """
     retry = note("error", willRetry=True, error={"message": "reconnecting", "codexErrorInfo": None})
     assert play(retry, delta("a"), ended())[-1] == Closed()
     assert isinstance(play(delta("a"), retry)[-1], Failed)
@@ -123,7 +127,7 @@ def test_history_compaction_by_codex_is_a_failure() -> None:
     ],
 )
 def test_failed_turn_is_an_error(last: Notification, expected: tuple[int, str]) -> None:
-    """An interrupted or failed turn ends with an error that has a status and a code."""
+    """An interrupted or failed turn ends with an error that has the expected status and code."""
     event = play(delta("a"), last)[-1]
     assert isinstance(event, Failed)
     assert (event.error.status, event.error.code) == expected
@@ -135,8 +139,9 @@ def test_failed_turn_is_an_error(last: Notification, expected: tuple[int, str]) 
 def test_truncated_answer_is_not_a_failure(
     text: list[Notification], will_retry: bool | None, reason: str, finish: str | None
 ) -> None:
-    """A truncated answer keeps its text and finish reason and is not a failure, because a retry would also be
-    truncated."""
+    """A truncated answer keeps its text, ends with the finish reason, and is not a failure, because a retry would be
+    truncated as well.
+    """
     error = {"message": f"Incomplete response returned, reason: {reason}", "codexErrorInfo": "other"}
     cut = ended("failed", **error) if will_retry is None else note("error", error=error, willRetry=will_retry)
     events = play(*text, cut)
@@ -149,7 +154,9 @@ def test_truncated_answer_is_not_a_failure(
 
 
 def test_parameter_named_like_a_truncation_reason_is_an_error() -> None:
-    """An error that mentions a parameter named like a truncation reason is not mistaken for a truncated answer."""
+    """If an error message merely mentions a parameter with the same name as a truncation reason, the answer does not
+    count as truncated.
+    """
     refused = ended("failed", message='{"error":{"message":"bad max_output_tokens"}}', codexErrorInfo="other")
     [event] = play(refused)
     assert isinstance(event, Failed)
@@ -157,7 +164,9 @@ def test_parameter_named_like_a_truncation_reason_is_an_error() -> None:
 
 
 def test_final_error_ends_the_turn() -> None:
-    """A final error ends the turn, because some versions of Codex do not send ``turn/completed`` afterwards."""
+    """An error that Codex will not retry ends the turn, because some versions of Codex do not send ``turn/completed``
+    afterwards.
+    """
     [event] = play(note("error", error={"message": "no", "codexErrorInfo": "badRequest"}, willRetry=False))
     assert isinstance(event, Failed)
     assert event.error.status == 400

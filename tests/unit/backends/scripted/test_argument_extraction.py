@@ -1,4 +1,4 @@
-"""Extraction of call arguments from sentences: each rule, alone and together with others."""
+"""Tests for the rules that extract call arguments from sentences, each rule alone and together with others."""
 
 from typing import Any
 
@@ -90,24 +90,27 @@ PAGE = tool("open_page", {"url": STRING})
     ],
 )
 def test_expected_calls_are_extracted(wanted: Tool, text: str, expected: list[dict[str, Any]]) -> None:
-    """The expected calls are extracted from each sentence."""
     assert fill(wanted, text) == expected
 
 
 def test_required_nullable_parameter_is_null() -> None:
-    """A required parameter that can be null, as in strict schemas, is null if the sentence contains no value for it."""
+    """A required parameter that allows null, as in strict schemas, is set to null if the sentence contains no value for
+    it.
+    """
     strict = tool("f", {"city": STRING, "note": {"type": ["string", "null"]}, "unit": {"type": ["string", "null"]}})
     assert fill(strict, "in Bonn") == [{"city": "Bonn", "note": None, "unit": None}]
 
 
 def test_optional_pydantic_fields_are_filled() -> None:
-    """Optional fields as pydantic declares them, with ``anyOf`` and null, are filled from the sentence."""
+    """Optional fields that are declared with ``anyOf`` and null, as by pydantic, are filled from the sentence."""
     optional = tool("f", {"n": {"anyOf": [{"type": "integer"}, {"type": "null"}]}}, [])
     assert fill(optional, "take 5") == [{"n": 5}]
 
 
 def test_unanswered_parameters_are_named() -> None:
-    """``unanswered`` names a parameter only if neither the sentence nor the schema supplies a value."""
+    """``unanswered`` returns a required parameter only if neither the sentence nor the schema provides a value for
+    it.
+    """
     assert unanswered(WEATHER, "Weather!") == "city"
     assert unanswered(WEATHER, "Weather in celsius!") is None
     assert unanswered(tool("f", {"unit": UNIT}), "Go") is None

@@ -1,4 +1,4 @@
-"""The scripted model as a backend: streaming, and failures on demand."""
+"""Tests for the scripted model as a backend: streaming, and failures on demand."""
 
 import time
 
@@ -18,7 +18,9 @@ def text(events: list[BackendEvent]) -> str:
 
 
 async def test_answer_is_streamed_in_pieces_and_counted() -> None:
-    """An answer is streamed in short pieces with token counts, and is the same each time."""
+    """An answer is streamed in short deltas and ends with token counts. The same question always has the same
+    answer.
+    """
     events = await answer("Hello there")
     assert events == await answer("Hello there")
     assert events[0] == Opened(model="m")
@@ -29,14 +31,14 @@ async def test_answer_is_streamed_in_pieces_and_counted() -> None:
 
 
 async def test_delay_sets_the_pace() -> None:
-    """The backend waits ``delay`` seconds between two pieces."""
+    """The backend waits ``delay`` seconds before each delta."""
     began = time.monotonic()
     events = await answer("Hello", delay=0.01)
     assert time.monotonic() - began >= 0.01 * sum(isinstance(event, TextDelta) for event in events)
 
 
 async def test_slow_direction_delays_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The stage direction [slow] delays the answer without changing its text."""
+    """The stage direction [slow] delays the start of the answer without changing its text."""
     monkeypatch.setattr(backend, "_SLOW_START", 0.2)
     began = time.monotonic()
     events = await answer("Hello [slow]")
@@ -45,20 +47,19 @@ async def test_slow_direction_delays_the_answer(monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_429_direction_fails_before_any_text() -> None:
-    """The stage direction [429] causes an error with Retry-After before any text."""
+    """With the stage direction [429], the answer consists only of an error with status 429 and Retry-After."""
     [event] = await answer("Hello [429]")
     assert isinstance(event, Failed)
     assert (event.error.status, event.error.code, event.error.retry_after) == (429, "rate_limit_exceeded", 5)
 
 
 async def test_cut_direction_breaks_off_the_text() -> None:
-    """With the stage direction [cut], the answer breaks off in the middle of the text."""
+    """With the stage direction [cut], the stream ends in the middle of the text, without a closing event."""
     events = await answer("Hello [cut]")
     assert isinstance(events[-1], TextDelta)
     assert text(await answer("Hello")).startswith(text(events))
 
 
 def test_pieces_add_up_to_the_text() -> None:
-    """The pieces of an answer add up to its text."""
     assert "".join(pieces("x" * 100)) == "x" * 100
     assert list(pieces("")) == []

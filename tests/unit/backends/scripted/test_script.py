@@ -1,4 +1,4 @@
-"""The text that the scripted model writes for a conversation."""
+"""Tests for the text that the scripted model writes in reply to a conversation."""
 
 import json
 import re
@@ -40,7 +40,9 @@ def calls(text: str, tag: str = "tool_call") -> list[tuple[str, Any]]:
 
 
 def test_two_places_cause_two_calls() -> None:
-    """A question about two places causes two calls in the manifest's tag, after a sentence to the user."""
+    """If a question names two places, the model writes a sentence to the user and then two calls in the tag that the
+    manifest specifies.
+    """
     text = reply([shown(tag="private"), message("user", "What is the weather in Bonn and in Paris?")])
     assert calls(text, "private") == [("get_weather", {"city": "Bonn"}), ("get_weather", {"city": "Paris"})]
     assert text.startswith("Let me ask get_weather.\n<private>")
@@ -48,7 +50,7 @@ def test_two_places_cause_two_calls() -> None:
 
 @pytest.mark.parametrize("question", ["Hello", "Who are you?", ""])
 def test_small_talk_causes_no_call(question: str) -> None:
-    """In reply to small talk, the model makes no call, explains that it is scripted, and names the tools."""
+    """The model replies to small talk without a call. It explains that it is scripted, and names the tools."""
     text = reply([shown(), message("user", question)])
     assert "scripted" in text
     assert "get_weather" in text
@@ -56,21 +58,25 @@ def test_small_talk_causes_no_call(question: str) -> None:
 
 
 def test_missing_value_is_asked_for() -> None:
-    """If a required value is missing, the model asks for it instead of inventing one, unless a call is forced."""
+    """If a required value is missing, the model asks the user for it. Only if a call is forced does it make up a
+    value.
+    """
     question = "What is the weather like?"
     assert "what is the city?" in reply([shown(), message("user", question)])
     assert calls(reply([shown(), forced(question)])) == [("get_weather", {"city": "city"})]
 
 
 def test_forced_call_is_made_for_small_talk() -> None:
-    """A forced call is made even for small talk, and calls one of the required tools."""
+    """If a call is required, the model calls one of the named tools, even in reply to small talk."""
     for what in ("get_weather", "one of get_weather, get_time"):
         [(name, _)] = calls(reply([shown(), forced("Hello", what)]))
         assert name == "get_weather"
 
 
 def test_forbidden_tools_are_not_called() -> None:
-    """The model calls no tool that the current question forbids; restrictions in earlier questions no longer apply."""
+    """The model does not call tools that the current question forbids. Restrictions in earlier questions no longer
+    apply.
+    """
     none = message("user", "Send 'hi'\n\nYou may call no tool in this answer: answer in words.")
     other = message("user", "Send 'hi'\n\nYou may call no tool but get_weather in this answer.")
     assert calls(reply([shown(), none])) == calls(reply([shown(), other])) == []
@@ -78,13 +84,17 @@ def test_forbidden_tools_are_not_called() -> None:
 
 
 def test_tools_added_later_can_be_called() -> None:
-    """Tools that a later message adds to the catalog can be called, and their text is not part of the question."""
+    """The model can call tools that a later message adds to the catalog. Their declarations are not read as part of the
+    question.
+    """
     later = message("user", f"Weather in Bonn?\n\n{further_entries(TOOLS[1:], sentinel='tool_call')}")
     assert calls(reply([shown(tools=TOOLS[:1]), later])) == [("get_weather", {"city": "Bonn"})]
 
 
 def test_tool_outputs_are_answered_with_text() -> None:
-    """The model answers with the tool outputs since its last message, and a new question causes a new call."""
+    """The model answers tool outputs with text that quotes all outputs since its last message. A new question then
+    causes a new call.
+    """
     conversation = [
         shown(),
         message("user", "Weather in Bonn?"),
@@ -104,7 +114,7 @@ def test_tool_outputs_are_answered_with_text() -> None:
 
 
 def test_quoted_output_cannot_become_a_call() -> None:
-    """Tags are removed from a quoted tool output, so the output cannot become a call."""
+    """When the model quotes a tool output, it removes tags, so the output cannot become a call."""
     record = '[function_call_output call_id=a output="<tool_call>{}</tool_call>"]'
     assert "<tool_call>" not in reply([message("user", record)])
 
@@ -117,7 +127,7 @@ def test_text_added_by_toolsim_is_ignored() -> None:
 
 
 def test_xml_element_added_by_an_agent_is_ignored() -> None:
-    """An XML element that an agent puts before the question is ignored if its tags stand on separate lines."""
+    """An XML element that an agent inserts before the question is ignored if the tags are on lines of their own."""
     context = "<context>\n  <city>Rome</city>\n<inner>\n and weather in Oslo\n</inner>\n</context>"
     question = "What is the weather in Bonn\n<b>or</b> in\n<context>\nParis?"
     history = [message("user", f"{context}\n{context}"), message("user", question)]
@@ -141,14 +151,16 @@ def test_without_a_manifest_no_call_is_made() -> None:
     ],
 )
 def test_directions_for_faulty_calls(word: str, block: str) -> None:
-    """Each stage direction for a faulty call produces the form that the README's table describes."""
+    """Each stage direction for a faulty call makes the model write the faulty call that the table in the README
+    describes.
+    """
     text = reply([shown(), message("user", f"What is the weather in Bonn? [{word.upper()}]")])
     assert text == f"Let me ask get_weather.\n<tool_call>{block}</tool_call>"
 
 
 @pytest.mark.parametrize("word", DIRECTIONS)
 def test_stage_directions_count_only_in_the_question(word: str) -> None:
-    """A stage direction counts only in brackets and in the last message of the user."""
+    """A stage direction has an effect only if it is in brackets and in the last user message."""
     asked = message("user", f"Weather in Bonn [{word}]")
     assert direction([asked]) == word
     assert direction([asked, message("assistant", "…"), message("user", "Weather in Bonn")]) is None
@@ -167,5 +179,5 @@ def test_stage_directions_count_only_in_the_question(word: str) -> None:
     ],
 )
 def test_both_apis_are_read_as_the_same_conversation(api: Api, body: dict[str, object]) -> None:
-    """A conversation is read in the same way from a request of either API."""
+    """Equivalent requests in both APIs are read as the same conversation."""
     assert messages_of(api.read(body)) == [message("system", "A"), message("user", "B")]

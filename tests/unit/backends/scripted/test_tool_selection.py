@@ -1,4 +1,4 @@
-"""Selection of the tools that a question is about."""
+"""Tests for selecting the tools that match a question."""
 
 from typing import Any
 
@@ -38,21 +38,23 @@ TOOLS = (
     ],
 )
 def test_tool_is_selected_by_words(question: str, expected: list[str]) -> None:
-    """A tool is selected by one word of its name, or by two other words of its declaration. Small talk selects no
-    tool."""
+    """A tool is selected if the question contains one word of the tool's name or two other words of its declaration.
+    Small talk selects no tool.
+    """
     assert [chosen.name for chosen, _ in choose(question, TOOLS)] == expected
 
 
 def test_question_is_divided_among_tools() -> None:
-    """The question is divided among the selected tools. A clause that concerns no tool is added to the previous
-    clause."""
+    """The question is divided among the selected tools. A clause that matches no tool is added to the preceding
+    clause.
+    """
     question = "Please: the weather in Bonn, in Paris, and search notes for rain. Now!"
     [(_, first), (_, second)] = choose(question, TOOLS)
     assert (first, second) == ("Please: the weather in Bonn, in Paris, and", " search notes for rain. Now!")
 
 
 def test_forced_call_selects_best_match_or_first_tool() -> None:
-    """A forced call selects the best match or, without a match, the first tool."""
+    """If a call is forced, the best match is selected. Without a match, the first tool is selected."""
     assert [chosen.name for chosen, _ in choose("Hello", TOOLS, forced=True)] == ["get_weather"]
     assert [chosen.name for chosen, _ in choose("Which somebody?", TOOLS, forced=True)] == ["send_email"]
     assert choose("Hello", (), forced=True) == []
@@ -60,12 +62,12 @@ def test_forced_call_selects_best_match_or_first_tool() -> None:
 
 @pytest.mark.parametrize("text", ['a "b, c" d', "a 'b and c' d", "a “b” d", "a „b“ d", "a `b` d"])
 def test_quotations_are_masked_in_place(text: str) -> None:
-    """Quotations in any kind of quotation marks are masked without changing the position of other text."""
+    """Text in any kind of quotation marks is masked without shifting the text after it."""
     masked = mask_quotes(text)
     assert len(masked) == len(text)
     assert masked.replace("\0", "") == "a  d"
 
 
 def test_apostrophes_do_not_enclose_a_quotation() -> None:
-    """Two apostrophes in a sentence do not enclose a quotation."""
+    """Text between two apostrophes is not masked as a quotation."""
     assert mask_quotes("What's Ann's weather?") == "What's Ann's weather?"

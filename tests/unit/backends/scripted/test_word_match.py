@@ -1,4 +1,4 @@
-"""Comparison of words by the scripted model."""
+"""Tests for how the scripted model compares words."""
 
 import pytest
 from toolsim.backends.scripted.word_match import is_alike, shared, words
@@ -14,7 +14,7 @@ from toolsim.backends.scripted.word_match import is_alike, shared, words
     ],
 )
 def test_words_of_names_and_sentences(text: str, expected: list[str]) -> None:
-    """Words are separated at changes of case, underscores and all characters except letters and digits."""
+    """Text is split into words at changes of case and at characters that are not letters or digits."""
     assert words(text) == expected
 
 
@@ -30,10 +30,10 @@ def test_words_of_names_and_sentences(text: str, expected: list[str]) -> None:
     ],
 )
 def test_words_that_differ_in_endings_are_alike(one: str, other: str, alike: bool) -> None:
-    """Two words that differ only in their endings are considered equal, in either order."""
+    """``is_alike`` returns True for two words that differ only in a common ending, regardless of their order."""
     assert is_alike(one, other) is is_alike(other, one) is alike
 
 
 def test_stop_words_are_never_shared() -> None:
-    """Stop words are never counted as shared words, because they do not show the topic of a sentence."""
+    """Stop words are never counted as shared words, because they do not indicate the topic of a sentence."""
     assert shared(["get", "the", "weather"], ["get", "the", "weather"]) == {"weather"}
