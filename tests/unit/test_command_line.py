@@ -1,4 +1,4 @@
-"""Tests for one-line errors about incorrect command lines and missing packages."""
+"""Tests for the one-line errors that incorrect command lines and missing packages cause."""
 
 from __future__ import annotations
 
@@ -34,20 +34,24 @@ def parser() -> Parser:
     ],
 )
 def test_invalid_argument_is_reported_in_one_line(words: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The error contains the incorrect argument and the closest match, and the exit code means incorrect usage."""
+    """The error contains the invalid argument and, if possible, the closest match. The exit code indicates incorrect
+    usage.
+    """
     with pytest.raises(SystemExit, match="2"):
         parser().parse_args(words.split())
     assert capsys.readouterr().err == f"{line}\n"
 
 
 def test_closest_word_is_suggested() -> None:
-    """Suggestions ignore case. Without a similar word, no suggestion is made."""
+    """The closest word is suggested, regardless of case. If no word is similar, there is no suggestion."""
     assert nearest("SERV", ["serve", "record"]) == "; did you mean serve?"
     assert nearest("xyz", ["serve", "record"]) == ""
 
 
 def test_invalid_key_is_rejected_without_printing_it() -> None:
-    """Whitespace around a key is removed. A key with invalid characters is rejected without being printed."""
+    """Whitespace around a key is removed. If the key contains invalid characters, the error does not contain the
+    key.
+    """
     assert key_of("") == ""
     assert key_of("KEY", {"KEY": " k\n"}) == "k"
     with pytest.raises(UsageError, match="the environment variable KEY is not set"):
@@ -58,7 +62,9 @@ def test_invalid_key_is_rejected_without_printing_it() -> None:
 
 
 def test_missing_packages_and_interpreter_are_named() -> None:
-    """The error names the interpreter, the missing package and other packages that are probably missing."""
+    """The error names the interpreter and the missing package. Its command also installs other packages that are
+    probably missing.
+    """
     line, python = missing(ModuleNotFoundError(name="jsonschema.exceptions")), sys.executable
     assert line.startswith(
         f"toolsim requires the package jsonschema, which is not installed for {python}: {python} -m pip"
@@ -69,6 +75,8 @@ def test_missing_packages_and_interpreter_are_named() -> None:
 
 
 def test_requirements_match_pyproject() -> None:
-    """The requirements equal those in pyproject.toml. They are duplicated because the addon cannot read that file."""
+    """The requirements equal the dependencies in pyproject.toml. They are duplicated because the addon cannot read that
+    file.
+    """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert sorted(REQUIREMENTS) == sorted(line for line in project["dependencies"] if not line.startswith("mitmproxy"))

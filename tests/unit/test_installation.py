@@ -1,4 +1,4 @@
-"""Tests for the command that installs a missing package, for each method of installing toolsim."""
+"""Tests for the command that installs a missing package, for each way in which toolsim can be installed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Environment = Callable[[str, str], None]
 
 @pytest.fixture
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Environment:
-    """Return a function that replaces this Python's environment with a folder that contains one file."""
+    """Return a function that replaces the environment of this Python with a folder that contains a single file."""
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
 
     def make(name: str, content: str) -> None:
@@ -33,13 +33,17 @@ def receipt(*requirements: str) -> str:
 
 
 def test_pip() -> None:
-    """The command names the interpreter, because another installation's pip might be first on the path."""
+    """The command starts with the path of the interpreter, because the first pip on the PATH might belong to another
+    installation.
+    """
     assert command_for_extra("redis") == f"{sys.executable} -m pip install 'redis>=6,<9'"
     assert install_command(["a==1", "b"], dependencies=False) == f"{sys.executable} -m pip install --no-deps a==1 b"
 
 
 def test_pipx(environment: Environment) -> None:
-    """The package is injected into the program's environment, because it might differ from toolsim's environment."""
+    """The package is injected into the environment in which toolsim runs, because its main program might be mitmproxy
+    instead of toolsim.
+    """
     environment("pipx_metadata.json", json.dumps({"main_package": {"package": "mitmproxy"}}))
     assert command_for_extra("redis") == "pipx inject mitmproxy 'redis>=6,<9'"
     assert install_command(["a"], dependencies=False) == "pipx inject --pip-args=--no-deps mitmproxy a"
@@ -67,8 +71,9 @@ def test_pipx(environment: Environment) -> None:
 def test_uv_tool_is_reinstalled_with_its_packages(
     requirements: list[str], arguments: str, environment: Environment
 ) -> None:
-    """The tool is reinstalled from the same source together with its existing packages, because uv replaces its
-    environment."""
+    """The uv tool is reinstalled from the same source and with the packages it already has, because uv replaces the
+    environment.
+    """
     environment("uv-receipt.toml", receipt(*requirements))
     assert command_for_extra("redis") == f"uv tool install {arguments} --with 'redis>=6,<9'"
     without = install_command(["a"], dependencies=False)
@@ -80,25 +85,25 @@ def test_uv_tool_is_reinstalled_with_its_packages(
     [("pipx_metadata.json", "{"), ("pipx_metadata.json", "[]"), ("uv-receipt.toml", "["), ("uv-receipt.toml", "")],
 )
 def test_unreadable_metadata_is_ignored(name: str, content: str, environment: Environment) -> None:
-    """A metadata file that cannot be parsed is ignored, and the environment is changed with pip."""
+    """If a metadata file cannot be parsed, it is ignored, and the command uses pip."""
     environment(name, content)
     assert command_for_extra("redis") == f"{sys.executable} -m pip install 'redis>=6,<9'"
 
 
 def test_environment_without_pip_uses_uv(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An environment without pip is changed with uv, because uv creates such environments."""
+    """If the environment has no pip, the command uses uv, because uv creates such environments."""
     monkeypatch.setattr(installation, "find_spec", lambda name: None)
     assert command_for_extra("redis") == f"uv pip install --python {sys.executable} 'redis>=6,<9'"
 
 
 def test_standalone_mitmproxy_is_reinstalled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A standalone mitmproxy cannot be extended, so the command installs mitmproxy again."""
+    """A standalone mitmproxy cannot be extended, so the command installs mitmproxy with uv."""
     monkeypatch.setattr(sys, "frozen", True, raising=False)
     assert install_command(["regex", "brotli"]) == "uv tool install mitmproxy --with regex --with brotli"
 
 
 def test_windows_arguments_have_double_quotes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On Windows, arguments have double quotes, because its shell does not support single quotes."""
+    """On Windows, arguments are quoted with double quotes, because the Windows shell does not support single quotes."""
     monkeypatch.setattr(sys, "executable", r"C:\Program Files\python.exe")
     monkeypatch.setattr(installation.os, "name", "nt")
     expected = '"C:\\Program Files\\python.exe" -m pip install "redis>=6,<9" rich'
@@ -106,7 +111,9 @@ def test_windows_arguments_have_double_quotes(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_extras_match_pyproject() -> None:
-    """The extras equal those in pyproject.toml. They are duplicated because the addon cannot read that file."""
+    """The extras equal the optional dependencies in pyproject.toml. They are duplicated because the addon cannot read
+    that file.
+    """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert {extra: list(requirements) for extra, requirements in EXTRAS.items()} == {
         extra: project["optional-dependencies"][extra] for extra in EXTRAS

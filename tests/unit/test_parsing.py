@@ -1,4 +1,4 @@
-"""Tests that the parser library returns the same results as the proxy, and works without mitmproxy."""
+"""Tests for the parser library. It returns the same results as the proxy, and works without mitmproxy."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ OSLO = Call("get_weather", '{"city":"Oslo"}')
 
 
 def declared(tools: list[dict[str, Any]]) -> Tools:
-    """Return the tools of a table as a client of the Responses API declares them."""
+    """Return the tools in a table, as a Responses API client declares them."""
     return [{**tool, "type": tool.get("kind", "function")} for tool in tools]
 
 
 def with_properties(tools: dict[str, dict[str, str]]) -> Tools:
-    """Return the tools of a table that contains only the types of their properties. All properties are required."""
+    """Return tools with the given names. Each maps its properties to their types, and all properties are required."""
     return [
         {
             "type": "function",
@@ -57,7 +57,7 @@ def with_properties(tools: dict[str, dict[str, str]]) -> Tools:
 
 
 def tables() -> dict[str, tuple[Tools, list[str]]]:
-    """Return the tools and the texts of each table of cases."""
+    """Return the tools and the texts in each table of test cases, by table name."""
     found = {name: json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8")) for name in
              ("answers", "call_forms", "judge", "talk", "untagged")}  # fmt: skip
     judge = [f"<tool_call>{case['body']}{case.get('closing', '</tool_call>')}" for case in found["judge"]["cases"]]
@@ -81,7 +81,9 @@ TABLES = tables()
 
 
 def from_proxy(text: str, tools: Tools, *, cut: bool = False) -> list[list[Any]] | str:
-    """Return the items, or the error code, that an official client receives for this text through the proxy."""
+    """Return the items, or the error code, that an official client receives if the model's text passes through the
+    proxy.
+    """
     seen = by_proxy("responses", tools, [text], stream=False, finish="length" if cut else "stop")
     return seen.error or seen.items
 
@@ -91,7 +93,9 @@ CASES = [pytest.param(name, number, id=f"{name}-{number}") for name in TABLES fo
 
 @each(("table", "number"), CASES)
 def test_library_returns_the_same_items_as_the_proxy(table: str, number: int) -> None:
-    """The library returns the same items as the proxy for all text in the tables, however the text is split."""
+    """For each text in the tables, the library returns the same items as the proxy, regardless of how the text is
+    split.
+    """
     tools, table_texts = TABLES[table]
     text = table_texts[number]
     whole = parse(text, tools)
@@ -112,7 +116,6 @@ FRAGMENTS = st.sampled_from(
 
 @given(st.lists(FRAGMENTS | st.text(max_size=5), max_size=8), st.booleans(), st.booleans(), st.data())
 def test_any_text_has_the_same_items(fragments: list[str], strict: bool, cut: bool, data: st.DataObject) -> None:
-    """For any text, the library returns the same items as the proxy, regardless of how the text is split."""
     text, tools = "".join(fragments), STRICT if strict else WEATHER
     whole = parse(text, tools, cut=cut)
     assert items(whole) == from_proxy(text, tools, cut=cut)
@@ -132,7 +135,7 @@ def test_any_text_has_the_same_items(fragments: list[str], strict: bool, cut: bo
     ids=["chat", "responses", "messages", "messages-custom"],
 )
 def test_tools_of_each_api_are_accepted(tool: dict[str, Any]) -> None:
-    """A call is parsed with a tool declared in the format of any API, and the declaration remains unchanged."""
+    """A tool can be declared in the format of any API. Parsing a call to it does not change the declaration."""
     before = json.dumps(tool)
     parsed = parse(f"Let me look.\n{CALL} Done.", [tool])
     assert parsed.parts == (Prose("Let me look.\n"), OSLO, Prose(" Done."))
@@ -141,7 +144,7 @@ def test_tools_of_each_api_are_accepted(tool: dict[str, Any]) -> None:
 
 
 def test_custom_and_namespaced_tools() -> None:
-    """A custom tool's input is plain text, and a tool in a namespace is called with its namespace."""
+    """The input of a custom tool is plain text. A call to a tool in a namespace contains the namespace."""
     patch = [{"type": "custom", "name": "apply_patch"}]
     assert parse('<tool_call>{"name":"apply_patch","arguments":{"input":"+x"}}</tool_call>', patch).calls == (
         Call("apply_patch", "+x"),
@@ -151,13 +154,13 @@ def test_custom_and_namespaced_tools() -> None:
 
 
 def test_without_tools_all_text_is_prose() -> None:
-    """Without tools, a call in the text is prose."""
+    """If no tools are declared, text that looks like a call is prose."""
     assert parse(CALL, []).parts == (Prose(CALL),)
     assert parse("", []).parts == ()
 
 
 def test_strict_violation_ends_the_answer() -> None:
-    """A strict tool's invalid call ends the parsing with an error, and later text is ignored."""
+    """If a call violates the schema of a strict tool, parsing ends with an error, and later text is ignored."""
     parsed = parse(f"So:\n{CALL.replace('city', 'town')}{CALL}", STRICT)
     assert (parsed.prose, parsed.calls) == ("So:\n", ())
     assert "get_weather" in (parsed.error or "")
@@ -176,14 +179,14 @@ UNRESOLVED = {"type": "object", "$ref": "#/x"}
     ],
 )
 def test_invalid_tools_raise(tools: Tools, param: str) -> None:
-    """Invalid tool declarations are the caller's mistake, and raise an error that names the parameter."""
+    """An invalid tool declaration raises an error that names the parameter, because the mistake is the caller's."""
     with pytest.raises(BadRequest) as raised:
         StreamParser(tools)
     assert raised.value.error.param == param
 
 
 def test_prose_is_not_held_back() -> None:
-    """Prose and complete calls are returned immediately, and the end returns no further parts."""
+    """Prose and complete calls are returned as soon as they are recognized, so the end of the text adds nothing."""
     parser = StreamParser(WEATHER)
     assert parser.feed("Hello <") == [Prose("Hello ")]
     assert parser.feed("b> ") == [Prose("<b> ")]
@@ -194,7 +197,7 @@ def test_prose_is_not_held_back() -> None:
 
 
 def test_library_does_not_import_mitmproxy() -> None:
-    """The library works in an interpreter that can import neither mitmproxy nor its dependencies."""
+    """The library works in an interpreter that cannot import mitmproxy or its dependencies."""
     code = f"""
 import sys
 class Missing:
@@ -217,7 +220,7 @@ print(*(name for name in sys.modules if name.startswith(('mitmproxy', 'toolsim.p
 REPAIRS = re.findall(
     r"^\| `([A-Z_]+)` \| (.*) \|$", PAGE.split("<!-- repairs -->")[1].split("<!-- /repairs -->")[0], re.MULTILINE
 )
-"""The codes in the page's tables of repairs, each with its example."""
+"""The repair codes in the tables on the page, each with its example."""
 ANY_REPAIR = [
     {
         "name": "get_weather",
@@ -236,8 +239,8 @@ ANY_REPAIR = [
 
 @each(("code", "example"), REPAIRS)
 def test_documented_repairs_are_made(code: str, example: str) -> None:
-    """Each example on the page is parsed as a call with exactly the documented repair."""
-    if code == "LEFTOVER_MARKUP":  # Only structured calls need this repair; see ``test_leftover_markup``.
+    """Each example on the page is parsed as a call, with exactly the repair that the page documents."""
+    if code == "LEFTOVER_MARKUP":  # Only structured calls need this repair; ``test_leftover_markup`` covers it.
         return
     if code == "REPEATED_CALL":
         assert example == "a list that repeats the same call until the token limit"
@@ -250,7 +253,7 @@ def test_documented_repairs_are_made(code: str, example: str) -> None:
 
 
 def test_page_lists_all_repairs() -> None:
-    """The page lists all repairs that the texts in the tables and the reported texts need."""
+    """The page lists all repairs that are needed for the texts in the tables and the reported texts."""
     codes = {code for code, _ in REPAIRS}
     reported = json.loads((FOLDER / "reported.json").read_text(encoding="utf-8"))["cases"]
     of_tables = [(tools, text) for tools, table_texts in TABLES.values() for text in table_texts]
@@ -260,7 +263,6 @@ def test_page_lists_all_repairs() -> None:
 
 
 def test_first_example_on_the_page_runs() -> None:
-    """The first example on the page runs as printed."""
     code = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)[0]
     exec(compile(code, "parsing.md", "exec"), {})
 
@@ -268,7 +270,9 @@ def test_first_example_on_the_page_runs() -> None:
 @pytest.mark.parametrize("before", ["", "```python\nx = "])
 @pytest.mark.parametrize("between", [" ", "\n", " y\n"])
 def test_many_blocks_take_linear_time(before: str, between: str) -> None:
-    """Many blocks that name an unknown tool are parsed in linear time, although each depends on the text before it."""
+    """The time for parsing many calls to an unknown tool grows linearly, although each block depends on the text before
+    it.
+    """
     tools = [{"type": "function", "name": "search"}]
     block = '<tool_call>{"name": "missing", "arguments": {"query": "x"}}</tool_call>'
     assert growth(lambda count: parse(before + between.join([block] * count), tools), 1_000) < LINEAR

@@ -1,4 +1,4 @@
-"""Settings for agent programs: environment variables, flags, and their precedence."""
+"""Tests for the settings of agent programs: environment variables, flags, and their precedence."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def environment(name: str, *arguments: str, **inherited: str) -> dict[str, str]:
 
 
 def test_codex() -> None:
-    """Codex is configured by flags with TOML values, and receives the API key only in a variable."""
+    """Codex is configured with flags whose values are TOML. It receives the API key only in an environment variable."""
     settings = AGENTS["codex"].settings(HERE, ())
     words = list(settings.arguments)
     assert set(words[::2]) == {"-c"}
@@ -39,7 +39,9 @@ def test_codex() -> None:
 
 
 def test_claude() -> None:
-    """Claude Code is configured by variables; the user's API key is removed, but the user's other choices are kept."""
+    """Claude Code is configured with environment variables. The user's API key and provider settings are removed, but
+    other settings and a model flag are respected.
+    """
     found = environment("claude", ANTHROPIC_API_KEY="secret", CLAUDE_CODE_USE_BEDROCK="1", ENABLE_TOOL_SEARCH="false")
     assert found == {
         "ANTHROPIC_BASE_URL": "http://127.0.0.1:8080",
@@ -57,7 +59,7 @@ def test_claude() -> None:
 
 
 def test_claude_line_can_be_typed_in_a_shell() -> None:
-    """``claude_line`` returns a labeled command that can be typed in a shell."""
+    """``claude_line`` returns a label and a command that can be typed in a shell."""
     assert claude_line("127.0.0.1", 9) == (
         "Claude Code:  ANTHROPIC_BASE_URL=http://127.0.0.1:9 ANTHROPIC_AUTH_TOKEN=none ENABLE_TOOL_SEARCH=true "
         "claude --model NAME"
@@ -65,8 +67,9 @@ def test_claude_line_can_be_typed_in_a_shell() -> None:
 
 
 def test_opencode() -> None:
-    """OpenCode's configuration lists every model of the backend, and the context window of the chosen model if it is
-    known."""
+    """OpenCode's configuration lists all models of the backend. The chosen model has its own context window, and the
+    other models have a default.
+    """
     config = json.loads(environment("opencode")["OPENCODE_CONFIG_CONTENT"])
     assert (config["model"], config["small_model"]) == ("toolsim/m:3b", "toolsim/m:3b")
     provider = config["provider"]["toolsim"]
@@ -78,7 +81,7 @@ def test_opencode() -> None:
 
 
 def test_qwen() -> None:
-    """Qwen Code receives a model flag only if the user has not given one."""
+    """Qwen Code is started with a model flag unless the user has specified one."""
     assert environment("qwen", OPENAI_API_KEY="secret") == {
         "OPENAI_BASE_URL": "http://127.0.0.1:8080/v1",
         "OPENAI_API_KEY": "k",
@@ -89,7 +92,9 @@ def test_qwen() -> None:
 
 
 def test_copilot() -> None:
-    """Copilot is configured by variables, and inherited variables that would take precedence are removed."""
+    """Copilot is configured with environment variables. Inherited variables that would take precedence over them are
+    removed.
+    """
     found = environment("copilot", COPILOT_PROVIDER_BEARER_TOKEN="t", COPILOT_PROVIDER_WIRE_API="responses")
     assert found == {
         "COPILOT_PROVIDER_BASE_URL": "http://127.0.0.1:8080/v1",
@@ -105,7 +110,9 @@ def test_copilot() -> None:
 
 @pytest.mark.parametrize("name", AGENTS)
 def test_loopback_addresses_bypass_the_users_proxy(name: str) -> None:
-    """The loopback addresses are added to the user's ``NO_PROXY``, so that requests to toolsim use no other proxy."""
+    """If the user has configured a proxy, the loopback addresses are added to ``NO_PROXY``, so that requests reach
+    toolsim directly.
+    """
     found = environment(name, HTTPS_PROXY="http://proxy:3128", no_proxy="intern")
     assert found["NO_PROXY"] == found["no_proxy"] == "intern,127.0.0.1,localhost"
     assert "NO_PROXY" not in environment(name)

@@ -1,4 +1,4 @@
-"""Validation of arguments and options before mitmproxy sees them."""
+"""Tests for checks of arguments and options before mitmproxy reads them."""
 
 from __future__ import annotations
 
@@ -62,21 +62,20 @@ SUCH = "expected a URL such as http://127.0.0.1:11434/v1"
     ],
 )
 def test_invalid_arguments_are_refused(kind: Callable[[str], object], text: str, message: str) -> None:
-    """The error for an invalid argument contains the value, the expected form and, if possible, a suggestion."""
+    """The error for an invalid argument contains the value, the expected format and, if possible, a suggestion."""
     with pytest.raises(argparse.ArgumentTypeError) as refused:
         kind(text)
     assert str(refused.value) == message
 
 
 def test_added_builtin_backend_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A built-in backend that is added to the table can be served and recorded by name."""
+    """If a built-in backend is added to the table, it can be served and recorded under its name."""
     monkeypatch.setitem(BUILTIN, "echo", BUILTIN["scripted"])  # type: ignore[arg-type]
     assert (arguments.served_backend("echo"), arguments.recorded_backend("echo")) == ("echo", "echo")
     assert "toolsim_backend=echo" in serve.arguments(serve.Start("echo"))
 
 
 def test_valid_arguments_are_unchanged() -> None:
-    """Valid arguments are returned unchanged."""
     for url in ("http://127.0.0.1:11434", "https://host/base/v1/", "http://[::1]:8000/v1"):
         assert arguments.backend_url(url) == url
     assert arguments.recorded_backend("codex") == "codex"
@@ -93,7 +92,7 @@ def test_valid_arguments_are_unchanged() -> None:
     ],
 )
 def test_toolsim_options_are_checked(given: str, message: str) -> None:
-    """toolsim's own options are checked by the same rules as at startup, including rules about several options."""
+    """Options of toolsim are checked by the same rules as at startup, including rules that concern several options."""
     with pytest.raises(UsageError, match=message.replace("?", r"\?")):
         arguments.check_settings([given], host="0.0.0.0")
     arguments.check_settings(["toolsim_backend=codex", "toolsim_api_key=k", "flow_detail=x"], host="0.0.0.0")
@@ -109,7 +108,7 @@ def test_toolsim_options_are_checked(given: str, message: str) -> None:
     ],
 )
 def test_mitmproxy_options_are_checked(given: str, message: str) -> None:
-    """Unknown mitmproxy options are rejected, because mitmproxy itself ignores them silently."""
+    """Unknown options of mitmproxy are rejected, because mitmproxy itself silently ignores them."""
     with pytest.raises(UsageError, match=message.replace("?", r"\?")):
         arguments.check_known(Options(), [given])
     arguments.check_known(Options(), ["toolsim_anything=1", "listen_port=80"])

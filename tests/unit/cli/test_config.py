@@ -1,4 +1,4 @@
-"""The settings file, whose values act like typed arguments but have a lower precedence."""
+"""Tests for the settings file. Its values act like arguments on the command line, but have lower precedence."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ flow_detail = 0
 
 
 def parsed(tmp_path: Path, text: str, line: str) -> dict[str, object]:
-    """Return the arguments that result from parsing a command line with this settings file."""
+    """Write this settings file, and return the arguments that result from parsing the command line ``line`` with it."""
     file = tmp_path / "toolsim.toml"
     file.write_text(text)
     words = [word.replace("FILE", str(file)) for word in line.split()]
@@ -32,7 +32,7 @@ def parsed(tmp_path: Path, text: str, line: str) -> dict[str, object]:
 
 
 def test_file_becomes_a_command_line(tmp_path: Path) -> None:
-    """Each name in the file becomes an argument or an option, and each list item becomes a separate value."""
+    """Each name in the file becomes an argument or an option. Each item of a list becomes a separate ``--set``."""
     assert parsed(tmp_path, FULL, "serve --config FILE") == {
         "backend": "http://127.0.0.1:11434/v1",
         "host": "::1",
@@ -68,7 +68,9 @@ def test_command_line_overrides_the_file(tmp_path: Path) -> None:
 
 
 def test_one_file_works_for_all_commands(tmp_path: Path) -> None:
-    """One file works for all commands. ``codex`` ignores its backend, and ``record`` uses the typed backend instead."""
+    """One file works for all commands. ``codex`` ignores the file's backend, and ``record`` prefers the backend on the
+    command line.
+    """
     assert "backend" not in parsed(tmp_path, FULL, "codex --config FILE")
     assert parsed(tmp_path, FULL, "record flows --config FILE scripted")["backend"] == "scripted"
 
@@ -95,13 +97,13 @@ WRONG = {
 
 @pytest.mark.parametrize(("text", "line"), WRONG.values(), ids=WRONG)
 def test_mistakes_are_reported_with_their_line(text: str, line: str, tmp_path: Path) -> None:
-    """The error for a mistake in the file contains the file, the line, the value and what was expected."""
+    """The error for a mistake in the file contains the file name, the line, the value and what was expected."""
     with pytest.raises(UsageError, match=line):
         parsed(tmp_path, text, "serve --config FILE")
 
 
 def test_unknown_option_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """An unknown option in the file is reported in the same way as on the command line."""
+    """An unknown option in the file causes the same error as on the command line."""
     file = tmp_path / "toolsim.toml"
     file.write_text("flow_detial = 1\nport = 0\nbackend = 'http://localhost:1'")
     assert main(["serve", "--config", str(file)]) == EXIT_USAGE

@@ -1,4 +1,4 @@
-"""The turns of the demo as data; another test plays them with the real program."""
+"""Tests for the data from which the demo's turns are made. Another test runs the turns with the real program."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from toolsim.wire.apis import CHAT, RESPONSES
 
 
 def test_demo_covers_each_kind_of_turn() -> None:
-    """The demo contains every stage direction, both APIs, streamed and non-streamed turns, and turns without tools."""
+    """The demo covers all stage directions, both APIs, streamed and non-streamed turns, and turns with and without
+    tools.
+    """
     texts = " ".join(turn.text for turn in TURNS)
     assert all(f"[{direction}]" in texts for direction in DIRECTIONS)
     assert {(turn.api, turn.stream) for turn in TURNS} == {(api, on) for api in (CHAT, RESPONSES) for on in (0, 1)}
@@ -19,7 +21,7 @@ def test_demo_covers_each_kind_of_turn() -> None:
 
 @each("turn", TURNS, ids=lambda turn: turn.text)
 def test_demo_turns_are_valid_requests(turn: DemoTurn) -> None:
-    """Each turn of the demo is a valid request of its API."""
+    """Each turn of the demo is a valid request in its API."""
     request = turn.api.read(turn.body())
     assert [tool.name for tool in request.tools] == (["get_weather", "search_notes"] if turn.tools else [])
     assert {tool.strict for tool in request.tools} <= {turn.strict}

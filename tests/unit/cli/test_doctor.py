@@ -1,4 +1,4 @@
-"""Output of ``toolsim doctor`` for servers of every kind, each simulated with a few lines of HTTP."""
+"""Tests for the output of ``toolsim doctor`` with servers of many kinds, each simulated by a few lines of code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def chat(message: Mapping[str, Any]) -> Reply:
 
 
 def server(**replies: Reply) -> Callable[[Answer], Any]:
-    """Return the behavior of a server that has these endpoints and rejects an empty object with status 400."""
+    """Return the behavior of a server with these endpoints. It rejects an empty JSON object with status 400."""
 
     async def behave(answer: Answer) -> None:
         endpoint = answer.asked.path.rpartition("/")[2]
@@ -42,7 +42,9 @@ def server(**replies: Reply) -> Callable[[Answer], Any]:
 def examined(
     behave: Callable[[Answer], Any], capsys: pytest.CaptureFixture[str], *arguments: str, path: str = ""
 ) -> tuple[int, str, str]:
-    """Run ``toolsim doctor`` and return its exit code, output and errors, with ``URL`` instead of the server's URL."""
+    """Run ``toolsim doctor`` and return its exit code, output and error output. Both outputs contain ``URL`` instead of
+    the server's URL.
+    """
     with RawBackend() as backend:
         backend.play(behave)
         code = main(["doctor", backend.url + path, *arguments])
@@ -108,7 +110,7 @@ def examined(
     ids=["text", "both", "native", "no models"],
 )
 def test_server_is_described(replies: dict[str, Reply], lines: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The doctor describes the server, and its last line is the command to use the server with toolsim."""
+    """The doctor describes the server, and ends with the command to use the server with toolsim."""
     code, out, _ = examined(server(**replies), capsys)
     expected = [line.removeprefix(" " * 12) for line in lines.strip("\n").splitlines()[:-1]]
     assert (code, out.splitlines()) == (0, expected)
@@ -135,7 +137,9 @@ def test_server_is_described(replies: dict[str, Reply], lines: str, capsys: pyte
 def test_doctor_reports_whether_the_model_calls_tools(
     reply: Reply, printed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The doctor reports whether the model calls tools, even if the server sends an error or malformed JSON."""
+    """The doctor reports whether the model calls tools. It also handles a server that sends an error or malformed
+    data.
+    """
     code, out, _ = examined(server(models=(200, MODELS), responses=reply), capsys, "--model", "model-3")
     assert code == 0
     assert f"calls tools  model-3: {printed}" in out
@@ -185,7 +189,7 @@ def test_server_problem_is_reported_in_one_line(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A problem with the server is reported in one line, with exit code 1."""
+    """A problem with the server causes a one-line error and exit code 1."""
     monkeypatch.setenv("TOOLSIM_TEST_KEY", "k")
     assert examined(server(**replies), capsys, *arguments) == (1, "", f"toolsim doctor: {line}\n")
 
@@ -194,7 +198,7 @@ def test_server_problem_is_reported_in_one_line(
 def test_whitespace_around_a_key_is_removed(
     key: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whitespace and line breaks around a key, for example from a file, are removed."""
+    """Whitespace and line breaks around a key, which a key from a file can have, are removed."""
     monkeypatch.setenv("TOOLSIM_TEST_KEY", key)
     with RawBackend() as backend:
         backend.play(server(models=(200, MODELS), completions=chat({})))
@@ -206,7 +210,7 @@ def test_whitespace_around_a_key_is_removed(
 def test_invalid_key_is_refused_without_printing_it(
     key: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A key with invalid characters is refused without printing it."""
+    """A key with invalid characters is rejected, and the error does not contain the key."""
     monkeypatch.setenv("TOOLSIM_TEST_KEY", key)
     assert main(["doctor", "http://127.0.0.1:1", "--key-env", "TOOLSIM_TEST_KEY"]) == 2
     assert (
@@ -216,7 +220,7 @@ def test_invalid_key_is_refused_without_printing_it(
 
 
 def test_path_is_tried_with_and_without_v1(capsys: pytest.CaptureFixture[str]) -> None:
-    """The doctor tries the path with and without ``/v1``, and suggests the URL that works."""
+    """The doctor tries the path both with and without ``/v1``, and suggests the URL that works."""
 
     async def behave(answer: Answer) -> None:
         there = answer.asked.path.startswith("/base/v1/")
@@ -228,7 +232,9 @@ def test_path_is_tried_with_and_without_v1(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_server_without_a_model_list(capsys: pytest.CaptureFixture[str]) -> None:
-    """If a server does not list its models, its APIs are still found, and ``--model`` selects the model to test."""
+    """If a server does not list its models, the doctor still finds the APIs, and tests the model that ``--model``
+    names.
+    """
     code, out, _ = examined(server(completions=chat({"content": "x"})), capsys, "--model", "m")
     assert code == 0
     assert "calls tools  m: no, the model answers in prose" in out
@@ -237,7 +243,9 @@ def test_server_without_a_model_list(capsys: pytest.CaptureFixture[str]) -> None
 def test_profile_of_the_model_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The doctor shows the model's profile with its options, and reports a broken profile without stopping."""
+    """The doctor shows the profile that applies to the model, with its options. If the profile is invalid, the doctor
+    reports the mistake and continues.
+    """
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     file = tmp_path / "toolsim" / "profiles" / "mine.toml"
     file.parent.mkdir(parents=True)

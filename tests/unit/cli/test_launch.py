@@ -1,4 +1,4 @@
-"""Decisions of ``toolsim launch`` before it starts a program, and the end of the program."""
+"""Tests for the decisions that ``toolsim launch`` makes before it starts a program, and for how the program ends."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def models(*names: str) -> dict[str, Any]:
 
 @pytest.fixture
 def servers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Mapping[str, Any]]:
-    """Return a dict of JSON bodies by URL that stands for the local servers; all other URLs are unreachable."""
+    """Return a dict that simulates the local servers by mapping URLs to JSON bodies. All other URLs are unreachable."""
     found: dict[str, Mapping[str, Any]] = {}
 
     def answer(url: str, key: str = "", seconds: float = 0.0) -> Answer | None:
@@ -39,7 +39,7 @@ def servers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Mapping[str, Any]]:
 
 
 def test_local_server_is_chosen(servers: dict[str, Mapping[str, Any]], tmp_path: Path) -> None:
-    """Ollama is preferred to LM Studio, and a server without a text model is not chosen."""
+    """If no backend is given, Ollama is preferred to LM Studio. A server that has no text model is not used."""
     codex = AGENTS["codex"]
     with pytest.raises(UsageError, match=r"^no backend given: no toolsim is running, .*: toolsim launch codex http"):
         launch._local_server(codex)
@@ -73,7 +73,9 @@ def test_local_server_is_chosen(servers: dict[str, Mapping[str, Any]], tmp_path:
 def test_running_toolsim_is_reused(
     wanted: str, backend: str, url: str, is_it: bool, servers: dict[str, Mapping[str, Any]]
 ) -> None:
-    """A running toolsim is reused if its overview page names the same backend, in any spelling of its URL."""
+    """A running toolsim is reused if its overview page reports the requested backend. Different spellings of a URL are
+    equivalent.
+    """
     page = {"name": "toolsim", "requires_key": False, "backend": backend or url, "backend_url": url}
     servers["http://127.0.0.1:8080/toolsim/"] = page
     found = launch._find_running(Namespace(host="0.0.0.0", port=None, backend=wanted), "")
@@ -81,13 +83,13 @@ def test_running_toolsim_is_reused(
 
 
 def test_page_of_another_program_is_not_toolsim(servers: dict[str, Mapping[str, Any]]) -> None:
-    """A server of another program with a page at the same path is not mistaken for toolsim."""
+    """Another program that serves a page at the same path is not mistaken for toolsim."""
     servers["http://127.0.0.1:8080/toolsim/"] = {"name": "other"}
     assert launch._find_running(Namespace(host="127.0.0.1", port=8080, backend=None), "") is None
 
 
 def test_settings_file_is_in_the_configuration_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The settings file is read from the user's configuration folder and never from the working directory."""
+    """The settings file is read from the user's configuration folder, never from the working directory."""
     monkeypatch.setenv("XDG_CONFIG_HOME", "/c")
     assert launch.settings_file() == Path("/c/toolsim/toolsim.toml")
     monkeypatch.delenv("XDG_CONFIG_HOME")
@@ -99,7 +101,7 @@ def test_settings_file_is_in_the_configuration_folder(monkeypatch: pytest.Monkey
 def test_missing_program_is_reported_with_its_install_command(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """If the program is not installed, the error contains the command to install it."""
+    """If the program is not installed, the error contains the command that installs it."""
     monkeypatch.setenv("PATH", str(tmp_path))
     assert main(["launch", name, OLLAMA]) == 2
     agent = AGENTS[name]
@@ -107,7 +109,7 @@ def test_missing_program_is_reported_with_its_install_command(
 
 
 def test_npm_packages_in_hints_are_tested() -> None:
-    """Each npm package in an installation hint is also installed for the tests."""
+    """Each npm package in an installation hint is also installed for the client tests."""
     clients = Path(__file__).parents[2] / "clients"
     files = [clients / folder / "package.json" for folder in ("agents", "node")]
     known = {name for file in files for name in json.loads(file.read_text())["dependencies"]}

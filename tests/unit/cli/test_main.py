@@ -1,4 +1,4 @@
-"""Invalid command lines of ``toolsim``. They cause a one-line error instead of a traceback."""
+"""Tests for the ``toolsim`` command: invalid command lines cause a one-line error instead of a traceback."""
 
 from __future__ import annotations
 
@@ -122,7 +122,9 @@ WRONG = [
 
 @pytest.mark.parametrize(("words", "line"), WRONG, ids=[words or "nothing" for words, _ in WRONG])
 def test_invalid_command_line_is_one_line(words: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """An invalid command line causes exit code 2 and a one-line error with the value and what was expected."""
+    """An invalid command line causes a one-line error that contains the value and what was expected. The exit code is
+    2.
+    """
     if words.startswith("eval"):
         pytest.importorskip("openai", reason="needs the extra [eval]")
     try:
@@ -135,7 +137,7 @@ def test_invalid_command_line_is_one_line(words: str, line: str, capsys: pytest.
 
 
 def test_missing_command_prints_the_help(capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a command, toolsim prints its help to standard error and exits with the code for wrong usage."""
+    """Without a command, toolsim prints its help to standard error, and its exit code indicates incorrect usage."""
     assert main([]) == EXIT_USAGE
     printed = capsys.readouterr()
     assert printed.out == ""
@@ -143,7 +145,9 @@ def test_missing_command_prints_the_help(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_outdated_python_is_reported_in_one_line() -> None:
-    """An outdated Python version is reported before toolsim imports any module that this version cannot parse."""
+    """An outdated Python version is reported before toolsim imports any module with syntax that this version cannot
+    parse.
+    """
     old = "import runpy, sys; sys.version_info = (3, 11, 7); runpy.run_module('toolsim', run_name='__main__')"
     run = subprocess.run([sys.executable, "-c", old], capture_output=True, text=True, timeout=60, check=False)
     assert run.returncode == 1
@@ -151,13 +155,13 @@ def test_outdated_python_is_reported_in_one_line() -> None:
 
 
 def test_addon_path_prints_only_the_path(capsys: pytest.CaptureFixture[str]) -> None:
-    """``toolsim addon-path`` prints only the path, because users write ``mitmdump -s $(toolsim addon-path)``."""
+    """``toolsim addon-path`` prints only the path, so that users can write ``mitmdump -s $(toolsim addon-path)``."""
     assert main(["addon-path"]) == 0
     assert Path(capsys.readouterr().out.removesuffix("\n")).name == "toolsim.py"
 
 
 def test_port_in_use_is_reported_with_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
-    """If the port is in use, the error suggests the next port together with the argument that sets it."""
+    """If a port is in use, the error suggests the next port, together with the argument that selects it."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert main(["demo", "--port", str(port)]) == EXIT_USAGE
@@ -191,14 +195,12 @@ def test_missing_package_is_reported_in_one_line(
 
 
 def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    """``toolsim --version`` prints the version of the package."""
     with pytest.raises(SystemExit, match="0"):
         main(["--version"])
     assert capsys.readouterr().out == f"toolsim {__version__}\n"
 
 
 def test_every_command_is_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
-    """``toolsim --help`` lists every command."""
     with pytest.raises(SystemExit, match="0"):
         main(["--help"])
     shown = capsys.readouterr().out
@@ -214,7 +216,7 @@ def test_claude_prints_its_variables(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_record_is_serve_with_an_option(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """``record DIR URL`` starts the same server as ``serve URL``, with one additional option."""
+    """``record DIR URL`` starts the same server as ``serve URL``, with the additional option ``toolsim_capture``."""
     started = []
     monkeypatch.setattr("toolsim.cli.serve.run", lambda start: started.append(start) or 0)
     assert main(["record", str(tmp_path), "scripted", "--port", "9", "--set", "toolsim_log=off"]) == 0
@@ -226,7 +228,7 @@ def test_record_is_serve_with_an_option(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 @pytest.mark.parametrize(("old", "new"), list(RENAMED.items()))
 def test_renamed_command_still_works(old: str, new: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A renamed command still works, and one line on standard error shows its new name."""
+    """A command still works under its old name, and one line on standard error states the new name."""
     for name, line in ((old, f"toolsim {old}: this command is now called {new}\n"), (new, "")):
         with pytest.raises(SystemExit, match="0"):
             main([name, "--help"])

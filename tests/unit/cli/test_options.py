@@ -1,4 +1,4 @@
-"""Output of ``toolsim options``."""
+"""Tests for the output of ``toolsim options``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 def test_all_options_are_printed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every option is printed with its default and its complete help, at most 80 columns wide."""
+    """Every option is printed with its value and its complete help. Lines of help are at most 80 columns wide."""
     monkeypatch.setenv("COLUMNS", "80")
     text = printed(capsys)
     words = " ".join(text.split())
@@ -33,15 +33,18 @@ def test_all_options_are_printed(capsys: pytest.CaptureFixture[str], monkeypatch
 
 
 def test_search_word_selects_options(capsys: pytest.CaptureFixture[str]) -> None:
-    """A search word selects the options whose names contain it or, if there are none, the options whose help
-    contains it."""
+    """A search word selects the options whose names contain it. If there are none, it selects the options whose help
+    contains it.
+    """
     for word in ("store", "toolsim_STORE"):
         assert [line.split()[0] for line in printed(capsys, word).splitlines() if " = " in line] == ["toolsim_store"]
     assert "toolsim_store = " in printed(capsys, "redis")
 
 
 def test_current_values(home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Current values come from the command line, the settings file, mitmproxy's configuration and the environment."""
+    """The current values are read from the command line, the settings file, mitmproxy's configuration and the
+    environment.
+    """
     (home / ".mitmproxy").mkdir()
     (home / ".mitmproxy" / "config.yaml").write_text("toolsim_max_rounds: 3\n")
     file = home / "toolsim.toml"
@@ -66,7 +69,7 @@ def test_line_breaks_are_printed_as_escapes(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_keys_are_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    """API keys and passwords in the URL of a store are not printed."""
+    """API keys, and the password in a store's URL, are not printed."""
     values = {"api_key": "s3cret", "upstream_key": "s3cret", "store": "redis://:s3cret@host:6379"}
     given = [word for name, value in values.items() for word in ("--set", f"toolsim_{name}={value}")]
     text = printed(capsys, *given)

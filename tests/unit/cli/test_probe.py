@@ -1,4 +1,4 @@
-"""The HTTP requests with which the doctor examines an unknown server."""
+"""Tests for the HTTP requests that the doctor sends to examine an unknown server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from toolsim.cli.probe import Unreachable, ask
 
 
 def test_request_and_result_are_complete() -> None:
-    """The request contains the key and the body, and the result contains the status, the type and the error message."""
+    """The request contains the key and the JSON body. The result contains the status and the error message."""
 
     async def behave(answer: Answer) -> None:
         await answer.whole(b'{"error": {"message": "no\\nsuch model"}}', status=404, Content_Type="application/json")
@@ -28,7 +28,7 @@ def test_request_and_result_are_complete() -> None:
 
 
 def test_web_page_and_redirect_are_not_an_api() -> None:
-    """A web page is not parsed, and a redirect is not followed."""
+    """The doctor does not parse a web page and does not follow a redirect."""
 
     async def behave(answer: Answer) -> None:
         if answer.asked.path == "/page":
@@ -44,7 +44,7 @@ def test_web_page_and_redirect_are_not_an_api() -> None:
 
 
 def test_unreachable_server_has_a_reason() -> None:
-    """If the server cannot be reached, the error gives a reason and, if possible, a hint."""
+    """If the server cannot be reached, the error contains the reason and, if possible, a hint."""
     with pytest.raises(Unreachable, match="refused; is the server running"):
         ask(f"http://127.0.0.1:{free_port()}/v1")
     with pytest.raises(Unreachable, match="host name cannot be resolved"):
@@ -52,7 +52,7 @@ def test_unreachable_server_has_a_reason() -> None:
 
 
 def test_silent_server_is_unreachable() -> None:
-    """If the server does not answer in time, it counts as unreachable."""
+    """A server that does not answer in time counts as unreachable."""
 
     async def behave(answer: Answer) -> None:
         await asyncio.sleep(1)
@@ -65,7 +65,7 @@ def test_silent_server_is_unreachable() -> None:
 
 @pytest.mark.parametrize("status", [200, 500])
 def test_answer_that_breaks_off_is_an_unreachable_server(status: int) -> None:
-    """An answer that breaks off or stalls counts as an unreachable server, regardless of its status."""
+    """A server whose answer breaks off or stalls counts as unreachable, regardless of the status."""
 
     async def behave(answer: Answer) -> None:
         await answer.raw(b"HTTP/1.1 %d X\r\nTransfer-Encoding: chunked\r\n\r\n9\r\n{" % status)
@@ -83,7 +83,7 @@ def test_answer_that_breaks_off_is_an_unreachable_server(status: int) -> None:
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/ä", f"http://{'a' * 64}.invalid/"])
 def test_unusable_url_is_reported_with_a_hint(url: str) -> None:
-    """The error for a URL that cannot be sent is one line with a hint about its characters."""
+    """If a URL contains characters that cannot be sent, the error states that they must be escaped."""
     with pytest.raises(Unreachable, match=r"the URL has characters that must be escaped \("):
         ask(url)
 
@@ -93,7 +93,9 @@ def test_unusable_url_is_reported_with_a_hint(url: str) -> None:
     [(b"HTTP/1.1 400 No\r\n\r\n", "https", "did you mean http://"), (b"x", "http", "does not use HTTP")],
 )
 def test_another_protocol_is_distinguished(reply: bytes, scheme: str, message: str) -> None:
-    """A server that uses another protocol is distinguished from a server that cannot be reached."""
+    """If a server does not use HTTP, or uses HTTP instead of HTTPS, the error states this instead of calling the server
+    unreachable.
+    """
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer() -> None:

@@ -1,4 +1,4 @@
-"""The command line for mitmproxy, and checks of ports and folders before it starts."""
+"""Tests for the command line that starts mitmproxy, and for checks of ports and folders before the start."""
 
 from __future__ import annotations
 
@@ -31,13 +31,17 @@ from toolsim.command_line import UsageError, addon_script
     ],
 )
 def test_arguments_for_mitmproxy(start: Start, words: str) -> None:
-    """A user could type the command line for mitmproxy. It uses the loopback interface unless a host is given."""
+    """A backend and its settings become arguments that a user could also pass to mitmproxy. By default, it listens on
+    the loopback interface.
+    """
     listen = ["--listen-host", "127.0.0.1", "--listen-port", "8080"]
     assert arguments(replace(start, remembers=False)) == ["-s", addon_script(), *listen, *words.split()]
 
 
 def test_answers_are_stored_in_the_state_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Answers are stored in the user's state folder, unless an option names another store or disables storing."""
+    """By default, answers are stored in the user's state folder. An option can name another store or turn storage
+    off.
+    """
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert arguments(Start("codex"))[-1] == f"toolsim_store=sqlite:{tmp_path}/toolsim/answers.sqlite"
     for store in "toolsim_store=", "toolsim_store=memory":
@@ -50,7 +54,7 @@ def test_answers_are_stored_in_the_state_folder(monkeypatch: pytest.MonkeyPatch,
 def test_read_only_state_folder_disables_storing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """If the state folder is not writable, nothing is stored, and a line in the log states the reason."""
+    """If the state folder is not writable, nothing is stored, and one line on standard error states the reason."""
     (tmp_path / "toolsim").write_text("")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert "store" not in str(arguments(Start("codex")))
@@ -59,8 +63,9 @@ def test_read_only_state_folder_disables_storing(
 
 
 def test_read_only_home_is_reported(tmp_path: Path) -> None:
-    """If mitmproxy cannot write its certificates, the error names the option that sets their folder. Existing
-    certificates suffice."""
+    """If mitmproxy cannot write its certificates, the error names the option that sets their folder. A read-only folder
+    that already contains them is accepted.
+    """
     (tmp_path / "file").write_text("")
     (tmp_path / "ready").mkdir()
     (tmp_path / "ready" / "mitmproxy-ca.pem").write_text("")
@@ -78,7 +83,9 @@ def test_addon_script_is_the_documented_one() -> None:
 
 
 def test_port_in_use_is_reported() -> None:
-    """If a port is in use, the error suggests the next one with the argument that sets it; port 0 is never in use."""
+    """If a port is in use, the error suggests the next port, together with the argument that selects it. Port 0 is
+    always free.
+    """
     check_free("127.0.0.1", 0, "--port ")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -87,6 +94,6 @@ def test_port_in_use_is_reported() -> None:
 
 
 def test_foreign_host_is_reported_without_advice_about_ports() -> None:
-    """If the host is not an address of this machine, the error contains no advice about ports."""
+    """If the host is not an address of this machine, the error does not suggest another port."""
     with pytest.raises(UsageError, match=r"cannot listen on 192\.0\.2\.1:8080 \([^()]+\)$"):
         check_free("192.0.2.1", 8080, "--port ")

@@ -1,4 +1,4 @@
-"""Tests for request labels: text, turn and step, and grouping by conversation."""
+"""Tests for labels of requests (text, turn and step), and for grouping requests by conversation."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ THIRD: tuple[Item, ...] = (*SECOND, says("Rain."), user("And\n\nin  Paris?"))
     ],
 )
 def test_position_of_a_request(items: tuple[Item, ...], words: str, where: str) -> None:
-    """Turns begin with user messages and steps with outputs. Consecutive items of the same kind count once."""
+    """Each user message begins a turn, and each tool output begins a step. Consecutive items of the same kind count
+    once.
+    """
     found = label_of(items)
     assert (found.words, found.position(7)) == (words, where)
 
@@ -57,12 +59,14 @@ def test_position_of_a_request(items: tuple[Item, ...], words: str, where: str) 
     ],
 )
 def test_label_contains_the_users_text(text: str, words: str) -> None:
-    """The label is the user's text, without the tags that programs add, and shortened for a list."""
+    """The label contains the user's text without tags added by programs, shortened for display in a list."""
     assert label_of([user(text)]).words == words
 
 
 def test_requests_of_a_conversation_share_a_number() -> None:
-    """Requests of a conversation share a number, even if other requests occur in between or the instructions change."""
+    """Requests in the same conversation have the same number, even if other requests arrive in between or the
+    instructions change.
+    """
     conversations = Conversations()
     assert conversations.number(label_of(FIRST)) == 1
     assert conversations.number(label_of([user("Something else.")])) == 2
@@ -74,14 +78,14 @@ def test_requests_of_a_conversation_share_a_number() -> None:
 
 
 def test_edited_question_continues_the_conversation() -> None:
-    """An edited question continues the same conversation."""
+    """A request with an edited question belongs to the same conversation as the original request."""
     conversations = Conversations()
     assert [conversations.number(label_of(items)) for items in (FIRST, THIRD)] == [1, 1]
     assert conversations.number(label_of([*SECOND, says("Rain."), user("And in Rome?")])) == 1
 
 
 def test_known_conversations_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The number of known conversations is limited: the oldest are forgotten, but continued conversations are kept."""
+    """The number of known conversations is limited. The least recently continued conversations are forgotten."""
     monkeypatch.setattr(outcome, "_MAX_KNOWN", 3)
     conversations = Conversations()
     assert conversations.number(label_of(FIRST)) == 1

@@ -1,4 +1,4 @@
-"""Tests for declarations of custom call forms: invalid declarations and the entry that each error names."""
+"""Tests for declarations of custom call forms. The error for an invalid declaration names its number and entry."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FORM = {"opening": "@@CALL", "closing": "@@END"}
 
 
 def test_form_is_written_back_as_an_equal_table() -> None:
-    """A declared form that is read and written back yields an equal table."""
+    """If a declared form is read and converted back to a table, the table equals the declaration."""
     full = FORM | {"body": "json", "keys": {"name": "fn", "arguments": "with"}}
     [form] = read_forms([full])
     assert form == CustomForm("@@CALL", "@@END", "json", "fn", "with")
@@ -36,7 +36,7 @@ def test_form_is_written_back_as_an_equal_table() -> None:
     ],
 )
 def test_invalid_form_is_reported_with_its_number(change: dict[str, Any], entry: str, message: str) -> None:
-    """The error for an invalid call form contains the form's number and the invalid entry."""
+    """The error for an invalid call form contains the number of the form and the invalid entry."""
     with pytest.raises(InvalidForm) as caught:
         read_forms([FORM | {"opening": "<<a>>"}, FORM | change])
     assert (caught.value.number, caught.value.entry) == (1, entry)
@@ -45,6 +45,6 @@ def test_invalid_form_is_reported_with_its_number(change: dict[str, Any], entry:
 
 
 def test_forms_with_the_same_opening_marker_are_rejected() -> None:
-    """Two forms with the same opening marker are rejected, because they would be indistinguishable."""
+    """Two forms with the same opening marker are rejected, because their calls could not be told apart."""
     with pytest.raises(InvalidForm, match="is already the opening marker of another form"):
         read_forms([FORM, FORM])

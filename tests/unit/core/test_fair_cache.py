@@ -12,8 +12,9 @@ def held(shares: FairCache[str], keys: str) -> str:
 
 
 def test_largest_share_is_evicted_first() -> None:
-    """If the number or weight exceeds its limit, the least recently used entry of the owner with the largest share
-    is evicted."""
+    """If the number of entries or their total weight exceeds the limit, the owner with the largest share loses its
+    least recently used entry.
+    """
     shares: FairCache[str] = FairCache(4, 100)
     for key in "ab":
         shares.put(key.encode(), key, "modest")
@@ -31,7 +32,9 @@ def test_largest_share_is_evicted_first() -> None:
 
 
 def test_key_has_a_single_value() -> None:
-    """A key has a single value, the last that was set. Removed entries no longer count against their owner."""
+    """Setting a key again replaces its value, even if another owner sets it. A removed entry no longer counts against
+    its owner.
+    """
     shares: FairCache[str] = FairCache(2, 10)
     shares.put(b"a", "1", "me", 5)
     shares.put(b"a", "2", "you", 6)
@@ -41,7 +44,7 @@ def test_key_has_a_single_value() -> None:
 
 
 def test_totals_stay_consistent() -> None:
-    """The totals stay consistent for any sequence of insertions and removals."""
+    """The totals remain consistent with the entries after any sequence of insertions and removals."""
     random, shares = Random(1), FairCache[int](20, 200)
     for number in range(3_000):
         key = bytes([random.randrange(40)])

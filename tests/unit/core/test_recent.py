@@ -1,4 +1,4 @@
-"""Tests for a bounded dict of the most recently set keys."""
+"""Tests for a dict that keeps a limited number of the most recently set keys."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from toolsim.core.recent import RecentDict
 
 
 def test_setting_a_key_makes_it_the_latest() -> None:
-    """Setting a key again makes it the most recent, but reading a key does not."""
+    """Setting a key again makes it the most recent key. Reading a key does not."""
     recent: RecentDict[str, int] = RecentDict(3)
     for number, key in enumerate("abca"):
         recent[key] = number

@@ -6,12 +6,12 @@ from toolsim.core.report import MAX_NAMES, Report, code_of, entry, tallies
 
 
 def test_code_of_an_entry_is_extracted() -> None:
-    """The code is extracted from an entry of a report, regardless of the tool's name."""
+    """The code is extracted from an entry in a report, with or without a tool name."""
     assert code_of(entry("SCHEMA_MISMATCH", "ns__f:0")) == code_of(entry("SCHEMA_MISMATCH")) == "SCHEMA_MISMATCH"
 
 
 def test_tallies() -> None:
-    """Calls are counted by name and other entries by code, and an empty field counts as zero."""
+    """Calls are tallied by name, and other entries by code. Fields without entries have empty tallies."""
     report = Report(calls=["f", "g"], warnings=[entry("SCHEMA_MISMATCH", "f"), entry("SCHEMA_MISMATCH", "g")])
     data = {tally.title: tally.codes for tally in report.tallies()}
     assert data["calls"] == ["f", "g"]
@@ -20,7 +20,7 @@ def test_tallies() -> None:
 
 
 def test_foreign_report_does_not_raise() -> None:
-    """Unexpected values in a report that is read from a flow file do not raise an exception."""
+    """If a report in a flow file contains unexpected values, tallying it does not raise an exception."""
     assert [tally.entries for tally in tallies({"calls": "f", "repairs": [1, None]})] == [
         (),
         (),
@@ -33,7 +33,7 @@ def test_foreign_report_does_not_raise() -> None:
 
 
 def test_dropped_call_makes_the_answer_incomplete() -> None:
-    """A dropped call makes the client's answer incomplete, even if its name is unknown."""
+    """If a call is dropped, the report marks the answer as truncated, even if the call's name is unknown."""
     report = Report()
     report.drop_call("f")
     report.drop_call()
@@ -41,7 +41,9 @@ def test_dropped_call_makes_the_answer_incomplete() -> None:
 
 
 def test_stream_comment_has_the_compatibility_fields() -> None:
-    """The comment of a stream always has the compatibility fields: number of calls, truncation and stop mode."""
+    """The comment in a stream always contains the compatibility fields: the number of calls, the truncation flag and
+    the stop mode.
+    """
     report = Report(client="chat", calls=["f"])
     fields = {"tool_call_count": 1, "tool_call_truncated": False, "stop_after_tools_mode": "off"}
     assert fields.items() <= report.for_clients().items()
@@ -52,8 +54,9 @@ def test_stream_comment_has_the_compatibility_fields() -> None:
 
 
 def test_log_distinguishes_missing_calls_from_a_cut_answer() -> None:
-    """In the log, ``tool_call_truncated`` is set only if calls are missing. ``truncated`` is set for any truncated
-    answer."""
+    """In the log, ``truncated`` is set for any truncated answer, but ``tool_call_truncated`` only if calls are
+    missing.
+    """
     cut, dropped = Report(truncated=True), Report()
     dropped.drop_call("f")
     assert (cut.summary()["truncated"], "tool_call_truncated" in cut.summary()) == (True, False)
@@ -61,7 +64,7 @@ def test_log_distinguishes_missing_calls_from_a_cut_answer() -> None:
 
 
 def test_summary_is_short_plain_data() -> None:
-    """A summary omits empty fields and block positions, shortens long lists, and can be encoded as JSON."""
+    """A summary can be encoded as JSON. It omits empty fields and block positions, and shortens long lists."""
     report = Report(client="chat", tools=[f"t{n}" for n in range(MAX_NAMES + 5)], blocks=[{"start": 0}])
     data = report.summary()
     assert data.keys() == {
@@ -79,7 +82,7 @@ def test_summary_is_short_plain_data() -> None:
 
 
 def test_plain_data_is_a_copy() -> None:
-    """Changing the returned data does not change the report."""
+    """Changing data returned by a report does not change the report."""
     report = Report(calls=["f"], tokens={"input": 1}, blocks=[{"verdicts": ["call f"], "choice": 0}])
     for data in (report.as_dict(), report.summary()):
         data["calls"].append("g")
@@ -90,7 +93,7 @@ def test_plain_data_is_a_copy() -> None:
 
 
 def test_block_is_listed_with_its_findings() -> None:
-    """A block is listed with its position, its outcome, and only the repairs and warnings found within it."""
+    """A block is listed with its position, its verdict, and only the repairs and warnings that occurred within it."""
     report = Report(repairs=["BEFORE"])
     with report.add_block(1, 3, 6) as outcomes:
         report.repairs.append("CODE:f")
@@ -105,7 +108,7 @@ def test_block_is_listed_with_its_findings() -> None:
 
 
 def test_listed_blocks_are_limited() -> None:
-    """At most 1,000 blocks are listed."""
+    """A report lists at most 1,000 blocks."""
     report = Report()
     for at in range(1001):
         with report.add_block(0, at, at + 1):

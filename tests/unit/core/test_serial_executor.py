@@ -1,4 +1,4 @@
-"""Tests for a thread whose calls can be awaited. The calls run one after another, and each has a separate result."""
+"""Tests for a thread that runs calls one after another. The result of each call can be awaited."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from toolsim.core.serial_executor import QueueFull, SerialExecutor
 
 
 async def test_calls_run_in_order() -> None:
-    """Calls run in order in a single separate thread, and exceptions reach the awaiting code."""
+    """Calls run in order in a single separate thread. If a call raises an exception, awaiting the call raises it."""
     thread, seen = SerialExecutor("t"), []
     assert not thread.is_started
     futures = [thread.submit(lambda n=n: seen.append((n, threading.current_thread().name))) for n in range(5)]  # type: ignore[misc]
@@ -24,7 +24,7 @@ async def test_calls_run_in_order() -> None:
 
 
 async def test_owners_take_turns() -> None:
-    """Owners take turns, so a call waits for at most one earlier call of each other owner."""
+    """Owners take turns, so a call waits for at most one call of each other owner."""
     thread, go, done = SerialExecutor("t"), threading.Event(), list[str]()
     calls = [("a", "a0"), ("a", "a1"), ("a", "a2"), ("b", "b0"), ("b", "b1"), ("c", "c0")]
     first = thread.submit(lambda: go.wait(60), "a")
@@ -38,7 +38,7 @@ async def test_owners_take_turns() -> None:
 
 
 async def test_last_call_runs_after_all_others() -> None:
-    """The last call runs after all waiting calls of any owner."""
+    """A call submitted with ``submit_last`` runs after all waiting calls of all owners."""
     thread, go, done = SerialExecutor("t"), threading.Event(), list[int]()
     first = thread.submit(lambda: go.wait(60))
     calls = [thread.submit(lambda n=n: done.append(n), "a") for n in range(5)]  # type: ignore[misc]
@@ -50,7 +50,7 @@ async def test_last_call_runs_after_all_others() -> None:
 
 
 async def test_owner_with_most_calls_loses_the_latest() -> None:
-    """Beyond the limit, the latest call of the owner with the most waiting calls is dropped."""
+    """If too many calls are waiting, the owner with the most waiting calls loses its latest call."""
     thread, go = SerialExecutor("t", max_waiting=4), threading.Event()
     running = thread.submit(lambda: go.wait(60), "a")
     while thread._tasks:
@@ -75,7 +75,7 @@ async def test_owner_with_most_calls_loses_the_latest() -> None:
 
 
 async def test_cancelled_calls_still_run() -> None:
-    """A call whose future was cancelled is still run, and counts as waiting until it runs."""
+    """A call whose future has been canceled still runs, and counts as waiting until then."""
     thread, go = SerialExecutor("t"), threading.Event()
     left = thread.submit(lambda: go.wait(60))
     left.cancel()
@@ -89,7 +89,9 @@ async def test_cancelled_calls_still_run() -> None:
 
 
 def test_missing_event_loop_does_not_stop_the_thread() -> None:
-    """If the event loop is closed, the result is dropped, and the thread continues to serve the next loop."""
+    """If the event loop that awaits a result is closed, the result is dropped, and the thread can serve another event
+    loop.
+    """
     thread, go = SerialExecutor("t"), threading.Event()
 
     async def leave() -> None:
@@ -106,7 +108,7 @@ def test_missing_event_loop_does_not_stop_the_thread() -> None:
 
 @pytest.mark.parametrize("name", ["_next", "_surplus"])
 async def test_internal_exception_does_not_stop_the_thread(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After an internal exception, the thread continues, and no later call is left in the queue."""
+    """If the executor's own code raises an exception, the thread continues, and later calls still run."""
     thread = SerialExecutor("t", max_waiting=4)
     assert await thread.submit(lambda: 1) == 1
     right, raised = getattr(thread, name), list[bool]()

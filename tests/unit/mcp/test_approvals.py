@@ -1,4 +1,4 @@
-"""Tests for approvals, each of which is valid for one call, one owner, a single use and a limited time."""
+"""Tests for approvals. Each is valid for one call by one owner, can be used once, and expires."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def ask(approvals: Approvals, owner: str = "me") -> str:
 
 
 def test_approval_returns_the_requested_call_once() -> None:
-    """An approval returns the call as requested, but only once."""
+    """Taking an approval returns the call for which it was requested. A second attempt returns None."""
     approvals = Approvals()
     name = ask(approvals)
     asked = approvals.take(name, "me")
@@ -26,7 +26,9 @@ def test_approval_returns_the_requested_call_once() -> None:
 
 
 def test_other_owners_cannot_approve() -> None:
-    """A call cannot be approved by another owner or with an invented ID. Afterwards, its owner can still approve it."""
+    """Another owner cannot approve a call, and an invented ID is rejected. After such attempts, the call's owner can
+    still approve it.
+    """
     approvals = Approvals()
     name = ask(approvals, "a")
     assert approvals.take(name, "b") is None
@@ -37,7 +39,7 @@ def test_other_owners_cannot_approve() -> None:
 
 
 def test_pending_approvals_expire() -> None:
-    """Pending approvals expire. If their number exceeds the limit, the oldest are dropped."""
+    """Pending approvals expire. If there are more than the limit, the oldest are dropped."""
     now = 0.0
     approvals = Approvals(lambda: now)
     name = ask(approvals)
@@ -49,7 +51,7 @@ def test_pending_approvals_expire() -> None:
 
 
 def test_owner_loses_only_own_approvals() -> None:
-    """An owner with too many pending approvals loses only that owner's oldest approvals."""
+    """If an owner has too many pending approvals, only that owner's oldest approvals are dropped."""
     approvals = Approvals()
     name = ask(approvals, "modest")
     names = [ask(approvals, "greedy") for _ in range(MAX_WAITING + 100)]
@@ -59,8 +61,9 @@ def test_owner_loses_only_own_approvals() -> None:
 
 
 async def test_operator_decides_waiting_calls() -> None:
-    """The operator decides on all waiting calls of an answer together. A timeout or a disconnect counts as a
-    refusal."""
+    """The operator decides on all waiting calls in an answer together. If the operator does not decide in time, a call
+    is refused. A canceled request no longer waits.
+    """
     changed: list[str] = []
     desk = OperatorApprovals(changed.append)
     mine, other = ApprovalPrompt("mine", "files", "drop", "{}"), ApprovalPrompt("other", "files", "drop", "{}")

@@ -1,4 +1,4 @@
-"""Tests for offering servers' tools to the model as functions."""
+"""Tests for offering tools on MCP servers to the model as functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ READ, WRITE, DROP = (RemoteTool(name, schema={"type": "object"}) for name in ("r
 
 
 def test_tools_become_functions() -> None:
-    """Allowed tools become functions with the server's label as a prefix, and are found by that name."""
+    """Each allowed tool becomes a function with the server's label as a prefix, and can be looked up by that name."""
     catalog = McpCatalog(())
     assert catalog.add(FILES, [READ, WRITE, DROP]) == [READ, WRITE]
     assert [each["name"] for each in catalog.functions()] == ["files__read", "files__write"]
@@ -26,7 +26,7 @@ def test_tools_become_functions() -> None:
 
 
 def test_tool_lists_match_names() -> None:
-    """Lists of denied and allowed tools match the prefixed name or the tool's original name."""
+    """The lists of denied and allowed tools can contain a tool's prefixed name or its original name."""
     free = Server("files", ("x",), free=(Filter(),))
     for deny in ("drop", "files__drop"):
         assert McpCatalog((), deny={deny}).add(free, [READ, DROP]) == [READ]
@@ -35,7 +35,9 @@ def test_tool_lists_match_names() -> None:
 
 
 def test_tool_names_are_unique() -> None:
-    """Tool names are unique among functions and servers, and contain only valid characters."""
+    """A tool's name differs from all functions and from the tools on other servers, and contains only valid
+    characters.
+    """
     catalog = McpCatalog(["a__b__c"])
     for server in (Server("a"), Server("a__b")):
         catalog.add(server, [RemoteTool("b__c"), RemoteTool("c")])

@@ -1,4 +1,4 @@
-"""Tests for a connection to one server, with real processes, including a server that deliberately misbehaves."""
+"""Tests for a connection to an MCP server, with real processes, including a server that deliberately misbehaves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from toolsim.mcp.server_config import read_file
 from toolsim.mcp.servers import Server
 
 SECONDS = 3.0
-# Timeout for calls that end by themselves, since a busy machine needs longer for 2,000 messages.
+# Timeout for calls that end on their own, in seconds. On a busy machine, 2,000 messages take longer than ``SECONDS``.
 PATIENT = 60.0
 FOLDER = str(Path(BAD["args"][0]).parent)
 
@@ -41,7 +41,9 @@ async def bad(request: pytest.FixtureRequest) -> AsyncIterator[McpConnection]:
 
 @pytest.mark.slow
 async def test_server_lists_and_calls_tools(bad: McpConnection) -> None:
-    """A server's tools are listed once. Its calls return text and errors, and its environment is restricted."""
+    """The tools are requested from the server only once. Calls return text or errors, and the server process has only
+    the configured environment.
+    """
     tools = await bad.tools()
     assert (tools[0].name, tools[0].is_read_only, tools[1].is_read_only) == ("echo", True, False)
     assert await bad.tools() is tools
@@ -57,7 +59,7 @@ async def test_server_lists_and_calls_tools(bad: McpConnection) -> None:
 
 @pytest.mark.slow
 async def test_trace_ids_are_passed_on(bad: McpConnection) -> None:
-    """A call within a span passes on the trace IDs in its metadata. Other calls have no metadata."""
+    """A call within a span passes the trace IDs to the server as metadata. Other calls have no metadata."""
     assert (await bad.call("meta", {}, 1000)).output == "null"
     span = trace.NonRecordingSpan(trace.SpanContext(1, 2, is_remote=False, trace_flags=trace.TraceFlags(1)))
     with trace.use_span(span):
@@ -80,8 +82,7 @@ async def test_trace_ids_are_passed_on(bad: McpConnection) -> None:
     indirect=["bad"],
 )
 async def test_failed_call_does_not_affect_the_next(bad: McpConnection, tool: str, words: str) -> None:
-    """A failed call is reported in time without blocking the event loop or exposing secrets, and the next call
-    works."""
+    """A failed call is reported in time, without blocking the event loop, and the next call succeeds."""
     await bad.tools()
     longest, last, is_over = 0.0, time.monotonic(), False
 
@@ -105,7 +106,7 @@ async def test_failed_call_does_not_affect_the_next(bad: McpConnection, tool: st
 
 @pytest.mark.slow
 async def test_failed_starts_are_delayed() -> None:
-    """After two failed starts, requests to the server fail immediately until the delay has passed."""
+    """After two failed starts, requests fail immediately until a delay has passed. Then the server is started again."""
     now = 0.0
     connection = McpConnection(server(command="/no/such/program", timeout=SECONDS), clock=lambda: now)
     messages = []
@@ -124,21 +125,26 @@ async def test_failed_starts_are_delayed() -> None:
 
 @pytest.mark.slow
 async def test_cancelled_call_does_not_affect_others(bad: McpConnection) -> None:
-    """Cancelling a call does not affect other callers. They continue with the same server or a new one."""
+    """Canceling a call does not cancel the calls of other callers. They use the same server or, if it does not respond,
+    a new one.
+    """
     call = asyncio.create_task(bad.call("hang", {}, 100))
     await asyncio.sleep(0.5)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
-    assert (await bad.call("echo", {}, 100)).code == UNREACHABLE  # The server still sleeps, so this call times out.
+    assert (
+        await bad.call("echo", {}, 100)
+    ).code == UNREACHABLE  # The server is still busy with the canceled call, so this call times out.
     assert (await bad.call("echo", {}, 100)).output == "{}"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bad", [PATIENT], indirect=True)
 async def test_new_connection_lists_tools_again(bad: McpConnection) -> None:
-    """A new connection lists the tools again, even if a call opened it, because a restarted server can have other
-    tools."""
+    """After a restart, the tools are requested from the server again, even if a call caused the restart, because the
+    new server process might offer different tools.
+    """
     tools = await bad.tools()
     assert (await bad.call("die", {}, 100)).code == UNREACHABLE
     assert (await bad.call("echo", {}, 100)).output == "{}"
@@ -148,7 +154,9 @@ async def test_new_connection_lists_tools_again(bad: McpConnection) -> None:
 
 @pytest.mark.slow
 async def test_cancelled_caller_does_not_stop_the_start() -> None:
-    """If a caller is cancelled while the server starts, the next caller waits until the server is ready."""
+    """If a caller is canceled while the server starts, the start continues, and the next caller waits until the server
+    is ready.
+    """
     program = "import runpy, sys, time; time.sleep(1); runpy.run_path(sys.argv[1])"
     slow = server(
         command=BAD["command"], args=["-c", program, *BAD["args"]], env={"PYTHONPATH": FOLDER}, timeout=PATIENT
@@ -163,7 +171,7 @@ async def test_cancelled_caller_does_not_stop_the_start() -> None:
 
 @pytest.mark.slow
 async def test_secrets_are_never_in_messages(caplog: pytest.LogCaptureFixture) -> None:
-    """A server's secrets appear neither in errors nor in the log of its standard error."""
+    """A server's secrets appear neither in error messages nor in the log, even if the server prints them."""
     program = "import os, sys; print('the key is', os.environ['KEY'], file=sys.stderr)"
     connection = McpConnection(
         server(command="python3", args=["-c", program], env={"KEY": "s3cret-value"}, timeout=SECONDS)
@@ -182,7 +190,7 @@ async def test_secrets_are_never_in_messages(caplog: pytest.LogCaptureFixture) -
 
 @pytest.mark.slow
 async def test_official_servers_work() -> None:
-    """Official servers work with each transport, and a slow call does not affect other calls."""
+    """Servers written with the official SDK work with each transport. A slow call does not affect other calls."""
 
     async def over_the_web(url: str, way: str) -> None:
         connection = McpConnection(server(url=url, type=way, headers={"X-Own": "mine"}, timeout=10))
@@ -200,14 +208,16 @@ async def test_official_servers_work() -> None:
 
     ways = ("streamable-http", "sse")
     with over_http(ways[0]) as http, over_http(ways[1]) as sse:
-        # Run the transports concurrently, because each waits for a request timeout.
+        # The transports are tested concurrently, because each test waits for a request timeout.
         over_pipes = ask(McpConnection(server(**OFFICIAL, timeout=10)))
         await asyncio.gather(over_pipes, *map(over_the_web, (http, sse), ways))
 
 
 @pytest.mark.slow
 async def test_callers_share_a_local_server_in_turns(bad: McpConnection) -> None:
-    """A local server handles one request at a time, and the answers that call it take turns."""
+    """A local server handles one request at a time. Answers that call it take turns, so a quick answer does not wait
+    for all calls of a slow one.
+    """
     await bad.tools()
     done: list[str] = []
 
@@ -222,7 +232,9 @@ async def test_callers_share_a_local_server_in_turns(bad: McpConnection) -> None
 
 @pytest.mark.slow
 async def test_busy_server_times_out_without_being_dropped() -> None:
-    """A request that waits longer than its timeout fails because the server is busy. The server is kept."""
+    """A request that has waited for its timeout fails with an error that calls the server busy. The server is not
+    restarted.
+    """
     connection = McpConnection(server(**BAD, timeout=1))
     await connection.tools()
     calls = [connection.call("sleep", {"seconds": 0.8}, 100, Caller("me", "slow")) for _ in range(4)]

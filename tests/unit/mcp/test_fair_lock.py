@@ -1,4 +1,4 @@
-"""Tests for a lock whose waiting answers take turns."""
+"""Tests for a lock that waiting answers acquire in turn."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HOG, QUICK, THIRD = Caller("me", "hog"), Caller("you", "quick"), Caller("me", "t
 
 
 async def test_answers_take_turns() -> None:
-    """The calls of each answer keep their order, and a different answer has its turn after each call."""
+    """After each call, the lock is passed to a different answer. The calls of each answer keep their order."""
     turns, done = FairLock(), []
 
     async def call(who: Caller, name: str) -> None:
@@ -27,7 +27,9 @@ async def test_answers_take_turns() -> None:
 
 
 async def test_waiting_ends_with_a_timeout() -> None:
-    """Waiting ends with a timeout. Callers that gave up or were cancelled are skipped."""
+    """Waiting for the lock raises TimeoutError after the given time. Callers that timed out or were canceled are
+    skipped.
+    """
     turns, done = FairLock(), []
 
     async def call(who: Caller, seconds: float) -> None:
@@ -47,7 +49,7 @@ async def test_waiting_ends_with_a_timeout() -> None:
 
 
 async def test_turn_of_a_cancelled_caller_goes_to_the_next() -> None:
-    """If a caller is cancelled at the moment when its turn arrives, the turn is passed to the next caller."""
+    """If a caller is canceled just as it receives the lock, the lock is passed to the next caller."""
     turns = FairLock()
     entered = turns.acquire(HOG, 1)
     await entered.__aenter__()

@@ -1,4 +1,4 @@
-"""Tests for the outputs of an MCP server, as shown to the client and the model."""
+"""Tests for the results of MCP calls, as shown to the client and the model."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def of(*parts: dict[str, Any], structured: Any = None, is_error: bool = False, l
     ],
 )
 def test_parts_of_a_result_become_text(part: dict[str, Any], text: str) -> None:
-    """Text parts become the output, and other parts are described in text."""
+    """Text in a result becomes the output. Other content is described as text."""
     assert of(part).output == text
     assert of(part, {"type": "text", "text": "more"}).shown == f"{text}\nmore"
 
 
 def test_structured_content_is_used_only_without_text() -> None:
-    """Structured content is used only if there is no text, because it usually repeats the text."""
+    """Structured content is used only if a result contains no text, because it usually repeats the text."""
     assert of(structured={"a": 1}).output == '{"a":1}'
     assert of({"type": "text", "text": "x"}, structured={"a": 1}).output == "x"
 
 
 def test_errors_have_api_formats() -> None:
-    """For the client, errors and oversized results have the API's formats. For the model, they are text."""
+    """The client receives errors and oversized results in the API's format. The model reads them as text."""
     own = of({"type": "text", "text": "No such file."}, is_error=True)
     assert (own.output, own.code, own.shown) == (None, FAILED, "Error: No such file.")
     assert own.error is not None

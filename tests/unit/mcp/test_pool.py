@@ -1,4 +1,4 @@
-"""Tests for the pool of connections to MCP servers: their number and lifetime."""
+"""Tests for the pool of connections to MCP servers, which limits their number and lifetime."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ def web(number: int) -> Server:
 
 
 async def test_server_has_one_connection_per_credentials(now: Any) -> None:
-    """A server has one connection for all sets of allowed tools, but separate connections for different credentials."""
+    """Entries for a server that differ only in their allowed tools share a connection. Different credentials have
+    separate connections.
+    """
     pool = Pool(clock=lambda: now.time)
     for server in (LOCAL, Server("local", ("x",), allowed=(Filter(frozenset()),)), web(1), web(2), web(1)):
         await pool.tools(server)
@@ -58,7 +60,7 @@ async def test_server_has_one_connection_per_credentials(now: Any) -> None:
 
 
 async def test_calls_keep_their_order(now: Any) -> None:
-    """Calls to a server keep their order, because a model might write a file before it reads the file."""
+    """Calls to a server keep their order, because the model might write a file and then read it."""
     pool = Pool(clock=lambda: now.time)
     await pool.tools(LOCAL)
     tools = [str(number) for number in range(200)]
@@ -67,7 +69,7 @@ async def test_calls_keep_their_order(now: Any) -> None:
 
 
 async def test_idle_remote_connections_are_closed(now: Any) -> None:
-    """Idle remote connections are closed, but busy and local connections remain open."""
+    """Idle connections to remote servers are closed. Busy connections and connections to local servers remain open."""
     pool = Pool(clock=lambda: now.time)
     for server in (LOCAL, web(1), web(2)):
         await pool.tools(server)
@@ -79,8 +81,9 @@ async def test_idle_remote_connections_are_closed(now: Any) -> None:
 
 
 async def test_client_limit_closes_its_oldest_connection(now: Any) -> None:
-    """At the client's limit, its least recently used connection is closed. If all are busy, the client receives an
-    error."""
+    """If a client reaches its limit, its least recently used connection is closed. If all its connections are busy, the
+    client receives an error.
+    """
     pool = Pool(clock=lambda: now.time)
     await pool.tools(web(100), Caller("modest"))
     for number in range(MAX_OF_ONE + 3):
@@ -93,15 +96,16 @@ async def test_client_limit_closes_its_oldest_connection(now: Any) -> None:
         await pool.tools(web(50), Caller("greedy"))
     outcome = await pool.call(web(50), "add", {}, 1, Caller("greedy"))
     assert "All of this client's 8 connections" in outcome.shown
-    # A client can still use its existing connections, and other clients can open new connections.
+    # The client can still use its existing connections, and other clients can open new ones.
     await pool.tools(web(10), Caller("greedy"))
     await pool.tools(web(50), Caller("modest"))
     assert not any(each.is_closed for each in Fake.made[4:])
 
 
 async def test_overall_limit_closes_an_idle_connection(now: Any) -> None:
-    """At the overall limit, an idle connection of the client with the most connections is closed, but never a
-    busy one."""
+    """At the overall limit, an idle connection of the client with the most connections is closed. If all connections
+    are busy, the request fails.
+    """
     pool = Pool(clock=lambda: now.time)
     for number in range(MAX_CONNECTIONS):
         await pool.tools(web(number), Caller("abcdefgh"[number // 4] if number > 7 else "most"))
@@ -117,7 +121,7 @@ async def test_overall_limit_closes_an_idle_connection(now: Any) -> None:
 
 
 def test_missing_package_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A missing package is detected before a server is used."""
+    """``missing`` detects a missing package before any server is used."""
     assert engine.missing() == ""
     monkeypatch.setattr(engine.importlib.util, "find_spec", lambda name: None)
     assert "pip install" in engine.missing()

@@ -1,4 +1,4 @@
-"""Tests for configured servers, their allowed tools, and the calls that need approval."""
+"""Tests for the configuration of MCP servers, their allowed tools, and the calls that require approval."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ def read(servers: Any, **environment: str) -> tuple[Server, ...]:
 
 
 def test_shared_file_format_is_read() -> None:
-    """Commands and URLs are read from the file format that clients share, and variables are replaced with
-    their values."""
+    """Servers are read from the file format that MCP clients share. Variables are replaced with their values, and
+    secrets do not appear in the repr.
+    """
     local, remote, old = read(
         {
             "files": {"command": "npx", "args": ["-y", "x"], "env": {"KEY": "${K}"}, "cwd": "/srv", "autoApprove": []},
@@ -63,7 +64,7 @@ def test_shared_file_format_is_read() -> None:
     ],
 )
 def test_invalid_entry_is_reported_without_values(servers: Any, words: str) -> None:
-    """The error for an invalid entry names the server and the key but contains no value from the file."""
+    """The error for an invalid entry names the server or the key."""
     with pytest.raises(ValueError, match=words):
         read(servers)
     with pytest.raises(ValueError, match="JSON object"):
@@ -84,14 +85,16 @@ def test_invalid_entry_is_reported_without_values(servers: Any, words: str) -> N
     ],
 )
 def test_approval_is_required_by_default(rule: Any, free: tuple[str, ...]) -> None:
-    """A tool can run without approval only if a filter exempts it and no other filter requires approval."""
+    """A tool can run without approval only if a filter exempts the tool and no other filter requires approval for
+    it.
+    """
     [server] = read({"a": {"command": "x"} | ({} if rule is None else {"require_approval": rule})})
     tools = {"read": True, "write": False, "drop": False}
     assert tuple(name for name, reads in tools.items() if not server.needs_approval(name, read_only=reads)) == free
 
 
 def test_allowed_tools() -> None:
-    """Tools are allowed by name or by their read-only annotation."""
+    """A server's tools can be allowed by name or by their read-only annotation."""
     [named] = read({"a": {"command": "x", "allowed_tools": ["read"]}})
     [reading] = read({"a": {"command": "x", "allowed_tools": {"read_only": True}}})
     for server in (named, reading):
@@ -108,8 +111,9 @@ def tool(**fields: Any) -> Server:
 
 
 def test_request_selects_a_server() -> None:
-    """A request selects a configured server by its label, or a server on an allowed host by its URL with
-    credentials."""
+    """A request selects a configured server by its label. It can also specify the URL of a server on an allowed host,
+    with credentials.
+    """
     named = tool(server_label="docs", server_url=URL, headers={"X": "y", "authorization": "no"}, authorization="t")
     assert named.headers == (("X", "y"), ("Authorization", "Bearer t"))
     assert named.needs_approval("any", read_only=True)
@@ -120,7 +124,7 @@ def test_request_selects_a_server() -> None:
 
 
 def test_request_can_only_restrict_the_file() -> None:
-    """A request can restrict tools and require more approvals than the file, but not fewer."""
+    """A request can allow fewer tools than the file and require approval for more calls, but not the opposite."""
     narrow = tool(server_label="files", allowed_tools=["read"], require_approval="always")
     assert narrow.needs_approval("read", read_only=True)
     assert not narrow.allows("drop", read_only=False)
@@ -154,15 +158,18 @@ def test_request_can_only_restrict_the_file() -> None:
     ],
 )
 def test_request_cannot_declare_commands_or_hosts(fields: dict[str, Any], param: str) -> None:
-    """A request cannot declare a command, an unlisted host in any spelling, or another address for a configured
-    label."""
+    """A request cannot specify a command, a host that is not allowed (in any spelling of the URL), or a new URL for a
+    configured label.
+    """
     with pytest.raises(BadRequest) as caught:
         tool(**fields)
     assert caught.value.error.param == f"tools[0].{param}"
 
 
 def test_allowed_tools_do_not_change_the_connection() -> None:
-    """The allowed tools do not change a server's connection, but different credentials do."""
+    """Servers that differ only in their allowed tools have the same endpoint. Different credentials cause different
+    endpoints.
+    """
     assert tool(server_label="files", allowed_tools=["read"]).endpoint == OWN.endpoint
     one, other = (tool(server_label="docs", server_url=URL, authorization=each) for each in "ab")
     assert one.endpoint != other.endpoint

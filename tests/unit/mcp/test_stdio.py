@@ -1,4 +1,4 @@
-"""Tests for a server process: its output limits, its environment and its termination."""
+"""Tests for a local server process: its output limits, its environment and its termination."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from toolsim.mcp.stdio import (
 
 
 def test_server_output_is_limited() -> None:
-    """The number of messages and bytes that a server can send between two requests is limited."""
+    """A server exceeds its limit if it sends too many messages or bytes between two requests."""
     meter = OutputMeter()
     for _ in range(2):
         meter.add(MAX_BETWEEN_BYTES, MAX_BETWEEN_MESSAGES)
@@ -36,8 +36,9 @@ def test_server_output_is_limited() -> None:
 async def test_stopping_a_server_stops_its_children(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_stubborn: bool
 ) -> None:
-    """Stopping a server also stops children that ignore signals. The server has only its configured environment, and
-    its last output is logged."""
+    """Stopping a server also stops its child processes, even if they ignore SIGTERM. The server has only the configured
+    environment, and its last line of standard error is logged.
+    """
     monkeypatch.setenv("OPENAI_API_KEY", "s3cret")
     pids = tmp_path / "pids"
     program = (
@@ -70,7 +71,7 @@ async def test_stopping_a_server_stops_its_children(
 
 
 async def test_missing_command_raises() -> None:
-    """A command that does not exist raises the operating system's error."""
+    """If the server's command does not exist, the operating system's error is raised."""
     with pytest.raises(FileNotFoundError):
         async with run_server(Server("x", ("/no/such/program",)), print, print):
             pass

@@ -1,4 +1,4 @@
-"""Tests for requests to a server over HTTP: the permitted destinations, and the size limits of an answer."""
+"""Tests for HTTP requests to MCP servers: the permitted destinations, and the size limits of answers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ async def read(answers: Answers, url: str = URL, method: str = "POST") -> int:
 
 
 async def test_answer_size_is_limited() -> None:
-    """A document is limited to the size of a message, and a stream to the amount allowed between two requests."""
+    """A JSON answer is limited to the maximum size of a message. A stream is limited to the amount that is permitted
+    between two requests.
+    """
     assert await read(Answers(2, content_type="application/json")) == 2 * len(PIECE)
     with pytest.raises(httpx2.ReadError, match="it sent a message of more than"):
         await read(Answers(MAX_MESSAGE_BYTES // len(PIECE) + 1, content_type="application/json"))
@@ -50,7 +52,9 @@ async def test_answer_size_is_limited() -> None:
 
 
 def test_certificates_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Certificates are read once and not for each connection, because reading them would delay all other clients."""
+    """Certificates are read only once instead of for each connection, because reading them would delay all other
+    clients.
+    """
     reads: list[object] = []
     create = ssl.create_default_context
     monkeypatch.setattr(
@@ -62,7 +66,7 @@ def test_certificates_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_compressed_answer_is_rejected() -> None:
-    """A compressed answer is rejected, because a few bytes could expand to a huge amount."""
+    """A compressed answer is rejected, because a few bytes could expand to a huge amount of data."""
     assert len(gzip.compress(b"\0" * 10_000_000)) < 10_000
     with pytest.raises(httpx2.ReadError, match="compressed"):
         await read(Answers(1, content_type="application/json", content_encoding="gzip"))
@@ -70,7 +74,7 @@ async def test_compressed_answer_is_rejected() -> None:
 
 @pytest.mark.parametrize("url", ["http://docs.example/mcp", "https://evil.example/mcp", "https://docs.example:444/"])
 async def test_other_hosts_are_not_contacted(url: str) -> None:
-    """Requests to another host, to another port or without TLS are not sent."""
+    """A request to another host or port, or without TLS, is not sent."""
     answers = Answers(1)
     with pytest.raises(httpx2.ConnectError, match="another host"):
         await read(answers, url)
@@ -79,7 +83,7 @@ async def test_other_hosts_are_not_contacted(url: str) -> None:
 
 
 async def test_trace_ids_are_sent() -> None:
-    """A request within a span carries the trace IDs, except for the request that ends a session."""
+    """A request within a span carries the trace IDs, unless it is the DELETE request that ends a session."""
     span = trace.NonRecordingSpan(trace.SpanContext(1, 2, is_remote=False, trace_flags=trace.TraceFlags(1)))
     answers = Answers(1)
     await read(answers)
