@@ -1,5 +1,6 @@
-"""Tests for prompts and answers in spans, which are recorded only on request, in the conventions' format, without
-secrets."""
+"""Tests for recording prompts and answers in spans: only if enabled, in the format of the conventions, and without
+secrets.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ def test_content_is_enabled_by_a_variable(value: str, is_on: bool) -> None:
 
 
 def filled(kept: Content, span: Any) -> dict[str, Any]:
-    """Return the attributes with which a span is exported."""
+    """End a span, and return the attributes with which it would be exported."""
     span.end()
     made = kept.filled(span)
     assert isinstance(made, ReadableSpan)
@@ -51,7 +52,7 @@ def of_turn(request: dict[str, Any], answer: bytes) -> dict[str, Any]:
     flow.request.content = json.dumps(request).encode()
     kept.of_turn(span, flow, answer)
     found = filled(kept, span)
-    # Exporting removes the content from the notes.
+    # Preparing the span for export removes its content from the store of noted content.
     assert (kept._noted, kept._size) == ({}, 0)
     return found
 
@@ -67,7 +68,9 @@ STREAM = b"".join(
 
 
 def test_messages_are_recorded_and_redacted() -> None:
-    """Messages and their parts are recorded, and keys are redacted in both directions, even if streamed in pieces."""
+    """Messages are recorded with their parts. Keys are redacted in requests and answers, even if a stream splits a
+    key.
+    """
     messages = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": [{"type": "text", "text": f"My key is {KEY}, or own-key-of-the-client"}]},
@@ -86,7 +89,7 @@ def test_messages_are_recorded_and_redacted() -> None:
 
 
 def test_structured_calls_and_outputs_are_separate_parts() -> None:
-    """Structured calls and outputs in a request or answer are recorded as separate parts."""
+    """Structured calls and their outputs, in a request or an answer, are recorded as separate parts."""
     request = {
         "model": "m",
         "input": [
@@ -108,7 +111,7 @@ def test_structured_calls_and_outputs_are_separate_parts() -> None:
 
 @pytest.mark.parametrize("answer", [b"", b"\xff", b"data: {", b'{"error": 1}'])
 def test_unreadable_answer_does_not_raise(answer: bytes) -> None:
-    """An unreadable answer does not raise an exception in the exporter's thread."""
+    """An answer that cannot be parsed is recorded as empty and does not raise an exception in the exporter's thread."""
     found = of_turn({"what": "ever"}, answer)
     assert found == {"gen_ai.input.messages": [], "gen_ai.output.messages": []}
 
@@ -124,14 +127,14 @@ def test_call_content_is_redacted() -> None:
 
 @pytest.mark.parametrize("depth", [100, 600])
 def test_deeply_nested_content_is_redacted(depth: int) -> None:
-    """Deeply nested content is recorded as redacted text, without loss or an exception."""
+    """Even deeply nested arguments are recorded, with secrets redacted, and do not raise an exception."""
     kept, span = Content(True), TRACER.start_span("execute_tool f")
     kept.of_call(span, McpCall("i", "s", "t", '{"a":' * depth + "1" + "}" * depth), ToolOutcome(None))
     assert set(filled(kept, span)) == {"gen_ai.tool.call.arguments"}
 
 
 def test_noted_content_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the noted content exceeds its limit, the oldest spans are exported without content."""
+    """If the noted content exceeds its size limit, the content of the oldest spans is dropped."""
     monkeypatch.setattr(content, "MAX_BYTES", 100)
     kept, spans = Content(True), [TRACER.start_span(str(number)) for number in range(3)]
     for span in spans:

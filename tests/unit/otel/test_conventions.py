@@ -1,4 +1,4 @@
-"""Tests for attribute names and values, compared with the package of the semantic conventions."""
+"""Tests that compare the names and values of attributes with the package that defines the semantic conventions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NAME = re.compile(r"[a-z_]+(?:\.[a-z_]+)+")
 
 
 def published() -> set[str]:
-    """Return the names of all attributes that the package defines."""
+    """Return the names of all attributes that the package of the conventions defines."""
     found: set[str] = set()
     for package in (stable, incubating):
         for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
@@ -51,15 +51,14 @@ def test_every_name_is_published_or_defined_by_toolsim() -> None:
     ours = {name for name in names if name.startswith(OWN)}
     assert len(names - ours) > 25
     assert names - ours - published() == set()
-    # Names outside the conventions are fields of the report, or the name of an MCP server.
+    # All other names are fields of the report, or the name of an MCP server.
     fields = {name.removeprefix(OWN) for name in ours} - {"mcp.server"}
     assert fields == {"calls", "rounds", "round", "usage_estimated"}
     assert all(hasattr(Report(), field) for field in fields | set(conventions._FINDINGS))
 
 
 def test_values_match_the_conventions_package() -> None:
-    """The names of operations, providers and output types are among the values that the conventions' package
-    defines."""
+    """All names of operations, providers and output types are defined by the package of the conventions."""
     operations = {each.value for each in gen_ai.GenAiOperationNameValues}
     assert {"chat", "execute_tool"} <= operations
     known = {each.value for each in gen_ai.GenAiProviderNameValues}
@@ -93,7 +92,9 @@ CALL = McpCall("mcp_1", "files", "read_file", "{}")
 
 
 def test_remote_server_is_identified_by_host_and_port() -> None:
-    """A remote server is identified only by its host and port, without further parts of its URL."""
+    """A span identifies a remote MCP server only by host and port, because other parts of its URL can contain
+    secrets.
+    """
     local = conventions.tool_began(Server("files", ("npx",)), CALL)
     assert local["network.transport"] == "pipe"
     assert "server.address" not in local
@@ -154,12 +155,14 @@ def test_response_model_and_id_are_read(answer: bytes, id: str) -> None:
 
 @pytest.mark.parametrize("answer", [b"", b"data: {", b"no", b"{", b": hi\n\n", b"data: [1]\n\n", b"[]", b"\xff"])
 def test_unreadable_answer_adds_no_attributes(answer: bytes) -> None:
-    """An unreadable answer adds no attributes and raises no exception."""
+    """An answer that cannot be parsed adds no attributes and does not raise an exception."""
     assert conventions.chat_ended(Report(), answer) == {}
 
 
 def test_long_answer_is_not_parsed() -> None:
-    """A long non-streamed answer is not parsed for its ID, and long names are shortened."""
+    """The ID of a long non-streamed answer is not recorded, because the answer is not parsed. Long names and lists are
+    shortened.
+    """
     long = WHOLE.replace(b'"hi"', b'"' + b"x" * 70_000 + b'"')
     assert conventions.chat_ended(Report(), long) == {}
     found = conventions.chat_ended(Report(repairs=["X" * 500] * 100), b"")
@@ -181,7 +184,7 @@ def test_long_answer_is_not_parsed() -> None:
     ],
 )
 def test_error_code_must_look_like_a_code(error: str | None, status: int | None, found: str) -> None:
-    """A backend's error code is used only if it looks like a code rather than a message."""
+    """A backend's error code is recorded only if it looks like a code. A text becomes "_OTHER"."""
     assert conventions.failure(Report(error=error), status) == found
 
 

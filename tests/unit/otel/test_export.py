@@ -1,4 +1,4 @@
-"""Tests for the exporters named in the environment: installation, logging of failures, and shutdown."""
+"""Tests for the exporters that environment variables select: missing packages, logging of failures, and shutdown."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def test_exporter_selection(environment: dict[str, str], names: list[str]) -> No
 
 
 def test_missing_exporter_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """An exporter that is not installed is named in the log, and the proxy starts without it."""
+    """If the selected exporter is not installed, the log names it, and the proxy runs without traces."""
     made = Export.from_environment({"OTEL_TRACES_EXPORTER": "carrier_pigeon"})
     assert made is None
     assert ["carrier_pigeon" in record.getMessage() for record in caplog.records] == [True]
 
 
 def test_service_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The service is named toolsim, unless the standard variables set another name."""
+    """The service name is "toolsim" unless a standard variable sets another name."""
     assert export._resource().attributes["service.name"] == "toolsim"
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "service.name=mine,team=a")
     assert export._resource().attributes["service.name"] == "mine"
@@ -53,7 +53,7 @@ def test_service_name(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Failing(SpanExporter):
-    """An exporter that logs like real exporters, and fails while ``problem`` is set."""
+    """An exporter that fails while ``problem`` is set, and logs its failures like a real exporter."""
 
     problem: Exception | str | None = "Transient error: connection refused"
 
@@ -69,7 +69,7 @@ class Failing(SpanExporter):
 
 @pytest.mark.parametrize("problem", ["Transient error: connection refused", ValueError("connection\nrefused")])
 def test_failure_is_logged_once(problem: Exception | str, caplog: pytest.LogCaptureFixture) -> None:
-    """A failure is logged once with its reason, and again only after the exporter has worked in between."""
+    """Repeated failures cause one log line with the reason. Another line is logged when exporting works again."""
     exporter = Failing()
     exporter.problem = problem
     told = LoggingExporter([exporter], NOTHING)
@@ -87,7 +87,7 @@ def test_failure_is_logged_once(problem: Exception | str, caplog: pytest.LogCapt
 
 
 def test_failing_exporter_does_not_affect_others(caplog: pytest.LogCaptureFixture) -> None:
-    """A failing exporter does not affect the other exporters."""
+    """If one exporter fails, the other exporters still receive the spans."""
     memory = InMemorySpanExporter()
     made = Export([Failing(), memory], NOTHING)
     made.tracer.start_span("a").end()
@@ -107,7 +107,7 @@ async def test_shutdown_exports_remaining_spans() -> None:
 async def test_shutdown_does_not_wait_forever(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Shutting down waits for an unresponsive collector only for a limited time, and logs the delay."""
+    """If the collector does not respond, shutdown waits only for a limited time and logs this."""
     over = threading.Event()
 
     class Swallowing(SpanExporter):

@@ -1,4 +1,4 @@
-"""Tests for enabling traces based on the standard variables."""
+"""Tests for enabling traces with the standard environment variables."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def test_tracing_is_enabled_by_variables(environment: dict[str, str], asked: str
 
 
 def test_missing_package_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """If the package is missing, one log line names the variable and the install command, and the proxy still works."""
+    """If the package is missing, one log line contains the variable and the install command, and the proxy runs without
+    traces.
+    """
 
     def missing(name: str) -> None:
         raise ModuleNotFoundError(name=name)

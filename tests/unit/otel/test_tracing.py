@@ -1,4 +1,6 @@
-"""Tests for the spans of an exchange, with the SDK's in-memory exporter and direct calls of the addon's hooks."""
+"""Tests for the spans of an exchange. The addon's hooks are called directly, and the SDK's exporter keeps spans in
+memory.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
 class Stage:
-    """The addon with its tracing guest, which processes one exchange after another."""
+    """The addon and its tracing addon, for one exchange after another. ``memory`` contains the exported spans."""
 
     def __init__(self, addon: ToolSim) -> None:
         self.memory = InMemorySpanExporter()
@@ -78,7 +80,7 @@ class Stage:
         return flow
 
     def spans(self) -> list[ReadableSpan]:
-        """Return the finished spans in the order of their start times."""
+        """Return all finished spans, ordered by start time."""
         self.export._provider.force_flush()
         return sorted(self.memory.get_finished_spans(), key=lambda span: span.start_time or 0)
 
@@ -88,7 +90,9 @@ async def stage() -> AsyncIterator[Stage]:
     addon = ToolSim(alone=True)
     with taddons.context(addon) as context:
         context.options.add_option("connection_strategy", str, "eager", "")
-        context.configure(addon, toolsim_engine="unknown")  # The tests have no backend.
+        context.configure(
+            addon, toolsim_engine="unknown"
+        )  # Without this setting, the addon would try to detect the engine of a backend that does not exist.
         stage = Stage(addon)
         yield stage
         ToolSim.exchanges.forget()
@@ -97,12 +101,14 @@ async def stage() -> AsyncIterator[Stage]:
 
 
 def error(span: ReadableSpan) -> tuple[Any, bool]:
-    """Return the class of a span's error, and whether its status is an error."""
+    """Return the error type of a span, and whether its status is "error"."""
     return (span.attributes or {}).get("error.type"), span.status.status_code is StatusCode.ERROR
 
 
 def test_turn_has_client_and_model_spans(stage: Stage) -> None:
-    """The client's turn contains the model's turn, and the spans have counts but no content of the conversation."""
+    """A turn has a span for the client's request and, within it, a span for the model. Both contain counts but no text
+    from the conversation.
+    """
     flow = stage.run(traceparent=PARENT, tracestate="rojo=1", authorization="Bearer sk-own-key-of-the-client")
     turn, chat = stage.spans()
     assert (turn.name, turn.kind) == ("POST /v1/chat/completions", SpanKind.SERVER)
@@ -146,7 +152,9 @@ def test_turn_has_client_and_model_spans(stage: Stage) -> None:
     ],
 )
 def test_trace_context_is_continued(stage: Stage, headers: dict[str, str], state: str | None) -> None:
-    """An unreadable trace context is replaced together with its state. An unsampled trace continues without spans."""
+    """A trace context that cannot be parsed is replaced, together with its state. An unsampled trace is continued, but
+    no spans are recorded.
+    """
     flow = stage.run(**headers)
     is_sampled = not headers.get("traceparent", "").endswith("-00")
     assert len(stage.spans()) == 2 * is_sampled
@@ -160,8 +168,9 @@ def test_trace_context_is_continued(stage: Stage, headers: dict[str, str], state
     ("status", "of_turn"), [(400, ("400", False)), (429, ("429", False)), (500, ("500", True)), (503, ("503", True))]
 )
 def test_backend_error_fails_the_model_span(stage: Stage, status: int, of_turn: tuple[str, bool]) -> None:
-    """A backend error always marks the model's span as failed, but the client's span only if the status is a server
-    error, as the HTTP conventions require."""
+    """A backend error always marks the model span as failed. It marks the client span as failed only if the status is a
+    server error, as the HTTP conventions require.
+    """
     stage.run(answer={"error": {"message": "sk-own-key-of-the-client is wrong"}}, status=status)
     turn, chat = stage.spans()
     assert error(chat) == (str(status), True)
@@ -170,7 +179,7 @@ def test_backend_error_fails_the_model_span(stage: Stage, status: int, of_turn: 
 
 
 def test_refused_request_has_no_model_span(stage: Stage) -> None:
-    """A refused request has no span for the model, because it is not sent to the model."""
+    """A refused request has no model span, because it is not sent to the backend."""
     stage.run({"model": "m", "messages": "none", "tools": TOOLS})
     [turn] = stage.spans()
     assert turn.attributes is not None
@@ -179,7 +188,9 @@ def test_refused_request_has_no_model_span(stage: Stage) -> None:
 
 
 def test_strict_failure_has_an_error_code(stage: Stage) -> None:
-    """If a successful answer breaks a strict schema, both spans have the report's error code."""
+    """If a call violates a strict schema, both spans have the report's error code, although the backend answered
+    successfully.
+    """
     strict = {"name": "f", "strict": True, "parameters": {"type": "object", "required": ["x"], "properties": {"x": {}}}}
     stage.run(ASK | {"tools": [{"type": "function", "function": strict}]})
     turn, chat = stage.spans()
@@ -197,7 +208,7 @@ def test_client_disconnect_ends_the_spans(stage: Stage) -> None:
 
 
 def test_closed_connection_ends_its_spans(stage: Stage) -> None:
-    """A closed connection ends its spans, although no hook is called for the flow."""
+    """If a connection is closed, its spans end, although mitmproxy does not call a hook for the flow."""
     flow = stage.begin()
     ToolSim.exchanges.close_of(flow.client_conn)
     assert [error(span) for span in stage.spans()] == [("aborted", True)] * 2
@@ -205,7 +216,7 @@ def test_closed_connection_ends_its_spans(stage: Stage) -> None:
 
 
 def test_turn_without_tools_has_spans(stage: Stage) -> None:
-    """A request without tools has spans, but its answer is not parsed."""
+    """A request without tools has spans, but they contain no counts of calls, because its answer is not parsed."""
     stage.run({"model": "m", "messages": []}, traceparent=PARENT)
     turn, chat = stage.spans()
     assert (turn.name, chat.name) == ("POST /v1/chat/completions", "chat m")
@@ -223,7 +234,7 @@ def test_turn_without_tools_has_spans(stage: Stage) -> None:
     ],
 )
 def test_span_names_only_the_api_path(stage: Stage, path: str, route: str) -> None:
-    """A span contains only the part of the path that the API defines, because other parts might contain a key."""
+    """A span contains only the part of the path that the API defines, because other parts can contain a key."""
     flow = stage.begin({"model": "m", "input": "hi", "messages": []}, path)
     stage.call("error", flow)
     turn, *_ = stage.spans()
@@ -239,7 +250,9 @@ def test_other_requests_have_no_spans(stage: Stage, path: str) -> None:
 
 
 def test_resent_request_has_a_separate_span(stage: Stage) -> None:
-    """If a request is resent, each attempt has a separate model span, and the first span has the backend's error."""
+    """If a request is resent, each attempt has its own model span. The span of the first attempt has the backend's
+    error.
+    """
     flow = stage.begin()
     stage.answer(flow, {"error": {}}, 422)
     exchange = ToolSim.exchanges.of(flow)
@@ -258,7 +271,7 @@ def test_resent_request_has_a_separate_span(stage: Stage) -> None:
 
 
 def test_request_that_cannot_be_resent_has_an_error(stage: Stage) -> None:
-    """If a request cannot be resent, its span has the backend's error, and the client receives an error."""
+    """If a request should be resent but cannot be, its model span has the backend's error."""
     flow = stage.begin()
     stage.answer(flow, {"error": {}}, 422)
     flow.response = tflow.tresp(status_code=500)
@@ -269,7 +282,7 @@ def test_request_that_cannot_be_resent_has_an_error(stage: Stage) -> None:
 
 
 async def hosted(stage: Stage, outcome: ToolOutcome | Exception) -> tuple[trace.Span | None, list[ReadableSpan]]:
-    """Make a call, and return the current span during the call and all spans."""
+    """Run an MCP call, and return the span that was current during the call, together with all finished spans."""
     flow = stage.begin()
     exchange = ToolSim.exchanges.of(flow)
     assert exchange is not None
@@ -297,7 +310,7 @@ async def hosted(stage: Stage, outcome: ToolOutcome | Exception) -> tuple[trace.
 
 
 async def test_mcp_call_has_a_span(stage: Stage) -> None:
-    """An MCP call has a span within the client's turn, and the span is current during the call."""
+    """An MCP call has a span within the client's span. During the call, it is the current span."""
     current, spans = await hosted(stage, ToolOutcome("a private text"))
     [turn] = [span for span in spans if span.kind is SpanKind.SERVER]
     [made] = [span for span in spans if span.kind is SpanKind.INTERNAL]
@@ -330,7 +343,9 @@ async def test_failed_mcp_call_has_an_error(stage: Stage, outcome: Any, kind: st
 
 
 async def test_open_spans_end_with_the_addon(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    """When the addon stops, for example for a reload, open spans end and are exported, while the turn continues."""
+    """When the tracing addon stops, for example for a reload, open spans end and are exported. The turn itself
+    continues.
+    """
     flow = stage.begin()
     await stage.tracing.done()
     stage.answer(flow)

@@ -8,7 +8,7 @@ CALL = '<tool_call>{"name":"f","arguments":"{}"}</tool_call>'
 
 
 def test_text_is_split_into_prose_and_blocks() -> None:
-    """Text is split into prose and blocks, in order. With a private tag, only blocks with that tag are found."""
+    """Text is split into prose and blocks, in order. If a private tag is given, only blocks with that tag are found."""
     mine = CALL.replace("tool_call", "mine")
     assert list(prose_and_blocks(f"a {CALL}{CALL} b")) == [("a ", False), (CALL, True), (CALL, True), (" b", False)]
     assert list(prose_and_blocks(f"{CALL}{mine}", "mine")) == [(CALL, False), (mine, True)]
@@ -19,6 +19,5 @@ def test_text_is_split_into_prose_and_blocks() -> None:
     st.lists(st.sampled_from([CALL, "<tool_call>{", "</tool_call>", "x" * 300_000, "<use_tool><name>f</name>", " "]))
 )
 def test_joined_pieces_restore_the_text(parts: list[str]) -> None:
-    """Joining the pieces restores the text."""
     text = "".join(parts[:6])
     assert "".join(piece for piece, _ in prose_and_blocks(text)) == text

@@ -39,7 +39,9 @@ def tctx():
 
 
 def run(tctx, command: str) -> list[list[str]]:
-    """Run a command as if it were typed in the console or in mitmweb's command bar."""
+    """Run a command as if it were typed in mitmproxy's console or in mitmweb's command bar, and return the rows of its
+    table.
+    """
     table = tctx.master.commands.execute(command)
     return [list(row) for row in table]
 
@@ -49,7 +51,7 @@ def add(tctx, *flows: HTTPFlow) -> None:
 
 
 def test_calls(tctx):
-    """Each call is a row with its turn, name, id and arguments. Flows of other kinds add no rows."""
+    """Each call is a row with its turn, tool name, ID and arguments. Flows that are not exchanges add no rows."""
     add(tctx, exchanged(place="#1 turn 2"), tflow.tflow(resp=True), tflow.ttcpflow())
     assert run(tctx, "toolsim.calls @all") == [
         ["turn", "tool", "id", "arguments"],
@@ -59,7 +61,9 @@ def test_calls(tctx):
 
 
 def test_transcript(tctx):
-    """Earlier calls and outputs are rows of the transcript. Its last row is the text that the model wrote."""
+    """The transcript has rows for earlier messages, calls and outputs. The last row is the text that the model
+    wrote.
+    """
     add(tctx, exchanged())
     assert run(tctx, "toolsim.transcript @focus") == [
         ["system", "Be terse."],
@@ -70,7 +74,9 @@ def test_transcript(tctx):
 
 
 def test_transcript_without_the_backends_answer(tctx):
-    """If the backend's answer was not stored, the transcript shows the client's answer. An error is also a row."""
+    """If the backend's answer was not stored, the transcript shows the answer that the client received. An error also
+    has a row.
+    """
     flow, refused = exchanged(), exchanged()
     flow._backup = refused._backup = None
     refused.response = Response.make(429, b'{"error":{"message":"Slow down."}}')
@@ -81,7 +87,7 @@ def test_transcript_without_the_backends_answer(tctx):
 
 
 def test_outcomes_are_counted(tctx):
-    """Outcomes are counted, and failures, repairs and warnings are counted by reason, without the tools' names."""
+    """Exchanges are counted by outcome. Failures, repairs and warnings are counted by code, regardless of the tool."""
     add(
         tctx,
         exchanged(calls=["f", "f", "g"], repairs=["TRAILING_COMMA:f"], seconds=2.0),
@@ -109,7 +115,7 @@ def test_outcomes_are_counted(tctx):
 
 @pytest.mark.parametrize("name", ["toolsim.calls", "toolsim.transcript", "toolsim.stats"])
 def test_completion(tctx, name):
-    """mitmproxy completes the names of the commands and offers flow filters for their argument."""
+    """mitmproxy offers completion for the commands' names, and flow filters for their argument."""
     command = tctx.master.commands.commands[name]
     assert command.help
     assert command.signature_help() == f"{name} flows -> data[][]"
@@ -122,7 +128,7 @@ def test_completion(tctx, name):
 
 @pytest.mark.parametrize("name", ["toolsim.calls", "toolsim.transcript", "toolsim.stats"])
 def test_empty_result_is_an_error(tctx, name):
-    """A command that finds no turn raises an error, because an empty table would crash the console."""
+    """A command raises an error if it finds no turn, because an empty table would crash the console."""
     add(tctx, tflow.tflow(resp=True))
     with pytest.raises(CommandError, match="contain nothing to show"):
         run(tctx, f"{name} @all")

@@ -27,12 +27,12 @@ VALUES = st.recursive(
     ],
 )
 def test_short_values_stay_on_one_line(text, shown):
-    """Short JSON values stay on one line, numbers keep their notation, and text that is not JSON is unchanged."""
+    """Short JSON values stay on one line, and numbers keep their notation. Text that is not JSON is shown unchanged."""
     assert pretty(text) == shown
 
 
 def test_only_long_values_are_broken():
-    """Objects and lists are broken into several lines only if they are too long for one line."""
+    """An object or list is broken into several lines only if it is too long for one line."""
     text = json.dumps({"name": "a" * 60, "list": [{"x": 1}, {"y": 2}], "text": "b" * 20})
     assert pretty(text) == (
         '{\n  "name": "' + "a" * 60 + '",\n  "list": [{"x": 1}, {"y": 2}],\n  "text": "' + "b" * 20 + '"\n}'
@@ -40,7 +40,9 @@ def test_only_long_values_are_broken():
 
 
 def test_multi_line_string_is_shown_line_by_line():
-    """A string with several lines is shown line by line. An escaped backslash before an n is not a line break."""
+    """The lines of a multi-line string are shown on separate lines. An escaped backslash followed by n is not a line
+    break.
+    """
     assert pretty(json.dumps({"path": "a.py", "content": "def f():\n    return 1"})) == (
         '{\n  "path": "a.py",\n  "content":\n  ┆ def f():\n  ┆     return 1\n}'
     )
@@ -50,7 +52,9 @@ def test_multi_line_string_is_shown_line_by_line():
 
 @given(VALUES)
 def test_formatting_preserves_the_value(value):
-    """Formatted JSON without multi-line strings parses back to the same value, and short values take one line."""
+    """Unless it contains a multi-line string, formatted JSON parses to the original value. Short values take one
+    line.
+    """
     text = json.dumps(value)
     shown = pretty(text)
     if "┆" not in shown:
@@ -60,7 +64,7 @@ def test_formatting_preserves_the_value(value):
 
 
 def test_deep_values_are_shown_without_indentation():
-    """Values that are nested too deeply are shown without indentation, and do not raise an exception."""
+    """Values that are nested too deeply are shown without indentation and do not raise an exception."""
     assert pretty('{"a":' * 60 + "1" + "}" * 60).count("\n") <= 100
     assert pretty("[" * 100_000) == "[" * 100_000
     deep: list = []

@@ -5,14 +5,14 @@ from toolsim.pages.page import WIDTH, Page, clip, one_line, plural, wrap
 
 
 def test_title_breaks_between_facts():
-    """A title can break between two facts but never within a fact. Empty facts are omitted."""
+    """A long title breaks between two facts, never within a fact. Empty facts are omitted."""
     page = Page()
     page.title("ANSWER", ["200", "", "a" * 60, "b" * 20])
     assert str(page).splitlines() == ["ANSWER · 200 · " + "a" * 60, "       · " + "b" * 20]
 
 
 def test_sections_are_separated():
-    """A heading has one blank line before it and is as wide as the page. Trailing blank lines are dropped."""
+    """A heading follows one blank line and is as wide as the page. Blank lines at the end of the page are dropped."""
     page = Page()
     page.line("x", 0)
     page.heading("TOOLS", "2\n3")
@@ -26,7 +26,7 @@ def test_sections_are_separated():
 
 
 def test_empty_lines_contain_a_space():
-    """mitmweb gives an empty line no height, so each empty line contains at least a space."""
+    """Each empty line contains at least a space, because mitmweb displays an empty line with no height."""
     page = Page()
     page.text("a\n\nb")
     page.text("c\n\nd", bar="│ ")
@@ -47,20 +47,20 @@ def test_empty_lines_contain_a_space():
     ],
 )
 def test_wrap(line, lines):
-    """Lines break at spaces, after commas and before closing tags. A word is cut only if it is longer than a line."""
+    """Lines break at spaces, after commas and before closing tags. A word is split only if it is longer than a line."""
     assert wrap(line, 10) == lines
 
 
 @given(st.text(alphabet="ab ,</\t", max_size=300))
 def test_wrap_loses_only_whitespace(line):
-    """No wrapped line is too long, and all characters except whitespace are retained."""
+    """Wrapped lines are never too long, and no characters except whitespace are lost."""
     parts = wrap(line, 10)
     assert all(len(part) <= 10 for part in parts)
     assert "".join("".join(parts).split()) == "".join(line.split())
 
 
 def test_clip_and_plural():
-    """Clipped text ends in an ellipsis, and a noun has the correct form for its number."""
+    """Shortened text ends with an ellipsis. ``plural`` returns a number with the singular or plural of a noun."""
     assert clip("abc", 3) == "abc"
     assert clip("abcd", 3) == "ab…"
     assert clip("a\nb", 9) == "a b"
@@ -69,14 +69,14 @@ def test_clip_and_plural():
 
 
 def test_lone_surrogate_is_replaced():
-    """A lone surrogate, which no terminal can display, is replaced. All other text on the page is unchanged."""
+    """A lone surrogate, which terminals cannot display, is replaced. All other text is unchanged."""
     page = Page()
     page.text("half a \ud83d smile, and \ud83d\ude00 a whole one")
     assert str(page) == "  half a \ufffd smile, and \U0001f600 a whole one\n"
 
 
 def test_verbatim_text_keeps_its_lines():
-    """In verbatim text, an overlong line continues after an arrow, so that it does not look like two lines."""
+    """In verbatim text, the continuation of a wrapped line starts with an arrow, to distinguish it from a new line."""
     page = Page()
     page.verbatim("  one\n\n" + "x" * WIDTH + "\n" + "word " * 20)
     lines = str(page).split("\n")

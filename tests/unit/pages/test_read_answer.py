@@ -37,7 +37,7 @@ MESSAGE = {"type": "message", "content": [{"type": "output_text", "text": "hello
     ids=["chat stream", "chat", "responses stream", "responses"],
 )
 def test_all_forms_are_read_alike(data):
-    """The same text and call are read from every API, streamed or not, and ids are unchanged."""
+    """The same text and call are read from an answer in either API, streamed or not. The call's ID is unchanged."""
     answer = read_answer(data)
     assert answer.known
     assert answer.whole
@@ -53,7 +53,7 @@ def test_all_forms_are_read_alike(data):
 
 
 def test_choices_reasoning_and_usage():
-    """Different choices stay separate, as do reasoning and text. The two halves of a split character are joined."""
+    """Choices are kept apart, as are reasoning and text. The two halves of a split surrogate pair are joined."""
     usage = {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4}}
     answer = read_answer(
         sse(
@@ -74,7 +74,7 @@ def test_choices_reasoning_and_usage():
 
 @pytest.mark.parametrize("thought", [False, True])
 def test_messages_are_separated(thought):
-    """Two messages are separated by an empty line, or by any reasoning between them."""
+    """Two messages are separated by an empty line, unless reasoning between them already separates them."""
     words = [{"type": "message", "content": [{"type": "output_text", "text": text}]} for text in ("One.", "Two.")]
     between = [{"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]}] if thought else []
     body = {"object": "response", "status": "completed", "output": [words[0], *between, words[1]]}
@@ -92,7 +92,7 @@ def test_messages_are_separated(thought):
     ],
 )
 def test_error_message_is_found(data, message):
-    """The error message is found in an answer of any form."""
+    """The error message is found in an error object, in a chat stream and in a Responses API stream."""
     answer = read_answer(data)
     assert answer.error is not None
     assert answer.error.message == message
@@ -100,12 +100,12 @@ def test_error_message_is_found(data, message):
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"<html>", b"{", b"data: 1\n\n", b": hello\n\n", b"\xff\xfe:"])
 def test_other_bytes_are_not_an_answer(data):
-    """Bytes that are not an answer are rejected."""
+    """Bytes that are not an answer are reported as unknown."""
     assert not read_answer(data).known
 
 
 def test_cut_stream_is_incomplete():
-    """The text of a stream that was cut off is shown up to the cut, and the answer is not marked as complete."""
+    """If a stream was cut off, its text is read up to the cut, and the answer is marked as incomplete."""
     answer = read_answer(sse(chunk(content="a"), done=False) + b'data: {"choi')
     assert answer.text(0) == "a"
     assert not answer.whole
@@ -113,5 +113,4 @@ def test_cut_stream_is_incomplete():
 
 @given(st.binary(max_size=200) | st.builds(lambda parts: b"data: " + b"\n\ndata: ".join(parts), st.lists(st.binary())))
 def test_any_bytes_are_read_without_an_exception(data):
-    """Reading an answer from arbitrary bytes never raises an exception."""
     read_answer(data)

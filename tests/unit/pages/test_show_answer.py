@@ -31,7 +31,9 @@ JSON = st.recursive(
 def exchange(
     text: str, *, api_name: ApiName = "responses", stream: bool = True, tools: Sequence[Tool] = (LAX,), **policy: Any
 ) -> tuple[bytes, bytes, dict[str, Any]]:
-    """Rewrite an answer that contains ``text``, and return the backend's bytes, the client's bytes, and the report."""
+    """Rewrite an answer that contains ``text``, and return the bytes from the backend, the bytes for the client, and
+    the report.
+    """
     kind, received = backend_answer(api_name, stream, [text[at : at + 7] for at in range(0, len(text), 7)])
     report = Report(client=api_name, backend=api_name, model="m", stream=stream)
     plan = plan_for(api_name, api_name, stream, tools, policy=policy)
@@ -43,7 +45,9 @@ def exchange(
 @pytest.mark.parametrize("api_name", ["chat", "responses"])
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 def test_both_sides_of_an_answer(api_name, stream):
-    """The page shows the model's blocks with their verdicts, and the client's calls with their arguments."""
+    """The page shows the blocks that the model wrote with their verdicts, and the calls that the client received with
+    their arguments.
+    """
     text = f"Both:\n{CALL}\n{COMMA}\n{UNKNOWN}"
     received, sent, report = exchange(text, api_name=api_name, stream=stream, stop_after_tools="off")
     page = show_answer(sent, AnswerFacts(report=report, received=received))
@@ -61,7 +65,9 @@ def test_both_sides_of_an_answer(api_name, stream):
 
 
 def test_strict_failure_is_explained():
-    """If a block causes the answer to fail, the page shows the block with the reason, and the client's error."""
+    """If a block makes the answer fail, the page shows the block with the reason, and the error that the client
+    received.
+    """
     received, sent, report = exchange(f"a{BAD_PAY}", tools=(STRICT,))
     page = show_answer(sent, AnswerFacts(report=report, received=received))
     assert "╰─ ✗ fails the answer: its arguments do not match the tool's schema" in page
@@ -70,7 +76,9 @@ def test_strict_failure_is_explained():
 
 
 def test_invalid_call_is_shown_with_a_warning():
-    """A call that violates its schema but is forwarded is shown with a warning mark, the reason and the location."""
+    """A call that was forwarded although it violates the tool's schema is shown with a warning mark, the reason and the
+    location.
+    """
     lax = replace(STRICT, strict=False)
     received, sent, report = exchange(BAD_PAY, tools=(lax,))
     page = show_answer(sent, AnswerFacts(report=report, received=received))
@@ -79,7 +87,7 @@ def test_invalid_call_is_shown_with_a_warning():
 
 
 def test_untagged_call_is_not_shown_as_repaired():
-    """A call without a tag is shown with the form in which it was found, and is not shown as repaired."""
+    """A call without a tag is shown with the form in which it was found. It does not count as repaired."""
     received, sent, report = exchange('{"name": "get_weather", "arguments": {"city": "Bonn"}}')
     page = show_answer(sent, AnswerFacts(report=report, received=received))
     assert "╰─ ✓ call of get_weather · without a tag: UNTAGGED_BARE\n" in page
@@ -87,7 +95,9 @@ def test_untagged_call_is_not_shown_as_repaired():
 
 
 def test_empty_answer_suggests_a_remedy():
-    """For an empty answer the page suggests toolsim_fix_empty_final, unless the model has already been retried."""
+    """If an answer was empty, the page suggests the option toolsim_fix_empty_final, unless the answer has already been
+    retried.
+    """
     report = {"warnings": ["EMPTY_ANSWER"]}
     assert "toolsim_fix_empty_final=on" in show_answer(b"", AnswerFacts(report=report))
     assert "toolsim_fix_empty_final=on" not in show_answer(
@@ -96,8 +106,9 @@ def test_empty_answer_suggests_a_remedy():
 
 
 def test_call_over_the_limit_is_shown_as_skipped():
-    """A valid call over the limit is shown as skipped rather than failed, and the answer does not count as ended
-    early."""
+    """A valid call that exceeds the limit is shown as skipped, not as failed. The answer does not count as ended
+    early.
+    """
     received, sent, report = exchange(CALL + COMMA, tool_block_max=1, stop_after_tools="off")
     page = show_answer(sent, AnswerFacts(report=report, received=received))
     assert "╰─ – passed over get_weather" in page
@@ -106,7 +117,7 @@ def test_call_over_the_limit_is_shown_as_skipped():
 
 
 def test_unchanged_text_is_shown_once():
-    """If the client received the model's text unchanged, the page shows the text once."""
+    """If the client received the model's text unchanged, the page contains the text only once."""
     received, sent, report = exchange("Just words.")
     page = show_answer(sent, AnswerFacts(report=report, received=received))
     assert page.count("Just words.") == 1
@@ -114,8 +125,9 @@ def test_unchanged_text_is_shown_once():
 
 
 def test_single_side_of_an_answer():
-    """The model's answer alone is shown with the verdicts of the report. Without a report, blocks are found by their
-    tags."""
+    """If only one side of the answer is available, the model's blocks are shown with the verdicts in the report.
+    Without a report, blocks are recognized by their tags.
+    """
     received, sent, report = exchange(f"a {CALL}")
     own = show_answer(received, AnswerFacts(report=report, own=True))
     assert "THE MODEL WROTE" in own
@@ -129,7 +141,9 @@ def test_single_side_of_an_answer():
 
 
 def test_missing_bytes_are_reported():
-    """The page reports how many bytes of a body were not recorded, or that a missing body never reached the client."""
+    """The page reports how many bytes of a body were not recorded. If the client received none of the text, the page
+    reports this.
+    """
     received, sent, report = exchange("Words.")
     with_missing = report | {"missing_bytes": {"client": 1234567, "backend": 89}}
     page = show_answer(sent, AnswerFacts(report=with_missing, received=received))
@@ -142,7 +156,7 @@ def test_missing_bytes_are_reported():
 
 
 def test_other_kinds_of_output():
-    """Reasoning, refusals, custom calls and hosted items each have a separate form on the page."""
+    """Reasoning, refusals, custom calls and hosted items are each shown in a format of their own."""
     items = [
         {"type": "reasoning", "summary": [{"text": "Hm."}]},
         {"type": "message", "content": [{"type": "refusal", "refusal": "No."}]},
@@ -167,12 +181,12 @@ def test_other_kinds_of_output():
     ],
 )
 def test_other_bodies(data, words):
-    """An error is shown as its message. A body that is not an answer is shown unchanged."""
+    """For an error, the page shows the message. A body that is not an answer is shown as it is."""
     assert words in show_answer(data, AnswerFacts(status=429))
 
 
 def test_facts_in_the_title():
-    """The title shows the token counts and times that are known."""
+    """The title contains the token counts and the times, as far as they are known."""
     _received, sent, report = exchange("Words.")
     title = show_answer(sent, AnswerFacts(report=report, first_byte=0.25, seconds=1.5)).partition("\n \n")[0]
     assert "3 tokens in, 4 out" in title
@@ -188,13 +202,13 @@ def test_facts_in_the_title():
     own=st.booleans(),
 )
 def test_any_bytes_and_report_result_in_a_page(data, received, report, own):
-    """Any bytes and any report in a flow file result in a page."""
+    """A page is created for any bytes and any report that a flow file can contain."""
     assert show_answer(data, AnswerFacts(report=report, received=received, own=own)).startswith("ANSWER")  # type: ignore[arg-type]
 
 
 @given(st.lists(st.sampled_from([CALL, UNKNOWN, "<tool_call>", "</tool_call>", "a", "\n", "{", '"', "<think>", "é"])))
 def test_all_text_is_on_the_page(parts):
-    """All text of the model is on the page, in prose or in blocks."""
+    """The page contains all text that the model wrote, in prose or in blocks."""
     text = "".join(parts)
     received, _sent, report = exchange(text)
     page = show_answer(received, AnswerFacts(report=report, own=True))
@@ -207,7 +221,7 @@ def test_all_text_is_on_the_page(parts):
 
 @pytest.mark.slow
 def test_time_is_linear():
-    """Showing an answer of several megabytes takes seconds at most, regardless of its content."""
+    """Showing an answer of several megabytes takes seconds at most, regardless of its text."""
     began = time.process_time()
     for text in ("x" * 2_000_000, "\n" * 2_000_000, "<tool_call>" * 200_000, CALL * 20_000, " " * 2_000_000 + "x"):
         show_answer(json.dumps({"choices": [{"message": {"content": text}}]}).encode(), AnswerFacts())

@@ -1,4 +1,4 @@
-"""Tests for the page that shows the prompt of a turn verbatim."""
+"""Tests for the page that shows a turn's prompt verbatim."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BODY: dict[str, Any] = {
 
 
 def test_complete_catalog_is_shown() -> None:
-    """The page shows every line that the model reads, including the complete catalog."""
+    """The page contains every line that the model reads, including the entire catalog."""
     rewritten = rewrite_request("chat", "/v1/x", json.dumps(BODY).encode(), Policy(), output_mode=None, report=Report())
     assert rewritten is not None
     shown = show_prompt(rewritten.body)
@@ -42,7 +42,9 @@ def test_complete_catalog_is_shown() -> None:
 
 
 def test_unmodified_request_is_shown() -> None:
-    """A request that was not rewritten is shown with its calls and outputs, and any other body unchanged."""
+    """A request that was not rewritten is shown with its calls and outputs. A body that is not a request is shown
+    unchanged.
+    """
     shown = show_prompt(json.dumps(BODY).encode())
     assert shown.startswith("▌system\nBe terse.\n \n▌user\n  one\n \n\ttwo\n \n▌call\n→ get_weather   c1\n")
     assert shown.endswith("▌output\n← c1\nRain.\n")
@@ -50,7 +52,9 @@ def test_unmodified_request_is_shown() -> None:
 
 
 def test_text_of_the_model_is_shown() -> None:
-    """The page shows the model's text, streamed or not. A body without text is shown unchanged."""
+    """The page shows the model's text from a streamed or non-streamed answer. A body without text is shown
+    unchanged.
+    """
     assert show_words(wire.chat_whole("one\n\ntwo")) == "one\n \ntwo\n"
     assert show_words(wire.chat_stream("one ", "two")) == "one two\n"
     assert show_words(b'{"error": 1}') == '{"error": 1}\n'
@@ -58,6 +62,5 @@ def test_text_of_the_model_is_shown() -> None:
 
 @given(st.binary())
 def test_any_body_results_in_a_page(data: bytes) -> None:
-    """Any body results in a page without raising an exception."""
     show_prompt(data)
     show_words(data)

@@ -35,12 +35,12 @@ JSON = st.recursive(
     ],
 )
 def test_types(schema, shown):
-    """A JSON Schema type is shown in a notation familiar to programmers."""
+    """JSON Schema types are shown in a notation that resembles TypeScript."""
     assert signature({"type": "object", "properties": {"p": schema}}) == shown
 
 
 def test_required_and_many():
-    """Optional parameters have a question mark, and required ones do not. A long list ends in an ellipsis."""
+    """Optional parameters are marked with a question mark. A long list of parameters ends with an ellipsis."""
     schema = {"properties": {"a": {"type": "string"}, "b": {"type": "string"}}, "required": ["a", 1, []]}
     assert signature(schema) == "a: string, b?: string"
     assert signature({"properties": {str(n): {} for n in range(20)}}).endswith(", …")
@@ -50,6 +50,6 @@ def test_required_and_many():
 
 @given(JSON)
 def test_any_schema(schema):
-    """The signature of any schema, even an invalid one, takes one line."""
+    """The signature for any schema, even an invalid one, is a single line."""
     assert "\n" not in signature({"properties": {"p": schema}, "required": schema})
     assert isinstance(signature(schema if isinstance(schema, dict) else None), str)

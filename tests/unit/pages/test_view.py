@@ -43,7 +43,9 @@ def make(path="/v1/chat/completions", request: object = CLIENT, response: object
 
 
 def exchanged() -> HTTPFlow:
-    """A finished exchange: rewritten on both sides, with the originals in the backup."""
+    """Return a finished exchange. The request and the answer were rewritten, and the originals are stored in the
+    flow.
+    """
     flow = make()
     flow.backup()
     flow.request.text = json.dumps(BACKEND)
@@ -60,7 +62,9 @@ def show(flow: HTTPFlow, message: object, name: str = "auto") -> tuple[str | Non
 
 
 def test_view_is_the_default_for_exchanges():
-    """The view is the default for both bodies of an exchange, and also uses the original of the other side."""
+    """The view is the default for the request and the answer of an exchange. It also shows what the stored originals
+    contain.
+    """
     flow = exchanged()
     name, request = show(flow, flow.request)
     assert name == "toolsim"
@@ -74,7 +78,7 @@ def test_view_is_the_default_for_exchanges():
 
 
 def test_reverted_flow_shows_the_original_answer():
-    """After a revert, the view shows the backend's original answer with its verdicts."""
+    """After the flow has been reverted, the view shows the backend's original answer with its verdicts."""
     flow = exchanged()
     flow.revert()
     assert "as sent to the backend" not in show(flow, flow.request)[1]
@@ -95,12 +99,14 @@ def test_reverted_flow_shows_the_original_answer():
     ids=["chat", "responses", "other path", "other object", "no object"],
 )
 def test_requests_without_a_report_are_chosen_by_path_and_body(flow, chosen):
-    """For a flow without a report, the path and body of the request determine whether the view is the default."""
+    """If a flow has no report, the view is the default for a request whose path and body match an API."""
     assert (show(flow, flow.request)[0] == "toolsim") is chosen
 
 
 def test_answers_without_a_report_are_chosen_by_type():
-    """Event streams and JSON objects at an API endpoint are shown. Other types and methods are not."""
+    """If a flow has no report, the view is the default for event streams and JSON objects from an API endpoint. It is
+    not the default for other content types and methods.
+    """
     flow = make()
     assert flow.response is not None
     assert show(flow, flow.response)[0] == "toolsim"
@@ -114,7 +120,7 @@ def test_answers_without_a_report_are_chosen_by_type():
 
 
 def test_view_can_be_selected_for_any_flow():
-    """If a user selects the view for a flow of any kind, it shows a page."""
+    """A user can select the view for a flow of any kind, and it shows a page."""
     flow = tflow.tflow(resp=True)
     assert show(flow, flow.request, "toolsim")[1].startswith("REQUEST")
     assert show(flow, flow.response, "toolsim")[1].startswith("ANSWER")
@@ -124,7 +130,7 @@ def test_view_can_be_selected_for_any_flow():
 
 
 def test_compressed_bodies():
-    """Compressed bodies are decoded before they are shown. A body that cannot be decoded is shown unchanged."""
+    """A compressed body is decoded before it is shown. A stored body that cannot be decoded does not prevent this."""
     flow = exchanged()
     assert flow.response is not None
     flow.response.encode("gzip")
@@ -140,7 +146,7 @@ def test_compressed_bodies():
     st.booleans(),
 )
 def test_view_never_fails(data, metadata, reverted):
-    """Any bytes and any metadata in a flow file result in a page instead of a traceback."""
+    """For any bytes and any metadata in a flow file, the view shows a page instead of a traceback."""
     flow = exchanged()
     if reverted:
         flow.revert()
@@ -153,7 +159,7 @@ def test_view_never_fails(data, metadata, reverted):
 
 
 def test_view_is_registered_with_the_addon(caplog):
-    """The view is registered while the addon is loaded, and a reload replaces it without a warning."""
+    """The views are registered while the addon is loaded. Registering them again after a reload causes no warning."""
     assert [contentviews.registry[own.name] for own in view.VIEWS] == list(view.VIEWS)
     with caplog.at_level(logging.WARNING):
         views.uninstall(view.VIEWS)
@@ -165,7 +171,9 @@ def test_view_is_registered_with_the_addon(caplog):
 
 
 def test_prompt_view_is_verbatim():
-    """The view toolsim-prompt shows exactly what the model read and wrote, also after a revert."""
+    """The view toolsim-prompt shows exactly what the model read and wrote. After a revert, it shows the client's
+    prompt.
+    """
     flow = exchanged()
     name, text = show(flow, flow.request, "toolsim-prompt")
     assert (name, text) == ("toolsim-prompt", "▌system\nthe catalog\n \n▌user\nHi\n")
