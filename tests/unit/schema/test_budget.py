@@ -12,21 +12,21 @@ from toolsim.schema.validator import CHECK_SECONDS, STEP_SECONDS, running
 
 
 def test_no_budget_is_active_after_a_check() -> None:
-    """The budget applies to a single check, and no budget is active after the check."""
+    """The budget applies only to a single check. Afterwards, no budget is active."""
     assert compile_schema({"$ref": "#"}).examine(1).settled is False
     with pytest.raises(LookupError):
         running.get()
 
 
 def test_check_without_time_is_unsettled() -> None:
-    """A check for which no time is left has no verdict, so the value is not rejected."""
+    """If no time is left for a check, the value is not rejected, and the result is unsettled."""
     finding = compile_schema({"type": "string"}).examine(1, 0)
     assert (finding.mismatch, finding.settled) == (None, False)
 
 
 @pytest.mark.slow
 def test_busy_machine_does_not_spend_the_budget() -> None:
-    """Time during which other processes run does not count, so a violation is found even after a long wait."""
+    """Time that the thread spends waiting does not count, so a violation is found even after a long wait."""
 
     class Late(list[object]):
         def __iter__(self) -> Iterator[object]:
@@ -39,7 +39,7 @@ def test_busy_machine_does_not_spend_the_budget() -> None:
 
 
 class Paused(list[Any]):
-    """An array whose iteration triggers a garbage-collection pause."""
+    """An array that pauses the check when it is iterated over, like a garbage collection."""
 
     def __iter__(self) -> Iterator[Any]:
         pause()
@@ -47,7 +47,7 @@ class Paused(list[Any]):
 
 
 def test_pause_does_not_spend_the_budget() -> None:
-    """A pause longer than any step of a check does not count, although the thread's clock includes it."""
+    """A pause longer than any step of a check does not count, although it is included in the thread's CPU time."""
     finding = compile_schema({"items": {"type": "string"}}).examine(Paused([1]), 0.015)
     assert finding.settled
     assert finding.mismatch == "/0: got number, expected string"
@@ -75,7 +75,7 @@ DRAFT7 = "http://json-schema.org/draft-07/schema#"
     ids=str,
 )
 def test_each_step_is_short(schema: dict[str, Any], value: Any) -> None:
-    """Each iteration over a value checks the clock, so no single step takes long."""
+    """Every loop over a value checks the time, so a check exceeds its budget only slightly."""
     validator = compile_schema(schema)
     validator.examine([0])
     started = time.thread_time()

@@ -1,4 +1,4 @@
-"""Tests for compiled schemas, which return the same verdicts as jsonschema without its risks."""
+"""Tests for compiled schemas. Their verdicts equal those of jsonschema, but they avoid its risks."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ SCHEMAS: st.SearchStrategy[Any] = st.recursive(
 
 @given(SCHEMAS.filter(lambda schema: isinstance(schema, dict)), VALUES)
 def test_agrees_with_jsonschema(schema: dict[str, Any], value: Any) -> None:
-    """For any schema and value, the verdict equals the verdict of plain jsonschema."""
+    """For any schema and value, a compiled schema accepts the value if and only if jsonschema does."""
     expected = jsonschema.Draft202012Validator(schema).is_valid(value)
     validator = compile_schema(schema)
     assert (validator.check(value) is None) == expected
@@ -96,8 +96,9 @@ def test_agrees_with_jsonschema(schema: dict[str, Any], value: Any) -> None:
     ],
 )
 def test_dialects_and_references(schema: dict[str, Any], good: Any, bad: Any) -> None:
-    """``$schema`` selects the dialect, references within the schema are resolved, and numbers are compared as
-    decimals."""
+    """``$schema`` selects the dialect. References within the schema are resolved, and numbers are compared as
+    decimals.
+    """
     validator = compile_schema(schema)
     assert validator.check(good) is None
     assert validator.check(bad) is not None
@@ -127,8 +128,9 @@ def test_dialects_and_references(schema: dict[str, Any], good: Any, bad: Any) ->
     ],
 )
 def test_unusable_schemas(schema: dict[str, Any]) -> None:
-    """An invalid schema, or a schema with an external reference, is rejected at compile time with a one-line
-    message."""
+    """An invalid schema, or a schema with an external reference, is rejected with a one-line message when it is
+    compiled.
+    """
     with pytest.raises(SchemaError) as caught:
         compile_schema(schema)
     assert "\n" not in str(caught.value)
@@ -136,16 +138,18 @@ def test_unusable_schemas(schema: dict[str, Any]) -> None:
 
 
 def test_first_error_is_reported() -> None:
-    """If there are several errors, the first by position in the schema is reported, so all processes report the same
-    error."""
+    """If a schema contains several errors, the first by position is reported, so that all processes report the same
+    error.
+    """
     broken = {"properties": {name: {"minimum": name} for name in "gbfaced"}, "required": "a"}
     with pytest.raises(SchemaError, match=r"^/properties/a/minimum: got string, expected number$"):
         compile_schema(broken)
 
 
 def test_deep_nesting_is_rejected_or_unsettled() -> None:
-    """A schema that is nested too deeply is rejected, and a value that is nested too deeply is unsettled. No other
-    exception is raised."""
+    """A schema that is nested too deeply is rejected. The check of a value that is nested too deeply is unsettled, and
+    does not raise an exception.
+    """
     schema: dict[str, Any] = {"type": "object"}
     for _ in range(50_000):
         schema = {"properties": {"a": schema}}
@@ -158,8 +162,10 @@ def test_deep_nesting_is_rejected_or_unsettled() -> None:
 
 
 def test_references_are_not_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compiling a schema does not open connections or files for its references."""
-    compile_schema({"$ref": "#/$defs/a", "$defs": {"a": {}}})  # The first compilation imports modules from files.
+    """Compiling a schema does not open connections or files to resolve its references."""
+    compile_schema(
+        {"$ref": "#/$defs/a", "$defs": {"a": {}}}
+    )  # The first compilation imports modules, which opens files.
     opened: list[object] = []
 
     def forbidden(*given: Any, **_: Any) -> None:
@@ -175,7 +181,7 @@ def test_references_are_not_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_equal_schemas_share_a_validator() -> None:
-    """Equal schemas share one validator. Later changes to the client's object do not affect the validator."""
+    """Equal schemas share one validator. Later changes to the client's schema object do not affect it."""
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     validator = compile_schema(schema)
     assert compile_schema({"properties": {"a": {"type": "integer"}}, "type": "object"}) is validator
@@ -196,7 +202,9 @@ def test_size_limit_applies_to_the_ascii_form(char: str) -> None:
 
 
 def test_schema_is_compiled_without_jsonschema() -> None:
-    """A schema is compiled without importing jsonschema, because most tools of a catalog are never called."""
+    """jsonschema is imported only for the first check, not for compiling a schema, because most tools in a catalog are
+    never called.
+    """
     code = (
         "import sys; from toolsim.schema import compile_schema; "
         "schema = compile_schema({'properties': {'a': {'type': 'integer'}}}); "

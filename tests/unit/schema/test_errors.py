@@ -8,7 +8,9 @@ from toolsim.schema.errors import MAX_MESSAGE, MAX_OUTLINE
 
 
 def test_mismatch_names_path_and_reason() -> None:
-    """A mismatch message begins with the path, contains the reason even for long values, and can always be encoded."""
+    """A mismatch message begins with the path and has a maximum length. It contains the reason even if the value is
+    long, and can always be encoded.
+    """
     validator = compile_schema({"properties": {"a": {"items": {"type": "integer"}}, "b": {"enum": [1]}}})
     assert validator.check({"a": [1, "x"]}) == "/a/1: got string, expected integer"
     long = validator.check({"b": "x" * 10_000})
@@ -32,7 +34,9 @@ def test_mismatch_names_path_and_reason() -> None:
     ],
 )
 def test_types_have_json_names(value: object, types: str) -> None:
-    """Actual and expected types have JSON's type names, joined with "or". Slashes in a path are escaped."""
+    """Types are called by their JSON names, and several expected types are joined with "or". A slash in a property name
+    is escaped.
+    """
     validator = compile_schema({"properties": {"a/b": {"type": ["string", "integer"]}}})
     assert validator.check({"a/b": value}) == f"/a~1b: got {types}, expected string or integer"
     assert compile_schema({"type": "object"}).check([]) == "/: got array, expected object"
@@ -57,14 +61,14 @@ def test_types_have_json_names(value: object, types: str) -> None:
     ],
 )
 def test_outline_quotes_no_value(schema: Any, value: Any, outline: str) -> None:
-    """An outline contains the location and the expectation, but no value."""
+    """An outline contains the location and what was expected there, but no values."""
     found = compile_schema(schema).examine(value)
     assert found.outline == outline
     assert "secret" not in found.outline
 
 
 def test_outline_has_a_maximum_length() -> None:
-    """An outline has a maximum length and can be encoded, regardless of the property names."""
+    """Regardless of the property names, an outline does not exceed its maximum length and can be encoded."""
     fits = "x" * (MAX_OUTLINE - len("/: breaks not"))
     assert compile_schema({"properties": {fits: {"not": {}}}}).examine({fits: 1}).outline == f"/{fits}: breaks not"
     found = compile_schema({"additionalProperties": {"type": "integer"}}).examine({"\ud800" + "x" * 1000: "y"})

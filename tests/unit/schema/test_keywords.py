@@ -21,7 +21,7 @@ from toolsim.schema import compile_schema
     ],
 )
 def test_replaced_keyword_follows_the_specification(schema: dict[str, Any], good: Any, bad: Any) -> None:
-    """A replaced keyword has the same meaning as in the specification."""
+    """The keywords that toolsim reimplements have the meaning that the specification defines."""
     validator = compile_schema(schema)
     assert validator.check(good) is None
     assert validator.check(bad) is not None
@@ -36,7 +36,7 @@ def test_replaced_keyword_follows_the_specification(schema: dict[str, Any], good
     ],
 )
 def test_unevaluated_items_of_a_long_array_are_not_searched(schema: dict[str, Any], member: Any) -> None:
-    """Unevaluated items of a long array are not searched for, because jsonschema would compare all pairs."""
+    """For a long array, ``unevaluatedItems`` is not checked, because jsonschema would compare all pairs of items."""
     validator = compile_schema(schema)
     assert validator.check([member] * 100) is None
     assert validator.check(["x"] * 100) is not None
@@ -45,7 +45,7 @@ def test_unevaluated_items_of_a_long_array_are_not_searched(schema: dict[str, An
 
 
 def test_unevaluated_properties_of_a_large_object_are_not_searched() -> None:
-    """Unevaluated properties are found in a small object, but are not searched for in a large object."""
+    """``unevaluatedProperties`` is checked for a small object, but not for a large one."""
     validator = compile_schema({"properties": {"a": {}}, "unevaluatedProperties": False})
     assert validator.check({"a": 1}) is None
     assert validator.check({"a": 1, "b": 1}) is not None
@@ -54,7 +54,6 @@ def test_unevaluated_properties_of_a_large_object_are_not_searched() -> None:
 
 
 def test_unique_items_are_not_compared_in_pairs() -> None:
-    """The uniqueness of twenty thousand items is determined within a budget that comparing all pairs would exceed
-    many times."""
+    """Checking the uniqueness of 20,000 items takes much less time than comparing all pairs would."""
     validator = compile_schema({"uniqueItems": True})
     assert validator.examine([{"a": n} for n in range(20_000)], 30).settled

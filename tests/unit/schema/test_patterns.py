@@ -31,27 +31,28 @@ from toolsim.schema.patterns import MAX_ATOMS, atoms, check_pattern
     ],
 )
 def test_pattern_size_counts_atoms(text: str, size: int) -> None:
-    """The size of a pattern is the number of atoms after its minimum repeats are expanded. Classes and escapes count
-    as one atom."""
+    """A pattern's size is the number of its atoms after minimum repeats have been expanded. A character class or an
+    escape counts as one atom.
+    """
     assert atoms(text) == size
 
 
 @pytest.mark.parametrize("text", ["(?:(?:a{1000}){1000}){1000}", "x" * (MAX_ATOMS + 1), "(?:ab{100}){100}"])
 def test_oversized_pattern_is_never_compiled(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pattern's size is computed before it is compiled, and the error names the maximum."""
+    """A pattern that exceeds the size limit is rejected before it is compiled, and the error contains the limit."""
     monkeypatch.setattr("regex.compile", lambda _text: pytest.fail("compiled"))
     with pytest.raises(SchemaError, match=f"expected at most {MAX_ATOMS} atoms"):
         check_pattern(text)
 
 
 def test_patterns_up_to_the_limit_are_accepted() -> None:
-    """A single pattern, or several patterns together, can have as many atoms as the limit allows."""
+    """One pattern, or several patterns together, can contain as many atoms as the limit."""
     assert check_pattern("x" * MAX_ATOMS) == MAX_ATOMS
     assert check_pattern("x", MAX_ATOMS - 1) == 1
 
 
 def test_patterns_of_a_schema_share_a_limit() -> None:
-    """The patterns of a schema share a limit, because a schema of 64 kB can contain thousands of small patterns."""
+    """All patterns in a schema share one limit, because a schema of 64 kB can contain thousands of small patterns."""
     few = {f"a{number}": {"pattern": f"^(?:x{number}){{200}}$"} for number in range(3)}
     validator = compile_schema({"properties": few})
     assert validator.atoms == 3 * 402
@@ -62,20 +63,19 @@ def test_patterns_of_a_schema_share_a_limit() -> None:
 
 @pytest.mark.parametrize("text", [r"^[\s\S]{0,100000}$", r"^[0-9a-f]{64}$", "^(?:[a-z]{1,63}\\.)+[a-z]{2,}$"])
 def test_patterns_for_long_values_are_accepted(text: str) -> None:
-    """Typical patterns for long strings are accepted."""
     check_pattern(text)
 
 
 @given(st.text(alphabet="ab(){}[]\\?:,019|*+<>P", max_size=40))
 def test_any_pattern_is_compiled_or_refused(text: str) -> None:
-    """Any pattern has a size, and compiles to a validator or raises a SchemaError."""
+    """For any pattern, a size can be computed, and compiling it succeeds or raises SchemaError."""
     assert atoms(text) >= 0
     with contextlib.suppress(SchemaError):
         compile_schema({"pattern": text}).check("ab")
 
 
 def test_interrupted_search_leaves_time_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pause during a short search hardly counts, so the next pattern is still searched."""
+    """A pause during a short pattern search hardly counts, so the next pattern is still searched for."""
 
     class Interrupted:
         def __init__(self, text: str) -> None:
@@ -95,7 +95,7 @@ def test_interrupted_search_leaves_time_for_the_next(monkeypatch: pytest.MonkeyP
 
 
 def test_search_has_two_attempts() -> None:
-    """A search that exceeds its first time limit is repeated with all of the remaining time."""
+    """A search that exceeds its first time limit is repeated with all the time that remains."""
     finding = compile_schema({"pattern": "^(a|a)*$"}).examine("a" * 18 + "!", 3)
     assert finding.settled
     assert finding.mismatch is not None

@@ -29,15 +29,16 @@ VICTIM = "a" * 60 + "!"
     ],
 )
 def test_endless_patterns_are_unsettled(schema: dict[str, Any], value: Any, mismatch: bool) -> None:
-    """A pattern that backtracks endlessly counts as matching, and the finding is marked as unsettled."""
+    """A pattern whose search backtracks endlessly counts as matching, and the result is marked as unsettled."""
     finding = compile_schema(schema).examine(value, 0.6)
     assert not finding.settled
     assert (finding.mismatch is not None) == mismatch
 
 
 def test_endless_references_are_unsettled() -> None:
-    """Exponential references use up the time, and endless references use up the stack, so the checks of both are
-    unsettled."""
+    """Exponentially growing references use up the time, and endless references use up the stack. Both checks are
+    unsettled.
+    """
     doubling = {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(30)}
     schema = {"$ref": "#/$defs/d0", "$defs": {**doubling, "d30": {"type": "string"}}}
     assert not compile_schema(schema).examine("a", 0.02).settled
@@ -45,7 +46,9 @@ def test_endless_references_are_unsettled() -> None:
 
 
 def test_parts_of_a_schema_are_found() -> None:
-    """Properties, items and types are found through references and combinations. A missing part is None."""
+    """The schemas of properties and items, and the allowed types, are found through references and ``anyOf``. The
+    result is None if there is no such schema.
+    """
     validator = compile_schema(
         {
             "$ref": "#/$defs/root",

@@ -1,5 +1,6 @@
-"""Tests for one connection with a fake proxy: lanes (its ordered queues of requests), limits, cancellation, and slow
-clients."""
+"""Tests for one connection with a stand-in for the proxy: lanes (ordered queues of requests), limits, cancellation, and
+slow clients.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ from toolsim.wire.responses.background import STOPPED
 
 
 class Post:
-    """A request whose answer the test provides."""
+    """A request to the proxy, whose answer the test provides."""
 
     def __init__(self, body: bytes) -> None:
         self.body: dict[str, Any] = json.loads(body)
@@ -107,7 +108,9 @@ async def stage() -> AsyncIterator[Stage]:
 
 
 async def test_requests_of_a_lane_are_answered_in_order(stage: Stage) -> None:
-    """A lane's next request is sent when the previous answer has ended, and can continue that answer."""
+    """The next request in a lane is sent only when the previous answer has ended, and can therefore continue that
+    answer.
+    """
     await stage.create("a")
     await stage.create("b", previous_response_id="r_a")
     assert len(stage.posts) == 1
@@ -121,7 +124,9 @@ async def test_requests_of_a_lane_are_answered_in_order(stage: Stage) -> None:
 async def test_internal_error_is_an_error_event(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """After an internal error, the client receives an error event, and the lane's next request is answered."""
+    """If an internal error occurs, the client receives an error event, and the next request in the lane is still
+    processed.
+    """
     monkeypatch.setattr(Post, "parts", lambda _: 1 / 0)
     await stage.create("a", stream_id="l")
     await stage.create("b", stream_id="l")
@@ -134,8 +139,9 @@ async def test_internal_error_is_an_error_event(
 
 
 async def test_lanes_run_concurrently(stage: Stage) -> None:
-    """Lanes run concurrently up to a limit. Each message names its lane, and a lane can continue the answer of
-    another lane."""
+    """Requests in different lanes run concurrently, up to a limit. Each message names its lane, and a lane can continue
+    an answer from another lane.
+    """
     for number in range(MAX_RUNNING + 1):
         await stage.create(stream_id=f"s{number}")
     assert len(stage.posts) == MAX_RUNNING
@@ -150,7 +156,9 @@ async def test_lanes_run_concurrently(stage: Stage) -> None:
 
 
 async def test_flood_affects_only_its_sender(stage: Stage) -> None:
-    """In a flood of requests, one request runs, some wait, and all others fail. The number of lanes is also limited."""
+    """If a client floods one lane with requests, one runs, some wait, and the rest are refused with errors. The number
+    of lanes is limited as well.
+    """
     for _ in range(1000):
         await stage.connection.receive(b'{"type":"response.create","input":"x"}')
     while stage.connection._errors:
@@ -180,7 +188,9 @@ REFUSED = {
 
 @each("message", REFUSED.values(), REFUSED.keys())
 async def test_unread_errors_are_limited(message: bytes) -> None:
-    """If a client does not read errors, its messages are still received, up to a limit of unread errors."""
+    """If a client does not read its errors, further messages are still processed until the unread errors reach a
+    limit.
+    """
     stage = Stage()
     stage.reads.clear()
     for _ in range(UNITS_BURST // MESSAGE_UNITS):
@@ -198,8 +208,7 @@ async def test_unread_errors_are_limited(message: bytes) -> None:
 
 
 async def test_single_unread_error_can_have_any_size(stage: Stage) -> None:
-    """A single unread error can have any size, because it repeats the client's message, but further errors
-    are limited."""
+    """A single unread error can exceed the limit, because it repeats the client's message. A further error cannot."""
     stage.reads.clear()
     message = json.dumps({"type": "response.steer", "input": "x" * MAX_UNREAD_ERRORS}).encode()
     await stage.connection.receive(message)
@@ -218,7 +227,7 @@ async def test_single_unread_error_can_have_any_size(stage: Stage) -> None:
 
 
 async def test_every_error_is_sent(stage: Stage) -> None:
-    """An error is sent even if it occurs at the moment when all earlier errors have been sent."""
+    """An error is sent even if it occurs just as the last of the earlier errors has been sent."""
     for turns in range(5):
         await stage.connection.receive(b"{")
         for _ in range(turns):
@@ -229,7 +238,7 @@ async def test_every_error_is_sent(stage: Stage) -> None:
 
 
 async def test_errors_are_sent_in_slices(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With time slices of zero length, other tasks run after each error, although sending never suspends."""
+    """If time slices have zero length, other tasks run after each error, even though sending never suspends."""
     monkeypatch.setattr(time_slice, "SLICE_SECONDS", 0.0)
     monkeypatch.setattr(time_slice, "PAUSE_SECONDS", 0.0)
     for _ in range(300):
@@ -242,7 +251,9 @@ async def test_errors_are_sent_in_slices(stage: Stage, monkeypatch: pytest.Monke
 
 
 async def test_cancelled_response_stops_the_model(stage: Stage) -> None:
-    """If a response is cancelled by its ID or its lane, the model stops and the lane's next request starts."""
+    """If a response is canceled, by its ID or without one, the model stops. The next request in the lane then
+    starts.
+    """
     await stage.create("a")
     await stage.create("b")
     stage.posts[0].event("response.created", response={"id": "r_a", "status": "in_progress", "output": []})
@@ -264,7 +275,9 @@ async def test_cancelled_response_stops_the_model(stage: Stage) -> None:
 
 
 async def test_failed_continuation_is_forgotten(stage: Stage) -> None:
-    """After a failed or invalid continuation, the previous response is forgotten and can no longer be found."""
+    """If a continuation fails or is invalid, the connection forgets the previous response, which then can no longer be
+    continued.
+    """
     for wrong in ({"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]}, {"text": "later"}):
         await stage.create("a", store=False)
         stage.posts[-1].answer("r_a")
@@ -280,7 +293,7 @@ async def test_failed_continuation_is_forgotten(stage: Stage) -> None:
 
 
 async def test_client_disconnect_stops_the_model(stage: Stage) -> None:
-    """The model is stopped when a write fails or when the server reports a disconnect."""
+    """The model is stopped if writing to the client fails or if the server reports that the client has disconnected."""
     await stage.create("a")
     stage.is_gone = True
     stage.posts[0].answer("r_a")
@@ -296,7 +309,9 @@ async def test_client_disconnect_stops_the_model(stage: Stage) -> None:
 
 
 async def test_stopping_proxy_sends_errors(stage: Stage) -> None:
-    """When the connection stops, each lane with a pending answer receives an error, and no new request starts."""
+    """When the proxy stops, each lane with an answer in progress receives an error. A request that arrives later also
+    receives an error.
+    """
     await stage.create("a", stream_id="s")
     await stage.connection.stop()
     assert (stage.got[-1]["error"]["message"], stage.got[-1]["stream_id"]) == (STOPPED.message, "s")
@@ -305,7 +320,7 @@ async def test_stopping_proxy_sends_errors(stage: Stage) -> None:
 
 
 async def test_warm_up_does_not_reach_the_backend(stage: Stage) -> None:
-    """A warm-up request is answered without contacting the backend, and can be continued."""
+    """A warm-up request is answered without a request to the backend. Its answer can be continued."""
     await stage.create("a", generate=False, store=False)
     assert stage.kinds()[-1] == "response.completed"
     assert not stage.posts
@@ -314,7 +329,9 @@ async def test_warm_up_does_not_reach_the_backend(stage: Stage) -> None:
 
 
 async def test_refused_event_type_is_logged_once(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    """An event type that is refused, for example from an older client, is logged only once."""
+    """If a client repeatedly sends an unsupported event type, as an older client might, the log contains only one
+    warning.
+    """
     for _ in range(3):
         await stage.connection.receive(b'{"type":"response.append"}')
     await settled()
@@ -324,7 +341,7 @@ async def test_refused_event_type_is_logged_once(stage: Stage, caplog: pytest.Lo
 
 
 async def test_events_are_sent_in_slices(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With time slices of zero length, other tasks run after each event, although sending never suspends."""
+    """If time slices have zero length, other tasks run after each event, even though sending never suspends."""
     monkeypatch.setattr(time_slice, "SLICE_SECONDS", 0.0)
     monkeypatch.setattr(time_slice, "PAUSE_SECONDS", 0.0)
     await stage.create()

@@ -53,7 +53,7 @@ def read(text: str) -> ClientMessage:
 
 
 def stream_of(text: str = "Hi \u2028 there", error: ApiError | None = None, **body: Any) -> bytes:
-    """Return the stream that an HTTP client would receive."""
+    """Return the event stream that an HTTP client would receive for an answer with this text."""
     writer = ResponsesWriter(AnswerForm(stream=True, model="m", echo=echo(body)))
     end = Ended({0: "stop"}) if error is None else Failed(error)
     frames = [writer.write(event) for event in (Opened(), TextDelta(text), end)]
@@ -76,8 +76,9 @@ def answered(
 
 @given(st.lists(st.integers(0, 2500), max_size=8), st.sampled_from(["", "main", 'a"b']))
 def test_each_event_becomes_one_message(cuts: list[int], lane: str) -> None:
-    """However the bytes are split, each event of the stream becomes one message of a type that the API defines, with
-    its lane in ``stream_id`` if it has one."""
+    """Regardless of how the bytes are split, each event in the stream becomes one message of a type that the API
+    defines. If a lane is given, ``stream_id`` contains it.
+    """
     data = stream_of()
     places = tuple(sorted(min(cut, len(data)) for cut in cuts))
     answer, messages = answered(data, lane=lane, cuts=places)
@@ -89,7 +90,7 @@ def test_each_event_becomes_one_message(cuts: list[int], lane: str) -> None:
 
 
 def test_answer_cut_at_any_byte_has_ended() -> None:
-    """An answer that breaks off at any byte is ended, with an error if its last event is missing."""
+    """If an answer breaks off at any byte, it has ended. Unless its last event has arrived, it ends with an error."""
     data = stream_of("Hi")
     for at in range(len(data)):
         answer, messages = answered(data[:at])
@@ -107,14 +108,16 @@ def test_any_bytes_become_json_messages(data: bytes) -> None:
 
 
 def test_oversized_event_ends_the_answer() -> None:
-    """An oversized event ends the answer with an error that states the reason."""
+    """If an event is too large, the answer ends with a single error message."""
     answer, messages = answered(b'data: {"type":"response.completed","x":[' + b"1," * 60_000 + b"1]}\n\n" + stream_of())
     assert [message["error"]["code"] for message in messages] == ["backend_bad_event"]
     assert answer.has_failed
 
 
 def test_failed_stream_ends_once() -> None:
-    """A failed stream ends once, because clients treat each of the last two events of an HTTP stream as the end."""
+    """A failed HTTP stream ends with two events, but only one is sent, because clients treat each of them as the
+    end.
+    """
     data = stream_of(error=ApiError("Out.", code="backend_error"))
     answer, messages = answered(data)
     assert [message["type"] for message in messages[-2:]] == ["response.output_item.done", "response.failed"]
@@ -124,8 +127,9 @@ def test_failed_stream_ends_once() -> None:
 
 
 def test_http_error_becomes_an_error_event() -> None:
-    """An HTTP error becomes an error event that conforms to the API's types, even if the error body cannot be
-    parsed."""
+    """An HTTP error becomes an error event that conforms to the API's types, even if the body of the error cannot be
+    parsed.
+    """
     answer = SocketAnswer(NEW, "main")
     answer.begin(429, "application/json", {"retry-after": "3"})
     assert fed(answer, b'{"error":{"message":"Slow.","type":"x",') == []
@@ -143,7 +147,7 @@ def test_http_error_becomes_an_error_event() -> None:
 
 
 def test_non_streamed_response_is_a_terminal_event() -> None:
-    """A non-streamed response becomes a single terminal event."""
+    """A response that the backend did not stream becomes one terminal event."""
     answer = SocketAnswer(NEW, "")
     answer.begin(200, "application/json", {})
     fed(answer, b'{"object":"response","id":"r","status":"completed","output":[]}')
@@ -167,8 +171,9 @@ def test_non_streamed_response_is_a_terminal_event() -> None:
     ],
 )
 def test_bad_messages_cause_errors(text: str, param: str | None, lane: str) -> None:
-    """Each invalid message results in an error in the API's format. The error is sent in the message's lane if it
-    can be read."""
+    """An invalid message causes an error in the API's format. If the message names a lane, the error is sent in this
+    lane.
+    """
     with pytest.raises(BadMessage) as raised:
         read(text)
     assert (raised.value.error.param, raised.value.lane) == (param, lane)
@@ -181,7 +186,7 @@ def test_error_of_a_nested_message() -> None:
 
 
 def test_request_has_the_fields_of_a_post() -> None:
-    """A request has the same fields as an HTTP request, but is always streamed."""
+    """A message has the same fields as the body of an HTTP request, but the request is always streamed."""
     message = read(create(input="x", stream=False, stream_id="a", generate=True, background=False))
     assert message.draft is not None
     assert json.loads(message.draft.body) == {"model": "m", "input": "x", "stream": True, "background": False}
@@ -193,7 +198,9 @@ def test_request_has_the_fields_of_a_post() -> None:
 
 
 def test_steering_is_refused_with_its_event() -> None:
-    """A steering message is refused with the event that the API defines for it. The event returns the input."""
+    """A steering message is refused with the event that the API defines for this purpose. The event contains the
+    client's input.
+    """
     steer = {"type": "response.steer", "previous_response_id": "r", "input": "Stop.", "stream_id": "a"}
     event = ResponseSteerFailedEvent.model_validate_json(read_message(json.dumps(steer).encode()).refusal)
     assert (event.error.code, event.steer.input, event.stream_id) == ("steering_not_supported", "Stop.", "a")
@@ -206,7 +213,9 @@ def remember(max_bytes: int) -> RecentTurns:
 def remembering(
     output: list[dict[str, Any]], recent: RecentTurns | None = None, **body: Any
 ) -> tuple[RecentTurns, str, SocketAnswer]:
-    """Return a connection's remembered turns after one answered request, the ID of the response, and the answer."""
+    """Answer one request. Return the turns that the connection then remembers, the ID of the response, and the
+    answer.
+    """
     recent = recent or remember(10_000)
     turn = recent.turn(draft_of({"model": "m", **body}), has_store=False)
     answer = SocketAnswer(turn, "")
@@ -225,8 +234,9 @@ def asked(recent: RecentTurns, **body: Any) -> dict[str, Any]:
 
 
 def test_continuation_contains_previous_turns() -> None:
-    """A continuation contains all previous turns in order, and its answer contains the ID of the response that it
-    continues."""
+    """The request for a continuation contains all previous turns in order. The answer contains the ID of the response
+    that it continues.
+    """
     recent, first, _ = remembering([CALL], input="Hello")
     recent, second, answer = remembering([HELLO], recent, input=[OUTPUT], previous_response_id=first)
     body = asked(recent, input=[HELLO], previous_response_id=second, instructions="i")
@@ -239,13 +249,15 @@ def test_continuation_contains_previous_turns() -> None:
 
 @pytest.mark.parametrize("id", ["r\\1", "\\g<x>", 'r"', "\\"])
 def test_response_id_is_inserted_literally(id: str) -> None:
-    """A previous response's ID is inserted literally, even if it looks like a template."""
+    """The ID of the previous response is inserted literally, even if it looks like a regular-expression template."""
     _, messages = answered(stream_of(), SocketTurn(b"", previous=id))
     assert {message["response"]["previous_response_id"] for message in messages if "response" in message} == {id}
 
 
 def test_unknown_response_id_is_left_to_the_store() -> None:
-    """An unknown response ID is left to the proxy's store, unless the response cannot have been stored."""
+    """If a connection does not know the previous response, the proxy's store looks it up. If the response cannot have
+    been stored, the request is refused.
+    """
     recent = remember(1000)
     assert asked(recent, input="x", previous_response_id="r")["previous_response_id"] == "r"
     with pytest.raises(BadRequest) as raised:
@@ -258,7 +270,7 @@ def test_unknown_response_id_is_left_to_the_store() -> None:
 
 
 def test_output_without_its_call_is_an_error() -> None:
-    """An output without its call is an error only if the entire conversation is known."""
+    """A tool output without its call is an error only if the connection knows the entire conversation."""
     recent, first, _ = remembering([HELLO], input="Hello")
     with pytest.raises(BadRequest, match="No tool call found"):
         asked(recent, input=[OUTPUT], previous_response_id=first)
@@ -267,8 +279,9 @@ def test_output_without_its_call_is_an_error() -> None:
 
 
 def test_stored_answer_is_left_to_the_store() -> None:
-    """An answer that was stored is left to the store. After a failed continuation, the connection forgets the
-    response."""
+    """The connection does not remember an answer that was stored, and leaves continuations of it to the store. It
+    forgets a response whose continuation failed.
+    """
     recent = remember(1000)
     turn = recent.turn(draft_of({"model": "m", "input": "x"}), has_store=True)
     answer = SocketAnswer(turn, "")
@@ -284,7 +297,9 @@ def test_stored_answer_is_left_to_the_store() -> None:
 
 
 def test_compacted_conversation_continues_from_its_summary() -> None:
-    """A compacted conversation continues from its summary. The compaction trigger is sent but not remembered."""
+    """After a compaction, the conversation continues from its summary. The compaction trigger is sent to the model but
+    not remembered.
+    """
     recent, first, _ = remembering([CALL], input="Hello")
     trigger = {"type": "compaction_trigger"}
     body = asked(recent, input=[OUTPUT, trigger], previous_response_id=first)
@@ -295,7 +310,9 @@ def test_compacted_conversation_continues_from_its_summary() -> None:
 
 
 def test_memory_is_bounded() -> None:
-    """The oldest conversations are forgotten first, and a conversation that is too large is not remembered."""
+    """If the memory limit is exceeded, the oldest conversations are forgotten first. A conversation that exceeds the
+    limit alone is not remembered.
+    """
     recent, names = remember(300), []
     for number in range(5):
         recent, name, _ = remembering([HELLO], recent, input="x" * (50 + number))
@@ -310,7 +327,9 @@ def test_memory_is_bounded() -> None:
 
 
 def test_connections_share_the_memory() -> None:
-    """Connections share a memory limit but not contents. A connection that exceeds the limit evicts its own entries."""
+    """Connections share a memory limit, but cannot access each other's conversations. A connection that uses too much
+    memory evicts its own entries.
+    """
     places = FairCache[Context](1000, 1000)
     small, name, _ = remembering([HELLO], RecentTurns(places, "small"), input="x")
     large = RecentTurns(places, "large")
@@ -325,14 +344,14 @@ def test_connections_share_the_memory() -> None:
 
 @given(st.text())
 def test_any_message_is_answered(text: str) -> None:
-    """An invalid message is answered with an error event that is valid JSON."""
+    """Any text that is not a valid message causes an error event that is valid JSON."""
     with pytest.raises(BadMessage) as raised:
         read(text)
     json.loads(error_message(raised.value.error, raised.value.lane))
 
 
 def test_warm_up_can_be_continued() -> None:
-    """A warm-up is answered without output, and can be continued."""
+    """A warm-up is answered with a response that has no output and can be continued."""
     answer, messages = answered(prepared({"model": "m", "tools": [], "store": False}))
     assert [message["type"] for message in messages] == [
         "response.created",
@@ -345,8 +364,7 @@ def test_warm_up_can_be_continued() -> None:
 
 
 def test_number_of_remembered_responses_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection remembers a limited number of responses, regardless of their size. The oldest are forgotten
-    first."""
+    """A connection remembers a limited number of responses, even if they are small. The oldest are forgotten first."""
     monkeypatch.setattr(protocol, "MAX_NAMES", 3)
     recent, names = remember(1000), []
     for number in range(5):

@@ -1,4 +1,4 @@
-"""Tests for output that waits until the client of a connection reads it, and for pausing the backends meanwhile."""
+"""Tests for answers that wait until a connection's client reads them, while the backends are paused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_PARTS = MAX_UNREAD_BYTES // len(PART)
 
 
 class Handler:
-    """A flow handler that never runs. Instead, the test sends the answer."""
+    """A stand-in for the flow handler. It does nothing, and the test sends the answer instead."""
 
     def __init__(self, _flow: object, _options: object, _name: str, answered: module.FlowHandler) -> None:
         self.answered = answered
@@ -48,8 +48,9 @@ def is_read(post: SocketRequest) -> bool:
 
 
 async def test_unread_bytes_pause_all_backends_of_a_connection() -> None:
-    """If too many bytes of a connection's answers are unread, all its backends are paused until the client has read
-    enough."""
+    """If too many bytes for a client are unread, all backends of the connection are paused until the client has read
+    enough of them.
+    """
     many = posts(16)
     parts = 0
     while any(map(is_read, many)):
@@ -61,7 +62,7 @@ async def test_unread_bytes_pause_all_backends_of_a_connection() -> None:
     for part in reading:
         assert await anext(part) == PART
     assert not any(map(is_read, many))
-    # A part counts as unread until the next part is requested, because it might not have been sent yet.
+    # A part counts as unread until the next part is requested, because only then is it certain to have been sent.
     for part in reading:
         assert await anext(part) == PART
     assert all(map(is_read, many))
@@ -70,7 +71,9 @@ async def test_unread_bytes_pause_all_backends_of_a_connection() -> None:
 
 
 async def test_abandoned_answer_does_not_count() -> None:
-    """The unread parts of an abandoned answer, earlier and later ones, do not count and do not pause a backend."""
+    """If an answer is abandoned, its parts no longer count as unread, even if they arrive later, so they do not pause a
+    backend.
+    """
     left, other = posts(2)
     for _ in range(MOST_PARTS + 1):
         left._answered(PART)
@@ -90,7 +93,7 @@ async def test_abandoned_answer_does_not_count() -> None:
 
 
 async def test_small_parts_count_extra() -> None:
-    """Small parts count as more than their bytes, because thousands of small parts also use memory."""
+    """Small parts count as more than their size, because thousands of small parts use additional memory."""
     [post] = posts(1)
     parts = 0
     while is_read(post):
@@ -100,7 +103,9 @@ async def test_small_parts_count_extra() -> None:
 
 
 async def test_head_and_end_of_an_answer() -> None:
-    """The head has the headers that a client needs with an error. The answer ends when its flow ends."""
+    """The head of an answer contains the headers that a client needs if there is an error. The answer ends when its
+    flow ends.
+    """
     [post] = posts(1)
     post._answered(Response.make(429, b"", {"content-type": "application/json", "retry-after": "3", "x": "y"}))
     post._answered(None)

@@ -1,4 +1,4 @@
-"""Tests for the server of upgraded connections without a proxy: tokens, pings and closing."""
+"""Tests for the server that handles upgraded connections, without a proxy: tokens, pings and closing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def opened(server: SocketServer, token: str, **options: Any) -> Any:
 
 
 async def test_token_opens_one_connection(server: SocketServer) -> None:
-    """A token opens one connection, and other tokens are rejected. An upgrade that never arrived can be forgotten."""
+    """A token opens only one connection, and invalid tokens are rejected. If an upgrade is forgotten, its token becomes
+    invalid.
+    """
     token = server.admit(upgrade(), 1000)
     async with opened(server, token):
         assert server.count("owner") == 1
@@ -60,8 +62,9 @@ async def test_token_opens_one_connection(server: SocketServer) -> None:
 
 @pytest.mark.parametrize("size", [10, 100_000])
 async def test_large_message_is_read_in_a_worker(size: int) -> None:
-    """A large message is parsed in a worker so that it does not block the event loop, and its error is still
-    reported."""
+    """A large message is parsed by a worker, so that it does not block the event loop. An error in the message is still
+    reported.
+    """
     jobs: list[Job[Any]] = []
 
     async def do[R: JobResult](job: Job[R]) -> R:
@@ -85,7 +88,9 @@ async def test_large_message_is_read_in_a_worker(size: int) -> None:
 async def test_unused_connection_is_closed(
     server: SocketServer, monkeypatch: pytest.MonkeyPatch, limit: str, answers: bool, reason: str
 ) -> None:
-    """A connection is closed if its client does not answer pings or is idle too long. Its flow contains the reason."""
+    """A connection is closed if its client does not answer pings or sends no requests for too long. The flow records
+    the reason.
+    """
     monkeypatch.setattr(server_module, "PING_SECONDS", 0.02)
     monkeypatch.setattr(server_module, limit, 0.1)
     asked = upgrade()
@@ -103,7 +108,7 @@ async def test_unused_connection_is_closed(
 
 
 async def test_stopping_server_sends_code_1001(server: SocketServer) -> None:
-    """When the server stops, clients receive close code 1001 even if they are not reading."""
+    """When the server stops, clients receive the close code 1001, even clients that do not read."""
     async with opened(server, server.admit(upgrade(), 1000)) as client:
         await server.stop()
         with pytest.raises(ConnectionClosed, match="1001"):
@@ -111,14 +116,15 @@ async def test_stopping_server_sends_code_1001(server: SocketServer) -> None:
 
 
 async def test_disconnect_during_a_write_raises_nothing(server: SocketServer) -> None:
-    """If a client disconnects while messages are being written, no exception is left for the event loop to report."""
+    """If a client disconnects while messages are written, no exception is left for the event loop to report."""
     reports: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))
     message = json.dumps({"type": "response.create", "model": "m", "input": "x", "generate": False})
     for _ in range(20):
         async with opened(server, server.admit(upgrade(), 1000)) as client:
             await client.send(message)
-            # Both ends are in this thread, so the socket is already closed when the server reads the message.
+            # Client and server run in the same thread, so the socket is already closed when the server reads the
+            # message.
             with socket.socket(fileno=os.dup(client.transport.get_extra_info("socket").fileno())) as same:
                 same.shutdown(socket.SHUT_RDWR)
         while server.count("owner"):
@@ -129,7 +135,9 @@ async def test_disconnect_during_a_write_raises_nothing(server: SocketServer) ->
 
 
 async def test_unreadable_message_costs_more(server: SocketServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A message that cannot be parsed uses about ten times as much of its connection's allowance as other messages."""
+    """A message that cannot be parsed uses about ten times as much of the connection's rate allowance as a valid
+    message.
+    """
     monkeypatch.setattr(websocket_module, "UNITS_PER_SECOND", 0.001)
     async with opened(server, server.admit(upgrade(), 1000)) as client:
         [handler] = server._open
@@ -141,7 +149,9 @@ async def test_unreadable_message_costs_more(server: SocketServer, monkeypatch: 
 
 
 async def test_client_that_reads_late_causes_no_deadlock(server: SocketServer) -> None:
-    """A client that reads only after sending everything causes no deadlock. Its flood is closed with a close code."""
+    """A client that reads nothing until it has sent everything does not cause a deadlock. Its connection is closed
+    because of the flood.
+    """
     creates = KINDS["creates without generation"][1]
     async with opened(server, server.admit(upgrade(), 1000)) as client:
         client.transport.pause_reading()
@@ -156,7 +166,7 @@ async def test_client_that_reads_late_causes_no_deadlock(server: SocketServer) -
 
 
 async def test_kernel_buffers_are_small(server: SocketServer) -> None:
-    """The kernel buffers of an accepted connection are small."""
+    """The kernel's buffers for an accepted connection are small."""
     async with opened(server, server.admit(upgrade(), 1000)):
         [handler] = server._open
         own = handler._websocket._writer.get_extra_info("socket")
@@ -165,8 +175,9 @@ async def test_kernel_buffers_are_small(server: SocketServer) -> None:
 
 
 async def test_draining_closes_connections(server: SocketServer) -> None:
-    """Draining immediately closes an idle connection. A connection that is opened later is closed after its first
-    answer."""
+    """Draining closes an idle connection immediately. A connection that is opened during the drain is closed after its
+    first answer.
+    """
     async with opened(server, server.admit(upgrade(), 1000)) as idle:
         server.drain()
         with pytest.raises(ConnectionClosed, match="1001"):

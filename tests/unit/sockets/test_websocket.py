@@ -1,4 +1,4 @@
-"""Tests for the frames of one connection: pauses, rate limits, close codes, and clients that do not read."""
+"""Tests for the frames of one WebSocket connection: pauses, rate limits, close codes, and clients that do not read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UPGRADE = (
 
 
 class Clock:
-    """A clock for token buckets whose time passes only when a test advances it."""
+    """A clock for the rate limit. Its time changes only when a test advances it."""
 
     now = 0.0
 
@@ -37,7 +37,7 @@ class Clock:
 
 @pytest.fixture(autouse=True)
 def a_short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shorten the wait before closing, because the test clients read the close code immediately."""
+    """Shorten the wait before a connection is closed, because the test clients read the close code immediately."""
     monkeypatch.setattr(module, "DISCARD_SECONDS", 0.05)
 
 
@@ -49,7 +49,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 class Ends:
-    """Both ends of a connection: ``websocket``, and the socket of the client."""
+    """Both ends of a connection: the server's ``websocket``, and the client's socket."""
 
     def __init__(self, websocket: WebSocket, client: socket.socket) -> None:
         self.websocket = websocket
@@ -72,7 +72,9 @@ class Ends:
         return await asyncio.get_running_loop().sock_recv(self.client, size)
 
     async def close_code(self) -> int:
-        """Return the code in the close frame at the end of the received data, or 0 if there is no close frame."""
+        """Read until the connection ends. Return the code in the close frame at the end of the data, or 0 if there is
+        none.
+        """
         received = b""
         with suppress(OSError):
             while data := await self.read():
@@ -101,12 +103,12 @@ async def opened() -> AsyncIterator[Ends]:
         client.close()
         serving.cancel()
         await asyncio.gather(serving, return_exceptions=True)
-        with suppress(AttributeError):  # The transport no longer exists if the connection has ended.
+        with suppress(AttributeError):  # The transport no longer exists if the connection has already ended.
             writer.transport.abort()
 
 
 async def test_other_tasks_run_between_frames(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With time slices of zero length, the server pauses between frames that arrived together."""
+    """If time slices have zero length, other tasks run after each frame, even if many frames have arrived together."""
     monkeypatch.setattr(time_slice, "SLICE_SECONDS", 0.0)
     monkeypatch.setattr(time_slice, "PAUSE_SECONDS", 0.0)
     frames = 500
@@ -123,7 +125,9 @@ async def test_other_tasks_run_between_frames(monkeypatch: pytest.MonkeyPatch) -
 async def test_flood_closes_its_connection(
     first: bytes, repeated: bytes, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each kind of tiny frame closes the connection once the burst allowance is used up. Later frames are discarded."""
+    """If a client sends more tiny frames than the burst allowance permits, its connection is closed. This applies to
+    every kind of frame.
+    """
     monkeypatch.setattr(module, "UNITS_BURST", 1_000)
     async with opened() as ends:
         receiving = asyncio.create_task(ends.close_code())
@@ -134,7 +138,9 @@ async def test_flood_closes_its_connection(
 
 @each("first, repeated", KINDS.values(), KINDS.keys())
 async def test_cost_of_a_frame(first: bytes, repeated: bytes, clock: Clock) -> None:
-    """A frame costs one unit, and a message ten more. The units are refilled over time up to the burst allowance."""
+    """A frame costs one unit of the allowance, and a message ten more. Units are refilled over time, up to the burst
+    allowance.
+    """
     is_message = repeated[0] == FIN | TEXT
     async with opened() as ends:
         allowance = ends.websocket._allowance
@@ -154,7 +160,7 @@ async def test_cost_of_a_frame(first: bytes, repeated: bytes, clock: Clock) -> N
 
 
 async def test_large_message_in_many_frames(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clients that split messages into frames of 1 KiB or more are not limited by the number of frames."""
+    """Frames of 1 KiB or more are free, so a client can split a large message into many of them."""
     monkeypatch.setattr(module, "UNITS_BURST", 50)
     part = frame(b"x" * FREE_FRAME_BYTES, CONTINUATION)
     async with opened() as ends:
@@ -179,7 +185,9 @@ BAD = {
 
 @each("data, code", BAD.values(), BAD.keys())
 async def test_protocol_violations_close_the_connection(data: bytes, code: int) -> None:
-    """A protocol violation immediately closes the connection with the violation's code, even if more data arrives."""
+    """A protocol violation closes the connection immediately, with the code for this violation. Later messages are not
+    read.
+    """
     async with opened() as ends:
         await ends.send(data + frame(b"never read") * 10)
         assert await ends.close_code() == code
@@ -187,7 +195,7 @@ async def test_protocol_violations_close_the_connection(data: bytes, code: int) 
 
 
 async def test_close_frame_is_answered() -> None:
-    """A close frame is answered with the client's code. The code and the reason are recorded."""
+    """A close frame is answered with the same code. The code and the reason are recorded."""
     async with opened() as ends:
         await ends.send(frame(b"a") + frame(struct.pack("!H", 3000) + b"bye", FIN | CLOSE))
         assert await ends.close_code() == 3000
@@ -195,7 +203,7 @@ async def test_close_frame_is_answered() -> None:
 
 
 async def test_pings_without_reading_get_one_pong() -> None:
-    """If a client sends pings without reading, only its last ping is answered, so pongs do not accumulate."""
+    """If a client sends many pings without reading, only the last one is answered, so that pongs do not accumulate."""
     async with opened() as ends:
         sending = asyncio.create_task(ends.websocket.send("x" * 5_000_000))
         for number in range(500):
@@ -210,7 +218,9 @@ async def test_pings_without_reading_get_one_pong() -> None:
 
 
 async def test_connection_that_ends_after_its_last_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection that ends after its last data was sent is not aborted, and no exception is reported."""
+    """If the client reads all data after the server has ended the connection, the connection is not aborted, and no
+    exception is reported.
+    """
     monkeypatch.setattr(module, "CLOSE_SECONDS", 0.05)
     reports: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))
@@ -238,7 +248,7 @@ async def test_client_that_does_not_read_is_disconnected(monkeypatch: pytest.Mon
 
 
 async def test_each_ping_of_a_reading_client_is_answered() -> None:
-    """Each ping of a client that reads is answered, even if it arrives just after the previous pong."""
+    """If the client reads, each of its pings is answered, even a ping that arrives just after the previous pong."""
     async with opened() as ends:
         for turns in (1, 2, 3) * 20:
             ends.websocket._pong(b"x")
@@ -249,7 +259,9 @@ async def test_each_ping_of_a_reading_client_is_answered() -> None:
 
 
 async def test_messages_wait_for_a_client_that_does_not_read() -> None:
-    """If the client does not read, only one of several senders has a message in the buffer, and the others wait."""
+    """If the client does not read and several tasks send messages, only one message is in the buffer. The other tasks
+    wait.
+    """
     async with opened() as ends:
         sending = [asyncio.create_task(ends.websocket.send("x" * 1_000_000)) for _ in range(16)]
         transport: Any = ends.websocket._writer.transport
@@ -265,8 +277,9 @@ async def test_messages_wait_for_a_client_that_does_not_read() -> None:
 
 
 async def test_sending_after_a_disconnect_raises() -> None:
-    """Sending to a client that has disconnected raises a ConnectionError, and no exception is left for the event
-    loop."""
+    """Sending to a client that has disconnected raises ConnectionError. No exception is left for the event loop to
+    report.
+    """
     reports: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))
     async with opened() as ends:
@@ -289,5 +302,5 @@ async def settled(condition: Callable[[], bool]) -> None:
 
 
 def test_rates_match_the_security_page() -> None:
-    """The figures on the security page match the rate limits."""
+    """The rate limits that the security page states equal the limits in the code."""
     assert (UNITS_PER_SECOND, UNITS_BURST / module.MESSAGE_UNITS) == (2_000, 1_000)

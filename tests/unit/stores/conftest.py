@@ -1,4 +1,4 @@
-"""Fixtures for every kind of store with a common clock, so that each test runs with all kinds."""
+"""Fixtures that open stores of every kind with a simulated clock, so that each test runs with every kind of store."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ Opened = Callable[[StoreLimits, Clock], AbstractAsyncContextManager[Store]]
 
 
 def in_parts(monkeypatch: pytest.MonkeyPatch, size: int = 0, part: int = 2) -> None:
-    """Make SQLite stores write values larger than ``size`` in parts, with a checkpoint after each write."""
+    """Make SQLite stores split values larger than ``size`` bytes into parts of ``part`` bytes, with a checkpoint after
+    each write.
+    """
     monkeypatch.setattr(sqlite, "_LARGE_BYTES", size)
     monkeypatch.setattr(sqlite, "_PART_BYTES", part)
     monkeypatch.setattr(sqlite, "_CHECKPOINT_BYTES", 1)
@@ -47,7 +49,9 @@ def redis_server() -> Iterator[RedisServer]:
 
 @pytest.fixture(params=["memory", "sqlite", "sqlite in parts", "redis"])
 def opened(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Opened:
-    """Return a context manager that opens a new store of one kind and closes it at the end."""
+    """Return a function that creates a context manager, which opens a new store of one kind and closes it at the
+    end.
+    """
     if request.param == "sqlite in parts":
         in_parts(monkeypatch)
     numbers = _numbers

@@ -1,4 +1,4 @@
-"""Tests for the properties that every store has, including a comparison with a plain model."""
+"""Tests for the behavior that all stores share, including a comparison with a simple model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MANY = 1 << 20
 
 
 async def test_written_record_is_read(opened: Opened) -> None:
-    """A record is read as it was written, together with its version, and is not visible in another partition."""
+    """A record is read as it was written, with its version. It cannot be found or deleted in another partition."""
     async with opened(StoreLimits(), Clock()) as store:
         value = bytes(range(256))
         await store.put("a", [Record("x", value, names=("n", "m"))])
@@ -30,7 +30,7 @@ async def test_written_record_is_read(opened: Opened) -> None:
 
 
 async def test_closing_completes_operations_in_progress(opened: Opened) -> None:
-    """Operations in progress are completed when the store is closed, and the store can be used again afterwards."""
+    """When the store is closed, operations in progress are completed. Afterwards, the store can be used again."""
     async with opened(StoreLimits(), Clock()) as store:
         puts = [asyncio.create_task(store.put("p", [Record(str(number), b"1")])) for number in range(50)]
         await asyncio.sleep(0)
@@ -43,8 +43,9 @@ async def test_closing_completes_operations_in_progress(opened: Opened) -> None:
 
 
 async def test_chain_is_read_from_its_beginning(opened: Opened) -> None:
-    """A chain contains all records that a record continues, in order. If a record is missing, the chain starts after
-    it."""
+    """A chain contains all records that the last record continues, in order. If one of them is missing, the chain
+    starts after it.
+    """
     async with opened(StoreLimits(), Clock()) as store:
         for id, parent in ("a", ""), ("b", "a"), ("c", "b"), ("d", "b"):
             await store.put("p", [Record(id, id.encode(), parent)])
@@ -57,7 +58,7 @@ async def test_chain_is_read_from_its_beginning(opened: Opened) -> None:
 
 
 async def test_conflicting_write_changes_no_record(opened: Opened) -> None:
-    """A write with an unexpected version changes no record."""
+    """A write that expects another version raises Conflict and changes no record."""
     async with opened(StoreLimits(), Clock()) as store:
         await store.put("p", [Record("x", b"1")], {"x": 0})
         for expected in ({"x": 0}, {"x": 2}, {"x": 1, "y": 1}):
@@ -69,7 +70,7 @@ async def test_conflicting_write_changes_no_record(opened: Opened) -> None:
 
 
 async def test_concurrent_writers_lose_nothing(opened: Opened) -> None:
-    """Concurrent writers that retry on conflicts lose no additions."""
+    """If concurrent writers repeat their write after each conflict, no addition is lost."""
     async with opened(StoreLimits(), Clock()) as store:
 
         async def add(letter: bytes) -> None:
@@ -89,8 +90,9 @@ async def test_concurrent_writers_lose_nothing(opened: Opened) -> None:
 
 
 async def test_least_recently_used_records_are_evicted(opened: Opened) -> None:
-    """Beyond the limit, the least recently used records are evicted, but the beginning of a continued conversation
-    is kept."""
+    """If there are more records than the limit, the least recently used are evicted. The beginning of a continued
+    conversation counts as used.
+    """
     async with opened(StoreLimits(records=4), clock := Clock()) as store:
         for id, parent in ("root", ""), ("other", ""), ("leaf", "root"), ("last", ""), ("more", "leaf"):
             clock.now += 1
@@ -101,8 +103,9 @@ async def test_least_recently_used_records_are_evicted(opened: Opened) -> None:
 
 
 async def test_bytes_are_bounded(opened: Opened) -> None:
-    """Beyond the limit of bytes, the oldest records are evicted. A record that can never fit is rejected without
-    evicting any."""
+    """If the total size exceeds its limit, the oldest records are evicted. A record that can never fit is rejected, and
+    no record is evicted for it.
+    """
     async with opened(StoreLimits(bytes=100), clock := Clock()) as store:
         for id in "abc":
             clock.now += 1
@@ -115,8 +118,9 @@ async def test_bytes_are_bounded(opened: Opened) -> None:
 
 @pytest.mark.parametrize("bounds", [StoreLimits(records=6), StoreLimits(bytes=60)], ids=["records", "bytes"])
 async def test_largest_partition_is_evicted_first(bounds: StoreLimits, opened: Opened) -> None:
-    """Records beyond a limit are evicted from the largest partition, regardless of when other partitions were
-    written."""
+    """If a limit is exceeded, records in the largest partition are evicted, even if the records in other partitions are
+    older.
+    """
     async with opened(bounds, clock := Clock()) as store:
         for id in "ab":
             clock.now += 1
@@ -127,7 +131,7 @@ async def test_largest_partition_is_evicted_first(bounds: StoreLimits, opened: O
         assert (size.records, size.bytes) == (6, 60 - 6)
         assert [bool(await store.chain("modest", id, MANY)) for id in "ab"] == [True, True]
         assert [bool(await store.chain("greedy", str(id), MANY)) for id in range(10)] == [False] * 6 + [True] * 4
-        # A new partition has room as well, and deleted records no longer count.
+        # There is also room for a new partition. Deleted records no longer count against their partition.
         clock.now += 1
         await store.put("new", [Record("x", b"v" * 8)])
         assert not await store.chain("greedy", "6", MANY)
@@ -141,7 +145,7 @@ async def test_largest_partition_is_evicted_first(bounds: StoreLimits, opened: O
 
 
 async def test_age_is_bounded(opened: Opened) -> None:
-    """Records that have been unused for too long are found neither by ID nor by name."""
+    """Records that have not been used for longer than the limit cannot be found, by ID or by name."""
     async with opened(StoreLimits(seconds=10), clock := Clock()) as store:
         await store.put("p", [Record("a", b"", names=("n",)), Record("b", b"", names=("m",))])
         clock.now += 9
@@ -155,7 +159,7 @@ async def test_age_is_bounded(opened: Opened) -> None:
 
 
 async def test_record_age(opened: Opened) -> None:
-    """A record's age is the time since it was written or continued."""
+    """A record's age is the time since the record was last written or continued."""
     async with opened(StoreLimits(), clock := Clock()) as store:
         await store.put("p", [Record("a", b"", names=("n",))])
         clock.now += 3
@@ -168,7 +172,7 @@ async def test_record_age(opened: Opened) -> None:
 
 
 class Model:
-    """The contents of a small store without limits."""
+    """A model of a store's expected contents, without limits."""
 
     def __init__(self) -> None:
         self.records: dict[tuple[str, str], Record] = {}
@@ -193,7 +197,7 @@ class Model:
 
 
 PARTITIONS = st.sampled_from("ab")
-# A record continues only records with smaller IDs, because real records continue older records.
+# Each record continues only records with smaller IDs, just as real records continue only older records.
 RECORDS = st.builds(
     lambda number, value, back, names: Record(
         f"r{number}", value, f"r{number - back}" if 0 < back <= number else "", tuple(names)
@@ -218,12 +222,14 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS)
-# Each example runs transactions, so there are fewer examples than elsewhere.
+# There are fewer examples than in other tests, because each example runs transactions.
 @settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=settings.default.max_examples * 3 // 5
 )
 def test_store_behaves_like_a_plain_model(opened: Opened, steps: list[tuple[str, str, Any, Any]]) -> None:
-    """After any writes and deletions, the store has the same records, chains, names and sizes as a plain model."""
+    """After any sequence of writes and deletions, the store and the model have the same records, chains, names and
+    sizes.
+    """
     asyncio.run(_play(opened, steps))
 
 
@@ -257,6 +263,6 @@ async def _play(opened: Opened, steps: list[tuple[str, str, Any, Any]]) -> None:
 
 
 def test_errors_share_a_base_class() -> None:
-    """All store errors share one base class, so a caller can catch any failure."""
+    """All errors that a store raises have a common base class, so that a caller can catch any of them."""
     assert issubclass(Conflict, StoreError)
     assert issubclass(RecordTooLarge, StoreError)

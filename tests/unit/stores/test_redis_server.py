@@ -1,5 +1,6 @@
-"""Tests for the store in a Redis server: several proxies, and servers that fail. ``test_record.py`` tests all other
-behavior."""
+"""Tests for stores in a Redis server that several proxies share or that fails. ``test_record.py`` tests all other
+behavior.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +18,9 @@ MANY = 1 << 20
 
 
 async def test_two_proxies_share_a_server(redis_server: RedisServer) -> None:
-    """Proxies immediately see each other's writes, do not overwrite changes that they have not seen, and share the
-    limits."""
+    """Each proxy sees the writes of the other immediately and cannot overwrite a change that it has not seen. The
+    limits apply to both together.
+    """
     one, other = (RedisStore(redis_server.url, StoreLimits(records=3), prefix="two:") for _ in "12")
     await one.put("p", [Record("x", b"1")], {"x": 0})
     assert await other.chain("p", "x", MANY) == [Record("x", b"1", version=1)]
@@ -34,7 +36,9 @@ async def test_two_proxies_share_a_server(redis_server: RedisServer) -> None:
 
 
 async def test_ages_follow_the_clock_of_the_server(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ages follow the Redis server's clock, so records remain valid for a proxy whose clock is wrong."""
+    """A record's age is measured with the Redis server's clock, so records remain valid for a proxy whose clock is
+    wrong.
+    """
     bounds = StoreLimits(seconds=60)
     one, other = RedisStore(redis_server.url, bounds), RedisStore(redis_server.url, bounds)
     try:
@@ -50,7 +54,9 @@ async def test_ages_follow_the_clock_of_the_server(redis_server: RedisServer, mo
 
 
 async def test_operations_fail_while_the_server_is_down() -> None:
-    """Operations fail within a limited time while the server is down, and the error does not contain the password."""
+    """While the server is down, operations fail quickly, and the error does not contain the password. When the server
+    is up again, the store works.
+    """
     server = RedisServer(append=True)
     store = RedisStore(server.url.replace("//", "//:secret-word@"), StoreLimits())
     with pytest.raises(StoreError) as caught:
@@ -70,7 +76,7 @@ async def test_operations_fail_while_the_server_is_down() -> None:
 
 
 async def test_hanging_server_is_an_error() -> None:
-    """A server that hangs delays operations only up to the timeout."""
+    """If the server hangs, operations fail after the timeout, and closing the store takes only a limited time."""
     with RedisServer() as server:
         store = RedisStore(server.url, StoreLimits())
         await store.put("p", [Record("x", b"1")])

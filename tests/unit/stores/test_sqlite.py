@@ -1,4 +1,6 @@
-"""Tests for the store in a file, and for file failures. ``test_record.py`` tests the behavior of all stores."""
+"""Tests for the SQLite store and for failures of its file. ``test_record.py`` tests the behavior that all stores
+share.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +27,14 @@ MANY = 1 << 20
 
 
 async def rest(store: SqliteStore) -> None:
-    """Wait until the thread for large values has completed its pending work."""
+    """Wait until the thread that writes large values has completed its pending work."""
     await store._hauler.run(lambda _: None)
 
 
 def parts(path: Path) -> tuple[int, int]:
-    """Return the number of parts of large values in a file, and the number of values that have no record."""
+    """Return the number of parts of large values in the file, and the number of large values that do not belong to a
+    record.
+    """
     with closing(sqlite3.connect(path)) as base:
         (count,) = base.execute("SELECT count(*) FROM parts").fetchone()
         (unheld,) = base.execute("SELECT count(*) FROM unheld").fetchone()
@@ -38,7 +42,7 @@ def parts(path: Path) -> tuple[int, int]:
 
 
 async def test_only_the_owner_can_read_the_file(tmp_path: Path) -> None:
-    """The store's files have mode 0600 and a new folder has mode 0700, even if the file had a different mode."""
+    """The store's files have mode 0600, even if the file had a different mode before. A new folder has mode 0700."""
     path = tmp_path / "new" / "store"
     store = SqliteStore(path, StoreLimits())
     await store.put("p", [Record("x", b"1")])
@@ -53,7 +57,6 @@ async def test_only_the_owner_can_read_the_file(tmp_path: Path) -> None:
 
 
 async def test_records_survive_a_restart(tmp_path: Path) -> None:
-    """Records written by one instance are found by a later instance."""
     for version in 1, 2, 3:
         store = SqliteStore(tmp_path / "store", StoreLimits())
         await store.put("p", [Record("x", b"1")], {"x": version - 1})
@@ -61,8 +64,9 @@ async def test_records_survive_a_restart(tmp_path: Path) -> None:
 
 
 async def test_two_processes_share_a_file(tmp_path: Path) -> None:
-    """A write is immediately visible to another connection, and neither connection overwrites changes that it has
-    not seen."""
+    """A write is immediately visible to another connection. A connection cannot overwrite a change that it has not
+    seen.
+    """
     one, other = (SqliteStore(tmp_path / "store", StoreLimits()) for _ in "12")
     await one.put("p", [Record("x", b"1")], {"x": 0})
     assert await other.chain("p", "x", MANY) == [Record("x", b"1", version=1)]
@@ -74,8 +78,7 @@ async def test_two_processes_share_a_file(tmp_path: Path) -> None:
 
 
 async def test_closing_by_another_process_keeps_locks(tmp_path: Path) -> None:
-    """If another process opens and closes the file in the meantime, the store's connections and locks are not
-    affected."""
+    """If another process opens and closes the file, the store's connections keep their locks and continue to work."""
     path = tmp_path / "store"
     store = SqliteStore(path, StoreLimits())
     await store.put("p", [Record("x", b"1")])
@@ -89,8 +92,9 @@ async def test_closing_by_another_process_keeps_locks(tmp_path: Path) -> None:
 
 
 async def test_lock_delays_only_writers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While another process holds the write lock, reads work, and writes fail within a limited time. Afterwards,
-    writes work again."""
+    """While another process holds the write lock, reads succeed, but writes fail after a limited time. Once the lock is
+    released, writes succeed again.
+    """
     monkeypatch.setattr(sqlite, "_LOCK_SECONDS", 0.1)
     store = SqliteStore(tmp_path / "store", StoreLimits())
     await store.put("p", [Record("x", b"1")])
@@ -105,7 +109,9 @@ async def test_lock_delays_only_writers(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 async def test_slow_disk_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slow operation fails for its caller but is still completed. The number of waiting operations is limited."""
+    """If an operation takes too long, its caller receives an error, but the operation is still completed. The number of
+    waiting operations is limited.
+    """
     monkeypatch.setattr(sqlite, "_MAX_WAITING", 2)
     store = SqliteStore(tmp_path / "store", StoreLimits())
     await store.put("p", [Record("x", b"1")])
@@ -132,7 +138,7 @@ async def test_slow_disk_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 async def test_large_write_does_not_delay_small_ones(tmp_path: Path) -> None:
-    """While a client's large value waits for the disk, other clients' small values are written."""
+    """While the large value of one client waits for the disk, the small values of other clients are written."""
     store, go = SqliteStore(tmp_path / "store", StoreLimits()), threading.Event()
     await store.put("a", [Record("first", b"1")])
     slow = asyncio.create_task(store._hauler.run(lambda _: go.wait(60), "a"))
@@ -146,8 +152,9 @@ async def test_large_write_does_not_delay_small_ones(tmp_path: Path) -> None:
 
 
 async def test_small_write_waits_for_one_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small value waits for at most one part of a large value. The large value is not visible before it is
-    complete."""
+    """A small value waits for at most one part of a large value. The large value cannot be found until it is
+    complete.
+    """
     in_parts(monkeypatch, size=100, part=10)
     begun, go = threading.Event(), threading.Event()
 
@@ -172,8 +179,9 @@ async def test_small_write_waits_for_one_part(tmp_path: Path, monkeypatch: pytes
 
 
 async def test_parts_of_a_large_value_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The parts of a deleted, replaced or evicted value are deleted and overwritten, and the parts of other values
-    are kept."""
+    """If a large value is deleted, replaced or evicted, its parts are deleted and overwritten. The parts of other
+    values are kept.
+    """
     in_parts(monkeypatch, size=100, part=10)
     store = SqliteStore(tmp_path / "store", StoreLimits(records=3))
     for id in ("deleted", "replaced", "evicted"):
@@ -189,12 +197,14 @@ async def test_parts_of_a_large_value_are_deleted(tmp_path: Path, monkeypatch: p
 
 
 async def test_deletion_proceeds_in_small_amounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Deleted values are removed in small amounts, so a large value waits for only part of the deletion."""
+    """The parts of deleted values are removed a few at a time, so that another large value does not have to wait for
+    all of them.
+    """
     in_parts(monkeypatch, size=100, part=10)
     store = SqliteStore(tmp_path / "store", StoreLimits())
     for id in "xy":
         await store.put("p", [Record(id, bytes(101))])
-    await rest(store)  # Wait for a checkpoint, because sweeping deleted values is part of it.
+    await rest(store)  # Wait for a checkpoint, because it also removes the parts of deleted values.
     monkeypatch.setattr(sqlite, "_SWEPT_AT_ONCE", 8)
     assert await store.delete("p", "x")
     for left in ((14, 1), (11, 0)):
@@ -205,8 +215,9 @@ async def test_deletion_proceeds_in_small_amounts(tmp_path: Path, monkeypatch: p
 
 
 async def test_abandoned_parts_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts left by a killed process are deleted, but not before the time in which the process could still be
-    writing has passed."""
+    """Parts left behind by a killed process are deleted, but only when the process can no longer be writing the
+    value.
+    """
     in_parts(monkeypatch, size=100, part=10)
     clock = Clock()
     store = SqliteStore(tmp_path / "store", StoreLimits(), clock)
@@ -221,7 +232,7 @@ async def test_abandoned_parts_are_deleted(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("damage", ["number = 0", "number = 4", "number = 10", "1"])
 async def test_incomplete_value_is_not_found(damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A value with missing parts is not found by ID, by name or in a chain."""
+    """A record whose value lacks a part is not found by ID or by name, and is not contained in a chain."""
     in_parts(monkeypatch, size=100, part=10)
     store, whole = SqliteStore(tmp_path / "store", StoreLimits()), b'{"x": "%s"}' % (b"y" * 92)
     await store.put("p", [Record("large", whole, names=("ä", "b")), Record("next", b"{}", "large")])
@@ -237,7 +248,9 @@ async def test_incomplete_value_is_not_found(damage: str, tmp_path: Path, monkey
 
 
 async def test_clock_jump_during_a_write_repeats_the_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a clock jump makes another process delete a value's parts during the write, the value is written again."""
+    """If another process deletes a value's parts during the write because a clock has jumped, the value is written
+    again.
+    """
     in_parts(monkeypatch, size=100, part=10)
     clock = Clock()
     store, other = (SqliteStore(tmp_path / "store", StoreLimits(), clock) for _ in "12")
@@ -261,7 +274,9 @@ async def test_clock_jump_during_a_write_repeats_the_write(tmp_path: Path, monke
 
 
 async def test_value_whose_parts_were_deleted_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the first parts of a value were deleted while it was written, the write fails and leaves no data."""
+    """If another process has deleted a value's parts before the write was completed, the write fails and leaves no data
+    behind.
+    """
     in_parts(monkeypatch, size=100, part=10)
     monkeypatch.setattr(sqlite, "_WRITING_SECONDS", -1.0)
     store, other = (SqliteStore(tmp_path / "store", StoreLimits()) for _ in "12")
@@ -282,7 +297,9 @@ async def test_value_whose_parts_were_deleted_fails(tmp_path: Path, monkeypatch:
 
 
 async def test_closing_waits_for_a_limited_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Closing abandons a disk that hangs. Queued operations are not run, and their callers receive an error."""
+    """If the disk hangs, closing the store waits only for a limited time. Queued operations are not run, and their
+    callers receive an error.
+    """
     store = SqliteStore(tmp_path / "store", StoreLimits())
     await store.put("p", [Record("x", b"1")])
     monkeypatch.setattr(sqlite, "SECONDS", 0.1)
@@ -290,7 +307,7 @@ async def test_closing_waits_for_a_limited_time(tmp_path: Path, monkeypatch: pyt
     slow = asyncio.create_task(store._writer.run(lambda _: done.wait(60)))
     behind = asyncio.create_task(store.put("p", [Record("y", b"1")]))
     await asyncio.sleep(0)
-    # Only the next line sets the event.
+    # The operation hangs until the line after this one, so ``close`` does not wait for it.
     await asyncio.wait_for(store.close(), 30)
     done.set()
     results = await asyncio.gather(slow, behind, return_exceptions=True)
@@ -302,8 +319,9 @@ async def test_closing_waits_for_a_limited_time(tmp_path: Path, monkeypatch: pyt
 
 
 async def test_full_disk_is_an_error_until_space_is_freed(tmp_path: Path) -> None:
-    """A write to a full disk fails without storing a part of the record, and later writes work once space is
-    available."""
+    """A write to a full disk fails without storing any of its records. Once space is available, writes succeed
+    again.
+    """
     store = SqliteStore(tmp_path / "store", StoreLimits())
     await store.put("p", [Record("x", b"1")])
     await store._writer.run(lambda base: base.execute("PRAGMA max_page_count = 1").fetchall())
@@ -318,7 +336,9 @@ async def test_full_disk_is_an_error_until_space_is_freed(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("content", [b"this is no database" * 100, b"SQLite format 3\0" + b"\xff" * 5000])
 async def test_corrupt_file_is_an_error(content: bytes, tmp_path: Path) -> None:
-    """A corrupt file is left unchanged, and each error contains its name. The store works once the file is removed."""
+    """A corrupt file is left unchanged, and errors contain its path. Once the file has been removed, the store
+    works.
+    """
     path = tmp_path / "store"
     path.write_bytes(content)
     store = SqliteStore(path, StoreLimits())
@@ -334,7 +354,7 @@ async def test_corrupt_file_is_an_error(content: bytes, tmp_path: Path) -> None:
 
 
 async def test_unwritable_location_is_an_error(tmp_path: Path) -> None:
-    """A folder in place of the file, or a file in place of the folder, causes an error that contains the path."""
+    """If the path is a folder, or its folder is a file, the error contains the path."""
     (tmp_path / "file").write_text("")
     for path in tmp_path, tmp_path / "file" / "store":
         store = SqliteStore(path, StoreLimits())
@@ -344,7 +364,7 @@ async def test_unwritable_location_is_an_error(tmp_path: Path) -> None:
 
 
 async def test_newer_file_is_not_written(tmp_path: Path) -> None:
-    """A file of a newer, unknown version is not modified."""
+    """A file with a newer, unknown format version is not modified."""
     with closing(sqlite3.connect(tmp_path / "store")) as base:
         base.execute("PRAGMA user_version = 99")
     store = SqliteStore(tmp_path / "store", StoreLimits())
@@ -354,7 +374,9 @@ async def test_newer_file_is_not_written(tmp_path: Path) -> None:
 
 
 async def test_file_of_the_first_version_is_migrated(tmp_path: Path) -> None:
-    """A file of the first version is migrated, and its records count toward the shares of their partitions."""
+    """A file with the first format version is migrated. Its existing records count toward the shares of their
+    partitions.
+    """
     path, store = tmp_path / "store", SqliteStore(tmp_path / "store", StoreLimits(records=4))
     for partition, id in (("a", "1"), ("b", "1"), ("b", "2"), ("b", "3")):
         await store.put(partition, [Record(id, b"v")])
@@ -374,7 +396,7 @@ async def test_file_of_the_first_version_is_migrated(tmp_path: Path) -> None:
 
 
 async def test_large_value_of_the_second_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Large values that an older version stored in one piece are read, replaced and deleted as before."""
+    """A large value that an older version of toolsim stored in one piece can be read, replaced and deleted."""
     path, store = tmp_path / "store", SqliteStore(tmp_path / "store", StoreLimits())
     for id in "xy":
         await store.put("p", [Record(id, bytes(101))])
@@ -392,7 +414,7 @@ async def test_large_value_of_the_second_version(tmp_path: Path, monkeypatch: py
 
 
 async def test_deleted_value_is_overwritten(tmp_path: Path) -> None:
-    """A deleted value is overwritten in the file."""
+    """A deleted value is overwritten, so the file no longer contains it."""
     store = SqliteStore(tmp_path / "store", StoreLimits())
     await store.put("p", [Record("x", b"a secret of sorts")])
     await store.delete("p", "x")
@@ -425,8 +447,9 @@ asyncio.run(write(*sys.argv[1:]))
 @pytest.mark.slow
 @pytest.mark.parametrize("large", [MANY, 700])
 async def test_kill_9_loses_no_confirmed_write(large: int, tmp_path: Path) -> None:
-    """After a kill at any moment, the file contains every confirmed write, and each other write completely or not at
-    all."""
+    """If the process is killed at any moment, the file contains every confirmed write. Any other write is stored
+    completely or not at all.
+    """
     random, promised, path = Random(5), -1, tmp_path / "store"
     for _ in range(int(os.environ.get("TOOLSIM_KILLS", "20"))):
         command = [sys.executable, "-c", WRITER, str(path), str(promised + 2), str(large)]
@@ -454,7 +477,9 @@ async def test_kill_9_loses_no_confirmed_write(large: int, tmp_path: Path) -> No
 
 
 async def test_in_memory_store_writes_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In-memory stores do not write files or share records. Their records are lost when they are closed."""
+    """In-memory stores do not write files and do not share records. When such a store is closed, its records are
+    lost.
+    """
     monkeypatch.chdir(tmp_path)
     one, other = SqliteStore(None, StoreLimits()), SqliteStore(None, StoreLimits())
     await asyncio.gather(*[one.put("p", [Record(f"x{number}", b"1")]) for number in range(9)])
@@ -469,7 +494,7 @@ async def test_in_memory_store_writes_no_files(tmp_path: Path, monkeypatch: pyte
 
 
 async def test_in_memory_error_names_no_file() -> None:
-    """The error message of an in-memory store names "memory" as its location."""
+    """The error message of an in-memory store contains "memory" instead of a path."""
     store = SqliteStore(None, StoreLimits())
     await store._writer.run(lambda base: base.execute("DROP TABLE total"))
     with pytest.raises(StoreError, match=r"^memory: no such table"):
@@ -478,7 +503,7 @@ async def test_in_memory_error_names_no_file() -> None:
 
 
 async def test_wal_is_copied_into_the_file(tmp_path: Path) -> None:
-    """The WAL is copied into the file from time to time, and is then reused from its beginning."""
+    """The contents of the WAL are periodically copied into the file, and the WAL is then reused from its beginning."""
     store = SqliteStore(tmp_path / "store", StoreLimits())
     for number in range(200):
         await store.put("p", [Record(f"x{number}", b"x" * 200_000)])
@@ -490,8 +515,9 @@ async def test_wal_is_copied_into_the_file(tmp_path: Path) -> None:
 
 
 async def test_failed_copy_loses_no_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the WAL cannot be copied, the written records are still available, and the next write tries to copy it
-    again."""
+    """If the WAL cannot be copied into the file, its records can still be read, and the next write tries the copy
+    again.
+    """
     tries: list[int] = []
 
     def fail(self: SqliteStore, base: sqlite3.Connection) -> None:

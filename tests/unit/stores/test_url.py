@@ -1,4 +1,4 @@
-"""Tests for parsing the addresses of stores."""
+"""Tests for parsing addresses of stores."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from toolsim.stores.url import StoreUrl, open_store, parse_store_url
     ],
 )
 def test_addresses_are_parsed(text: str, address: StoreUrl | None) -> None:
-    """Each form of a store's address is parsed, including URL forms."""
+    """A store's address is parsed in each of its formats, with limits and with URL syntax."""
     assert parse_store_url(text) == address
 
 
@@ -59,7 +59,7 @@ def test_other_addresses_are_rejected(text: str) -> None:
     ],
 )
 def test_invalid_limits_are_refused(text: str, reason: str | None) -> None:
-    """The error for an invalid limit names the limit and the expected values."""
+    """The error for an invalid limit contains the limit and the values that are expected."""
     if reason is None:
         assert parse_store_url(text) == StoreUrl("memory")
         return
@@ -68,8 +68,9 @@ def test_invalid_limits_are_refused(text: str, reason: str | None) -> None:
 
 
 async def test_new_kind_of_store_needs_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new kind of store needs one table row. It accepts the same limits, and is rejected if its package is
-    missing."""
+    """One row in the table adds a kind of store. Its address accepts the usual limits, and is rejected if a required
+    package is missing.
+    """
     (tmp_path / "own_store.py").write_text("def open_store(place, bounds): return place, bounds.records")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(STORES, "own", StoreKind("own_store", "url"))
@@ -82,7 +83,7 @@ async def test_new_kind_of_store_needs_one_row(tmp_path: Path, monkeypatch: pyte
 
 
 async def test_store_is_opened_lazily(tmp_path: Path) -> None:
-    """A store object is created without accessing its location."""
+    """Creating a store object does not create files or connections."""
     store = open_store(StoreUrl("sqlite", str(tmp_path / "store")))
     assert isinstance(store, SqliteStore)
     assert isinstance(open_store(StoreUrl("memory")), SqliteStore)
