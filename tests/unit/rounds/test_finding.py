@@ -1,4 +1,6 @@
-"""Tests for tools that the model looks up. The client receives a single answer without traces of the look-up."""
+"""Tests for look-ups, in which the model requests a tool's catalog entry. The client receives one answer that does not
+show the look-up.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ def play(
 @each("client", API_NAMES)
 @each("find", [FIND, FIND.partition(">")[2].partition("</")[0], f"```json\n{FIND}\n```"])
 def test_looked_up_tool_is_called(client: ApiName, stream: bool, find: str) -> None:
-    """A look-up in any form shows the tool's entry to the model, and the client receives only the call that follows."""
+    """After a look-up in any form, the model sees the tool's entry. The client receives only the call that follows."""
     seen, script, job = play(find, CALL, client=client, stream=stream)
     assert seen.items == [ADD]
     first, second = script.asked
@@ -53,7 +55,7 @@ def test_looked_up_tool_is_called(client: ApiName, stream: bool, find: str) -> N
 @pytest.mark.parametrize("client", API_NAMES)
 @pytest.mark.parametrize("stream", [True, False])
 def test_earlier_text_and_calls_are_kept(client: ApiName, stream: bool) -> None:
-    """Text and calls before a look-up are emitted, and the output of the next round follows them."""
+    """Text and calls before a look-up are sent to the client, followed by the output of the next round."""
     echo = '<tool_call>{"name":"echo","arguments":{"x":2}}</tool_call>'
     seen, _, _ = play(f"Well.\n{echo}\n{FIND}", CALL, client=client, stream=stream)
     assert seen.items == [["text", "Well.\n"], ["call", "echo", '{"x":2}'], ADD]
@@ -61,7 +63,9 @@ def test_earlier_text_and_calls_are_kept(client: ApiName, stream: bool) -> None:
 
 @pytest.mark.parametrize("client", API_NAMES)
 def test_second_opinion_covers_only_the_looked_up_tool(client: ApiName) -> None:
-    """A second opinion sees only the looked-up tool and the user's request. No opinion is requested for the look-up."""
+    """The second opinion about a looked-up tool sees only this tool and the user's request. No opinion is requested
+    about the look-up itself.
+    """
     seen, script, job = play(
         FIND, CALL, "no", "no", "Words.", client=client, policy=replace(POLICY, second_opinion="on")
     )
@@ -72,8 +76,9 @@ def test_second_opinion_covers_only_the_looked_up_tool(client: ApiName) -> None:
 
 
 def test_repeated_lookups_show_all_entries() -> None:
-    """After three look-ups, the prompt ends with all entries, and a further look-up is treated as a call to an
-    unknown tool."""
+    """After three look-ups, the prompt ends with all entries. A fourth look-up is treated as a call to an unknown
+    tool.
+    """
     tools = [{"type": "function", "function": {"name": "add", "parameters": NUMBER}}, ECHO]
     seen, script, job = play(FIND, FIND, FIND, "Hm. " + FIND, tools=tools)
     assert seen.items == [["text", "Hm. " + FIND]]
@@ -83,7 +88,7 @@ def test_repeated_lookups_show_all_entries() -> None:
 
 
 def test_lookups_and_retries_are_counted_separately() -> None:
-    """Look-ups and retries are counted separately."""
+    """A look-up does not count as one of the permitted retries."""
     bad = CALL.replace("1", '"x"')
     seen, _, job = play(FIND, bad, CALL, policy=Policy(catalog_budget=10, retry=1))
     assert seen.items == [ADD]
@@ -92,7 +97,7 @@ def test_lookups_and_retries_are_counted_separately() -> None:
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_lookup_without_remaining_time_is_an_error(stream: bool) -> None:
-    """A look-up that leaves no time for a further round causes an error instead of an empty answer."""
+    """If no time is left for another round after a look-up, the client receives an error instead of an empty answer."""
     assert play(FIND, stream=stream, bounds=RoundLimits(seconds=1e-9))[0].error == "no_round_left"
 
 
@@ -113,7 +118,9 @@ def test_backend_failure_after_a_lookup_is_reported() -> None:
     ],
 )
 def test_invalid_guess_becomes_a_lookup(guess: str, stream: bool) -> None:
-    """A call to a tool whose schema the model has not seen becomes a look-up if its arguments are invalid."""
+    """If the model calls a tool whose schema it has not seen, and the arguments are invalid, the call is treated as a
+    look-up.
+    """
     seen, script, job = play(guess, CALL, stream=stream)
     assert seen.items == [ADD]
     assert '"a": <number>' in str(script.asked[1][-1])
@@ -122,7 +129,9 @@ def test_invalid_guess_becomes_a_lookup(guess: str, stream: bool) -> None:
 
 
 def test_tool_called_before_is_judged_as_usual() -> None:
-    """An invalid call to a tool that was called before is judged as usual, since the tool's entry was already shown."""
+    """An invalid call to a tool that has been called before is an error instead of a look-up, because the model has
+    already seen the tool's entry.
+    """
     call = {"id": "call_001", "type": "function", "function": {"name": "add", "arguments": "{}"}}
     messages = [
         {"role": "user", "content": "hi"},
@@ -135,14 +144,15 @@ def test_tool_called_before_is_judged_as_usual() -> None:
 
 
 def test_lookup_with_invalid_arguments_is_text() -> None:
-    """A look-up with invalid arguments is text."""
+    """If the arguments of a look-up are invalid, the look-up remains text."""
     odd = FIND.replace('["add"]', '"add"').replace("names", "name")
     assert play(odd)[0].items == [["text", odd]]
 
 
 def test_requests_that_can_have_further_rounds() -> None:
-    """A request can have further rounds if its tools exceed the catalog budget and it allows calls in a single
-    choice."""
+    """Further rounds are possible if the tools exceed the catalog budget, and if the request allows calls and only one
+    choice.
+    """
     tool = {"type": "function", "function": {"name": "f", "description": "x" * 100}}
     other = {"type": "function", "function": {"name": "g"}}
     body: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "tools": [tool, other]}

@@ -1,4 +1,4 @@
-"""Tests for the temporary storage of calls that a client did not see."""
+"""Tests for the temporary storage of calls that were not shown to the client."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ def pair(text: str = "x") -> Called:
 
 
 def test_calls_are_found_by_their_conversation() -> None:
-    """Calls are found by their conversation. Newly stored calls replace earlier ones, and unknown conversations have
-    no calls."""
+    """The calls are found by a key for their conversation. New calls for a conversation replace the stored ones. For an
+    unknown conversation, no calls are found.
+    """
     hidden = HiddenCalls()
     hidden.put(b"a", [pair("x")], "me")
     hidden.put(b"a", [pair("x"), pair("y")], "me")
@@ -21,7 +22,7 @@ def test_calls_are_found_by_their_conversation() -> None:
 
 
 def test_stored_calls_are_limited() -> None:
-    """The stored calls are limited in number and in bytes. Recently used entries are kept."""
+    """The number and the total size of stored calls are limited. The least recently used entries are dropped first."""
     hidden = HiddenCalls()
     for number in range(MAX_ANSWERS + 1):
         hidden.put(str(number).encode(), [pair()], "me")
@@ -36,7 +37,7 @@ def test_stored_calls_are_limited() -> None:
 
 
 def test_client_evicts_only_its_own_entries() -> None:
-    """A client that stores too much evicts only its own entries."""
+    """If a client stores too much, only entries of this client are dropped."""
     hidden = HiddenCalls()
     hidden.put(b"mine", [pair()], "me")
     for number in range(MAX_ANSWERS + 10):

@@ -1,4 +1,6 @@
-"""Tests for MCP tools within an answer, with rounds of real requests and answers but with simulated servers."""
+"""Tests for MCP calls that toolsim runs during an answer. Requests and answers are processed as usual, but the MCP
+servers are simulated.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ def block(name: str, **arguments: Any) -> str:
 
 
 class Servers:
-    """A pool whose servers return the tool and arguments of each call. The server named by ``gone`` fails instead."""
+    """Simulated servers. Each call returns its tool and arguments, but the server with the label ``gone`` fails."""
 
     def __init__(self, gone: str = "") -> None:
         self.gone = gone
@@ -94,7 +96,7 @@ def job_of(
 def play(
     *texts: str | bytes | None, backend: ApiName = "chat", gone: str = "", **more: Any
 ) -> tuple[Any, Script, Any, RunnerJob]:
-    """Return the answer as the client receives it, the script, the servers and the job."""
+    """Play one turn. Return the answer as the client receives it, the script, the servers and the job."""
     script, servers = Script(texts, backend), Servers(gone)
     job = job_of(script, servers, **more)
     status, chunks = asyncio.run(run(job))
@@ -110,8 +112,9 @@ def kinds(answer: Any) -> list[str]:
 
 @pytest.mark.parametrize("backend", API_NAMES)
 def test_call_is_run_and_answered(backend: ApiName) -> None:
-    """The client receives the tool lists, the call with its output, and the answer. The model sees the call and its
-    output."""
+    """The client receives the servers' tool lists, the call with its output, and the model's answer. In the second
+    round, the model sees the call and its output.
+    """
     answer, script, servers, job = play("Well. " + block("free__read", a=1), "It is so.", backend=backend)
     assert kinds(answer) == ["mcp_list_tools", "mcp_list_tools", "message", "mcp_call", "message"]
     call, message = answer["output"][3:]
@@ -129,7 +132,9 @@ def test_call_is_run_and_answered(backend: ApiName) -> None:
 
 
 def test_calls_can_be_watched() -> None:
-    """A watcher sees each call that is made, with its server, item and outcome, but not calls that are withheld."""
+    """A watcher observes each call that is run, with its server, item and outcome. It does not observe calls that are
+    withheld.
+    """
     seen: list[tuple[str, str, str, str]] = []
 
     async def watch(server: Server, call: McpCall, calling: Awaitable[ToolOutcome]) -> ToolOutcome:
@@ -148,7 +153,7 @@ def test_calls_can_be_watched() -> None:
 
 
 def test_tool_lists_come_first() -> None:
-    """The tool lists come first, even if the backend does not send the event that opens an answer."""
+    """The tool lists come first, even if the backend's stream has no opening event."""
     _, stream = backend_answer("responses", True, ["It is so."])
     frames = [frame for frame in stream.split(b"\n\n") if b"response.created" not in frame]
     assert len(frames) < len(stream.split(b"\n\n"))
@@ -157,7 +162,9 @@ def test_tool_lists_come_first() -> None:
 
 
 def test_mcp_call_needs_no_second_opinion() -> None:
-    """An MCP call runs without a second opinion, and a refused client call next to it is not emitted."""
+    """An MCP call runs without a second opinion. A client call in the same round is dropped if the opinion refuses
+    it.
+    """
     policy = Policy(second_opinion="on")
     turn = block("echo", x=1) + block("free__read", a=1)
     answer, script, servers, job = play(turn, "no", "no", "It is so.", policy=policy)
@@ -173,7 +180,7 @@ def test_mcp_call_needs_no_second_opinion() -> None:
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_chat_client_receives_only_text(stream: bool) -> None:
-    """A chat client receives the text of all rounds as paragraphs, without the MCP calls."""
+    """A chat completions client receives the text of all rounds as paragraphs, but not the MCP calls."""
     answer, script, servers, _ = play("Well. " + block("free__read", a=1), "It is so.", client="chat", stream=stream)
     if stream:
         deltas = [json.loads(line[6:]) for line in answer.decode().split("\n") if line.startswith("data: {")]
@@ -190,7 +197,9 @@ def test_chat_client_receives_only_text(stream: bool) -> None:
 
 
 def test_next_chat_turn_includes_hidden_calls() -> None:
-    """The next turn of the same owner includes the hidden MCP calls and outputs. A turn of another owner does not."""
+    """In the next turn by the same owner, the model sees the hidden MCP calls and their outputs. In a turn by another
+    owner, it does not.
+    """
     mcp_context = {"hidden": HiddenCalls()}
     text = "Well. " + block("free__read", a=1) + block("echo", b=2)
     answer, _, _, _ = play(text, client="chat", mcp_context=mcp_context)
@@ -208,8 +217,9 @@ def test_next_chat_turn_includes_hidden_calls() -> None:
 
 
 def test_similar_chats_do_not_share_hidden_calls() -> None:
-    """Chats with the same beginning are distinguished by their answers, and an invented answer matches no hidden
-    calls."""
+    """Chats that begin with the same question are told apart by the model's answers. An answer that the client invents
+    matches no hidden calls.
+    """
     mcp_context = {"hidden": HiddenCalls()}
     for number in (1, 2):
         play(block("free__read", a=number), f"It is {number}.", client="chat", mcp_context=mcp_context)
@@ -221,7 +231,7 @@ def test_similar_chats_do_not_share_hidden_calls() -> None:
 
 
 def test_streamed_answer_equals_the_non_streamed() -> None:
-    """A streamed answer equals the non-streamed answer item by item, except for the IDs."""
+    """Except for the IDs, the items in a streamed answer equal those in the non-streamed answer."""
     texts = ("Well. " + block("free__read", a=1) + block("free__drop"), "It is so.")
     whole = play(*texts)[0]["output"]
     data = play(*texts, stream=True)[0].decode()
@@ -234,7 +244,9 @@ def test_streamed_answer_equals_the_non_streamed() -> None:
 
 
 def test_mcp_and_client_calls_share_a_round() -> None:
-    """MCP calls are run, and a client's call ends the answer. The next request's history contains both calls."""
+    """If a round contains both kinds of calls, the MCP call is run, and the client's call ends the answer. The next
+    request's history contains both.
+    """
     text = block("free__read", a=1) + block("echo", b=2)
     answer, script, _, _ = play(text)
     assert kinds(answer)[2:] == ["mcp_call", "function_call"]
@@ -250,7 +262,7 @@ def test_mcp_and_client_calls_share_a_round() -> None:
 
 
 def test_approval_requests_count_toward_the_limit() -> None:
-    """Approval requests count toward the limit of calls, and calls beyond the limit fail."""
+    """Requests for approval count toward the limit of calls. Calls that exceed the limit fail."""
     texts = "".join(block("shy__read", a=number) for number in range(40))
     answer, _, servers, job = play(texts, mcp_context={"max_calls": 3})
     assert kinds(answer)[2:] == ["mcp_approval_request"] * 3 + ["mcp_call"] * 37
@@ -260,7 +272,9 @@ def test_approval_requests_count_toward_the_limit() -> None:
 
 
 def test_failed_call_is_reported_to_the_model() -> None:
-    """A failed call is reported to the client and the model, and a failed server is omitted with a warning."""
+    """The failure of a call is reported to the client and the model. If a server fails, its tools are not offered, and
+    the report contains a warning.
+    """
     answer, script, _, job = play(block("free__drop"), "I see.")
     assert answer["output"][2]["status"] == "failed"
     assert "It failed." in str(script.asked[1])
@@ -273,7 +287,9 @@ def test_failed_call_is_reported_to_the_model() -> None:
 
 
 def test_call_runs_only_after_an_approval() -> None:
-    """A call that needs approval runs only after the same owner's approval, only once, and as originally requested."""
+    """A call that requires approval runs only if the same owner approves it. It runs only once, with the original
+    arguments.
+    """
     answer, script, servers, job = play(block("shy__read", a=1))
     assert kinds(answer)[2:] == ["mcp_approval_request"]
     assert (servers.calls, len(script.asked), answer["status"]) == ([], 1, "completed")
@@ -289,7 +305,7 @@ def test_call_runs_only_after_an_approval() -> None:
     assert kinds(answer) == ["mcp_call", "message"]
     assert answer["output"][0]["approval_request_id"] == asked["id"]
     assert "read: {'a': 1}" in json.dumps(script.asked[0]).encode().decode("unicode_escape")
-    # Send the same request again, and then the continued conversation.
+    # Send the same request a second time, and then the continued conversation.
     _, script, servers, job = play("Again.", input=history)
     assert servers.calls == []
     assert "it was already used" in str(script.asked[0])
@@ -302,7 +318,9 @@ def test_call_runs_only_after_an_approval() -> None:
 
 @pytest.mark.parametrize("later", [True, False])
 def test_repeated_decision_counts_once(later: bool) -> None:
-    """If a decision is sent twice, the first decision counts, and the model sees the output once."""
+    """If a request contains two decisions about a call, the first one counts, and the model sees the call's output only
+    once.
+    """
     answer, *_ = play(block("shy__read", a=1))
     asked = answer["output"][2]
     yes = {"type": "mcp_approval_response", "approval_request_id": asked["id"], "approve": True}
@@ -314,7 +332,9 @@ def test_repeated_decision_counts_once(later: bool) -> None:
 
 
 def test_refusal_is_passed_to_the_model() -> None:
-    """A refusal is passed to the model with its reason, and cannot be reversed later."""
+    """If the user refuses a call, the model sees the refusal with its reason. A later approval of the call has no
+    effect.
+    """
     answer, *_ = play(block("shy__read", a=1))
     asked = answer["output"][2]
     no = {"type": "mcp_approval_response", "approval_request_id": asked["id"], "approve": False, "reason": "Too late."}
@@ -337,8 +357,7 @@ def test_refusal_is_passed_to_the_model() -> None:
     ids=["denied", "no such server", "no longer among the server's allowed tools"],
 )
 def test_permissions_are_checked_when_a_call_runs(withdrawn: dict[str, Any]) -> None:
-    """The operator's permissions are checked when an approved call is run, and not only when its approval is
-    requested."""
+    """The operator's permissions are checked again when an approved call is about to run."""
     answer, *_ = play(block("shy__read", a=1))
     asked = answer["output"][2]
     yes = {"type": "mcp_approval_response", "approval_request_id": asked["id"], "approve": True}
@@ -351,7 +370,9 @@ def test_permissions_are_checked_when_a_call_runs(withdrawn: dict[str, Any]) -> 
 
 @pytest.mark.parametrize(("hosts", "runs"), [(("docs.example",), 1), (("other.example",), 0)])
 def test_host_must_still_be_allowed_when_a_call_runs(hosts: tuple[str, ...], runs: int) -> None:
-    """A call to a server that a request declared is run only while the operator still allows the server's host."""
+    """If the request declared the MCP server, an approved call runs only if the operator still allows the server's
+    host.
+    """
     brought = {"type": "mcp", "server_label": "docs", "server_url": "https://docs.example/mcp"}
     mcp_context = {"runs_clients": True, "hosts": ("docs.example",)}
     answer, *_ = play(block("docs__read", a=1), tools=[brought], mcp_context=mcp_context)
@@ -363,7 +384,7 @@ def test_host_must_still_be_allowed_when_a_call_runs(hosts: tuple[str, ...], run
 
 
 def test_unknown_approval_is_a_400() -> None:
-    """Approving an unknown request causes a 400."""
+    """A response to an unknown approval request is refused with status 400."""
     no = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
     (status, data), script, _, _ = play("Well.", input=[{"role": "user", "content": "hi"}, no])
     assert (status, script.asked) == (400, [])
@@ -371,7 +392,7 @@ def test_unknown_approval_is_a_400() -> None:
 
 
 def test_chat_client_cannot_approve() -> None:
-    """With chat completions, a call that needs approval is not run, and the model is informed."""
+    """With chat completions, a call that requires approval is not run, and the model is informed of this."""
     answer, script, servers, _ = play(block("shy__read"), "Then not.", client="chat")
     assert answer["choices"][0]["message"]["content"] == "Then not."
     assert servers.calls == []
@@ -381,8 +402,9 @@ def test_chat_client_cannot_approve() -> None:
 @pytest.mark.parametrize("client", API_NAMES)
 @pytest.mark.parametrize("approve", [True, False, None])
 def test_operator_decides_during_the_answer(approve: bool | None, client: ApiName) -> None:
-    """With either API, the answer waits for the operator. The call runs only after an approval, and a timeout
-    refuses it."""
+    """The answer waits for the operator's decision, with either API. The call runs only if the operator approves it
+    before the timeout.
+    """
 
     async def answered() -> tuple[Servers, Script]:
         desk, servers = OperatorApprovals(), Servers()
@@ -405,7 +427,7 @@ def test_operator_decides_during_the_answer(approve: bool | None, client: ApiNam
 
 
 def test_last_round_forbids_calls() -> None:
-    """The last round forbids calls, so the model has to answer. The number of calls is also limited."""
+    """The model may not call tools in the last round, so it has to answer. The number of calls is limited as well."""
     call = block("free__read")
     answer, script, servers, job = play(call, call, "Enough.", bounds=RoundLimits(rounds=3))
     assert len(servers.calls) == 2
@@ -421,14 +443,16 @@ def test_last_round_forbids_calls() -> None:
 
 @pytest.mark.parametrize("choice", ["required", {"type": "mcp", "server_label": "free", "name": "read"}])
 def test_required_call_is_made_once(choice: Any) -> None:
-    """A required call is made only once. After its output, the model can answer without a call."""
+    """If the client requires a call, the requirement applies only until a call has been run. The model can then answer
+    with text.
+    """
     _, script, servers, _ = play(block("free__read"), "So.", tool_choice=choice)
     assert len(servers.calls) == 1
     assert ["You MUST call" in str(asked) for asked in script.asked] == [True, False]
 
 
 def test_denied_server_tool_is_not_run() -> None:
-    """A denied tool of a server is neither shown nor run."""
+    """A server's tool that the operator has denied is neither shown to the model nor run."""
     policy = Policy(tool_denylist=frozenset({"free__drop"}))
     answer, script, _, _ = play("Well.", policy=policy)
     assert "free__drop" not in str(script.asked[0])
@@ -441,8 +465,9 @@ def test_denied_server_tool_is_not_run() -> None:
 @pytest.mark.parametrize("denied", ["drop", "free__drop"])
 @pytest.mark.parametrize("backend", API_NAMES)
 def test_call_of_a_denied_server_tool_is_not_passed_on(denied: str, backend: ApiName) -> None:
-    """A structured call to a denied server tool is neither run nor passed on, whether the denylist contains its
-    short or full name."""
+    """A structured call to a denied server tool is neither run nor sent to the client. The denylist can contain the
+    tool's prefixed or original name.
+    """
     policy = Policy(tool_denylist=frozenset({denied}), unknown_tool="call")
     stream = BODIES[backend]([Emitted("free__drop", "{}")], "tool_calls")
     lax = [{"type": "function", "name": "echo", "parameters": SCHEMA}]
@@ -452,7 +477,9 @@ def test_call_of_a_denied_server_tool_is_not_passed_on(denied: str, backend: Api
 
 
 def test_allowlist_accepts_original_tool_names() -> None:
-    """An allowlist can contain a server tool's original name instead of the prefixed name that the model sees."""
+    """The allowlist can contain the original name of a server's tool instead of the prefixed name that the model
+    sees.
+    """
     policy = Policy(tool_allowlist=frozenset({"read"}))
     _, script, servers, _ = play(block("free__read"), "Well.", policy=policy)
     assert "free__read" in str(script.asked[0])
@@ -461,8 +488,9 @@ def test_allowlist_accepts_original_tool_names() -> None:
 
 
 def test_renamed_server_tool_keeps_its_name() -> None:
-    """A renamed server tool keeps its new name in later history, so its calls are not mistaken for calls to a client
-    function."""
+    """If a server's tool was renamed because its name was taken, its calls keep the new name in the history, so that
+    they are not mistaken for calls to the client's function.
+    """
     tools = [{"type": "function", "name": name, "parameters": SCHEMA} for name in ("free__read", "shy__gone")]
     answer, script, *_ = play(block("free__read_2", a=1), "It is so.", tools=tools)
     shown = script.asked[1][-2]["content"]
@@ -476,8 +504,9 @@ def test_renamed_server_tool_keeps_its_name() -> None:
 
 
 def test_server_in_the_request_is_used() -> None:
-    """If the operator allows the host of an MCP server named in the request, the server's tools are run, and the
-    server's secrets are not echoed."""
+    """A request can declare an MCP server on a host that the operator allows. The server's tools are run, and its
+    secrets do not appear in the answer.
+    """
     mine = {"type": "mcp", "server_label": "mine", "server_url": "https://docs.example/k3y"}
     tools = [{**mine, "headers": {"X-Own": "s3cret"}, "require_approval": "never"}]
     mcp_context = {"runs_clients": True, "hosts": ("docs.example",)}
@@ -491,7 +520,7 @@ def test_server_in_the_request_is_used() -> None:
 
 
 def test_failed_round_ends_the_answer() -> None:
-    """A failed round ends the answer with the backend's error, even if output was already emitted."""
+    """If a round fails, the answer ends with the backend's error, even if earlier output has already been sent."""
     (status, data), _, servers, _ = play(block("free__read"), None)
     assert (status, len(servers.calls)) == (503, 1)
     assert json.loads(data)["error"]["type"] == "server_error"
@@ -502,8 +531,9 @@ def test_failed_round_ends_the_answer() -> None:
 
 
 def test_invalid_call_next_to_a_valid_one_is_not_retried() -> None:
-    """An invalid call next to a valid MCP call is not retried separately, and the model sees the output of the valid
-    call."""
+    """If a round contains an invalid call and a valid MCP call, the invalid call is not retried separately. The next
+    round shows the output of the valid call.
+    """
     bad = block("add", a="x")
     answer, script, servers, _ = play(block("free__read") + bad, "So.", policy=Policy(retry=2))
     assert len(servers.calls) == 1
@@ -513,7 +543,7 @@ def test_invalid_call_next_to_a_valid_one_is_not_retried() -> None:
 
 
 def test_client_disconnect_cancels_running_calls() -> None:
-    """A client that disconnects cancels all running tool calls."""
+    """If the client disconnects, all MCP calls in progress are canceled."""
 
     async def leave() -> Servers:
         servers = Servers()
@@ -538,8 +568,9 @@ SLIP_IN_TEXT = '<tool_call>{"name":"free__read","arguments":{"a":1,}}</tool_call
 @pytest.mark.parametrize("client", API_NAMES)
 @pytest.mark.parametrize("backend", API_NAMES)
 def test_incremental_mcp_calls_run_when_complete(client: ApiName, backend: ApiName) -> None:
-    """MCP calls that arrive incrementally are run when they are complete. Client calls in the same answer are still
-    streamed."""
+    """If arguments are streamed incrementally, an MCP call is run once it is complete. Client calls in the same answer
+    are still streamed.
+    """
     for steps in ([READ], ["Well. ", SLIP], [READ, ECHO], [ECHO, SLIP], [SLIP_IN_TEXT]):
         stream, seen = BODIES[backend](steps, "tool_calls"), []
         for policy in (Policy(), STREAMED):
@@ -555,11 +586,12 @@ def test_incremental_mcp_calls_run_when_complete(client: ApiName, backend: ApiNa
 @pytest.mark.parametrize("client", API_NAMES)
 @pytest.mark.parametrize("backend", API_NAMES)
 def test_broken_client_call_makes_the_answer_incomplete(client: ApiName, backend: ApiName) -> None:
-    """If a client call breaks after it was announced, the answer ends as incomplete, after the outputs of the MCP
-    calls."""
+    """If a client call breaks off after its start has been sent, the outputs of MCP calls are still sent, and the
+    answer ends as incomplete.
+    """
     broken = '<tool_call>{"name":"echo","arguments":{"text":"hel'
     emitted: list[Step] = [READ, Emitted("echo", '{"text":"hel')]
-    # With chat backends, only the first call is announced early.
+    # With a chat backend, only the start of the first call is sent early.
     for steps in ([block("free__read", a=1), broken], emitted)[: 1 if backend == "chat" else 2]:
         stream = BODIES[backend](steps, "length")
         data, _, servers, _ = play(stream, "So.", client=client, backend=backend, stream=True, policy=STREAMED)

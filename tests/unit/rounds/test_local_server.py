@@ -13,7 +13,7 @@ from tornado.web import Application
 
 
 class Slow(StreamHandler):
-    """A handler that refuses a request, fails, or never answers, depending on the path."""
+    """A handler that refuses a request, raises an exception, or never answers, depending on the path."""
 
     def initialize(self, running: set[asyncio.Task[None]], began: asyncio.Event) -> None:
         self.running = running
@@ -41,7 +41,7 @@ async def served() -> AsyncIterator[tuple[str, set[asyncio.Task[None]], asyncio.
 
 
 async def test_refusal_has_the_format_of_the_api(served: tuple[str, set[asyncio.Task[None]], asyncio.Event]) -> None:
-    """A refusal has the error's status, Retry-After header and body."""
+    """A refused request is answered with the error's status, Retry-After header and body."""
     async with httpx.AsyncClient() as client:
         answer = await client.post(f"{served[0]}/refused")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "7")
@@ -49,14 +49,16 @@ async def test_refusal_has_the_format_of_the_api(served: tuple[str, set[asyncio.
 
 
 async def test_exception_has_the_format_of_the_api(served: tuple[str, set[asyncio.Task[None]], asyncio.Event]) -> None:
-    """An exception results in an error in the API's format, because clients cannot parse an HTML page."""
+    """If a handler raises an exception, the answer is an error in the API's format, because clients cannot parse an
+    HTML page.
+    """
     async with httpx.AsyncClient() as client:
         answer = await client.post(f"{served[0]}/failed")
     assert (answer.status_code, answer.json()["error"]["type"]) == (500, "server_error")
 
 
 async def test_client_disconnect_cancels_the_answer(served: tuple[str, set[asyncio.Task[None]], asyncio.Event]) -> None:
-    """When a client disconnects, the task of its answer is cancelled and removed from ``running``."""
+    """If the client disconnects, the task that answers its request is canceled and removed from ``running``."""
     url, running, began = served
     asked = asyncio.create_task(httpx.AsyncClient().post(f"{url}/slow"))
     await asyncio.wait_for(began.wait(), 5)
@@ -72,7 +74,9 @@ async def test_client_disconnect_cancels_the_answer(served: tuple[str, set[async
 async def test_cancelled_answer_closes_the_connection(
     served: tuple[str, set[asyncio.Task[None]], asyncio.Event],
 ) -> None:
-    """If an answer's task is cancelled, the connection is closed, so the answer does not look complete."""
+    """If the task that answers a request is canceled, the connection is closed, so that the answer does not look
+    complete.
+    """
     url, running, began = served
     asked = asyncio.create_task(httpx.AsyncClient().post(f"{url}/slow"))
     await asyncio.wait_for(began.wait(), 5)

@@ -30,12 +30,14 @@ def merge(*rounds: list[ClientEvent], text_follows_calls: bool = True, max_calls
 
 
 def test_answer_has_one_opening_event() -> None:
-    """An answer begins with the first round's opening event, and later opening events are dropped."""
+    """Only the first round's opening event is emitted."""
     assert merge([Opened("a")], [Opened("b"), TextDelta("x")]) == [Opened("a"), TextDelta("x")]
 
 
 def test_text_of_a_further_round_starts_a_paragraph() -> None:
-    """Text of a further round starts a new paragraph, unless the text before it ended a line or was empty."""
+    """The text of a later round starts a new paragraph, unless the text before it is empty or ends with a line
+    break.
+    """
     assert merge([TextDelta("one")], [TextDelta("two"), TextDelta("!")])[1:] == [TextDelta("\n\ntwo"), TextDelta("!")]
     assert merge([TextDelta("one\n")], [KeepAlive(), TextDelta("two")])[-1] == TextDelta("two")
     assert merge([TextDelta("one"), ReasoningDelta("hm")], [TextDelta("two")])[-1] == TextDelta("\n\ntwo")
@@ -44,21 +46,24 @@ def test_text_of_a_further_round_starts_a_paragraph() -> None:
 
 
 def test_calls_are_numbered_and_not_repeated() -> None:
-    """Calls that an earlier round made are dropped, repetitions within a round are kept, and numbers continue."""
+    """A call that repeats a call from an earlier round is dropped, but repeated calls within a round are kept. The
+    calls are numbered consecutively.
+    """
     repeated = merge(whole_call(7), [*whole_call(7), *whole_call(8, "other"), *whole_call(9, "other")])
     assert repeated == [*whole_call(7), *whole_call(8, "other"), *whole_call(9, "other")]
     assert merge(whole_call(7), whole_call(7, "other")) == [*whole_call(7), *whole_call(8, "other")]
 
 
 def test_text_after_calls_is_not_sent_to_chat_clients() -> None:
-    """Chat clients do not receive a later round's text after an earlier round's calls."""
+    """If an earlier round contained calls, the text of later rounds is not sent to a chat completions client."""
     emitted = merge(whole_call(1), [TextDelta("x"), *whole_call(2, "other")], text_follows_calls=False)
     assert emitted == [*whole_call(1), *whole_call(2, "other")]
 
 
 def test_answer_with_calls_ends_with_tool_calls() -> None:
-    """An answer ends with "tool_calls" if and only if it has calls. Its usage is the sum of the reported usage of
-    all rounds."""
+    """The finish reason is "tool_calls" if and only if the answer contains calls. The usage is the sum over all rounds
+    that report it.
+    """
     ended: ClientEvent = Ended({0: "stop"}, Usage(1, 2, 3, 4, 5))
     assert merge(whole_call(1), [ended])[-1] == Ended({0: "tool_calls"}, Usage(1, 2, 3, 4, 5))
     merger = Merger(text_follows_calls=True)
@@ -70,7 +75,9 @@ def test_answer_with_calls_ends_with_tool_calls() -> None:
 
 
 def test_broken_call_makes_the_answer_incomplete() -> None:
-    """A broken call that was announced makes the answer incomplete. A broken call of a later round is not emitted."""
+    """If a call breaks off after its start was emitted, the answer ends as incomplete. If it repeats an earlier call,
+    it is not emitted at all.
+    """
     broken: list[ClientEvent] = [CallStarted(1, "add"), CallDelta('{"a"'), CallEnded("incomplete")]
     assert merge([*broken, Ended({0: "length"})]) == [*broken, Ended({0: "length"}, None)]
     merger = Merger(text_follows_calls=True)
@@ -82,13 +89,13 @@ def test_broken_call_makes_the_answer_incomplete() -> None:
 
 
 def test_call_limit_applies_across_rounds() -> None:
-    """The limit of calls applies to the total of all rounds."""
+    """The limit applies to the total number of calls in all rounds."""
     emitted = merge(whole_call(1), [*whole_call(2, "b"), *whole_call(3, "c")], max_calls=2)
     assert emitted == [*whole_call(1), *whole_call(2, "b")]
 
 
 def test_rewound_round_continues_without_a_paragraph() -> None:
-    """After a rewind, the previous round continues without a paragraph break."""
+    """After a rewind, text continues the previous round's text without a paragraph break."""
     merger = Merger(text_follows_calls=True)
     merger.feed(TextDelta("one"))
     merger.next_round()
@@ -105,7 +112,9 @@ ROUNDS = st.lists(
 
 @given(ROUNDS, st.booleans())
 def test_call_numbers_increase(rounds: list[list[str]], follows: bool) -> None:
-    """Call numbers increase, and calls are emitted in order. A call that an earlier round made is dropped."""
+    """Calls are emitted in order, with increasing numbers. A call that repeats a call from an earlier round is
+    dropped.
+    """
     events: list[list[ClientEvent]] = []
     for words in rounds:
         number, out = 1, list[ClientEvent]()

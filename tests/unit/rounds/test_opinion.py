@@ -1,5 +1,4 @@
-"""Tests for second opinions on calls: selection of the calls that the client receives, and replacement of refused
-calls by text."""
+"""Tests for second opinions on calls: which calls the client receives, and how refused calls are replaced with text."""
 
 from __future__ import annotations
 
@@ -96,7 +95,9 @@ def test_two_refusals_drop_a_call(
     backend: ApiName,
     stream: bool,
 ) -> None:
-    """Only two consecutive "no" answers drop a call. If it was the only call, it is replaced by text."""
+    """A call is dropped only if two opinions in a row are "no". If no other call remains, the model is asked for text
+    instead.
+    """
     seen, script, job = play(*texts, client=client, backend=backend, stream=stream)
     report = job.report
     assert seen.items == items
@@ -127,10 +128,10 @@ INVENTED = ["SECOND_OPINION:greet"]
         ([GREETING, "Hello!"], [["text", "Hello!"]], INVENTED),
         ([f"```json\n[\n  {GREETING}\n]\n```", "Hello!"], [["text", "Hello!"]], INVENTED),
         ([f"[{GREETING}]", "Hello!"], [["text", "Hello!"]], INVENTED),
-        # The text is requested only once, and the original answer is kept if the further round fails.
+        # Text is requested only once. If this round fails, the original answer is kept.
         ([GREETING, GREETING], [["text", GREETING]], INVENTED),
         ([GREETING, None], [["text", GREETING]], []),
-        # A call next to other text, and JSON that is not a call, are emitted unchanged.
+        # An invented call next to other text, and JSON that is not a call, are emitted unchanged.
         ([f"{GREETING} is how to greet."], [["text", f"{GREETING} is how to greet."]], []),
         ([f"Hello! {GREETING}"], [["text", f"Hello! {GREETING}"]], []),
         (['{"name": "Ada", "age": 36}'], [["text", '{"name": "Ada", "age": 36}']], []),
@@ -139,7 +140,7 @@ INVENTED = ["SECOND_OPINION:greet"]
 def test_invented_call_is_replaced_by_text(
     texts: list[str | None], items: list[Any], dropped: list[str], client: ApiName, policy: Policy, stream: bool
 ) -> None:
-    """With either value of the option, an invented call is replaced by text without requesting an opinion."""
+    """With "on" and "undeclared", an invented call is replaced with text. No opinion on it is requested."""
     seen, script, job = rounds.play(*texts, client=client, backend=client, stream=stream, policy=policy)
     assert seen.items == items
     assert len(script.asked) == len(texts)
@@ -147,8 +148,7 @@ def test_invented_call_is_replaced_by_text(
 
 
 def test_undeclared_value_accepts_declared_calls() -> None:
-    """With the value "undeclared", calls to declared tools and JSON that the client requested need no second
-    opinion."""
+    """With "undeclared", no opinion is requested on calls to declared tools or on JSON that the client requested."""
     policy = replace(ON, second_opinion="undeclared")
     seen, script, _ = rounds.play(ECHO_CALL, policy=policy)
     assert (seen.items, len(script.asked)) == ([ECHO], 1)
@@ -158,7 +158,9 @@ def test_undeclared_value_accepts_declared_calls() -> None:
 
 
 def test_question_contains_only_the_tool_and_the_request() -> None:
-    """The question contains only the tool and the user's request. After a refusal, text is requested without tools."""
+    """The question contains only the tool and the user's request. After two refusals, text is requested in a round
+    without tools.
+    """
     words = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is love?"}]
     _, script, job = play(ECHO_CALL, "No", "No", "A word.", client="chat", messages=words)
     first, question, second, last = script.asked
@@ -174,7 +176,7 @@ def test_question_contains_only_the_tool_and_the_request() -> None:
 
 
 def test_required_calls_need_no_second_opinion() -> None:
-    """Required or named calls, calls after an output, and all calls without the option need no second opinion."""
+    """No opinion is requested on required or named calls, on calls after a tool output, or if the option is off."""
 
     def wants(policy: Policy = ON, **more: Any) -> bool:
         return wants_opinion(CHAT.read(body_of("chat", False, **more)), policy)
@@ -194,7 +196,9 @@ def test_required_calls_need_no_second_opinion() -> None:
 
 @pytest.mark.parametrize(("rounds", "asked"), [(1, 1), (2, 1), (3, 2), (4, 4), (5, 4)])
 def test_question_needs_a_remaining_round(rounds: int, asked: int) -> None:
-    """A question counts as a round and is sent only if a further round is left. Otherwise, the call is made."""
+    """Each question counts as a round. If no further round would be left after the question, the call is made without
+    an opinion.
+    """
     seen, script, job = play(ECHO_CALL, "no", "no", "Words.", bounds=RoundLimits(rounds=rounds))
     assert len(script.asked) == asked
     assert seen.items == ([ECHO] if asked < 4 else [["text", "Words."]])
@@ -204,7 +208,7 @@ def test_question_needs_a_remaining_round(rounds: int, asked: int) -> None:
 
 
 def test_second_opinions_do_not_use_up_retries() -> None:
-    """Second opinions do not use up retries, and their verdicts remain valid in the rounds of a retry."""
+    """Second opinions do not count as retries. If a retry follows, its round takes the verdicts into account."""
     both = replace(ON, retry=1)
     seen, script, job = play(ECHO_CALL + BAD, "no", "no", ECHO_CALL + ADD_CALL, "yes", policy=both)
     assert seen.items == [ADD]
@@ -219,14 +223,14 @@ def test_second_opinions_do_not_use_up_retries() -> None:
 
 @pytest.mark.parametrize("client", API_NAMES)
 def test_refused_calls_are_not_the_finish_reason(client: ApiName) -> None:
-    """If all calls are refused, the answer does not end with "tool_calls", even if the following round fails."""
+    """If all calls are refused, the finish reason is not "tool_calls", even if the following round fails."""
     both = replace(ON, retry=1, strict_policy="message")
     seen, _, job = play(ECHO_CALL + BAD, "no", "no", None, client=client, policy=both)
     assert [kind for kind, _ in seen.items] == ["text"]
     assert (seen.finish, job.report.finish) == ("stop" if client == "chat" else "completed", "stop")
     cut = ADD_CALL[:40]
     seen, _, job = play(f"{ECHO_CALL}{cut}|length", "no", "no", None, client=client, policy=both)
-    # With chat completions, text after a call is not emitted.
+    # A chat completions client does not receive text after a call.
     assert seen.items == ([] if client == "chat" else [["text", cut]])
     assert (seen.finish, job.report.finish) == ("length" if client == "chat" else "incomplete", "length")
     seen, _, job = play(f"{ECHO_CALL}{cut}|length", "yes", None, client=client, policy=both)
@@ -234,7 +238,7 @@ def test_refused_calls_are_not_the_finish_reason(client: ApiName) -> None:
 
 
 def test_xml_text_of_a_refused_call_is_dropped() -> None:
-    """In the mode obsidian-xml, the XML text of a refused call is dropped together with the call."""
+    """In the mode obsidian-xml, the XML text for a refused call is dropped together with the call."""
     policy = replace(ON, output_mode="obsidian-xml")
     seen, _, _ = play(ECHO_CALL + ADD_CALL, "no", "no", "yes", client="chat", policy=policy)
     (_, text), *calls = seen.items
@@ -246,7 +250,9 @@ def test_xml_text_of_a_refused_call_is_dropped() -> None:
 
 
 def test_text_after_a_refused_call_is_dropped() -> None:
-    """Text after a refused call is dropped, because it assumes an output. Text after an accepted call is kept."""
+    """Text after a refused call is dropped, because it presupposes the call's output. Text after an accepted call is
+    kept.
+    """
     seen, _, _ = play(ECHO_CALL + "\nIt says 1.", "no", "no", "Words.")
     assert seen.items == [["text", "Words."]]
     seen, _, _ = play(ECHO_CALL + ADD_CALL + "\nIt says 1.", "no", "no", "yes")
@@ -254,7 +260,6 @@ def test_text_after_a_refused_call_is_dropped() -> None:
 
 
 def test_undeclared_call_needs_no_second_opinion() -> None:
-    """A call to an undeclared tool is made without a second opinion."""
     seen, script, _ = play(ECHO_CALL.replace("echo", "other"), policy=replace(ON, unknown_tool="call"))
     assert seen.items == [["call", "other", '{"x":1}']]
     assert len(script.asked) == 1
@@ -278,18 +283,20 @@ def test_undeclared_call_needs_no_second_opinion() -> None:
     ],
 )
 def test_verdict_is_the_first_word(text: str, verdict: bool | None) -> None:
-    """The verdict is the first word of the answer, ignoring markup and reasoning."""
+    """The verdict is the first word of the model's answer. Markup and reasoning are ignored."""
     assert verdict_of(text) is verdict
 
 
 @given(st.text())
 def test_any_answer_is_read_without_an_exception(text: str) -> None:
-    """Any answer is read without raising an exception, and an empty answer is not a verdict."""
+    """Reading a verdict from any text does not raise an exception, and blank text has no verdict."""
     assert verdict_of(text) is None or text.lower().strip()
 
 
 def test_content_of_the_question() -> None:
-    """The question contains the tool with its parameter names, and the user's latest messages in shortened form."""
+    """The question contains the tool with its parameter names, and the user's latest messages. Long messages are
+    shortened.
+    """
     messages = [{"role": role, "content": text} for text in ("one", "two", "three") for role in ("user", "assistant")]
     long = "a" * 3_000 + "b" * 3_000
     request = CHAT.read({"model": "m", "messages": [*messages, {"role": "user", "content": long}]})
@@ -309,7 +316,7 @@ CALL: list[ClientEvent] = [CallStarted(1, "echo"), CallDelta("{}"), CallEnded()]
 
 
 async def weighed(ask: Any, *, patience: float = 60.0, report: Report | None = None, poses: bool = True) -> Any:
-    """Return the outcome of a call to ``echo`` whose second opinion is provided by ``ask``."""
+    """Request a second opinion from ``ask`` on a call to ``echo``, and return the outcome."""
     opinion = SecondOpinion(CHAT.read(body_of("chat", False)), ON, ask, report or Report(), patience=patience)
     assert opinion.take([TextDelta("Well."), *CALL[:1]]) == [TextDelta("Well.")]
     assert opinion.take([KeepAlive(), *CALL[1:]]) == [KeepAlive()]
@@ -320,7 +327,7 @@ async def weighed(ask: Any, *, patience: float = 60.0, report: Report | None = N
 
 
 async def test_slow_question_is_abandoned() -> None:
-    """If a question takes too long, it is closed to stop the model, and the call is made."""
+    """If an opinion takes too long, its round is closed, which stops the model, and the call is made."""
     closed: list[bool] = []
 
     async def ask(_: Round) -> AsyncGenerator[object]:
@@ -338,7 +345,9 @@ async def test_slow_question_is_abandoned() -> None:
 
 
 async def test_truncated_opinion_is_ignored() -> None:
-    """An opinion from a round that breaks off is ignored, because the answer could have continued differently."""
+    """If the round with an opinion breaks off, the opinion is ignored, because its text might have continued
+    differently.
+    """
 
     async def ask(_: Round) -> AsyncGenerator[object]:
         yield TextDelta("no")
@@ -355,7 +364,7 @@ async def test_truncated_opinion_is_ignored() -> None:
 
 
 async def test_output_after_a_refused_call_takes_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Output after a refused call is processed in linear time, and the call's text is written at most once."""
+    """The output after a refused call is processed in linear time, and the call is converted to text at most once."""
     thoughts = [ReasoningDelta("hm") for _ in range(5_000)]
     texts = [TextDelta(f" {number}") for number in range(5_000)]
     written = list[str]()
@@ -377,7 +386,7 @@ async def test_output_after_a_refused_call_takes_linear_time(monkeypatch: pytest
 
 
 async def test_failed_round_releases_withheld_calls() -> None:
-    """If the round fails, withheld calls are released unchanged and without a second opinion."""
+    """If the round fails, its withheld calls are released unchanged, and no second opinion is requested."""
     opinion = SecondOpinion(CHAT.read(body_of("chat", False)), ON, lambda _: pytest.fail("asked"), Report())
     opinion.take(CALL)
     assert list(opinion.release().passed) == CALL
@@ -385,7 +394,9 @@ async def test_failed_round_releases_withheld_calls() -> None:
 
 @given(st.lists(st.sampled_from(["Well. ", ECHO_CALL, ADD_CALL, "\n"]), max_size=4), st.integers(1, 9))
 def test_streamed_and_non_streamed_answers_are_equal(parts: list[str], size: int) -> None:
-    """Streamed and non-streamed answers have the same content, regardless of how the model's text is split."""
+    """A streamed answer has the same content as the non-streamed answer, regardless of how the model's text is
+    split.
+    """
     both = []
     for stream in (True, False):
         for refused in ("echo", "add"):

@@ -23,7 +23,9 @@ def retry(reason: str = "UNKNOWN_TOOL", words: str = "w", partial_call: str = ""
 
 
 def run(course: RoundPlanner, *faults: Retry, seconds: float = 0, size: int = 0) -> list[Round | None]:
-    """Return the successive rounds. Each of them ends with a fault."""
+    """Return the first round and, for each fault, the round that follows it, or None if no further round is
+    possible.
+    """
     rounds: list[Round | None] = [course.first()]
     for fault in faults:
         before = rounds[-1]
@@ -33,7 +35,7 @@ def run(course: RoundPlanner, *faults: Retry, seconds: float = 0, size: int = 0)
 
 
 def test_number_of_retries_is_limited() -> None:
-    """A model is retried up to the limit, and the last round allows no further retry of calls."""
+    """After the permitted number of retries, another faulty call is not retried."""
     hosted = frozenset({"free__read"})
     rounds = run(
         RoundPlanner(CHAT, BODY, Policy(retry=2, second_opinion="off"), RoundLimits(), hosted), retry(), retry()
@@ -48,13 +50,15 @@ def test_number_of_retries_is_limited() -> None:
 
 
 def test_unknown_tool_is_retried_once() -> None:
-    """With ``unknown_tool=retry``, an unknown tool is retried once, and other faults are not retried."""
+    """With ``unknown_tool=retry``, a call to an unknown tool is retried once. Other faults are not retried."""
     rounds = run(RoundPlanner(CHAT, BODY, Policy(unknown_tool="retry", second_opinion="off"), RoundLimits()), retry())
     assert [each and each.retries_allowed for each in rounds] == [{"UNKNOWN_TOOL"}, frozenset()]
 
 
 def test_format_retries_are_counted_separately() -> None:
-    """Format retries and call retries are counted separately. After an output, a format retry withholds the tools."""
+    """A retry because of the answer's format does not count as a retry of a call. If the conversation ends with a tool
+    output, this retry withholds the tools.
+    """
     answered, policy = {**BODY, "messages": [*BODY["messages"], OUTPUT]}, Policy(retry=1, second_opinion="off")
     for body, mode in ((BODY, ""), (answered, "withheld")):
         rounds = run(RoundPlanner(CHAT, body, policy, RoundLimits()), retry(), retry(ANSWER_MISMATCH))
@@ -66,8 +70,9 @@ def test_format_retries_are_counted_separately() -> None:
 
 
 def test_text_is_requested_once_for_an_invented_call() -> None:
-    """With either value of the option, an invented call causes one request for text, without tools, if a round is
-    left."""
+    """With "on" and "undeclared", an invented call causes a single round without tools, which requests text. This
+    requires that a round is left.
+    """
     for value in ("undeclared", "on"):
         first, second = run(
             RoundPlanner(CHAT, BODY, Policy(second_opinion=value), RoundLimits()), retry(SECOND_OPINION)
@@ -82,7 +87,9 @@ def test_text_is_requested_once_for_an_invented_call() -> None:
 
 @pytest.mark.parametrize(("api", "key"), [(CHAT, "messages"), (RESPONSES, "input")])
 def test_further_round_continues_the_conversation(api: Any, key: str) -> None:
-    """A further round consists of the client's request, the model's text and toolsim's reply to it."""
+    """The request for a further round contains the client's messages, then the model's text and toolsim's reply for
+    each earlier round.
+    """
     body = BODY if key == "messages" else {"model": "m", "input": "hi"}
     _, second, third = run(
         RoundPlanner(api, body, Policy(retry=3), RoundLimits()), retry(words="one"), retry(words="", partial_call="b")
@@ -99,7 +106,9 @@ def test_further_round_continues_the_conversation(api: Any, key: str) -> None:
 
 
 def test_empty_answer_is_retried_once_without_tools() -> None:
-    """An empty answer is retried once and counted separately. The retry has no tools unless the option keeps them."""
+    """An empty answer is retried once, in addition to other retries. The retry has no tools unless the option is
+    ``with_tools``.
+    """
     policy = Policy(fix_empty_final="on", second_opinion="off")
     first, second = run(RoundPlanner(CHAT, BODY, policy, RoundLimits()), retry(EMPTY_ANSWER, ""))
     assert first is not None
@@ -125,13 +134,13 @@ def test_empty_answer_is_retried_once_without_tools() -> None:
     ],
 )
 def test_limits_prevent_a_further_round(bounds: RoundLimits, used: dict[str, Any]) -> None:
-    """The limits of rounds, time and text prevent a further round."""
+    """No further round is possible if the limit on rounds, time or text has been reached."""
     assert run(RoundPlanner(CHAT, BODY, Policy(retry=3), bounds), retry(), **used)[1] is None
     assert run(RoundPlanner(CHAT, BODY, Policy(retry=3), RoundLimits(seconds=0)), retry(), seconds=1e9)[1] is not None
 
 
 def test_last_allowed_round_permits_no_retry() -> None:
-    """The last allowed round permits no retry, so its answer is final."""
+    """If only one round is allowed, it permits no retries, so its answer is final."""
     assert run(RoundPlanner(CHAT, BODY, Policy(retry=3), RoundLimits(rounds=1)))[0] == Round(1, BODY, Policy(retry=3))
 
 
@@ -151,7 +160,9 @@ def test_last_allowed_round_permits_no_retry() -> None:
     ],
 )
 def test_requests_that_can_need_further_rounds(policy: Policy, change: dict[str, Any], may: bool) -> None:
-    """Only requests that might need a further round use the runner. Requests for several choices never use it."""
+    """The runner is used only if a further round might be necessary. It is never used for requests with several
+    choices.
+    """
     assert may_take_rounds(CHAT.read(BODY | change), policy) is may
 
 
@@ -168,13 +179,15 @@ def test_requests_that_can_need_further_rounds(policy: Policy, change: dict[str,
     ],
 )
 def test_requests_that_can_have_mcp_tools(policy: Policy, change: dict[str, Any], rounds: int, may: bool) -> None:
-    """MCP tools need a single answer that allows calls, and a second round for the outputs."""
+    """MCP tools can be offered only if the request allows calls and a single choice, and if two rounds are allowed."""
     assert may_be_hosted(CHAT.read(BODY | change), policy, RoundLimits(rounds=rounds)) is may
 
 
 @pytest.mark.parametrize("status", [401, 402, 403, 404, 408, 429])
 def test_errors_unrelated_to_tools_are_not_retried(status: int) -> None:
-    """Errors about keys, payment, models and rate limits are not retried without tools."""
+    """After an error that concerns the key, payment, the model or rate limits, the request is not retried without
+    tools.
+    """
     course = RoundPlanner(CHAT, BODY, Policy(tool_use_mode="relaxed"), RoundLimits())
     assert course.without_tools(course.first(), status, seconds=0) is None
     following = course.without_tools(course.first(), 500, seconds=0)
@@ -186,7 +199,9 @@ def test_errors_unrelated_to_tools_are_not_retried(status: int) -> None:
 
 
 def test_second_opinion_counts_as_a_round() -> None:
-    """A second-opinion question counts as a round, allows no retries, and leaves room for the following round."""
+    """A request for a second opinion counts as a round and permits no retries. It is possible only if another round is
+    left after it.
+    """
     course = RoundPlanner(CHAT, BODY, Policy(second_opinion="on"), RoundLimits(rounds=4))
     first = course.first()
     question = course.side_request("Be brief.", "Is it?", seconds=0)
@@ -208,7 +223,9 @@ def test_second_opinion_counts_as_a_round() -> None:
 
 
 def test_calls_that_need_a_second_opinion() -> None:
-    """Second opinions apply if the model is free to call a tool in reply to the user."""
+    """The runner is used for second opinions if the model can choose whether to call a tool, and the last message is
+    the user's.
+    """
     policy = Policy(second_opinion="on")
     assert may_take_rounds(CHAT.read(BODY), policy)
     assert not may_take_rounds(CHAT.read(BODY | {"tools": []}), policy)

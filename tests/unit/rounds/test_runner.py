@@ -1,4 +1,6 @@
-"""Tests for rounds of real requests and answers, merged into one answer that the official OpenAI client parses."""
+"""Tests for the runner, which merges the answers of several rounds into one. The official OpenAI client parses the
+result.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ play = partial(rounds.play, policy=RETRY)
 @pytest.mark.parametrize("backend", API_NAMES)
 @pytest.mark.parametrize("client", API_NAMES)
 def test_retried_call_is_returned(client: ApiName, backend: ApiName, stream: bool) -> None:
-    """An invalid call is retried with the reason. The client receives the valid call and the usage of both rounds."""
+    """After an invalid call, the model is told the reason and tries again. The client receives the valid call and the
+    usage of both rounds.
+    """
     seen, script, job = play("Well.\n" + BAD, GOOD, client=client, backend=backend, stream=stream)
     assert seen.items == [["text", "Well.\n"], ADD]
     assert len(script.asked) == 2
@@ -42,7 +46,7 @@ def test_retried_call_is_returned(client: ApiName, backend: ApiName, stream: boo
     assert job.report.retries == ["SCHEMA_MISMATCH:add"]
     assert job.report.calls == ["add"]
     assert job.report.tool_call_ids == seen.ids
-    assert seen.usage == (7 if stream else 14)  # A stream that is cut off does not report its usage.
+    assert seen.usage == (7 if stream else 14)  # If a stream is cut off, it does not report its usage.
     assert job.report.error is None
 
 
@@ -61,10 +65,10 @@ def test_retried_call_is_returned(client: ApiName, backend: ApiName, stream: boo
     ],
 )
 def test_emitted_output_is_not_retracted(texts: tuple[str | None, ...], items: list[Any]) -> None:
-    """Emitted output is not retracted, and calls that are never corrected are emitted as text."""
+    """Output that has been sent to the client is not retracted. If a call is never corrected, it is sent as text."""
     for client in API_NAMES:
         for stream in (True, False):
-            # These tools are not strict, so invalid calls become text.
+            # The tools are not strict, so an invalid call becomes text.
             more = {"tools": []} if not texts else {}
             script = Script(texts, "responses")
             job = job_of(script, client, stream, RETRY, RoundLimits(), **more)
@@ -78,7 +82,7 @@ def test_emitted_output_is_not_retracted(texts: tuple[str | None, ...], items: l
 
 
 def test_repeated_strict_violation_is_an_error() -> None:
-    """If the last retry still violates a strict tool's schema, the answer ends with that error."""
+    """If the call in the last retry still violates a strict schema, the answer ends with an error."""
     seen, script, job = play(BAD, BAD, policy=Policy(retry=1))
     assert seen.error == "invalid_tool_call"
     assert len(script.asked) == 2
@@ -87,21 +91,23 @@ def test_repeated_strict_violation_is_an_error() -> None:
 
 @pytest.mark.parametrize("bounds", [RoundLimits(rounds=2), RoundLimits(seconds=1e-9), RoundLimits(text_bytes=1)])
 def test_limits_prevent_a_retry(bounds: RoundLimits) -> None:
-    """Beyond the limits, no retry occurs, and the client receives the error of the faulty call."""
+    """If a limit is reached, the call is not retried, and the client receives the error that the call caused."""
     seen, script, _ = play("Well. " + BAD, BAD, GOOD, bounds=bounds)
     assert seen.error == "invalid_tool_call"
     assert len(script.asked) == (2 if bounds.rounds == 2 else 1)
 
 
 def test_failed_retry_returns_the_first_output() -> None:
-    """If a retry fails, the client receives the first round's output, and the report contains a warning."""
+    """If the round of a retry fails, the client receives the result of the first round, and the report contains a
+    warning.
+    """
     seen, _, job = play(BAD, None)
     assert seen.error == "invalid_tool_call"
     assert ROUND_FAILED in job.report.warnings
 
 
 def test_refusal_of_the_first_round_is_the_answer() -> None:
-    """A refusal of the first round reaches the client with its status and body, without a retry."""
+    """If the backend refuses the first round, the client receives the backend's status and body."""
     script = Script([None], "chat")
     job = job_of(script, "chat", True, RETRY, RoundLimits())
     assert asyncio.run(run(job)) == (503, [b'{"error": {}}'])
@@ -113,7 +119,7 @@ RELAXED = Policy(tool_use_mode="relaxed")
 
 
 def test_provider_error_is_retried_without_tools() -> None:
-    """If the policy is relaxed, a provider's error is retried once without tools. A second error is final."""
+    """With ``tool_use_mode=relaxed``, a backend error causes one retry without tools. A second error is final."""
     seen, script, job = play(None, "So be it.", policy=RELAXED)
     assert seen.items == [["text", "So be it."]]
     assert ["CLIENT TOOL CATALOG" in str(messages) for messages in script.asked] == [True, False]
@@ -128,7 +134,9 @@ def test_provider_error_is_retried_without_tools() -> None:
 
 
 def test_missing_required_call_is_retried() -> None:
-    """If a required call is missing, the text is sent to the client, and the model is re-prompted for the call."""
+    """If the model writes text although a call is required, the client receives the text, and the model is prompted
+    again for the call.
+    """
     seen, script, _ = play("I would rather not.", GOOD, tool_choice="required")
     assert seen.items == [["text", "I would rather not."], ADD]
     assert "NO_CALL" in str(script.asked[1][-1])
@@ -137,7 +145,7 @@ def test_missing_required_call_is_retried() -> None:
 
 
 def test_empty_answer_after_an_output_is_retried() -> None:
-    """An empty answer after an output is retried once, with the option's prompt and without tools."""
+    """If the answer to a tool output is empty, it is retried once, with the option's prompt and without tools."""
     call = {"id": "call_001", "type": "function", "function": {"name": "add", "arguments": "{}"}}
     messages = [
         {"role": "user", "content": "hi"},
@@ -155,7 +163,7 @@ def test_empty_answer_after_an_output_is_retried() -> None:
 
 
 def test_closing_the_answer_closes_the_round() -> None:
-    """Closing the answer closes the pending backend round."""
+    """If the answer is closed early, the backend's round is closed as well."""
 
     async def leave() -> Script:
         script = Script([GOOD], "chat")
@@ -184,7 +192,8 @@ SAID = st.lists(
 def test_streamed_and_non_streamed_answers_are_equal(
     texts: list[str | None], client: ApiName, backend: ApiName, policy: Policy, choice: str, size: int
 ) -> None:
-    """For any rounds, a real client accumulates the same answer from the stream as from the non-streamed document.
+    """For any sequence of rounds, an official client accumulates the same answer from a stream as from a non-streamed
+    answer.
 
     The client's accumulator checks that no sequence number is missing, and that items and deltas arrive in order.
     """

@@ -1,5 +1,4 @@
-"""Tests for tools that toolsim runs within an answer and shows in the API: MCP tools, web searches and tool
-searches."""
+"""Tests for MCP calls, web searches and tool searches that toolsim runs during an answer and shows to the client."""
 
 from __future__ import annotations
 
@@ -50,7 +49,7 @@ def block(name: str, **arguments: Any) -> str:
 
 
 class Pool:
-    """Simulated servers with a search tool and an adder."""
+    """Simulated MCP servers, each with a search tool and a tool that adds."""
 
     def __init__(self, output: str | None = None) -> None:
         self.output = json.dumps({"results": FOUND}) if output is None else output
@@ -93,7 +92,7 @@ def play(
     serves: bool = True,
     **mcp_context: Any,
 ) -> tuple[dict[str, Any], Script, RunnerJob]:
-    """Return the answer as parsed by the SDK's types, the script and the job."""
+    """Play one turn. Return the answer as validated by the SDK's types, the script and the job."""
     script, api = Script(texts, backend), APIS[client]
     policy = replace(policy or Policy(), backend=backend)
     body = {**body, "stream": stream}
@@ -122,7 +121,7 @@ def whole_of(client: ApiName, data: bytes) -> dict[str, Any]:
 
 
 def answer_of(client: ApiName, data: bytes) -> dict[str, Any]:
-    """Return the SDK's result for a stream, after validating each event with the SDK's types."""
+    """Validate each event in a stream with the SDK's types, and return the accumulated answer."""
     events = [json.loads(line[6:]) for line in data.decode().split("\n") if line.startswith("data: {")]
     kind = TypeAdapter[Any](ResponseStreamEvent if client == "responses" else BetaRawMessageStreamEvent)
     for event in events:
@@ -142,7 +141,7 @@ def answer_of(client: ApiName, data: bytes) -> dict[str, Any]:
 
 
 def without_ids(value: Any) -> Any:
-    """Return an answer without the fields that differ between runs."""
+    """Return an answer without IDs and other fields that differ between runs."""
     changing = ("id", "created_at", "completed_at", "tool_use_id", "item_id", "stop_details", "caller")
     if isinstance(value, dict):
         kept = {key: without_ids(each) for key, each in value.items() if key not in changing}
@@ -151,7 +150,7 @@ def without_ids(value: Any) -> Any:
 
 
 def following(client: ApiName, body: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
-    """Return the next request of a conversation. It contains the answer as a client echoes it."""
+    """Return the conversation's next request, in which the client repeats the previous answer."""
     said = {"role": "user", "content": "And now?"}
     if client == "responses":
         return {**body, "input": [*body["input"], *answer["output"], said]}
@@ -159,7 +158,7 @@ def following(client: ApiName, body: dict[str, Any], answer: dict[str, Any]) -> 
 
 
 def begins_with(prompt: list[Any], before: list[Any]) -> bool:
-    """Return whether a prompt begins with the complete previous prompt."""
+    """Return whether a prompt begins with the entire previous prompt."""
     *same, last = before
     shown, continued = json.dumps(last), json.dumps(prompt[len(same)])
     text = last["content"] if isinstance(last["content"], str) else last["content"][-1]["text"]
@@ -197,7 +196,9 @@ NAME: dict[ApiName, str] = {"responses": "tool_search", "messages": "tool_search
 @each("client", SHOWN)
 @each("backend", BACKENDS)
 def test_web_search_results_are_cited(client: ApiName, backend: ApiName, stream: bool) -> None:
-    """A web search sends only the query. The model sees titles, URLs and texts, and the answer cites them."""
+    """Only the query of a web search is sent to the server. The model sees the titles, URLs and texts of the results,
+    and the answer cites them.
+    """
     pool = Pool()
     body = request(client, [WEB[client]])
     last = "See [Herons](https://birds.example/heron)."
@@ -232,7 +233,7 @@ def test_web_search_results_are_cited(client: ApiName, backend: ApiName, stream:
 
 @each("client", SHOWN)
 def test_excluded_domains_are_filtered(client: ApiName) -> None:
-    """Search results from domains that the client excluded reach neither the client nor the model."""
+    """Search results from a domain that the client excludes are shown neither to the client nor to the model."""
     allowed = {"allowed_domains": ["example.net"]}
     tool = WEB[client] | ({"filters": allowed} if client == "responses" else allowed)
     asked = (block("web_search", query="x"), "So.")
@@ -246,7 +247,7 @@ def test_excluded_domains_are_filtered(client: ApiName) -> None:
 
 @each("stream", [True, False])
 def test_search_beyond_the_limit_is_an_error(stream: bool) -> None:
-    """A search beyond the client's limit results in an error that the model sees."""
+    """If the model exceeds the client's limit of searches, the search results in an error that the model sees."""
     body = request("messages", [WEB["messages"] | {"max_uses": 1}])
     asked = (block("web_search", query="x") + block("web_search", query="y"), "So.")
     pool = Pool()
@@ -261,8 +262,9 @@ def test_search_beyond_the_limit_is_an_error(stream: bool) -> None:
 
 @each("client", SHOWN)
 def test_failed_search_is_shown_to_the_model(client: ApiName) -> None:
-    """If a search fails, for example because its output is too large, the model sees the error and the answer
-    continues."""
+    """If a search fails, for example because its output is too large, the model sees the error, and the answer
+    continues.
+    """
     policy = Policy(max_tool_bytes=100)
     asked = (block("web_search", query="x"), "I cannot.")
     body = request(client, [WEB[client]])
@@ -275,7 +277,9 @@ def test_failed_search_is_shown_to_the_model(client: ApiName) -> None:
 
 @each("client", SHOWN)
 def test_missing_search_tool_is_reported(client: ApiName) -> None:
-    """If the server lacks its configured search tool, the report names the server and the missing tool."""
+    """If the server does not have the configured search tool, the report contains the server and the name of the
+    tool.
+    """
     wrong = replace(SEARCHER, web_search="fnd")
     asked = (block("web_search", query="x"), "I cannot.")
     answer, _, job = play(client, request(client, [WEB[client]]), *asked, pool=Pool(), servers={"web": wrong})
@@ -284,7 +288,7 @@ def test_missing_search_tool_is_reported(client: ApiName) -> None:
 
 
 def test_forced_search_runs_once() -> None:
-    """A tool choice that names the search forces a single search. In the next round, the model can answer."""
+    """If the tool choice names the search, the model has to search once. In the next round, it can answer."""
     choice = {"type": "tool", "name": "web_search"}
     body = request("messages", [WEB["messages"]], tool_choice=choice)
     answer, _, _ = play("messages", body, block("web_search", query="x"), "So.", pool=Pool(), servers={"web": SEARCHER})
@@ -297,8 +301,9 @@ def test_forced_search_runs_once() -> None:
 
 
 def test_stored_results_of_a_search_are_restored() -> None:
-    """If a client returns only the query of a search, the stored results keep the prompt unchanged, but only for
-    their owner."""
+    """If a client sends a search back without its results, they are restored from storage, so the next prompt continues
+    the previous one. Another owner cannot access them.
+    """
     body = request("responses", [WEB["responses"], function("responses", "now", {"type": "object"})])
     mcp_context: dict[str, Any] = {"servers": {"web": SEARCHER}, "hidden": HiddenCalls(), "owner": "me"}
     asked = (block("web_search", query="x"), "So it is.")
@@ -315,7 +320,7 @@ def test_stored_results_of_a_search_are_restored() -> None:
 
 
 def test_tool_choice_loses_only_its_demand() -> None:
-    """After a call, a Messages API tool choice no longer requires a call, and its other fields are kept."""
+    """After a call has been run, the Messages API tool choice no longer requires a call. Its other fields are kept."""
     value = {"type": "tool", "name": "web_search", "disable_parallel_tool_use": True}
     assert after_calls(value) == {"type": "auto", "disable_parallel_tool_use": True}
     assert after_calls({"type": "auto", "disable_parallel_tool_use": True})["disable_parallel_tool_use"] is True
@@ -323,7 +328,7 @@ def test_tool_choice_loses_only_its_demand() -> None:
 
 @each("client", SHOWN)
 def test_invented_results_are_dropped(client: ApiName) -> None:
-    """Text that a model writes after its search and before it has seen a result is dropped."""
+    """If the model writes text after a search call, before it has seen the results, the text is dropped."""
     asked = (block("web_search", query="x") + "\nI found: nonsense.", "So it is.")
     alone = replace(SEARCHER, allowed=(NONE,))
     answer, _, _ = play(client, request(client, [WEB[client]]), *asked, pool=Pool(), servers={"web": alone})
@@ -332,7 +337,7 @@ def test_invented_results_are_dropped(client: ApiName) -> None:
 
 @each("client", SHOWN)
 def test_operator_lists_match_a_search(client: ApiName) -> None:
-    """The operator's lists match a search by its type or its name."""
+    """The operator's allowlist can contain a search tool's type or its name."""
     asked = (block("web_search", query="x"), "So it is.")
     body = request(client, [WEB[client], function(client, "now", {"type": "object"})])
     for names, is_made in (({"now"}, False), ({"now", "web_search"}, True), ({"now", WEB[client]["type"]}, True)):
@@ -342,7 +347,7 @@ def test_operator_lists_match_a_search(client: ApiName) -> None:
 
 
 def test_search_only_for_programs_is_dropped() -> None:
-    """A search that only programs can call is dropped like other hosted tools."""
+    """A search that only code can call is dropped with a warning, like other unsupported hosted tools."""
     tool = WEB["messages"] | {"type": "web_search_20260209", "allowed_callers": ["code_execution_20260120"]}
     body = request("messages", [tool, function("messages", "now", {"type": "object"})])
     _, script, job = play("messages", body, "Well.", pool=Pool(), servers={"web": SEARCHER})
@@ -367,7 +372,9 @@ def deferring(client: ApiName, **more: Any) -> dict[str, Any]:
 @each("client", SHOWN)
 @each("backend", BACKENDS)
 def test_deferred_tool_is_found_and_called(client: ApiName, backend: ApiName, stream: bool) -> None:
-    """The model sees a deferred tool's name, searches for the tool, sees its schema, and calls it."""
+    """The model sees only the name of a deferred tool at first. It searches for the tool, sees its schema, and calls
+    it.
+    """
     search = {"pattern": "weath.r"} if client == "messages" else {"query": "the weather"}
     asked = (block(NAME[client], **search), block("get_weather", city="Bonn"))
     answer, script, job = play(client, deferring(client), *asked, backend=backend, stream=stream)
@@ -394,8 +401,9 @@ def test_deferred_tool_is_found_and_called(client: ApiName, backend: ApiName, st
 
 @each("client", SHOWN)
 def test_invalid_guess_becomes_a_search(client: ApiName) -> None:
-    """A call that does not conform to an unseen schema is not sent to the client, but becomes a search that shows
-    the schema."""
+    """If the model guesses the arguments of a tool that it has not seen, and they are invalid, the call becomes a
+    search that shows the schema.
+    """
     asked = (block("get_weather"), block("get_weather", city="Bonn"))
     answer, script, job = play(client, deferring(client), *asked)
     assert [item["type"] for item in results(client, answer)][-1] in ("tool_use", "function_call")
@@ -406,7 +414,7 @@ def test_invalid_guess_becomes_a_search(client: ApiName) -> None:
 
 @each("client", SHOWN)
 def test_valid_guess_is_a_call(client: ApiName) -> None:
-    """A call that conforms to an unseen schema is made without a search."""
+    """If the model guesses valid arguments for a tool that it has not seen, the call is made without a search."""
     answer, script, _ = play(client, deferring(client), block("get_weather", city="Bonn"))
     assert len(script.asked) == 1
     assert len(results(client, answer)) == 1
@@ -414,7 +422,7 @@ def test_valid_guess_is_a_call(client: ApiName) -> None:
 
 @each("client", SHOWN)
 def test_search_without_matches_returns_an_empty_result(client: ApiName) -> None:
-    """A search without matches returns an empty result, and the answer continues."""
+    """If a search finds no tools, its result is empty, and the answer continues."""
     search = {"pattern": "zzz"} if client == "messages" else {"query": "zzz"}
     answer, _, _ = play(client, deferring(client), block(NAME[client], **search), "There is none.")
     assert text_of(client, answer) == "There is none."
@@ -423,7 +431,7 @@ def test_search_without_matches_returns_an_empty_result(client: ApiName) -> None
 
 
 def test_deferred_tools_in_a_namespace_are_found() -> None:
-    """A search for deferred tools in a namespace returns the namespace with the matching tools."""
+    """If a search finds deferred tools in a namespace, the result is the namespace with only these tools."""
     inner = [function("responses", name, CITY, defer_loading=True) for name in ("get_weather", "get_tide")]
     space = {"type": "namespace", "name": "sea", "description": "The sea.", "tools": inner}
     body = request("responses", [TOOLS["responses"], space])
@@ -436,8 +444,9 @@ def test_deferred_tools_in_a_namespace_are_found() -> None:
 
 @each("client", BACKENDS)
 def test_deferred_tools_are_shown_without_a_search_tool(client: ApiName) -> None:
-    """Without a search tool, deferred tools are shown immediately, except to Messages clients, because they search
-    themselves."""
+    """If a request has no search tool, its deferred tools are shown immediately. Messages API clients are an exception,
+    because they search on their own.
+    """
     tool = function(client, "get_weather", CITY, defer_loading=True)
     tools = [function(client, "now", {"type": "object"}), tool]
     tools = [{"type": "function", "function": each} for each in tools] if client == "chat" else tools
@@ -446,8 +455,9 @@ def test_deferred_tools_are_shown_without_a_search_tool(client: ApiName) -> None
 
 
 def test_requests_with_a_search_are_recognized() -> None:
-    """Requests with a hosted search are recognized by their bytes. A client's own search tool is not mistaken for a
-    hosted search."""
+    """The bytes of a request show whether it contains a hosted search. A search tool that the client runs is not
+    mistaken for one.
+    """
     mcp_context = McpContext(None, Approvals())
     for client in SHOWN:
         body = deferring(client)
@@ -461,13 +471,15 @@ def test_requests_with_a_search_are_recognized() -> None:
 
 @each("client", SHOWN)
 def test_impossible_search_shows_all_tools(client: ApiName) -> None:
-    """If no further round is possible, all tools are shown immediately, and the search is dropped with a warning."""
+    """If no further round is possible, all deferred tools are shown immediately. The search tool is dropped with a
+    warning.
+    """
     _, script, job = play(client, deferring(client), "Well.", serves=False)
     assert '"city"' in str(script.asked[0])
     assert [warning.partition(":")[0] for warning in job.report.warnings] == ["TOOL_DROPPED"]
 
 
-# -- MCP over Messages
+# -- MCP servers in Messages API requests
 
 MCP = {"mcp_servers": [{"type": "url", "name": "calc", "url": "https://calc.example/mcp", "authorization_token": "t"}]}
 TOOLSET = {"type": "mcp_toolset", "mcp_server_name": "calc"}
@@ -477,7 +489,9 @@ HOSTS = {"runs_clients": True, "hosts": ("calc.example",)}
 @each("stream", [True, False])
 @each("backend", BACKENDS)
 def test_mcp_servers_of_a_messages_request(backend: ApiName, stream: bool) -> None:
-    """Calls to a Messages request's MCP servers are returned as blocks. Without a toolset, all tools are offered."""
+    """If a Messages API request declares MCP servers, the client receives their calls as blocks. If it has no toolset,
+    all tools are offered.
+    """
     for body in (request("messages", [TOOLSET], **MCP), request("messages", [], **MCP)):
         pool = Pool()
         answer, script, _ = play(
@@ -511,7 +525,7 @@ def test_mcp_servers_of_a_messages_request(backend: ApiName, stream: bool) -> No
     ],
 )
 def test_toolset_selects_tools(toolset: dict[str, Any]) -> None:
-    """A toolset selects tools, either by enabling individual tools or by disabling them."""
+    """A toolset can enable or disable individual tools of a server."""
     body = request("messages", [TOOLSET | toolset], **MCP)
     _, script, _ = play("messages", body, "Well.", pool=Pool(), **HOSTS)
     assert "calc__add" in str(script.asked[0])
@@ -519,14 +533,16 @@ def test_toolset_selects_tools(toolset: dict[str, Any]) -> None:
 
 
 def test_disallowed_host_is_a_400() -> None:
-    """A server on a host that is not allowed causes a 400 that names the option."""
+    """If an MCP server is on a host that is not allowed, the request is refused, and the error names the option
+    toolsim_mcp_hosts.
+    """
     body = request("messages", [TOOLSET], **MCP)
     refused, _, _ = play("messages", body, "Well.", pool=Pool(), runs_clients=True, hosts=("other.example",))
     assert "toolsim_mcp_hosts" in refused["error"]["message"]
 
 
 def test_operator_servers_stay_hidden() -> None:
-    """Calls to the operator's servers are not shown as blocks to a client that declared no servers."""
+    """A client that declares no MCP servers does not receive blocks for calls to the operator's servers."""
     servers = {"calc": Server("calc", ("x",), free=(EVERY,))}
     body = request("messages", [function("messages", "now", {"type": "object"})])
     answer, _, _ = play("messages", body, block("calc__add", a=2), "5 it is.", pool=Pool(), servers=servers)
@@ -535,7 +551,7 @@ def test_operator_servers_stay_hidden() -> None:
 
 @each("client", SHOWN)
 def test_tools_of_a_deferred_server_are_found(client: ApiName) -> None:
-    """The tools of a deferred MCP server are found by a search. The next prompt continues the previous one."""
+    """A search finds the tools of a deferred MCP server. Each prompt continues the previous one."""
     if client == "messages":
         body = request(client, [TOOLS[client], TOOLSET | {"default_config": {"defer_loading": True}}], **MCP)
     else:
@@ -578,7 +594,7 @@ def cases(client: ApiName) -> list[tuple[dict[str, Any], tuple[str, ...], dict[s
 
 @each("client", SHOWN)
 def test_streamed_and_non_streamed_answers_are_equal(client: ApiName) -> None:
-    """Streamed and non-streamed answers are equal, except for IDs and times."""
+    """Except for IDs and times, a streamed answer equals the non-streamed answer."""
     for body, asked, mcp_context in cases(client):
         whole, _, _ = play(client, body, *asked, pool=Pool(), **mcp_context)
         streamed, _, _ = play(client, body, *asked, pool=Pool(), stream=True, **mcp_context)
@@ -589,7 +605,7 @@ def test_streamed_and_non_streamed_answers_are_equal(client: ApiName) -> None:
 @each("backend", BACKENDS)
 @each("policy", [Policy(), Policy(history="bracketed")])
 def test_next_prompt_begins_with_the_previous_one(client: ApiName, backend: ApiName, policy: Policy) -> None:
-    """The client echoes the blocks or items, and the next prompt begins with the previous prompt."""
+    """If the client repeats all blocks or items of the answer, the next prompt begins with the previous prompt."""
     for body, asked, mcp_context in cases(client):
         answer, script, _ = play(client, body, *asked, pool=Pool(), backend=backend, policy=policy, **mcp_context)
         more = following(client, body, answer)
@@ -603,7 +619,7 @@ JUNK: tuple[Any, ...] = (None, True, -1, "", "x", "toolsim:", "toolsim:/w==", DE
 
 
 def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield the path of each value within a JSON value."""
+    """Yield the path to each value inside a JSON value."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, member in inner:
         yield (*path, key)
@@ -611,7 +627,7 @@ def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def replaced(value: Any, path: tuple[Any, ...], by: Any) -> Any:
-    """Return a JSON value in which the value at a path is replaced."""
+    """Return a copy of a JSON value in which the value at a path is replaced."""
     if not path:
         return by
     copied = value.copy()
@@ -621,11 +637,13 @@ def replaced(value: Any, path: tuple[Any, ...], by: Any) -> Any:
 
 @each("client", SHOWN)
 def test_arbitrary_values_cause_at_most_a_bad_request(client: ApiName) -> None:
-    """Arbitrary values in place of any part of a declaration, call or result cause at most a bad-request error."""
+    """If any part of a declaration, call or result is replaced with an arbitrary value, no exception other than
+    BadRequest is raised.
+    """
     for body, asked, mcp_context in cases(client):
         answer, _, _ = play(client, body, *asked, pool=Pool(), **mcp_context)
         sent = following(client, body, answer)
-        # Three values are tried at each path.
+        # Three of the values are tried at each path.
         for number, path in enumerate([*paths(sent)] * 3):
             changed = replaced(sent, path, JUNK[number % len(JUNK)])
             given = McpContext(Pool(), Approvals(), **{"runs_clients": True, "hosts": HOSTS["hosts"], **mcp_context})

@@ -1,4 +1,4 @@
-"""Tests for the runner's server over real HTTP, with rounds defined by the tests."""
+"""Tests for the runner's server over real HTTP. The tests define the rounds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ WORDS: tuple[RoundEvent, ...] = (Opened(), TextDelta("Hello"), RoundReport(Repor
 
 
 class Round1:
-    """A round that yields these events. "STALL" waits forever, and ``stopped`` is set when the round is closed."""
+    """A round that yields the given events. At the text "STALL", it waits forever. ``stopped`` is set when the round is
+    closed.
+    """
 
     def __init__(self, *said: RoundEvent) -> None:
         self.said = said
@@ -64,7 +66,9 @@ async def post(server: RunnerServer, a_job: RunnerJob | None) -> httpx.Response:
 
 
 async def test_job_is_answered_once(server: RunnerServer) -> None:
-    """A job is answered in its API and form, only once, and only for a request with the job's token."""
+    """A job is answered in its API, streamed or not. It is answered only once, and only if the request contains the
+    job's token.
+    """
     streamed = await post(server, job(Round1(*WORDS)))
     assert streamed.headers["content-type"].startswith("text/event-stream")
     assert streamed.headers["cache-control"] == "no-cache, no-transform"
@@ -83,8 +87,9 @@ async def test_job_is_answered_once(server: RunnerServer) -> None:
 
 
 async def test_foreign_stream_is_passed_on(server: RunnerServer) -> None:
-    """A stream from another source is passed on as it arrives, for either method. It ends when the client
-    disconnects."""
+    """A stream that is not a job's is sent to the client as it arrives, for both GET and POST. It ends if the client
+    disconnects.
+    """
     is_over = asyncio.Event()
 
     async def stream() -> AsyncGenerator[bytes]:
@@ -115,8 +120,9 @@ async def test_foreign_stream_is_passed_on(server: RunnerServer) -> None:
 
 
 async def test_errors_reach_the_client(server: RunnerServer) -> None:
-    """A refusal of the first round is passed on unchanged. A failure determines the status, or becomes the stream's
-    error."""
+    """If the backend refuses the first round, its response is sent unchanged. A later failure determines the status or,
+    in a stream, becomes an error event.
+    """
     headers = {"content-type": "application/json", "retry-after": "3"}
     refused = await post(server, job(Round1(RoundReport(Report()), Refused(429, headers, b'{"error":1}'))))
     assert (refused.status_code, refused.headers["retry-after"], refused.content) == (429, "3", b'{"error":1}')
@@ -129,7 +135,7 @@ async def test_errors_reach_the_client(server: RunnerServer) -> None:
 
 
 async def test_requested_report_precedes_the_last_frame(server: RunnerServer) -> None:
-    """With ``sse_telemetry``, the report is a comment before the last frame of the stream."""
+    """With ``sse_telemetry``, the stream contains the report as a comment before its last frame."""
     told = (await post(server, job(Round1(*WORDS), sse_telemetry=True))).text
     *_, comment, last, end = told.split("\n\n")
     assert json.loads(comment.removeprefix(": "))["rounds"] == 1
@@ -137,8 +143,9 @@ async def test_requested_report_precedes_the_last_frame(server: RunnerServer) ->
 
 
 async def test_silent_stream_receives_keepalives(server: RunnerServer) -> None:
-    """A silent stream receives keep-alives, both after its start and while the backend still processes the first
-    round's prompt."""
+    """A stream without events contains keep-alives, whether it has begun or the backend is still processing the prompt
+    of the first round.
+    """
     for events in ((Opened(), TextDelta("one"), TextDelta("STALL")), (TextDelta("STALL"),)):
         round_ = Round1(*events)
         token = server.admit(job(round_))
@@ -157,7 +164,7 @@ async def test_silent_stream_receives_keepalives(server: RunnerServer) -> None:
 
 
 async def test_non_streamed_answer_receives_no_keepalives(server: RunnerServer) -> None:
-    """A non-streamed answer receives no keep-alives, because its status is undecided until its end."""
+    """A non-streamed answer contains no keep-alives, because its status is not known until it ends."""
     silent = Round1(TextDelta("STALL"))
     url = f"http://127.0.0.1:{server.port}/v1/x"
     with pytest.raises(httpx.ReadTimeout):
@@ -167,8 +174,9 @@ async def test_non_streamed_answer_receives_no_keepalives(server: RunnerServer) 
 
 
 async def test_late_refusal_is_an_error_event(server: RunnerServer) -> None:
-    """If the response head has already been sent, the backend's HTTP error becomes an error event of the client's
-    API."""
+    """If the backend returns an HTTP error after the status has been sent to the client, the error becomes an error
+    event in the client's API.
+    """
 
     class Late(Round1):
         async def ask(self, _: Round) -> AsyncGenerator[RoundEvent]:
@@ -183,7 +191,7 @@ async def test_late_refusal_is_an_error_event(server: RunnerServer) -> None:
 
 
 async def test_stop_ends_running_jobs(server: RunnerServer) -> None:
-    """Stopping the server ends a running job and closes its client's connection."""
+    """Stopping the server ends a running job and closes the connection to its client."""
     round_ = Round1(Opened(), TextDelta("one"), TextDelta("STALL"))
     asked = asyncio.create_task(post(server, job(round_)))
     await asyncio.wait_for(round_.stalls.wait(), 5)
@@ -195,8 +203,9 @@ async def test_stop_ends_running_jobs(server: RunnerServer) -> None:
 
 @pytest.mark.parametrize("has_begun", [False, True])
 async def test_ended_job_reports_the_reason(server: RunnerServer, has_begun: bool) -> None:
-    """If a running job is ended, the client receives the error as an HTTP error or, in a started stream, as an
-    event."""
+    """If a running job is ended with an error, the client receives it as an HTTP error or, if the stream has begun, as
+    an event.
+    """
     round_ = Round1(Opened(), TextDelta("one"), TextDelta("STALL")) if has_begun else Round1(TextDelta("STALL"))
     asked = asyncio.create_task(post(server, job(round_)))
     await asyncio.wait_for(round_.stalls.wait(), 5)
@@ -208,7 +217,7 @@ async def test_ended_job_reports_the_reason(server: RunnerServer, has_begun: boo
 
 
 async def test_keepalives_do_not_affect_events() -> None:
-    """Events arrive in order, with keep-alives between slow events, and closing the iterator closes its source."""
+    """Events arrive in order, with keep-alives while the next event is late. Closing the iterator closes its source."""
     closed: list[bool] = []
 
     async def slow() -> AsyncGenerator[object]:
@@ -238,8 +247,9 @@ async def test_keepalives_do_not_affect_events() -> None:
     ],
 )
 async def test_waiting_events_are_limited(event: RoundEvent, most: int) -> None:
-    """The number and total text size of waiting events are limited, and the producer continues when they are
-    consumed."""
+    """The number and the total text size of waiting events are limited. When the consumer takes events, the producer
+    continues.
+    """
     made = [0]
 
     async def events() -> AsyncGenerator[RoundEvent]:
@@ -258,7 +268,9 @@ async def test_waiting_events_are_limited(event: RoundEvent, most: int) -> None:
 
 
 async def test_immediate_events_share_time_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many immediate events are processed in time slices that producer and consumer share, without losing an event."""
+    """If events are available immediately, producer and consumer process them in common time slices. No event is
+    lost.
+    """
     pauses: list[float] = []
     renew = TimeSlice.restart
 
@@ -278,5 +290,5 @@ async def test_immediate_events_share_time_slices(monkeypatch: pytest.MonkeyPatc
     assert [event async for event in with_keepalives(at_once(), 60)] == list(range(500))
     slices = [after - before for before, after in pairwise([started, *pauses])]
     assert len(slices) > 5
-    # Events that are produced in advance belong to the same slice.
+    # Events that are produced ahead of time belong to the same slice.
     assert max(slices) < 4 * SLICE_SECONDS

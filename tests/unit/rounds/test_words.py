@@ -1,4 +1,4 @@
-"""Tests for toolsim's replies to the model about its faulty answers."""
+"""Tests for the replies that toolsim sends to the model about faulty answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def retry(reason: str, words: str = "x", name: str | None = None, expected: str 
 
 
 def test_reply_depends_on_the_fault() -> None:
-    """The reply depends on the fault. It requests a new call, the remaining part of a call, or a missing call."""
+    """Depending on the fault, the reply requests a new call, the rest of a call, or the call that is missing."""
     fault = retry("SCHEMA_MISMATCH", name="f", expected="arguments; /days: got string, expected integer")
     record, instruction = reply_to(fault, called=False).split("\n")
     assert record == (
@@ -30,14 +30,18 @@ def test_reply_depends_on_the_fault() -> None:
 
 
 def test_empty_answer_is_shown_as_text() -> None:
-    """An empty answer is shown as "(no answer)", because the record would otherwise join the user's text."""
+    """An empty answer is shown to the model as "(no answer)". Otherwise, the reply would follow the user's text
+    directly.
+    """
     assert words_of(retry(NO_CALL, " \n")) == NOTHING
     assert words_of(retry(NO_CALL, " well ")) == " well "
 
 
 @given(st.text(), st.text())
 def test_record_stays_on_one_line(name: str, expected: str) -> None:
-    """Any name or expectation, from a model or a schema, remains a single value on the record's only line."""
+    """A name and an expectation, whatever a model or schema contains, are written as values on the single line of the
+    error record.
+    """
     lines = reply_to(retry("UNKNOWN_TOOL", name=name, expected=expected), called=False).splitlines()
     assert len(lines) == 2
     assert is_error_record(lines[0])

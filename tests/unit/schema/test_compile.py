@@ -192,7 +192,7 @@ def test_equal_schemas_share_a_validator() -> None:
 
 @pytest.mark.parametrize("char", ["a", "\x7f", "\u2028", "\U0001f600"])
 def test_size_limit_applies_to_the_ascii_form(char: str) -> None:
-    """The size limit applies to the ASCII JSON form, regardless of the client's spelling."""
+    """The size limit applies to the schema as ASCII JSON, regardless of how the client encoded it."""
     room = MAX_SCHEMA_BYTES - len(json.dumps({"description": ""}))
     size = len(json.dumps(char)) - 2
     fits = char * (room // size)

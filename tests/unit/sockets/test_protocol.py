@@ -102,7 +102,7 @@ def test_answer_cut_at_any_byte_has_ended() -> None:
 
 @given(st.binary(max_size=200))
 def test_any_bytes_become_json_messages(data: bytes) -> None:
-    """For any bytes from the backend, the sent messages are JSON."""
+    """Even if the backend sends arbitrary bytes, all messages to the client are JSON."""
     answer, _ = answered(data)
     assert answer.has_failed
 
