@@ -1,4 +1,4 @@
-"""Replay of recorded turns with another model, through a real proxy and with all three APIs."""
+"""Tests for replaying recorded turns with another model, through a real proxy and with all three APIs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FLAT = {"type": "function", "name": "get_weather", "parameters": PARAMETERS}
 OWN = {"name": "get_weather", "input_schema": PARAMETERS}
 BONN, PARIS = call("get_weather", {"city": "Bonn"}), call("get_weather", {"city": "Paris"})
 
-# The recorded model's text and the other model's text for each question.
+# For each question, the text of the recorded model and the text of the other model.
 TURNS: dict[str, tuple[str, str]] = {
     "the same": (BONN, BONN),
     "another value": (PARIS, BONN),
@@ -47,7 +47,7 @@ FAILED = "the tool failed"
 
 
 def written(number: int) -> Any:
-    """Return a rule that answers like the recorded model (``0``) or the other model (``1``)."""
+    """Return a rule that produces the text of the recorded model (``number`` 0) or of the other model (1)."""
 
     def answer(exchange: Exchange) -> Turn:
         prompt = "\n".join(text for role, text in exchange.transcript if role == "user")
@@ -59,7 +59,7 @@ def written(number: int) -> Any:
 
 
 def ask(url: str, words: str, number: int) -> None:
-    """Send the question to one of the three APIs. ``number`` determines the API and whether the answer is streamed."""
+    """Send a question. ``number`` selects one of the three APIs and whether the answer is streamed."""
     messages = [{"role": "user", "content": f"about {words}"}]
     stream = number % 2 == 0
     requests: list[tuple[str, dict[str, Any]]] = [
@@ -73,7 +73,7 @@ def ask(url: str, words: str, number: int) -> None:
 
 
 def ask_after_an_error(url: str) -> None:
-    """Send a request whose history contains a failed call."""
+    """Send a request whose history contains the error output of a tool."""
     made = {"id": "call_001", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Bnn"}'}}
     messages = [
         {"role": "user", "content": "weather?"},
@@ -86,7 +86,7 @@ def ask_after_an_error(url: str) -> None:
 
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with the recorded turns of one model."""
+    """Record one turn for each question, and return the folder with the recordings."""
     folder, own = tmp_path_factory.mktemp("recordings"), tmp_path_factory.mktemp("proxies")
     with TextBackend(written(0)) as backend:
         settings = [f"toolsim_capture={folder}", f"toolsim_upstream={backend.url}/v1", "toolsim_backend=chat"]
@@ -100,7 +100,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def report_of(session: Path, out: Path, url: str, *more: str) -> tuple[int, dict[str, Any], dict[str, dict[str, Any]]]:
-    """Replay the recordings and return the exit code, the report, and the turns by file name."""
+    """Replay the recordings with the model at ``url``. Return the exit code, the report, and the turns by file name."""
     code = main([str(session), "--against", f"{url}/v1", "--out", str(out), "--set", "toolsim_backend=chat", *more])
     turns = [json.loads(line) for line in (out / "turns.jsonl").read_text().splitlines()]
     return code, json.loads((out / "report.json").read_text()), {turn["file"]: turn for turn in turns}
@@ -118,7 +118,9 @@ def asked(session: Path) -> dict[str, str]:
 def test_exactly_the_known_differences_are_reported(
     session: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The replay reports exactly the known differences, runs no tool, and queries the other model once per turn."""
+    """The replay reports exactly the expected differences. It runs no tools and queries the other model once per
+    turn.
+    """
     with TextBackend(written(1)) as other:
         code, report, turns = report_of(session, tmp_path / "out", other.url, "--model", "other")
         assert len(other.exchanges) == len(TURNS) + 1
@@ -162,8 +164,9 @@ def test_exactly_the_known_differences_are_reported(
 
 
 def test_failing_backend_stops_the_replay(session: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """After three consecutive errors, the replay stops with a one-line message, and the report contains the earlier
-    turns."""
+    """After three errors in a row, the replay stops with a one-line error. The report contains the turns replayed until
+    then.
+    """
 
     def answer(exchange: Exchange) -> Turn:
         return says(BONN) if len(other.exchanges) <= 4 else refuses(500, "Out of memory.")
@@ -194,7 +197,7 @@ def test_failing_backend_stops_the_replay(session: Path, tmp_path: Path, capsys:
     ],
 )
 def test_invalid_input_is_one_line(words: list[str], problem: str, tmp_path: Path) -> None:
-    """Invalid arguments cause a one-line error before any request is sent or file written."""
+    """Invalid arguments cause a one-line error before any request is sent or any file is written."""
     folders = {name: str(tmp_path / name) for name in ("empty", "broken", "one")}
     for folder in folders.values():
         Path(folder).mkdir()
@@ -208,6 +211,6 @@ def test_invalid_input_is_one_line(words: list[str], problem: str, tmp_path: Pat
 
 
 def test_unknown_option_is_reported(session: Path, tmp_path: Path) -> None:
-    """An unknown option is reported before any request is sent."""
+    """An unknown option causes an error before any request is sent."""
     with pytest.raises(UsageError, match="toolsim_manifes: no such option"):
         report_of(session, tmp_path / "out", "http://127.0.0.1:9", "--set", "toolsim_manifes=x")

@@ -1,4 +1,4 @@
-"""Comparison of two answers by tools, arguments and order."""
+"""Tests for comparing two answers by tools, arguments and order of calls."""
 
 from __future__ import annotations
 
@@ -38,25 +38,27 @@ def outcome(expected: str, got: str, name: str = "f") -> str:
     ],
 )
 def test_equivalent_arguments_agree(expected: str, got: str, same: bool) -> None:
-    """The spelling of numbers, the order of members and explicit default values make no difference."""
+    """Calls count as the same regardless of the notation of numbers, the order of members, and explicit default
+    values.
+    """
     assert outcome(expected, got) == ("same" if same else "different")
     assert outcome(got, expected) == ("same" if same else "different")
 
 
 def test_true_is_not_equal_to_one() -> None:
-    """True and 1 count as different values, although they are equal in Python."""
+    """The values true and 1 count as different, although they are equal in Python."""
     assert outcome('{"on": true}', '{"on": 1}') == "invalid"
     assert outcome('{"x": true}', '{"x": 1}') == "different"
 
 
 def test_custom_tool_input_is_text() -> None:
-    """The input of a custom tool is compared as text, ignoring leading and trailing whitespace."""
+    """The input of a custom tool is compared as text. Leading and trailing whitespace is ignored."""
     assert outcome("ls -l", "ls -l\n", "shell") == "same"
     assert outcome("ls -l", "ls", "shell") == "different"
 
 
 def test_invalid_calls_are_recognized() -> None:
-    """A call is invalid if its tool is not on offer, if its arguments are not JSON, or if they violate the schema."""
+    """A call is invalid if its tool is not on offer, or if its arguments are not JSON or violate the tool's schema."""
     for call, reason in (
         (MadeCall("h", "{}"), "h: the tool is not on offer"),
         (MadeCall("f", "{"), "f: the arguments are not valid JSON"),
@@ -70,12 +72,12 @@ def test_invalid_calls_are_recognized() -> None:
 
 
 def test_backend_errors_are_not_answers() -> None:
-    """If the backend fails, the turn counts as an error instead of a different answer."""
+    """If the backend fails, the outcome of the turn is an error, not a different answer."""
     assert compare(Reply("Hi"), Reply(error="HTTP 500"), TOOLS).outcome == "error"
 
 
 def test_calls_are_paired_by_tool() -> None:
-    """Calls are paired by tool, so one missing or extra call does not make all other calls differ."""
+    """Calls to the same tool are paired, so a missing or extra call does not make the other calls differ."""
     f, g = MadeCall("f", '{"n": 1}'), MadeCall("g", '{"n": 1}')
     other = MadeCall("g", '{"n": 2}')
     assert (

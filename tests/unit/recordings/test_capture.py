@@ -1,4 +1,4 @@
-"""Recording of exchanges: the content of a file, its name, and data that must be removed."""
+"""Tests for recording exchanges: the content of the file, its name, and the removal of private data."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ def read(path: Path) -> tuple[HTTPFlow, HTTPFlow]:
 
 
 def test_both_sides_are_recorded(mitm: Any, tmp_path: Path) -> None:
-    """A recording contains the original exchange and the rewritten exchange, each marked with its side."""
+    """A recording contains the exchange with the backend and the exchange with the client, each marked with its
+    side.
+    """
     kind, body = chat_stream("Hi. ", CALL)
     flow = exchange(question(stream=True), kind, body)
     assert files(tmp_path) == ["chat-stream-one-call-0001.flow"]
@@ -59,7 +61,9 @@ def test_both_sides_are_recorded(mitm: Any, tmp_path: Path) -> None:
 
 
 def test_machine_details_are_removed(mitm: Any, tmp_path: Path) -> None:
-    """Addresses, dates, server names and random ids are removed, so equal exchanges have equal recordings."""
+    """Addresses, dates, server names and random IDs are removed, so recordings of the same exchange are alike on all
+    machines.
+    """
     for _ in range(2):
         flow = question()
         flow.client_conn.peername = ("10.1.2.3", 5555)
@@ -76,13 +80,14 @@ def test_machine_details_are_removed(mitm: Any, tmp_path: Path) -> None:
         "backend.test",
     )
     assert (backend.request.timestamp_start, backend.request.timestamp_end) == (0.0, 0.25)
-    assert len(one) - len(other) in range(-60, 60)  # Only the times and the ids of answers can differ in length.
+    assert len(one) - len(other) in range(-60, 60)  # Only times and the IDs of answers can differ in length.
     assert read(tmp_path / files(tmp_path)[1])[0].id == backend.id
 
 
 def test_secrets_are_hidden_on_both_sides(mitm: Any, tmp_path: Path) -> None:
-    """A secret that occurs on one side is hidden on both sides, even in streams, and no part of the secret is in the
-    file."""
+    """A secret that appears on either side is hidden on both sides, even in streams. The file does not contain any part
+    of it.
+    """
     flow = question(
         stream=True, path="/v1/chat/completions?api_key=planted-query", metadata={"password": "planted-body"}
     )
@@ -121,7 +126,7 @@ def test_secrets_are_hidden_on_both_sides(mitm: Any, tmp_path: Path) -> None:
 def test_file_names_describe_the_exchange(
     mitm: Any, tmp_path: Path, asked: dict[str, Any], answer: str, status: int, name: str
 ) -> None:
-    """The file name describes the exchange and ends with a number."""
+    """The name of the file describes the exchange and ends with a number."""
     mitm.options.update(toolsim_backend="chat")
     for _ in range(2):
         exchange(question(**asked), *chat_answer(answer), status=status)
@@ -129,13 +134,13 @@ def test_file_names_describe_the_exchange(
 
 
 def test_broken_stream_is_recorded_as_failed(mitm: Any, tmp_path: Path) -> None:
-    """A stream that broke off is recorded as failed, even if its status is 200."""
+    """A stream that breaks off is recorded as failed, although its status is 200."""
     exchange(question(stream=True), *chat_stream("Hi", ended=False))
     assert files(tmp_path) == ["chat-stream-failed-0001.flow"]
 
 
 def test_refused_request_has_no_backend_answer(mitm: Any, tmp_path: Path) -> None:
-    """If toolsim refuses a request, the recording has no answer on the backend's side."""
+    """If toolsim refuses a request, the backend's side of the recording contains no answer."""
     exchange(question(tools=[1]), *chat_answer("never"))
     backend, client = read(tmp_path / "chat-whole-refused-0001.flow")
     assert backend.response is None
@@ -144,7 +149,7 @@ def test_refused_request_has_no_backend_answer(mitm: Any, tmp_path: Path) -> Non
 
 
 def test_passing_streams_are_recorded(mitm: Any, tmp_path: Path) -> None:
-    """A stream without tools, which toolsim passes on unchanged, is recorded as well."""
+    """Streams that toolsim passes on unchanged, because the request has no tools, are recorded as well."""
     kind, body = chat_stream("Hi.")
     exchange(question(stream=True, tools=[]), kind, body)
     backend, client = read(tmp_path / "chat-stream-passed-0001.flow")
@@ -152,7 +157,9 @@ def test_passing_streams_are_recorded(mitm: Any, tmp_path: Path) -> None:
 
 
 def test_incomplete_answers_are_marked(mitm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If an answer is too long to be recorded completely, the recording contains the number of missing bytes."""
+    """If an answer is too long to be recorded completely, the recording contains the number of bytes that are
+    missing.
+    """
     monkeypatch.setattr(BoundedBuffer.__init__, "__defaults__", (100,))
     exchange(question(stream=True, tools=[]), *chat_stream("x" * 1000))
     exchange(question(stream=True), *chat_stream("x" * 1000))
@@ -162,7 +169,9 @@ def test_incomplete_answers_are_marked(mitm: Any, tmp_path: Path, monkeypatch: p
 
 
 def test_compressed_bodies_are_decoded(mitm: Any, tmp_path: Path) -> None:
-    """Compressed bodies are recorded uncompressed, because the secrets in them would otherwise be missed."""
+    """Compressed bodies are decompressed before they are recorded, because their secrets could not be recognized
+    otherwise.
+    """
     flow = question(tools=[])
     flow.request.raw_content = gzip.compress(json.dumps({"messages": [], "password": "planted"}).encode())
     flow.request.headers["content-encoding"] = "gzip"
@@ -175,13 +184,15 @@ def test_compressed_bodies_are_decoded(mitm: Any, tmp_path: Path) -> None:
 
 
 def test_files_are_private(mitm: Any, tmp_path: Path) -> None:
-    """Only the owner of the file can read a recording, because it contains a conversation."""
+    """Only the owner of the file can read a recording, because it contains a conversation with a model."""
     exchange(question(), *chat_answer("Words."))
     assert stat.S_IMODE((tmp_path / files(tmp_path)[0]).stat().st_mode) == 0o600
 
 
 def test_options_are_recorded_and_restored(mitm: Any, tmp_path: Path) -> None:
-    """Options that differ from their defaults are recorded, and a replay restores them."""
+    """Options with values other than the defaults are recorded. A replay restores them, except for options that the
+    user has set.
+    """
     mitm.options.update(toolsim_sentinel="act", toolsim_tool_allowlist=["!b", "!a"])
     flow = exchange(question(), *chat_answer("Words."))
     assert flow.metadata[NOTE]["options"] == {"sentinel": "act", "tool_denylist": ["a", "b"]}
@@ -193,7 +204,7 @@ def test_options_are_recorded_and_restored(mitm: Any, tmp_path: Path) -> None:
 
 
 def test_unknown_recorded_options_are_ignored() -> None:
-    """Unknown recorded options, and values of an incorrect type, are ignored."""
+    """A replay ignores recorded options that are unknown or whose value has the wrong type."""
     flow = tflow.tflow()
     flow.metadata[NOTE] = {"side": "backend", "options": {"gone": 1, "sentinel": 5, "history": "sentinel"}}
     assert is_recorded(flow)
@@ -201,23 +212,27 @@ def test_unknown_recorded_options_are_ignored() -> None:
 
 
 def test_live_exchange_has_current_options() -> None:
-    """If a live flow is sent again, the options recorded in its first run have no effect."""
+    """A flow that is not a recording is replayed with the current options, not with the options noted when it was first
+    sent.
+    """
     flow = tflow.tflow()
     flow.metadata[NOTE] = {"options": {"history": "sentinel"}, "refused": False}
     assert not is_recorded(flow)
 
 
 def test_off_by_default(tmp_path: Path) -> None:
-    """Without the option ``toolsim_capture``, no file is written."""
+    """Without the option ``toolsim_capture``, no recordings are written."""
     with context() as mitm:
         assert mitm.options.toolsim_capture == ""
         flow = exchange(question(), *chat_answer("Words."))
     assert files(tmp_path) == []
-    assert NOTE in flow.metadata  # The command can still record the exchange.
+    assert NOTE in flow.metadata  # The command ``toolsim.capture`` can still record the exchange.
 
 
 def test_command_records_exchanges(tmp_path: Path) -> None:
-    """The command records finished exchanges, but refuses to record one side of a recording."""
+    """The command writes recordings of finished exchanges, but refuses flows that are themselves part of a
+    recording.
+    """
     capture = Capture()
     with context(capture):
         flow = exchange(question(), *chat_answer("Words."))
@@ -235,7 +250,7 @@ def test_command_records_exchanges(tmp_path: Path) -> None:
 
 
 def test_console_commands_work(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """With the console commands, the focused flow can be recorded, replayed, pseudonymised, and replayed again."""
+    """With console commands, a user can record exchanges, replay them, pseudonymize the recordings and replay those."""
     caplog.set_level("INFO")
     view = flow_list.View()
     with context(view, Capture(), Commands()) as mitm:
@@ -252,7 +267,7 @@ def test_console_commands_work(tmp_path: Path, caplog: pytest.LogCaptureFixture)
 
 
 def test_invalid_folder_is_reported(tmp_path: Path) -> None:
-    """If the folder cannot be created, the error names the option."""
+    """If the folder for recordings cannot be created, the error names the option."""
     (tmp_path / "file").write_text("")
     capture = Capture()
     with context(capture) as mitm, pytest.raises(OptionsError, match="toolsim_capture"):
@@ -260,7 +275,7 @@ def test_invalid_folder_is_reported(tmp_path: Path) -> None:
 
 
 def test_full_disk_does_not_affect_exchanges(mitm: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """If a recording cannot be written, the exchange is not affected, and the log contains the reason."""
+    """If a recording cannot be written, the exchange is not affected, and the reason is logged."""
     capture = Capture()
     capture.configure({"toolsim_capture"})
     tmp_path.rmdir()
@@ -273,7 +288,7 @@ def test_full_disk_does_not_affect_exchanges(mitm: Any, tmp_path: Path, caplog: 
 
 
 def test_aborted_exchanges_are_not_recorded(mitm: Any, tmp_path: Path) -> None:
-    """An aborted exchange is not recorded, and its buffered data are released."""
+    """An aborted exchange is not recorded, and the data buffered for it is released."""
     capture = Capture()
     capture.configure({"toolsim_capture"})
     flow = question(stream=True, tools=[])
@@ -288,7 +303,7 @@ def test_aborted_exchanges_are_not_recorded(mitm: Any, tmp_path: Path) -> None:
 
 
 def test_single_side_cannot_be_recorded(mitm: Any, tmp_path: Path) -> None:
-    """One side of a recording cannot be recorded again."""
+    """A flow that is one side of a recording cannot be recorded again."""
     exchange(question(), *chat_answer("Words."))
     _, client = read(tmp_path / files(tmp_path)[0])
     with pytest.raises(ValueError, match="part of a recording"):
@@ -298,7 +313,7 @@ def test_single_side_cannot_be_recorded(mitm: Any, tmp_path: Path) -> None:
 
 
 def at_once(_: None, function: Callable[..., object], *arguments: object) -> asyncio.Future[object]:
-    """Run the function in the current thread instead of an executor's thread."""
+    """Run the function immediately, in the current thread instead of an executor's thread."""
     future = asyncio.get_running_loop().create_future()
     try:
         future.set_result(function(*arguments))
@@ -308,7 +323,9 @@ def at_once(_: None, function: Callable[..., object], *arguments: object) -> asy
 
 
 async def test_writing_does_not_block_the_event_loop(mitm: Any, tmp_path: Path) -> None:
-    """Recordings are written outside the event loop, and mitmproxy's shutdown waits for pending files."""
+    """Recordings are written outside the event loop. When mitmproxy shuts down, it waits for files that are still being
+    written.
+    """
     capture = Capture()
     capture.configure({"toolsim_capture"})
     assert capture.done() is None
@@ -327,7 +344,9 @@ async def test_writing_does_not_block_the_event_loop(mitm: Any, tmp_path: Path) 
 async def test_failing_thread_is_logged(
     mitm: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, is_over: bool
 ) -> None:
-    """A failure in the writing thread is logged before ``done`` returns, even if the thread has already ended."""
+    """If writing fails in the thread, the error is logged before shutdown ends, even if the thread has already
+    finished.
+    """
     if is_over:
         monkeypatch.setattr(asyncio.get_running_loop(), "run_in_executor", at_once)
     capture = Capture()
@@ -344,7 +363,9 @@ async def test_failing_thread_is_logged(
 
 
 def test_symbolic_link_is_not_followed(tmp_path: Path) -> None:
-    """The names of unfinished files are random, so the proxy cannot be made to write through a symbolic link."""
+    """Unfinished files have random names, so another user cannot use a symbolic link to make the proxy overwrite a
+    file.
+    """
     victim = tmp_path / "victim"
     victim.write_text("mine")
     folder = tmp_path / "captured"
@@ -358,7 +379,7 @@ def test_symbolic_link_is_not_followed(tmp_path: Path) -> None:
 
 
 def test_full_disk_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the disk is full, the unfinished file is deleted, because it contains a conversation."""
+    """If the disk is full, the unfinished file is deleted, because it contains part of a conversation."""
 
     def full(self: Path, target: Path) -> Path:
         raise OSError("No space left on device")

@@ -1,4 +1,4 @@
-"""The command line of a child mitmdump, and the parsing of its log."""
+"""Tests for the command line of a mitmdump child process, and for parsing its log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from toolsim.recordings import child
 
 
 def test_command_line_of_the_proxy() -> None:
-    """The command line loads the addon, listens on a free local port, and ends with the given arguments."""
+    """The command line loads the addon, listens on a free local port, and ends with the caller's arguments."""
     line = child.command(["-S", "f"], ["a=1", "b=2"])
     assert line[0] == sys.executable
     script = Path(line[line.index("-s") + 1])
@@ -19,7 +19,9 @@ def test_command_line_of_the_proxy() -> None:
 
 
 def test_log_of_a_start_is_parsed() -> None:
-    """The port is read from either log format. A line with an error raises an exception that contains the line."""
+    """The port is read from the log in either format. A line with an error raises an exception that contains the
+    line.
+    """
     assert child.port("[07:00:00.000] Loading script") is None
     assert child.port("[07:00:00.000] HTTP(S) proxy listening at 127.0.0.1:4711.\n") == 4711
     assert child.port('{"message": "HTTP(S) proxy listening at 127.0.0.1:4711."}\n') == 4711

@@ -1,4 +1,4 @@
-"""Comparison of recorded data: differences have readable paths, and random values are ignored."""
+"""Tests for comparing recorded data. Differences have readable paths, and random values are ignored."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ def stream(*events: Any) -> bytes:
 
 
 def test_equal_data_have_no_differences() -> None:
-    """Equal data have no differences."""
     assert found({"a": [1, {"b": None}]}, {"a": [1, {"b": None}]}) == []
 
 
 def test_differences_have_paths() -> None:
-    """Each difference has a path. Missing and extra values are marked, and 1 differs from both true and 1.0."""
+    """Each difference is reported with its path, and missing and extra values are marked. The values true and 1 differ,
+    as do 1.0 and 1.
+    """
     got = {"a": 1, "c": [{"type": "message", "n": 2}], "d": True, "e": 1.0}
     expected = {"a": 2, "b": 3, "c": [{"type": "message", "n": 1}], "d": 1, "e": 1}
     assert found(got, expected) == [
@@ -46,7 +47,7 @@ def test_differences_have_paths() -> None:
 
 
 def test_extra_item_is_one_difference() -> None:
-    """A missing or extra item counts as one difference, because lists are aligned by the kinds of their items."""
+    """A missing or extra list item is a single difference, because the items of both lists are aligned by kind."""
     events = [{"event": "a", "data": {"n": 1}}, {"event": "b", "data": {"n": 2}}, {"event": "c", "data": {"n": 3}}]
     assert list(differences(events[1:], events)) == [Difference("[0 a]", NOTHING, events[0])]
     assert list(differences(events, events[:2])) == [Difference("[2 c]", events[2], NOTHING)]
@@ -54,12 +55,14 @@ def test_extra_item_is_one_difference() -> None:
 
 
 def test_long_lists_are_not_aligned() -> None:
-    """Long lists are compared item by item, because aligning them would take too long."""
+    """Long lists are compared by position, because aligning their items would take too long."""
     assert len(list(differences(list(range(1, 3000)), list(range(3000))))) == 3000
 
 
 def test_text_differences_are_shown_by_line() -> None:
-    """For a long string, the differing line is shown. For a long line, the differing part is shown."""
+    """For a multi-line string, the line that differs is reported. For a long line, only the part that differs is
+    reported.
+    """
     assert found("a\nb\nc", "a\nx\nc") == [' line 2: got "b", expected "x"']
     assert found("a", "a\nb") == [' line 2: got nothing, expected "b"']
     (line,) = found("y" * 300 + "1" + "z" * 300, "y" * 300 + "2" + "z" * 300)
@@ -69,7 +72,7 @@ def test_text_differences_are_shown_by_line() -> None:
 
 
 def test_random_values_are_ignored() -> None:
-    """Random ids are compared by their order of appearance, and times are ignored."""
+    """Random IDs are compared only by the order in which they first appear, and times are not compared."""
     one = {"id": ID, "again": ID, "created_at": 1764967971, "n": 1764967971}
     other = json.loads(
         json.dumps(one).replace("0a", "1b").replace('"created_at": 1764967971', '"created_at": 1764960000')
@@ -84,7 +87,9 @@ def test_random_values_are_ignored() -> None:
 
 
 def test_streams_are_compared_event_by_event() -> None:
-    """Events are compared by name, data and order. Keep-alives are ignored, but sequence numbers must be correct."""
+    """Streams are compared by the name, data and order of their events. Keep-alives are ignored, but sequence numbers
+    must be consecutive.
+    """
     events = [{"type": "a", "sequence_number": 0}, {"type": "b", "sequence_number": 1}]
     with_keepalive = [events[0], {"type": "keepalive", "sequence_number": 1}, {"type": "b", "sequence_number": 2}]
     one, other = (
@@ -104,7 +109,9 @@ def test_streams_are_compared_event_by_event() -> None:
 
 
 def test_splits_of_a_text_are_ignored() -> None:
-    """Consecutive deltas of one item are joined before the comparison, so differences in splitting are ignored."""
+    """Consecutive deltas for the same item are joined before the comparison, so it does not matter how the text was
+    split.
+    """
 
     def deltas(*texts: str, item: str = "msg_1") -> list[Any]:
         return [{"type": "t.delta", "item_id": item, "delta": text} for text in texts]
@@ -121,7 +128,7 @@ def test_splits_of_a_text_are_ignored() -> None:
 
 
 def test_chat_keepalives_are_recognized() -> None:
-    """A chunk with an empty delta counts as a keep-alive, unless it contains a finish reason."""
+    """A chunk with an empty delta and no finish reason is a keep-alive."""
     chunk = {"choices": [{"index": 0, "delta": {}, "finish_reason": None}]}
     end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
     data = b"".join(b"data: %s\n\n" % json.dumps(document).encode() for document in (chunk, end))
@@ -142,7 +149,7 @@ def test_volatile_headers_and_duration_are_ignored() -> None:
 
 
 def test_update_keeps_ids_and_times() -> None:
-    """An update keeps recorded ids and times, so that only real changes appear in the file."""
+    """An update keeps the recorded IDs and times, so that the file changes only where the result really differs."""
     times = {"created_at": 1764967971, "completed_at": 1764967973}
     old = json.dumps({"id": ID, **times, "a": 1})
     later = dict.fromkeys(times, 1799999999)

@@ -1,4 +1,4 @@
-"""Ten tests of another project's agent that use the plugin: alone, with xdist, and without a backend."""
+"""Tests for the pytest plugin in the test suite of a sample project, run alone, with xdist, and without a backend."""
 
 from __future__ import annotations
 
@@ -157,7 +157,9 @@ def test_dates_and_ids(toolsim_replay):
 
 @pytest.fixture
 def backend() -> Iterator[TextBackend]:
-    """Start a model that calls the weather tool, reports the tool's output, and otherwise answers "hello"."""
+    """Start a model that calls the weather tool if asked for the weather, reports the tool's output, and otherwise
+    answers "Hello."
+    """
 
     def answer(exchange: Exchange) -> Turn:
         last = exchange.transcript[-1][1]
@@ -171,10 +173,10 @@ def backend() -> Iterator[TextBackend]:
 
 @pytest.mark.extended
 def test_recorded_tests_pass_alone_and_in_parallel(tmp_path: Path, backend: TextBackend) -> None:
-    """After the tests are recorded, they pass alone, with xdist, and without the backend. A failed test leaves no
-    recording.
+    """Once recorded, the sample tests pass one after another, in parallel, and without the backend. A failed test does
+    not leave a recording.
 
-    Each run starts a proxy per recording, so runs that only check recordings skip the other tests.
+    Each test starts a proxy, so runs that only concern recordings skip the other tests.
     """
     (tmp_path / "agent.py").write_text(AGENT)
     (tmp_path / "conftest.py").write_text(
@@ -206,7 +208,7 @@ def test_recorded_tests_pass_alone_and_in_parallel(tmp_path: Path, backend: Text
     output = pytest_in(tmp_path).stdout
     assert "10 passed" in output, output
 
-    # If the test is recorded again without the normalizer for dates, it fails because the date differs.
+    # After a new recording without the normalizer for dates, this test fails, because its request contains a new date.
     (tmp_path / "test_recorded.py").write_text(recorded.replace('"dates", ', ""))
     output = pytest_in(tmp_path, "test_recorded.py", "--toolsim-record=all", "-k", "weather").stdout
     assert "1 passed" in output, output
@@ -217,7 +219,7 @@ def test_recorded_tests_pass_alone_and_in_parallel(tmp_path: Path, backend: Text
 
 
 def test_swallowed_error_fails_the_test(tmp_path: Path) -> None:
-    """If a request has no scripted answer, its test fails, even if the agent ignores the error."""
+    """If the script has no answer for a request, the test fails, even if the agent ignores the error."""
     (tmp_path / "test_red.py").write_text(
         "import httpx\n\n\n"
         "def test_red(toolsim_model):\n"
@@ -230,7 +232,9 @@ def test_swallowed_error_fails_the_test(tmp_path: Path) -> None:
 
 
 def test_documented_example_works(tmp_path: Path) -> None:
-    """The example on the documentation page runs unchanged with an agent that calls the tool and reports its output."""
+    """The example on the documentation page runs unchanged with an agent that calls the tool and reports the tool's
+    output.
+    """
     [example] = re.findall(
         r"<!-- scripted -->\n```python\n(.*?)```", (ROOT / "addon/docs/record.md").read_text(), re.DOTALL
     )
@@ -244,7 +248,7 @@ def test_documented_example_works(tmp_path: Path) -> None:
 
 
 def test_invalid_input_is_one_line(tmp_path: Path) -> None:
-    """An invalid URL, pattern, option or recording fails its test with a one-line error instead of a traceback."""
+    """An invalid URL, pattern, option or recording makes its test fail with a one-line error instead of a traceback."""
     (tmp_path / "recordings").mkdir()
     (tmp_path / "recordings" / "a.flow").write_bytes(b"nonsense")
     (tmp_path / "test_bad.py").write_text(

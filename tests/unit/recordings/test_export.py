@@ -1,4 +1,6 @@
-"""Export of recorded turns as training data: the selected turns, the three forms, and the removal of secrets."""
+"""Tests for exporting recorded turns as training data: selection of turns, the three formats, and removal of
+secrets.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ HISTORY: list[dict[str, Any]] = [
 
 
 def export(folder: Path, *words: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Export the folder and return the lines and the manifest."""
+    """Export the recordings in a folder, and return the exported lines and the manifest of the export."""
     out = folder / f"out{len(list(folder.iterdir()))}.jsonl"
     assert main([str(folder), "--out", str(out), *words]) == 0
     lines = [json.loads(line) for line in out.read_text().splitlines()]
@@ -36,15 +38,16 @@ def export(folder: Path, *words: str) -> tuple[list[dict[str, Any]], dict[str, A
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Return a folder with the recording of one valid turn with a history."""
+    """Return a folder that contains the recording of one valid turn with a history."""
     with context():
         recording(tmp_path, messages=HISTORY)
     return tmp_path
 
 
 def test_openai_form(folder: Path) -> None:
-    """In the ``openai`` form, a line contains the messages and tools of chat completions, and ids are numbered from
-    one."""
+    """In the ``openai`` format, a line contains messages and tools as in chat completions. The IDs of calls are
+    numbered from 1.
+    """
     [line], _ = export(folder, "--form", "openai", "--keep-words")
     assert line["tools"] == [TOOL]
     roles = [message["role"] for message in line["messages"]]
@@ -57,7 +60,7 @@ def test_openai_form(folder: Path) -> None:
 
 
 def test_messages_form(folder: Path) -> None:
-    """In the ``messages`` form, a line contains Messages API blocks, and the roles alternate."""
+    """In the ``messages`` format, a line contains Messages API blocks, and the roles alternate."""
     [line], _ = export(folder, "--form", "messages", "--keep-words")
     assert line["system"] == "Answer Zebediah briefly."
     assert line["tools"] == [{"name": "get_weather", "input_schema": TOOL["function"]["parameters"]}]  # type: ignore[index]
@@ -69,8 +72,9 @@ def test_messages_form(folder: Path) -> None:
 
 
 def test_hermes_form(folder: Path) -> None:
-    """In the ``hermes`` form, a line contains only text: the tools in the first message, and calls and outputs in
-    tags."""
+    """In the ``hermes`` format, a line contains only text. The first message lists the tools, and tags mark calls and
+    outputs.
+    """
     [line], _ = export(folder, "--form", "hermes", "--keep-words")
     said = line["conversations"]
     assert [part["from"] for part in said] == ["system", "human", "gpt", "tool", "gpt", "human", "gpt"]
@@ -81,7 +85,9 @@ def test_hermes_form(folder: Path) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_planted_secret_is_not_exported(tmp_path: Path, form: str) -> None:
-    """Neither the exported lines nor the manifest contain a secret, even if it was added to the file manually."""
+    """A secret is contained neither in the exported lines nor in the manifest, even if someone has added it to a
+    recording.
+    """
     messages = [{"role": "user", "content": f"My key is KEY, my password: hunter2. {CALL}"}]
     with context():
         good = recording(tmp_path, messages=messages)
@@ -107,7 +113,9 @@ def test_planted_secret_is_not_exported(tmp_path: Path, form: str) -> None:
 
 
 def test_pseudonyms_are_consistent(folder: Path) -> None:
-    """Pseudonyms replace every word of a conversation, and equal words have equal pseudonyms."""
+    """By default, all words in a conversation are replaced with pseudonyms. The same word always has the same
+    pseudonym.
+    """
     with context():
         recording(folder, messages=[{"role": "user", "content": "Paris, please!"}])
     lines, manifest = export(folder)
@@ -122,7 +130,7 @@ def test_pseudonyms_are_consistent(folder: Path) -> None:
 
 
 def test_only_valid_turns_are_exported(tmp_path: Path) -> None:
-    """Only valid turns are exported, and the manifest contains the reason for each excluded recording."""
+    """Only valid turns are exported. For each excluded recording, the manifest states the reason."""
     strict = {
         "type": "function",
         "function": {
@@ -156,7 +164,7 @@ def test_only_valid_turns_are_exported(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_recordings_of_real_clients_can_be_exported(form: str, tmp_path: Path) -> None:
-    """Recordings of real clients can be exported, and a chat template renders the lines in the ``openai`` form."""
+    """Recordings of real clients can be exported, and a chat template can render lines in the ``openai`` format."""
     out = tmp_path / "real.jsonl"
     assert main([str(ROOT / "flows"), "--form", form, "--out", str(out)]) == 0
     lines = [json.loads(line) for line in out.read_text().splitlines()]
@@ -202,7 +210,7 @@ TEMPLATE = """
 def test_invalid_input_is_one_line(
     words: list[str], problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Invalid arguments cause a one-line error, and no file is written."""
+    """Invalid arguments cause a one-line error, and no files are written."""
     monkeypatch.chdir(tmp_path)
     folders = {name: str(tmp_path / name) for name in ("empty", "bad", "good")}
     for name in folders.values():
@@ -221,7 +229,7 @@ def test_invalid_input_is_one_line(
 
 
 def test_unknown_form_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
-    """The error for an unknown form contains its name and lists the available forms."""
+    """The error for an unknown format contains its name and lists the available formats."""
     with pytest.raises(SystemExit):
         main(["DIR", "--form", "alpaca"])
     assert "no such --form: alpaca; expected one of openai, messages, hermes" in capsys.readouterr().err

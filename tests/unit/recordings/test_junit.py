@@ -1,4 +1,4 @@
-"""Export of replay results as JUnit XML, verified with an independent parser."""
+"""Tests for exporting replay results as JUnit XML, verified with a separate parser."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from toolsim.recordings.result import Result, junit
 
 
 def test_each_file_is_a_case() -> None:
-    """Differences are exported as failures, invalid recordings as errors, and notes as output."""
+    """In JUnit XML, differences are failures, invalid recordings are errors, and notes are output."""
     differing = Result(Path("a/two.flow"), (Difference("x[0]", "\0<&", 1), Difference("y", 1, 2)))
     results = [
         (Result(Path("a/one.flow")), 0.25),
@@ -38,7 +38,7 @@ def test_each_file_is_a_case() -> None:
 
 
 def test_characters_invalid_in_xml_are_replaced() -> None:
-    """Control characters and lone surrogates are replaced, because XML does not allow them."""
+    """Control characters and lone surrogates are replaced, because they are not allowed in XML."""
     result = Result(Path("a.flow"), problem="\x1b[31m \ud800 \ufffe ok")
     assert b"ok" in junit([(result, 0.0)])
     ElementTree.fromstring(junit([(result, 0.0)]))

@@ -1,4 +1,4 @@
-"""Pseudonyms, which replace words with other words of the same shape. Everything else is unchanged."""
+"""Tests for pseudonyms, which replace words with random words of the same shape and leave everything else unchanged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def shape(text: str) -> str:
 
 
 def test_words_are_replaced_consistently() -> None:
-    """A word is always replaced with the same word in the same case. Punctuation, zeros and lengths are kept."""
+    """A word is always replaced with the same word, in the case of the original. Punctuation, zeros and lengths do not
+    change.
+    """
     text = WORDS.text("Paris, paris and PARIS: 20.50 Euro")
     assert shape(text) == shape("Paris, paris and PARIS: 20.50 Euro")
     first, second, _, third = text.replace(",", "").replace(":", "").split()[:4]
@@ -53,12 +55,12 @@ def test_words_are_replaced_consistently() -> None:
     ],
 )
 def test_structure_is_kept(kept: str) -> None:
-    """Tags, keys, tool names, JSON literals, escapes and ids are kept."""
+    """Tags, keys, tool names, JSON literals, escapes and IDs are kept."""
     assert kept in WORDS.text(f"Something {kept} else")
 
 
 def test_another_key_yields_other_words() -> None:
-    """Pseudonyms depend on a key, so the original words cannot be recovered without the key."""
+    """Another key yields other pseudonyms. By default, the key is random, so the words cannot be recovered."""
     text = "It is clear in Paris."
     assert WORDS.text(text) != Pseudonyms([], b"other").text(text)
     assert Pseudonyms([]).text(text) != Pseudonyms([]).text(text)
@@ -66,13 +68,13 @@ def test_another_key_yields_other_words() -> None:
 
 @given(st.text())
 def test_lengths_are_kept(text: str) -> None:
-    """The length of a string never changes, so a stream can be split at the same places."""
+    """A string never changes its length, so a stream can be split at its original offsets."""
     assert len(WORDS.text(text)) == len(text)
 
 
 @given(st.lists(st.integers(1, 30), max_size=10))
 def test_word_in_pieces_is_replaced(cuts: list[int]) -> None:
-    """A word that is split across deltas is replaced as one word."""
+    """A word that is split across several deltas is replaced as a single word."""
     text, rest, texts = f"Let me look at Paris. {CALL}", f"Let me look at Paris. {CALL}", []
     for cut in cuts:
         texts.append(rest[:cut])
@@ -88,7 +90,7 @@ def test_word_in_pieces_is_replaced(cuts: list[int]) -> None:
 
 
 def test_only_data_values_are_replaced() -> None:
-    """Words of the API are kept. Values in a schema are replaced in the same way as in arguments."""
+    """Values that the API defines are kept. Values in a tool's schema are replaced in the same way as in arguments."""
     body = {
         "model": "gpt-text",
         "messages": [
@@ -125,14 +127,16 @@ def test_only_data_values_are_replaced() -> None:
 
 @pytest.mark.parametrize("name", ["code", "format", "id", "mode", "name", "pattern", "required", "status", "type"])
 def test_property_named_like_an_api_field_is_replaced(name: str) -> None:
-    """If a property has the name of an API field, its schema is still replaced like any other schema."""
+    """A property's schema is replaced like any other, even if the property has the name of an API field."""
     schema = {"type": "string", "format": "date", "description": "Of Paris", "enum": ["metric"]}
     other = WORDS.value({"parameters": {"properties": {name: schema}}})["parameters"]["properties"][name]
     assert other == {**schema, "description": WORDS.text("Of Paris"), "enum": [WORDS.text("metric")]}
 
 
 def test_replay_of_pseudonymised_files_succeeds(tmp_path: Path) -> None:
-    """After the backend's side is pseudonymised, the client's side is derived from it, so a replay succeeds."""
+    """Only the backend's side is pseudonymized. The client's side is derived from it, so a replay has no
+    differences.
+    """
     command = Commands()
     with context():
         for stream in (True, False):
@@ -151,7 +155,7 @@ def test_replay_of_pseudonymised_files_succeeds(tmp_path: Path) -> None:
 
 
 def test_log_probabilities_lose_their_bytes() -> None:
-    """Log probabilities lose the bytes of their tokens, because the bytes would reveal the text."""
+    """The tokens in log probabilities lose their bytes, because the bytes would reveal the original text."""
     words = Pseudonyms((), key=b"k")
     event = {"choices": [{"logprobs": {"content": [{"token": "Paris", "logprob": -0.1, "bytes": [80, 97]}]}}]}
     streamed = json.loads(words.stream(b"data: %s\n\n" % json.dumps(event).encode()).removeprefix(b"data: "))

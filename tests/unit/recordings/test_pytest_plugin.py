@@ -1,4 +1,6 @@
-"""The plugin in the test suite of another project, with passing and failing tests, run in separate processes."""
+"""Tests for the pytest plugin in another project's test suite, which is run in a separate process and has passing and
+failing tests.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,7 @@ def test_of_something_else():
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """Return the folder of another project with one recorded exchange."""
+    """Return the folder of a project that contains one recorded exchange."""
     (tmp_path / "recordings").mkdir()
     with context():
         recording(tmp_path / "recordings")
@@ -76,10 +78,11 @@ def project(tmp_path: Path) -> Path:
 def pytest_in(project: Path, *options: str) -> subprocess.CompletedProcess[str]:
     installed = any(found.value == PLUGIN for found in entry_points(group="pytest11"))
     loaded = [] if installed else ["-p", PLUGIN]
-    # These plugins of toolsim's other tools take longer to import than the project's tests take to run.
+    # These plugins of other packages take longer to import than the project's tests take to run.
     foreign = [word for name in ("hypothesispytest", "langsmith_plugin") for word in ("-p", f"no:{name}")]
     command = [sys.executable, "-m", "pytest", "-q", "--rootdir", ".", "-p", "no:cacheprovider", *foreign, *loaded]
-    # If one of these variables is set, as in CI, pytest repeats complete messages in its summary.
+    # If one of these variables is set, as in CI, pytest repeats complete messages in its summary, and the counts are
+    # wrong.
     environment = {name: value for name, value in os.environ.items() if name not in ("CI", "BUILD_NUMBER")}
     return subprocess.run(
         [*command, *options], cwd=project, env=environment, capture_output=True, text=True, timeout=120, check=False
@@ -87,15 +90,17 @@ def pytest_in(project: Path, *options: str) -> subprocess.CompletedProcess[str]:
 
 
 def agent_tests(project: Path, name: str, *, words: str = "hi", options: str = "") -> None:
-    """Write a test file for an agent that sends ``words`` as its question; ``options`` are arguments of the
-    comparison."""
+    """Write a test file for an agent that asks the question ``words``. ``options`` are additional arguments for the
+    fixture.
+    """
     (project / f"test_{name}.py").write_text(PROJECT.replace("WORDS", words).replace("OPTIONS", options))
 
 
 @pytest.mark.slow
 def test_unused_plugin_imports_nothing(tmp_path: Path) -> None:
-    """pytest loads the plugin in every run if toolsim is installed, but the plugin imports nothing heavy until a
-    test needs it."""
+    """If toolsim is installed, pytest loads the plugin in every run. Until a test uses it, the plugin imports no large
+    packages.
+    """
     (tmp_path / "test_other.py").write_text(
         "import sys\n\n\n"
         "def test_other(request):\n"
@@ -110,7 +115,9 @@ def test_unused_plugin_imports_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_recorded_requests_pass_and_changed_ones_fail(project: Path) -> None:
-    """Recorded requests are answered any number of times, and a changed request fails with a description."""
+    """A recorded request is answered any number of times. A changed request makes the test fail with a description of
+    the change.
+    """
     agent_tests(project, "green")
     agent_tests(project, "question", words="ho")
     agent_tests(project, "manifest", options=', manifest="typescript"')
@@ -120,20 +127,20 @@ def test_recorded_requests_pass_and_changed_ones_fail(project: Path) -> None:
     assert "3 failed, 9 passed" in output
     failed = {line.split()[1] for line in output.splitlines() if line.startswith("FAILED ")}
     assert failed == {"test_question.py::test_calls", "test_question.py::test_carefree", "test_manifest.py::test_same"}
-    # The message contains the closest recording and the difference, even if the client ignored the error.
+    # The message contains the closest recording and the difference, even if the client has ignored the error.
     place = (
         "No recorded exchange began with this request; the closest is chat-whole-one-call-0001.flow:\n"
         '  body.messages[0 user].content: got "ho", expected "hi"'
     )
     assert output.count(place) == 2, output
-    # A change in the rewritten request or answer is reported with its file and place.
+    # If the rewritten request or answer differs, the message contains the file and the path of the difference.
     assert "chat-whole-one-call-0001.flow: 1 difference" in output
     assert "request.body.messages[0 system].content line 3: got " in output
 
 
 @pytest.mark.slow
 def test_unusable_settings_are_one_line(project: Path) -> None:
-    """An unknown option and a folder without recordings are each reported in one line, without a traceback."""
+    """An unknown option, or a folder without recordings, causes a one-line error without a traceback."""
     agent_tests(project, "misspelt", options=', manifes="typescript"')
     (project / "test_empty.py").write_text((project / "test_misspelt.py").read_text().replace("recordings", "empty"))
     (project / "empty").mkdir()
@@ -144,7 +151,7 @@ def test_unusable_settings_are_one_line(project: Path) -> None:
 
 
 def test_plugin_is_an_entry_point() -> None:
-    """The plugin is registered as an entry point, and its constants equal those of the server replay."""
+    """The plugin is registered as an entry point. The constants that it duplicates equal those of the server replay."""
     config: Any = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert config["project"]["entry-points"]["pytest11"] == {"toolsim": PLUGIN}
     assert pytest_plugin.NOT_RECORDED == server_replay.NOT_RECORDED
@@ -152,7 +159,9 @@ def test_plugin_is_an_entry_point() -> None:
 
 
 def test_plugin_imports_little() -> None:
-    """Importing the plugin does not import mitmproxy or jsonschema, because pytest loads it in every project."""
+    """Importing the plugin does not import mitmproxy or jsonschema, because pytest imports the plugin in every
+    project.
+    """
     program = f"import {PLUGIN}, sys; print(sorted({{name.split('.')[0] for name in sys.modules}}))"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert "'pytest'" in loaded

@@ -1,4 +1,4 @@
-"""Redaction of secrets, which are recognized by shape or by name. All other text is unchanged."""
+"""Tests for redacting secrets, which are recognized by their shape or by their name. All other text is unchanged."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ SHAPES = {
 
 
 def test_every_pattern_has_an_example() -> None:
-    """The table of examples contains exactly one example for each pattern."""
+    """The table contains exactly one example for each pattern."""
     assert {name for name, _ in PATTERNS} == set(SHAPES)
 
 
 @each("name", SHAPES)
 def test_secret_is_recognized_by_shape(name: str) -> None:
-    """A secret is recognized by its shape in any text. The length and the surrounding text are kept."""
+    """A secret is recognized by its shape in any text. Its length does not change, and the surrounding text is kept."""
     text, secret = SHAPES[name]
     clean = Redactor().text(f"before {text} after")
     assert secret not in clean
@@ -58,7 +58,7 @@ def test_secret_is_recognized_by_shape(name: str) -> None:
 @each("name", SHAPES)
 @each("depth", [1, 2, 3])
 def test_secret_in_json_is_recognized_by_shape(name: str, depth: int) -> None:
-    """In JSON, and in JSON nested in JSON, a secret is hidden exactly as in plain text."""
+    """A secret in JSON, or in JSON nested in JSON, is hidden exactly as in plain text."""
     text, secret = SHAPES[name]
     written, expected = f"before\n{text}\nafter", Redactor().text(f"before\n{text}\nafter")
     for _ in range(depth):
@@ -109,7 +109,9 @@ def test_secret_in_json_is_recognized_by_shape(name: str, depth: int) -> None:
     ],
 )
 def test_named_value_is_hidden(text: str) -> None:
-    """A value with a secret's name is hidden completely in JSON, nested JSON, XML and assignments."""
+    """The entire value of a field that is named like a secret is hidden in JSON, nested JSON, XML, calls and
+    assignments.
+    """
     clean = Redactor().text(text)
     assert "hunter2" not in clean
     assert "inside" not in clean
@@ -133,8 +135,9 @@ def test_named_value_is_hidden(text: str) -> None:
     ],
 )
 def test_punctuation_around_a_value_is_kept(text: str, expected: str) -> None:
-    """Redacted JSON remains valid JSON, and a redacted call remains a valid call. Values keep their types and
-    punctuation."""
+    """Redacted JSON remains valid JSON, and a redacted call remains a valid call, because values keep their types and
+    their punctuation.
+    """
     assert Redactor().text(text) == expected
     assert Redactor().value({"a": text}) == {"a": expected}
 
@@ -152,13 +155,13 @@ def test_punctuation_around_a_value_is_kept(text: str, expected: str) -> None:
     ],
 )
 def test_ordinary_text_is_unchanged(text: str) -> None:
-    """Ordinary text about models and tools contains no secrets and is unchanged."""
+    """Ordinary text about models and tools is not mistaken for secrets."""
     assert Redactor().text(text) == text
 
 
 @pytest.mark.parametrize("parameter", ["key", "%6Bey", "token[]", "X-Amz-Signature", "subscription-key", "url", "h"])
 def test_secret_query_parameters_are_hidden(parameter: str) -> None:
-    """Secret query parameters are hidden even if their names or values are percent-encoded."""
+    """Secret parameters in a query are hidden, even if their names or values are percent-encoded."""
     value = {"url": "https%3A%2F%2Fme%3Ahunter2%40host%2F", "h": "%73k-hunter234"}.get(parameter, "hunter2")
     clean = Redactor().path(f"/v1/responses?a=1&{parameter}={value}&b=%20")
     assert "hunter2" not in clean
@@ -170,15 +173,16 @@ def test_secret_query_parameters_are_hidden(parameter: str) -> None:
     "header", [("X-Litellm-Key", "hunter2hunter2"), ("X-Auth", "hunter2hunter2"), ("Cookie", 'a="hunter2hunter2"')]
 )
 def test_values_of_vague_headers_are_hidden(header: tuple[str, str]) -> None:
-    """The values of headers with vague names, and of quoted cookies, are hidden wherever they are repeated."""
+    """The value of a header with a vague name, or of a quoted cookie, is hidden wherever it is repeated."""
     redactor = Redactor()
     redactor.learn([header], "/")
     assert redactor.text("it is hunter2hunter2") == f"it is {'x' * 14}"
 
 
 def test_unknown_headers_lose_their_values() -> None:
-    """Known headers are kept, and unknown headers lose their values. Headers that reveal the machine or the time are
-    dropped."""
+    """Known headers are kept, and the values of unknown headers are hidden. Headers that reveal the machine or the time
+    are removed.
+    """
     fields = [
         ("Content-Type", "application/json"),
         ("X-My-Own", "whatever"),
@@ -200,7 +204,7 @@ def test_unknown_headers_lose_their_values() -> None:
 
 
 def test_credentials_from_head_are_hidden_in_bodies() -> None:
-    """A credential from a header or a query is also hidden in bodies, even with JSON or URL escaping."""
+    """A credential in a header or in the query is also hidden in bodies, even if it is escaped as in JSON or a URL."""
     redactor = Redactor()
     fields = [
         ("Authorization", "Bearer my own/secret"),
@@ -215,26 +219,28 @@ def test_credentials_from_head_are_hidden_in_bodies() -> None:
 
 
 def test_repeated_basic_password_is_hidden() -> None:
-    """The password in a Basic authorization header is hidden wherever it is repeated."""
+    """The password in a Basic authorization header is hidden wherever it is repeated in plain text."""
     redactor = Redactor()
     redactor.learn([("Authorization", "Basic bWU6bG9uZy1wYXNzd29yZA==")], "/")
     assert "long-password" not in redactor.text("it is long-password")
 
 
 def test_json_without_secrets_is_unchanged() -> None:
-    """A JSON body without secrets is unchanged, byte for byte, including whitespace and big numbers."""
+    """A JSON body without secrets is kept byte for byte, including its whitespace and large numbers."""
     body = b'{ "a" : 1.0, "b": 123456789012345678901234567890, "max_tokens": 5, "a": 2 }'
     assert Redactor().body(body, "application/json") == body
 
 
 def test_list_without_secrets_is_the_same_object() -> None:
-    """A list without secrets is returned as the same object."""
+    """If a list contains no secrets, the same object is returned."""
     value = ["harmless", ["twice"], {"a": "b"}]
     assert Redactor().value(value) is value
 
 
 def test_json_fields_with_secret_names_are_hidden() -> None:
-    """Strings under a secret's name are hidden at any depth, but the schema of a secret parameter remains a schema."""
+    """Strings in a field that is named like a secret are hidden at any depth. The schema of a secret parameter remains
+    a schema.
+    """
     body = {
         "tools": [{"properties": {"password": {"type": "string", "default": "hunter2", "enum": ["hunter2"]}}}],
         "metadata": {"apiKey": "hunter2", "n": 1.0},
@@ -265,7 +271,7 @@ def test_deep_json_is_redacted_as_text() -> None:
 
 
 def test_lone_surrogates_are_replaced() -> None:
-    """A lone surrogate is replaced by U+FFFD, and secrets in the same body are hidden."""
+    """A lone surrogate is replaced with U+FFFD, and secrets in the same body are still hidden."""
     clean = Redactor().body(rb'{"a": "\ud83c", "password": "x1"}', "application/json")
     assert json.loads(clean) == {"a": "\ufffd", "password": "xx"}
 
@@ -282,7 +288,7 @@ def joined(data: bytes) -> list[str]:
 
 @given(st.lists(st.integers(1, 40), max_size=12))
 def test_secret_in_deltas_is_hidden(cuts: list[int]) -> None:
-    """A secret that is split across several deltas is hidden, and each delta keeps its length."""
+    """A secret that is split across several deltas is hidden, and no delta changes its length."""
     text = 'key: sk-abcdefgh12345678, {"password": "hunter2"} \u2028 end'
     texts, rest = [], text
     for cut in cuts:
@@ -295,7 +301,7 @@ def test_secret_in_deltas_is_hidden(cuts: list[int]) -> None:
 
 
 def test_deltas_of_different_items_are_separate_texts() -> None:
-    """Deltas of two items that are streamed concurrently are treated as two separate strings."""
+    """If two items are streamed concurrently, the deltas for each item are redacted as a separate string."""
     events = [
         {"type": "response.output_text.delta", "item_id": item, "delta": delta}
         for item, delta in (("a", "sk-abcd"), ("b", " and "), ("a", "efgh1234"), ("b", "nothing"))
@@ -308,20 +314,20 @@ def test_deltas_of_different_items_are_separate_texts() -> None:
 
 
 def test_stream_without_secrets_is_unchanged() -> None:
-    """A stream without secrets is unchanged, byte for byte, including CRLF, comments and an unfinished frame."""
+    """A stream without secrets is kept byte for byte, including CRLF line breaks, comments and an unfinished event."""
     data = b': hi\r\n\r\ndata: {"a": 1.0}\r\n\r\ndata: [DONE]\n\ndata: {"cut'
     assert Redactor().body(data, "text/event-stream") == data
 
 
 def test_other_stream_lines_are_redacted_as_text() -> None:
-    """Lines of a stream that are not JSON are redacted as text."""
+    """Lines in a stream that do not contain JSON are redacted as text."""
     clean = Redactor().body(b'data: {"cut": "sk-abcdefgh12345678\n\n: sk-abcdefgh12345678\n\n', "text/event-stream")
     assert b"abcdefgh" not in clean
 
 
 @given(st.text())
 def test_redaction_is_idempotent_and_keeps_lengths(text: str) -> None:
-    """Redacting text a second time changes nothing, and redaction never changes the text's length."""
+    """Redaction does not change the length of a text, and redacting the text again changes nothing."""
     clean = Redactor().text(text)
     assert len(clean) == len(text)
     assert Redactor().text(clean) == clean
@@ -356,13 +362,13 @@ def test_redaction_is_idempotent_and_keeps_lengths(text: str) -> None:
     ],
 )
 def test_time_is_linear(unit: str) -> None:
-    """For every rule, the running time grows linearly with the length of the text."""
+    """For each rule, the time for redaction grows linearly with the length of the text."""
     assert growth(lambda size: Redactor().text(unit * (size // len(unit))), 25_000) < LINEAR
 
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_log_probabilities_do_not_reveal_a_secret(stream: bool) -> None:
-    """The tokens in log probabilities, and their bytes, do not reveal a secret."""
+    """Log probabilities do not reveal a secret, because its tokens are hidden and lose their bytes."""
     tokens = [
         {"token": text, "logprob": -0.1, "bytes": list(text.encode()), "top_logprobs": []}
         for text in ("key", ": ", "sk-", "abcd", "efgh", "1234", " end")
@@ -379,14 +385,14 @@ def test_log_probabilities_do_not_reveal_a_secret(stream: bool) -> None:
 
 @pytest.mark.parametrize("kind", ["application/json", "text/plain", ""])
 def test_mislabeled_stream_is_redacted(kind: str) -> None:
-    """A secret that is split across deltas is hidden even if the content type does not indicate a stream."""
+    """A secret that is split across deltas is hidden even if the content type does not declare a stream."""
     for lead in (b"", b"\xef\xbb\xbf", b": hello\n\n", b"event: x\n"):
         clean = Redactor().body(lead + chat_stream("sk-abcd", "efgh1234", "5678"), kind)
         assert "".join(joined(clean)) == "sk-" + "x" * 16
 
 
 def test_event_of_several_lines_is_redacted() -> None:
-    """A secret is hidden even if the JSON of one event is spread across several data lines."""
+    """A secret is hidden even if the JSON of an event is split across several data lines."""
     first, second = b'data: {"choices": [{"index": 0,\ndata: "delta": {"content": "%s"}}]}\n\n', b"efgh12345678"
     clean = Redactor().body(first % b"sk-abcd" + first % second, "text/event-stream")
     assert "".join(joined(clean)) == "sk-" + "x" * 16
@@ -395,7 +401,7 @@ def test_event_of_several_lines_is_redacted() -> None:
 
 
 def test_event_nested_too_deeply_is_replaced() -> None:
-    """An event whose JSON is nested too deeply to be parsed is replaced with an empty object."""
+    """If the JSON of an event is nested too deeply to be parsed, it is replaced with an empty object."""
     deep = b'data: {"a":' + b"[" * 200_000 + b'"sk-abcd"' + b"]" * 200_000 + b"}\n\n"
     clean = Redactor().body(deep + chat_stream("x"), "text/event-stream")
     assert b"abcd" not in clean
@@ -406,8 +412,9 @@ def test_event_nested_too_deeply_is_replaced() -> None:
 @each("depth", [50, 90, 150, 500, 1_000, 1_500, 3_000, 50_000])
 @each("opening", ["[", '{"a":'])
 def test_secret_split_around_a_deep_event_is_hidden(opening: str, depth: int) -> None:
-    """A secret that is split across several events is hidden, even if an event between them is nested too deeply to
-    be parsed."""
+    """A secret that is split across several events is hidden even if an event between them is nested too deeply to be
+    parsed.
+    """
     closing = "]" if opening == "[" else "}"
     deep = f'data: {{"x":{opening * depth}"sk-abcdefgh12345678"{closing * depth}}}\n\n'.encode()
     clean = Redactor().body(chat_stream("Key: sk-abc", "defgh1234") + deep + chat_stream("5678."), "text/event-stream")
@@ -418,14 +425,16 @@ def test_secret_split_around_a_deep_event_is_hidden(opening: str, depth: int) ->
 
 
 def test_deep_body_is_dropped() -> None:
-    """A JSON body that is nested too deeply is dropped, because its secrets could be split across tokens."""
+    """If a body is nested too deeply to be parsed and contains tokens, it is dropped, because a secret could be split
+    across the tokens.
+    """
     tokens = ",".join(json.dumps({"token": each, "logprob": -1}) for each in ("sk-abcd", "efgh1234", "5678"))
     body = f'{{"tokens":[{tokens}],"x":{"[" * 1_500}{"]" * 1_500}}}'.encode()
     assert Redactor().body(body, "application/json") == b"{}"
 
 
 def test_values_in_a_secret_schema_are_hidden() -> None:
-    """Default values and examples in the schema of a secret parameter are also hidden in the manifest."""
+    """Default values and examples in the schema of a secret parameter are hidden wherever the manifest repeats them."""
     properties = {"api_key": {"type": "string", "default": "hunter2hunter2", "examples": ["otherotherother"]}}
     properties |= {"city": {"type": "string", "default": "Bonn-Bonn-Bonn"}}
     redactor = Redactor()
@@ -437,7 +446,7 @@ def test_values_in_a_secret_schema_are_hidden() -> None:
 
 
 def test_mcp_server_headers_and_path_are_hidden() -> None:
-    """All header values and the URL path of an MCP server are hidden, even where they are repeated."""
+    """The header values and the URL path in an MCP server's declaration are hidden, even where they are repeated."""
     tool = {
         "type": "mcp",
         "server_label": "docs",
@@ -465,7 +474,7 @@ def test_mcp_server_headers_and_path_are_hidden() -> None:
 @each("manifest", ["calls", "schemas", "hermes", "typescript"])
 @each("default", ["1234", "(.)", "correct-horse-battery"])
 def test_secret_default_is_hidden_in_every_manifest_form(manifest: str, default: str) -> None:
-    """A secret's default value is hidden in every form of the manifest, while the same word elsewhere is kept."""
+    """A secret parameter's default value is hidden in every format of the manifest. The same word elsewhere is kept."""
     redactor = Redactor()
     text = {"type": "string", "default": default}
     properties = {"user": text, "pin_password": text}
@@ -497,13 +506,12 @@ def test_secret_default_is_hidden_in_every_manifest_form(manifest: str, default:
     ],
 )
 def test_mcp_server_url_is_redacted(url: str, hidden: str) -> None:
-    """The user name, password and path in the URL of an MCP server are hidden."""
     body = json.dumps({"tools": [{"type": "mcp", "server_url": url}]}).encode()
     assert json.loads(Redactor().body(body, "application/json"))["tools"][0]["server_url"] == hidden
 
 
 def test_secrets_in_data_urls() -> None:
-    """The data of a data URL are hidden only if they decode to text that contains a secret."""
+    """The data in a data URL is hidden only if it decodes to text that contains a secret."""
     secret, plain = (base64.b64encode(text).decode() for text in (b"my key is sk-abcdefgh1234", b"my key is at home"))
     picture = base64.b64encode(bytes(range(256))).decode()
     urls = [f"data:text/plain;base64,{secret}", "data:,my%20key%20is%20sk-abcdefgh1234"]

@@ -1,4 +1,6 @@
-"""Replay of recordings. Unchanged code causes no differences, and each difference is reported with its place."""
+"""Tests for replaying recordings. If the code has not changed, there are no differences. Each difference is reported
+with its path.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ def mitm(tmp_path: Path) -> Iterator[Any]:
 
 @pytest.fixture
 def stream(tmp_path: Path, mitm: Any) -> Path:
-    """Return the recording of a Responses client's stream with a chat backend, including a history to rewrite."""
+    """Return the recording of a streamed Responses API answer from a chat backend. The request has a history."""
     mitm.options.update(toolsim_backend="chat")
     history = [
         {"role": "user", "content": "hi"},
@@ -48,7 +50,7 @@ def lines(path: Path) -> list[str]:
 
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_unchanged_code_has_no_differences(tmp_path: Path, is_stream: bool) -> None:
-    """If the code has not changed, a replay has no differences, regardless of where the stream is split."""
+    """If the code has not changed, a replay has no differences, regardless of how the backend's bytes are split."""
     path = recording(tmp_path, stream=is_stream)
     for seed in range(20):
         result = replay_file(path, cut_by(random.Random(seed)))
@@ -73,7 +75,9 @@ def test_unchanged_code_has_no_differences(tmp_path: Path, is_stream: bool) -> N
     ],
 )
 def test_secret_argument_causes_no_difference(tmp_path: Path, call: str, is_stream: bool) -> None:
-    """In every call format, an argument with a secret's name is hidden on both sides without causing a difference."""
+    """In every call form, an argument that is named like a secret is hidden on both sides, and a replay has no
+    differences.
+    """
     path = recording(tmp_path, stream=is_stream, text=call)
     assert "one-call" in path.name
     assert b"hunter2" not in path.read_bytes()
@@ -84,7 +88,9 @@ def test_secret_argument_causes_no_difference(tmp_path: Path, call: str, is_stre
 
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_invented_call_is_replayed_as_written(tmp_path: Path, mitm: Any, is_stream: bool) -> None:
-    """A replay does not re-prompt the model about an invented call, but replays the answer as the model wrote it."""
+    """In a replay, the model cannot be prompted again about an invented call, so its answer is replayed as the model
+    wrote it.
+    """
     mitm.options.update(toolsim_second_opinion="off")
     text = '{"name": "greet", "arguments": {}}'
     kind, body = chat_stream(text[:9], text[9:]) if is_stream else chat_answer(text)
@@ -98,18 +104,18 @@ def test_invented_call_is_replayed_as_written(tmp_path: Path, mitm: Any, is_stre
 
 
 def test_recorded_options_apply(stream: Path) -> None:
-    """The options in the recording, such as the API of the backend, apply during the replay."""
+    """A replay applies the options in the recording, such as the backend's API."""
     assert replay_file(stream).same
 
 
 def test_explicit_options_override_recorded_ones(stream: Path, mitm: Any) -> None:
-    """An option set explicitly overrides the recorded one, so that a replay shows the effect of the option."""
+    """An option that the user sets overrides the recorded value, so that a replay shows the effect of the option."""
     mitm.options.update(toolsim_sentinel="act")
     assert any("request.body.messages" in line and "act" in line for line in lines(stream))
 
 
 def test_wrong_event_name_is_reported(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wrong event name is reported with the number and the expected name of the event."""
+    """If an event has the wrong name, the difference contains the event's number and both names."""
     event_stream = toolsim.wire.responses.event_stream
     head_of, name = event_stream.head_of, "response.function_call_arguments.done"
     monkeypatch.setattr(
@@ -122,7 +128,7 @@ def test_wrong_event_name_is_reported(stream: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_changed_id_format_is_reported(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the format of ids changes, the difference is reported at each place where the id occurs."""
+    """If the format of IDs changes, a difference is reported for each place where the ID appears."""
     monkeypatch.setattr(toolsim.wire.ids, "RESPONSES_PREFIXES", {"function": "call"})
     found = lines(stream)
     assert any("response.output_item.added].data.item.id: got" in line for line in found)
@@ -130,19 +136,19 @@ def test_changed_id_format_is_reported(stream: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_restarted_ids_are_reported(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If ids start over instead of continuing after the history, the difference is reported."""
+    """If the IDs of calls start over instead of continuing after the history, a difference is reported."""
     monkeypatch.setattr("toolsim.request.rewrite.first_number", lambda request: 1)
     assert any('got "fc_001", expected "fc_002"' in line for line in lines(stream))
 
 
 def test_malformed_random_ids_are_reported(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A random id is ignored only if it has the correct form."""
+    """A random ID is ignored only if it has the correct format."""
     monkeypatch.setattr("secrets.token_hex", lambda size: "Z" * 2 * size)
     assert any("response.created].data.response.id: got" in line for line in lines(stream))
 
 
 def test_changed_manifest_line_is_reported(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A change in a line of the manifest is reported with its message and its line number."""
+    """If a line of the manifest changes, the difference contains the message and the number of the line."""
     monkeypatch.setattr(toolsim.request.manifest, "CLOSING", "The client runs nothing.")
     (line,) = lines(stream)
     assert line.startswith("request.body.messages[0 system].content line ")
@@ -151,7 +157,7 @@ def test_changed_manifest_line_is_reported(stream: Path, monkeypatch: pytest.Mon
 
 
 def test_missing_escape_is_reported(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a tool output is no longer escaped, the difference is reported with its message and line."""
+    """If a tool output is no longer escaped, the difference contains the message and the output."""
     monkeypatch.setattr(toolsim.request.record, "json_line", lambda text: text)
     found = [line for line in lines(stream) if "function_call_output" in line]
     assert found
@@ -160,7 +166,7 @@ def test_missing_escape_is_reported(stream: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_changed_report_is_reported(tmp_path: Path) -> None:
-    """A difference in the report is also reported."""
+    """A difference in the exchange's report is reported as well."""
     path = recording(tmp_path)
     backend, client = recorded(path)
     assert backend.response is not None
@@ -170,7 +176,7 @@ def test_changed_report_is_reported(tmp_path: Path) -> None:
 
 
 def test_update_writes_the_new_result(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An update writes the new result and reports the differences. Ids, times and durations are kept."""
+    """An update writes the new result to the file and reports the differences. IDs, times and the duration are kept."""
     before = recorded(stream)[1]
     monkeypatch.setattr(toolsim.wire.ids, "RESPONSES_PREFIXES", {"function": "call"})
     result = replay_file(stream, update=True)
@@ -185,27 +191,26 @@ def test_update_writes_the_new_result(stream: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_update_without_differences_writes_nothing(stream: Path) -> None:
-    """An update without differences does not change the file."""
+    """If there are no differences, an update does not change the file."""
     before = stream.read_bytes()
     assert replay_file(stream, update=True).same
     assert stream.read_bytes() == before
 
 
 def test_refused_requests_can_be_replayed(tmp_path: Path) -> None:
-    """A request that toolsim refuses can be replayed."""
     path = write(exchange(question(tools=[1]), *chat_answer("never")), tmp_path)
     assert replay_file(path).same
 
 
 def test_passing_requests_can_be_replayed(tmp_path: Path) -> None:
-    """An exchange that toolsim passes on unchanged can be replayed."""
+    """An exchange that toolsim passed on unchanged can be replayed."""
     for number, (kind, body) in enumerate((chat_stream("Hi."), chat_answer("Hi."))):
         path = write(exchange(question(stream=not number, tools=[]), kind, body), tmp_path)
         assert replay_file(path).same
 
 
 def test_broken_streams_can_be_replayed(tmp_path: Path) -> None:
-    """A stream that breaks off, and a stream that toolsim ends after a call, can be replayed."""
+    """A stream that broke off, and a stream that toolsim ended after a call, can be replayed."""
     for texts, ended in ((["Hi", CALL[:20]], False), ([CALL, " and so on", " and on"], True)):
         path = write(exchange(question(stream=True), *chat_stream(*texts, ended=ended)), tmp_path)
         result = replay_file(path)
@@ -213,7 +218,7 @@ def test_broken_streams_can_be_replayed(tmp_path: Path) -> None:
 
 
 def test_incomplete_recording_is_compared_in_part(tmp_path: Path) -> None:
-    """If the backend's answer was not recorded completely, only the request is compared, and a note explains why."""
+    """If the backend's answer is missing or incomplete, only the request is compared, and a note states the reason."""
     path = recording(tmp_path)
     backend, client = recorded(path)
     backend.metadata[NOTE]["missing_bytes"] = {"backend": 5}
@@ -231,7 +236,7 @@ def test_incomplete_recording_is_compared_in_part(tmp_path: Path) -> None:
 
 
 def test_invalid_files_are_reported(tmp_path: Path) -> None:
-    """A file that is not a recording is reported as a problem and raises no exception."""
+    """A file that is not a recording is reported as a problem and does not raise an exception."""
     (tmp_path / "a.flow").write_bytes(b"")
     (tmp_path / "b.flow").write_bytes(b"nonsense")
     for name in ("a.flow", "b.flow", "none.flow"):
@@ -242,7 +247,7 @@ def test_invalid_files_are_reported(tmp_path: Path) -> None:
 def test_command_logs_the_differences(
     tmp_path: Path, stream: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The ``toolsim.replay`` command writes its summary and the differences to mitmproxy's log."""
+    """The command ``toolsim.replay`` writes a summary and the differences to mitmproxy's log."""
     caplog.set_level("INFO")
     replay = Commands()
     replay.replay(str(tmp_path))
@@ -257,13 +262,13 @@ def test_command_logs_the_differences(
 
 
 def test_summary_of_an_empty_replay() -> None:
-    """The summary of an empty replay reports no differences."""
     assert summary([]) == "0 recorded exchanges, none differ"
 
 
 def test_main_exit_codes(stream: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """``toolsim replay`` exits with 0 if nothing differs or after an update, with 1 if there are differences, and
-    with 2 on misuse."""
+    """The exit code of ``toolsim replay`` is 0 if there are no differences or after an update, 1 if there are
+    differences, and 2 if it is used incorrectly.
+    """
     assert main([str(stream.parent), "--cut", "1"]) == 0
     monkeypatch.setattr(toolsim.wire.ids, "RESPONSES_PREFIXES", {"function": "call"})
     assert main([str(stream)]) == 1
@@ -279,7 +284,7 @@ def test_main_exit_codes(stream: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
 
 
 def test_main_accepts_explicit_options(stream: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """An explicitly set option overrides the recorded option, even with the default value."""
+    """An option that the user sets overrides the recorded value, even if the user sets the default value."""
     assert main([str(stream), "--set", "toolsim_manifest=schemas"]) == 1
     assert "request.body.messages[0 system].content line" in capsys.readouterr().out
     assert main([str(stream), "--set", "toolsim_manifest=schemas", "--update"]) == 0
@@ -293,7 +298,7 @@ def test_main_accepts_explicit_options(stream: Path, capsys: pytest.CaptureFixtu
 def test_main_writes_junit_xml(
     tmp_path: Path, stream: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With ``--junit``, the results are also written to an XML file for CI systems."""
+    """``--junit`` also writes the results to an XML file for CI systems."""
     report = tmp_path / "junit.xml"
     assert main([str(stream), "--junit", str(report)]) == 0
     assert 'failures="0"' in report.read_text()
@@ -305,7 +310,9 @@ def test_main_writes_junit_xml(
 @pytest.mark.parametrize("is_stream", [False, True])
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
 def test_estimated_usage_is_not_compared(tmp_path: Path, mitm: Any, path: str, is_stream: bool) -> None:
-    """Estimated token counts are not compared, because hidden secrets in a recording change the estimate."""
+    """Estimated token counts are not compared, because the secrets that were hidden in the recording would change
+    them.
+    """
     mitm.options.update(toolsim_backend="chat")
     said = [{"role": "user", "content": "my password: hunter2 hunter3 hunter4"}]
     turn = {"input": said, "messages": None} if path == "/v1/responses" else {"messages": said}

@@ -1,4 +1,4 @@
-"""Output of a replay: one line per file, followed by its differences."""
+"""Tests for the output of a replay: one line for each file, followed by its differences."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ FILE = Path("a.flow")
 
 
 def test_result_is_printed() -> None:
-    """A result is printed as "same", as a problem, or as its first differences and the number of remaining ones."""
+    """A result is printed as "same", as a problem, or as the first differences and the number of further
+    differences.
+    """
     assert (str(Result(FILE)), Result(FILE).same) == ("a.flow: same", True)
     assert str(Result(FILE, note="only so far")) == "a.flow: same (only so far)"
     assert (str(Result(FILE, problem="no such file")), Result(FILE, problem="x").same) == (

@@ -1,4 +1,4 @@
-"""The scripted model for tests, with a real proxy and real clients of all three APIs."""
+"""Tests for the model that a test can script, with a real proxy and real clients for all three APIs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ def chat(client: openai.OpenAI, messages: list[Any] = QUESTION) -> Any:
 
 
 def test_scripted_answers_are_used_in_order(model: ScriptedModel, client: openai.OpenAI) -> None:
-    """Scripted answers are used in order, and the model records the questions, tools and outputs that it received."""
+    """The scripted answers are used in order. The model records the questions, tools and tool outputs that it
+    receives.
+    """
     model.call("get_weather", city="Bonn")
     model.answer("It is 18 degrees.")
     assert model.remaining == 2
@@ -74,7 +76,9 @@ def test_scripted_answers_are_used_in_order(model: ScriptedModel, client: openai
 
 
 def test_pattern_answers_matching_requests(model: ScriptedModel, client: openai.OpenAI) -> None:
-    """An answer with a pattern serves any number of matching requests. The most recent pattern takes precedence."""
+    """An answer with a pattern is used for any number of matching requests. If several patterns match, the newest
+    applies.
+    """
     model.answer("Rainy.", when="weather")
     model.answer("Sunny.", when="weather in (Bonn|Paris)")
     model.answer("Who knows?")
@@ -85,7 +89,7 @@ def test_pattern_answers_matching_requests(model: ScriptedModel, client: openai.
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_every_api_receives_the_calls(model: ScriptedModel, client: openai.OpenAI, stream: bool) -> None:
-    """Clients of the Responses API and of the Messages API receive the same scripted calls."""
+    """The same scripted calls reach clients of the Responses API and of the Messages API."""
     model.answer(("get_weather", {"city": "Bonn"}), ("get_weather", {"city": "Paris"}), when="weather")
     function: dict[str, Any] = TOOL["function"]  # type: ignore[assignment]
     flat: Any = {"type": "function", "name": "get_weather", "parameters": function["parameters"]}
@@ -114,7 +118,7 @@ def test_every_api_receives_the_calls(model: ScriptedModel, client: openai.OpenA
 
 
 def test_next_error_fails_one_request(model: ScriptedModel, client: openai.OpenAI) -> None:
-    """``next_error`` fails the next request with the given status and Retry-After. Afterwards the script continues."""
+    """``next_error`` makes one request fail, with the given status and Retry-After. The script then continues."""
     model.answer("Hello.")
     model.next_error(429, "Slow down.", retry_after=7)
     with pytest.raises(openai.RateLimitError, match="Slow down") as raised:
@@ -127,7 +131,7 @@ def test_next_error_fails_one_request(model: ScriptedModel, client: openai.OpenA
 
 
 def test_cut_disconnects_the_client(model: ScriptedModel, client: openai.OpenAI) -> None:
-    """With ``cut``, the server disconnects after the given number of events, and the client receives an error."""
+    """With ``cut``, the connection is closed after the given number of events, and the client raises an error."""
     model.answer("abcdefghijklmnopqrstuvwxyz", cut=2)
     stream = client.chat.completions.create(model="m", messages=QUESTION, tools=[TOOL], stream=True)  # type: ignore[list-item]
     got: list[str] = []
@@ -145,7 +149,7 @@ def test_cut_disconnects_the_client(model: ScriptedModel, client: openai.OpenAI)
 
 
 async def test_answers_can_be_delayed(model: ScriptedModel) -> None:
-    """An answer can be delayed and can contain pauses, and concurrent requests do not wait for each other."""
+    """An answer can be delayed and contain pauses. Concurrent requests do not wait for each other."""
     model.answer("abcdefghijklmnopqrstu", delay=0.5, pause=0.3, when="weather")
     async with openai.AsyncOpenAI(base_url=model.base_url, api_key="any", max_retries=0) as client:
 
@@ -167,8 +171,9 @@ async def test_answers_can_be_delayed(model: ScriptedModel) -> None:
 
 
 def test_missing_answer_fails_the_test(model: ScriptedModel) -> None:
-    """A request without a scripted answer is refused. The test fails with this reason even if the client ignores the
-    error."""
+    """If the script has no answer for a request, the request is refused. The test fails with this reason even if the
+    client ignores the error.
+    """
     answer = httpx.post(f"{model.base_url}/chat/completions", json={"model": "m", "messages": QUESTION}, timeout=30)
     assert answer.status_code == 404
     assert "the test defines no answer" in answer.json()["error"]["message"]
@@ -178,7 +183,7 @@ def test_missing_answer_fails_the_test(model: ScriptedModel) -> None:
 
 
 def test_options_must_be_set_before_the_start() -> None:
-    """Options must be set before the proxy starts. Afterwards, ``set_option`` raises an exception."""
+    """Once the proxy has started, ``set_option`` raises an exception."""
     given: list[Any] = []
     model = ScriptedModel(lambda settings: given.extend(settings) or 1)  # type: ignore[func-returns-value]
     model.set_option("manifest", "schemas")

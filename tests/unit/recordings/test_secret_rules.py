@@ -1,4 +1,4 @@
-"""Recognition of secrets by their names; ``test_redact.py`` tests recognition by shape."""
+"""Tests for recognizing secrets by their names. ``test_redact.py`` tests recognition by shape."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from toolsim.recordings.secret_rules import PATTERNS, is_secret_name, is_secret_
 
 @pytest.mark.parametrize("name", ["api_key", "apiKey", "X-API-Key", "Authorization", "accessToken", "db.password"])
 def test_secret_names_are_recognized(name: str) -> None:
-    """A secret's name is recognized in any spelling."""
+    """A name that indicates a secret is recognized in any spelling."""
     assert is_secret_name(name)
 
 
 @pytest.mark.parametrize("name", ["max_tokens", "keyboard", "tokens", "secretary", "city", "key"])
 def test_harmless_names_are_not_recognized(name: str) -> None:
-    """A name that merely resembles the name of a secret is not recognized."""
+    """A name that merely resembles a secret's name is not recognized."""
     assert not is_secret_name(name)
 
 
 def test_key_is_a_secret_name_only_in_a_url() -> None:
-    """ "key" names a secret in the query of a URL, but not in a JSON object."""
+    """In the query of a URL, "key" is the name of a secret, but in a JSON object, it is not."""
     for name in ("key", "sig", "X-Amz-Signature", "code"):
         assert is_secret_parameter(name)
         assert not is_secret_name(name)
@@ -27,6 +27,6 @@ def test_key_is_a_secret_name_only_in_a_url() -> None:
 
 
 def test_every_pattern_marks_its_secret() -> None:
-    """Each pattern has a unique name and a group that marks the text to hide."""
+    """Each pattern has a unique name and a group for the text that is hidden."""
     assert all("secret" in pattern.groupindex for _, pattern in PATTERNS)
     assert len({name for name, _ in PATTERNS}) == len(PATTERNS)

@@ -1,4 +1,6 @@
-"""Server replay: matching of requests, and the flows that are passed to mitmproxy's own addon."""
+"""Tests for answering requests from recordings: which recording matches, and which flows are passed to mitmproxy's
+server replay.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from toolsim.recordings.server_replay import ServerReplay
 
 
 class Stage:
-    """The addons of the entry script, followed by mitmproxy's server replay."""
+    """The addons that the entry script loads, followed by mitmproxy's own addon for server replay."""
 
     def __init__(self, mitm: Any, replay: ServerReplay, playback: ServerPlayback, path: Path) -> None:
         self.mitm = mitm
@@ -50,7 +52,7 @@ def other_key() -> HTTPFlow:
 
 
 def test_recorded_answer_is_used_once(stage: Stage) -> None:
-    """A request receives the recorded answer, rewritten for its client. Afterwards, the recording is used up."""
+    """A request receives the recorded answer, rewritten for the client. Each recording is used only once."""
     flow = stage.ask(question(path="/v1/chat/completions?api_key=first-key"))
     assert flow.response is not None
     assert flow.is_replay == "response"
@@ -61,14 +63,14 @@ def test_recorded_answer_is_used_once(stage: Stage) -> None:
 
 
 def test_secrets_and_hosts_are_ignored(stage: Stage) -> None:
-    """A request with another API key or host still matches its recording."""
+    """A request matches its recording even if it has a different API key and host."""
     flow = other_key()
     flow.request.host = "elsewhere"
     assert stage.ask(flow).response is not None
 
 
 def test_reuse_allows_repeated_answers(stage: Stage) -> None:
-    """With server_replay_reuse, a recording can be used any number of times."""
+    """With the option server_replay_reuse, a recording can be used any number of times."""
     stage.mitm.options.update(server_replay_reuse=True)
     for _ in range(3):
         assert stage.ask(other_key()).response is not None
@@ -76,7 +78,7 @@ def test_reuse_allows_repeated_answers(stage: Stage) -> None:
 
 
 def test_only_the_backends_side_is_served(stage: Stage, tmp_path: Path) -> None:
-    """The client's side of a recording is never served as the backend's answer."""
+    """Only the backend's side of a recording is used as an answer, never the client's side."""
     assert stage.playback.count() == 1
     stage.playback.load_file(str(recording(tmp_path, model="later")))
     flow = stage.ask(question(model="later"))
@@ -86,12 +88,14 @@ def test_only_the_backends_side_is_served(stage: Stage, tmp_path: Path) -> None:
 
 
 def test_addon_does_not_handle_updates() -> None:
-    """The addon does not handle updates, because a handler would be called twice per request."""
+    """The addon that serves replays has no ``update`` handler, because mitmproxy would call the handler twice per
+    request.
+    """
     assert not hasattr(ServerReplay(), "update")
 
 
 def test_unrecorded_request_is_reported(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    """A request that was not recorded receives no answer, and the log compares it with the closest recording."""
+    """A request without a matching recording receives no answer, and the log compares it with the closest recording."""
     flow = question(model="other", path="/v1/chat/completions?api_key=first-key")
     assert stage.ask(flow).response is None
     assert 'the closest is one that was loaded manually:\n  body.model: got "other", expected "m"' in caplog.text
@@ -99,13 +103,15 @@ def test_unrecorded_request_is_reported(stage: Stage, caplog: pytest.LogCaptureF
 
 
 def test_content_can_be_ignored(stage: Stage) -> None:
-    """With server_replay_ignore_content, requests match regardless of their bodies."""
+    """With the option server_replay_ignore_content, bodies are ignored when a recording is selected."""
     stage.mitm.options.update(server_replay_ignore_content=True)
     assert stage.ask(question(model="other", path="/v1/chat/completions?api_key=first-key")).response is not None
 
 
 def test_listener_answers_from_a_recording(stage: Stage) -> None:
-    """A request to the listener itself is answered from a recording, or with a 404 if no recording matches."""
+    """A request to the proxy's own listener is answered from a recording. If no recording matches, the status is
+    404.
+    """
     for flow, status in ((question(model="other"), 404), (other_key(), 200)):
         flow.client_conn.sockname = ("127.0.0.1", 4711)
         assert stage.ask(flow).response is not None
@@ -115,7 +121,7 @@ def test_listener_answers_from_a_recording(stage: Stage) -> None:
 
 
 def test_closest_recording_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The log names the closest recording by its file and lists the first differences."""
+    """The log contains the file name of the closest recording and the first differences."""
     replay, playback = ServerReplay(), ServerPlayback()
     with context(replay, playback) as mitm:
         far = recording(tmp_path, model="far", temperature=1.0)
@@ -130,7 +136,7 @@ def test_closest_recording_is_named(tmp_path: Path, caplog: pytest.LogCaptureFix
 
 
 def test_recordings_without_toolsim_are_ignored(stage: Stage, tmp_path: Path) -> None:
-    """Recordings that were made without toolsim are left to mitmproxy."""
+    """Flows that were recorded without toolsim are left to mitmproxy's server replay."""
     foreign = question(model="foreign")
     foreign.response = question().response
     stage.playback.add_flows([foreign])
@@ -140,7 +146,7 @@ def test_recordings_without_toolsim_are_ignored(stage: Stage, tmp_path: Path) ->
 
 
 def test_client_disconnect_withdraws_the_answer(stage: Stage) -> None:
-    """If the client disconnects, the answer prepared for its request is withdrawn."""
+    """If the client disconnects, the answer that was prepared for its request is withdrawn."""
     flow = other_key()
     stage.mitm.options.update(server_replay_reuse=True)
     for addon in stage.chain[:3]:
@@ -154,7 +160,7 @@ def test_client_disconnect_withdraws_the_answer(stage: Stage) -> None:
 
 
 def test_flows_are_unchanged_without_recordings() -> None:
-    """Without recordings to replay, the addon leaves flows unchanged."""
+    """If there are no recordings to replay, the addon does not change flows."""
     replay = ServerReplay()
     with context(replay):
         flow = question()

@@ -1,4 +1,4 @@
-"""Reading of recordings from files."""
+"""Tests for reading recordings from files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from toolsim.recordings.stored import flow_files, recorded
 
 
 def test_recording_has_exactly_two_sides(tmp_path: Path) -> None:
-    """A file with only one side, or with the sides in the wrong order, is not a recording."""
+    """A file is not a recording if it has only one side, or both sides in the wrong order."""
     with context():
         path = recording(tmp_path)
     backend, client = recorded(path)
@@ -22,7 +22,9 @@ def test_recording_has_exactly_two_sides(tmp_path: Path) -> None:
 
 
 def test_folders_are_expanded(tmp_path: Path) -> None:
-    """A folder is expanded to its .flow files in alphabetical order. A file is kept even if it does not exist."""
+    """A folder is replaced with its .flow files in alphabetical order. A path to a file is kept, whatever its
+    extension.
+    """
     for name in ("b.flow", "a.flow", "other.txt"):
         (tmp_path / name).touch()
     other = tmp_path / "other.txt"

@@ -1,4 +1,4 @@
-"""Editing of the strings that a stream consists of."""
+"""Tests for editing strings that a stream contains in several deltas."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def same(value: Any) -> Any:
 
 @given(st.lists(st.text("ab", max_size=3), min_size=1, max_size=8))
 def test_split_text_is_edited_as_a_unit(texts: list[str]) -> None:
-    """A string is edited as a unit, regardless of how it is split, and is then split at the same places again."""
+    """A string is edited as a whole, regardless of how it is split, and is then split at the original offsets."""
     edited = edit_stream(frames(*map(chat, texts)), lambda text: text.replace("ab", "XY"), same)
     found = [json.loads(line[6:])["choices"][0]["delta"]["content"] for line in edited.decode().split("\n") if line]
     assert [len(text) for text in found] == [len(text) for text in texts]
@@ -32,7 +32,7 @@ def test_split_text_is_edited_as_a_unit(texts: list[str]) -> None:
 
 
 def test_choices_and_items_are_separate_texts() -> None:
-    """Each choice and each item is a separate string."""
+    """The deltas of each choice and each item form a separate string."""
     documents = [chat("a", 0), chat("b", 1), chat("b", 0), chat("a", 1)]
     seen: list[str] = []
     edit_pieces(documents, lambda text: seen.append(text) or text)  # type: ignore[func-returns-value]
@@ -43,7 +43,7 @@ def test_choices_and_items_are_separate_texts() -> None:
     seen.clear()
     edit_pieces(events, lambda text: seen.append(text) or text)  # type: ignore[func-returns-value]
     assert seen == ["ac", "b"]
-    # The Messages API identifies strings by the index of their content block.
+    # In the Messages API, the index of a content block identifies its string.
     inputs = [(0, "a"), (0, "b"), (1, "c")]
     events = [
         {"type": "content_block_delta", "index": at, "delta": {"type": "input_json_delta", "partial_json": text}}
@@ -55,13 +55,15 @@ def test_choices_and_items_are_separate_texts() -> None:
 
 
 def test_unchanged_stream_is_kept_byte_for_byte() -> None:
-    """A stream without changes is kept, byte for byte, including odd whitespace and an unfinished last frame."""
+    """A stream to which no edit applies is kept byte for byte, including unusual whitespace and an unfinished last
+    event.
+    """
     data = b': hi\r\n\r\ndata:{"a" : 1.0}\r\n\r\ndata: [DONE]\n\ndata: {"cut\xff'
     assert edit_stream(data, same, same) == data
 
 
 def test_value_receives_each_event() -> None:
-    """The function ``value`` receives each complete event, in which edited text is marked."""
+    """The function ``value`` receives each complete event. Text that has been edited is marked by its type."""
     seen: list[Any] = []
 
     def value(document: Any) -> Any:
@@ -74,12 +76,12 @@ def test_value_receives_each_event() -> None:
 
 
 def test_lines_without_json_have_a_separate_editor() -> None:
-    """Lines that contain no JSON are passed to a separate editor."""
+    """A separate function edits lines that do not contain JSON."""
     assert edit_stream(b": a\n\ndata: [DONE]\n", same, same, str.upper) == b": A\n\nDATA: [DONE]\n"
 
 
 def test_edited_tokens_lose_their_bytes() -> None:
-    """A token whose text was edited loses its bytes, because the bytes repeat the original text."""
+    """If the text of a token is edited, its bytes are removed, because they repeat the original text."""
     token = {"token": "a", "logprob": -0.1, "bytes": [97]}
     document = {"choices": [{"logprobs": {"content": [token]}}]}
     assert edit_pieces([document], str.upper) == {0}
@@ -87,6 +89,6 @@ def test_edited_tokens_lose_their_bytes() -> None:
 
 
 def test_parse_json() -> None:
-    """``parse_json`` accepts objects and arrays, and returns None for anything else."""
+    """``parse_json`` returns None unless the text is a JSON object or array."""
     assert parse_json("[1]") == [1]
     assert parse_json("1") is parse_json("{") is parse_json("[" * 100_000) is None

@@ -1,4 +1,4 @@
-"""Reading of recorded turns of all APIs, and exclusion of recordings that are not complete turns."""
+"""Tests for reading recorded turns in all APIs, and for excluding recordings that are not complete turns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from toolsim.recordings.turns import Unusable, is_failed, read_turn, read_turns
 
 
 def test_recordings_of_real_clients_are_read() -> None:
-    """Each recording of a real client is read as a turn, or is excluded with a one-line reason."""
+    """Each recording of a real client is either read as a turn or excluded with a one-line reason."""
     files = sorted((ROOT / "flows").glob("*.flow"))
     turns, left_out = read_turns(files)
     assert len(turns) + len(left_out) == len(files)
@@ -30,7 +30,9 @@ def test_recordings_of_real_clients_are_read() -> None:
 
 
 def test_other_files_are_not_turns(tmp_path: Path) -> None:
-    """Failed or truncated answers, individual rounds and damaged files are not read as turns."""
+    """Failed or incomplete answers, single rounds and damaged files are not read as turns, and the error states the
+    reason.
+    """
     with context():
         path = recording(tmp_path)
         (tmp_path / "refused").mkdir()
@@ -76,13 +78,15 @@ def test_other_files_are_not_turns(tmp_path: Path) -> None:
     ],
 )
 def test_failed_tool_is_recognized(output: str, failed: bool) -> None:
-    """An output counts as the output of a failed tool if it has an error text or an error field."""
+    """A tool output counts as a failure if its text begins like an error or if it has a field that indicates one."""
     assert is_failed(output) == failed
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_turns_are_classified(tmp_path: Path, stream: bool) -> None:
-    """The kind of a turn depends on its answer or, directly after a failed tool, on the failure."""
+    """Directly after a failed tool, a turn has the kind "after an error". Otherwise, its kind depends on whether the
+    answer contains a call.
+    """
     made = {"id": "c", "type": "function", "function": {"name": "get_weather", "arguments": "{}"}}
     failed: list[dict[str, Any]] = [
         {"role": "user", "content": "hi"},
