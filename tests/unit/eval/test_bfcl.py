@@ -1,4 +1,4 @@
-"""Tests for the BFCL judge: with every method, correct answers from BFCL pass, and incorrect or missing calls fail."""
+"""Tests for the BFCL judge. With each method, BFCL's correct answers pass, and incorrect or missing calls fail."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from toolsim.eval.bfcl_package import Decoded
 from toolsim.eval.case import Case, Verdict, sample
 from toolsim.eval.runtime.turn import Answer, Call, Request, Send
 
-# These tests run complete categories of another package and are too slow for frequent runs.
+# These tests run all questions of BFCL's categories, so they are too slow to run every time.
 pytestmark = pytest.mark.slow
 
 pytest.importorskip("bfcl_eval", reason=f"needs BFCL: {bfcl_package.INSTALL}")
@@ -41,8 +41,9 @@ def as_python(decoded: Sequence[Decoded]) -> str:
 
 
 def sender(case: Case, method: str, decoded: Sequence[Decoded]) -> Send:
-    """Answer like a model that makes exactly these calls, either as tool calls or as text that the prompt's parser
-    accepts."""
+    """Return a function that answers with exactly these calls, either as tool calls or as text that the prompt's parser
+    accepts.
+    """
 
     async def send(request: Request) -> Answer:
         if method == "tools":
@@ -80,26 +81,25 @@ def never(entry: dict[str, Any], answers: Sequence[Any]) -> list[Decoded]:
 @each("method", METHODS)
 @each("category", CALLING)
 def test_correct_answers_pass(category: str, method: str) -> None:
-    """A model that answers with BFCL's list of correct answers scores at least 98 % of a complete category."""
+    """A model that gives BFCL's correct answers passes at least 98% of all questions in a category."""
     assert score(category, method, bfcl_truth.right_calls, None) >= 98
 
 
 @each("method", METHODS)
 @each("category", bfcl.SINGLE_TURN)
 def test_incorrect_calls_fail(category: str, method: str) -> None:
-    """A model that always calls with a nonexistent argument scores 0 % in every category."""
+    """A model that always uses a nonexistent argument passes 0% in every category."""
     assert score(category, method, wrongly, 20) == 0
 
 
 @each("method", METHODS)
 @each("category", bfcl.SINGLE_TURN)
 def test_no_call_is_correct_only_for_irrelevance(category: str, method: str) -> None:
-    """A model that never calls scores 100 % in the irrelevance categories and 0 % in all others."""
+    """A model that never makes a call passes 100% in the irrelevance categories and 0% in all others."""
     assert score(category, method, never, 20) == (100 if category in bfcl.IRRELEVANCE else 0)
 
 
 def test_same_seed_selects_the_same_cases() -> None:
-    """The same seed selects the same questions, and a different seed selects different questions."""
     drawn = [[case.id for case in sample(bfcl.cases("multiple"), 10, seed)] for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]
 

@@ -50,7 +50,7 @@ RIGHT = {"to": "Ann", "body": "a\nb", "copies": 2}
     ],
 )
 def test_wrong_arguments(arguments: dict[str, Any], label: str) -> None:
-    """Each kind of mistake in an otherwise correct call has a specific label."""
+    """Each kind of mistake in the arguments of a call has its own label."""
     assert bfcl_package.error_of([FUNCTION], [{"mail_send": RIGHT}], [ANSWER], "simple_python") is None
     assert label_wrong([OTHER, FUNCTION], [{"mail_send": arguments}], [ANSWER]) == label
 
@@ -68,7 +68,7 @@ def test_wrong_arguments(arguments: dict[str, Any], label: str) -> None:
     ],
 )
 def test_wrong_calls(calls: list[bfcl_package.Decoded], answers: list[Any], label: str) -> None:
-    """Too few, too many and incorrect calls have different labels. The order of several calls does not matter."""
+    """Missing, superfluous and incorrect calls have different labels. The order of calls does not matter."""
     assert label_wrong([OTHER, FUNCTION], calls, answers) == label
 
 
@@ -83,7 +83,7 @@ def test_wrong_calls(calls: list[bfcl_package.Decoded], answers: list[Any], labe
     ],
 )
 def test_answers_without_a_valid_call(answer: Answer, label: str) -> None:
-    """An answer without calls, an answer with a malformed call, and a truncated answer have different labels."""
+    """An answer without a call, an answer with a malformed call, and a truncated answer have different labels."""
     assert label_unread(answer) == label
 
 
@@ -91,5 +91,5 @@ def test_answers_without_a_valid_call(answer: Answer, label: str) -> None:
     ("arguments", "decoded"), [("", {}), ("{}", {}), ('{"a": 1}', {"a": 1}), ("[1]", None), ("null", None), ("{", None)]
 )
 def test_arguments_must_be_an_object(arguments: str, decoded: dict[str, Any] | None) -> None:
-    """Arguments must be a JSON object. Missing arguments count as an empty object."""
+    """Arguments have to be a JSON object. Empty arguments count as an empty object."""
     assert decode([Call("c", "f", arguments)]) == (None if decoded is None else [{"f": decoded}])

@@ -1,4 +1,4 @@
-"""Tests for conversations with BFCL's simulated programs, judged by BFCL's multi-turn checker."""
+"""Tests for conversations with BFCL's simulated programs, which BFCL's multi-turn checker judges."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CASES = bfcl.cases("multi_turn_base")
 
 
 def step(decoded: Sequence[Decoded]) -> Answer:
-    """Return an answer that makes all of these calls in parallel."""
+    """Return an answer that makes all of these calls."""
     calls = [(name, json.dumps(arguments)) for call in decoded for name, arguments in call.items()]
     return Answer("", tuple(Call(f"c{number}", name, text) for number, (name, text) in enumerate(calls)))
 
@@ -42,7 +42,7 @@ def play_right(case: Case, turns: Sequence[Sequence[Decoded]]) -> Verdict:
 
 @pytest.mark.parametrize("size", [12, pytest.param(None, marks=pytest.mark.slow)])
 def test_correct_calls_pass(size: int | None) -> None:
-    """A model that makes the listed calls of each turn passes at least 98 % of the cases."""
+    """A model that makes the calls listed for each turn passes at least 98% of the cases."""
     asked = sample(CASES, size, seed=3)
     verdicts = [play_right(case, bfcl_truth.right_turns(BY_ID[case.id], ANSWERS[case.id])) for case in asked]
     assert sum(verdict.ok for verdict in verdicts) >= 0.98 * len(asked), [str(verdict) for verdict in verdicts]
@@ -50,7 +50,7 @@ def test_correct_calls_pass(size: int | None) -> None:
 
 @pytest.mark.parametrize("case", sample(CASES, 5, seed=4), ids=lambda case: case.id)
 def test_missing_calls_in_the_last_turn_fail(case: Case) -> None:
-    """A case fails if its last turn lacks the expected calls, even if all earlier calls are correct."""
+    """If the expected calls are missing in the last turn, the case fails, even if all earlier calls are correct."""
     turns = bfcl_truth.right_turns(BY_ID[case.id], ANSWERS[case.id])
     answers = [answer for turn in turns[:-1] for answer in (step(turn), Answer("Done."))]
     verdict = asyncio.run(case.play(scripted(iter([*answers, Answer("I am done already.")]))))
@@ -58,7 +58,7 @@ def test_missing_calls_in_the_last_turn_fail(case: Case) -> None:
 
 
 def test_incorrect_state_ends_the_case() -> None:
-    """If calls lead to an incorrect state, the case fails in that turn, and later turns are not played."""
+    """If calls cause an incorrect state, the case fails in that turn, and no further turns are played."""
     case = CASES[0]
     asked = 0
 
@@ -72,7 +72,7 @@ def test_incorrect_state_ends_the_case() -> None:
 
 
 def test_model_that_never_stops_is_stopped() -> None:
-    """A model that exceeds the leaderboard's limit of requests per turn fails with a separate label."""
+    """A model that exceeds BFCL's limit of requests per turn is stopped, and the case has a label of its own."""
     asked = 0
 
     async def send(request: Request) -> Answer:
@@ -85,7 +85,7 @@ def test_model_that_never_stops_is_stopped() -> None:
 
 
 def test_outputs_are_sent_to_the_model() -> None:
-    """Each call is answered by a tool message with the output of the simulated program."""
+    """The model receives the output of each call from the simulated program, in a tool message."""
     seen: list[dict[str, Any]] = []
 
     async def send(request: Request) -> Answer:
@@ -98,7 +98,9 @@ def test_outputs_are_sent_to_the_model() -> None:
 
 
 def test_simulated_programs_are_removed_after_a_case() -> None:
-    """After a case, its simulated programs are removed from the package's globals, so each run starts afresh."""
+    """After a case, its simulated programs are removed from the package's globals, so that each run starts with new
+    ones.
+    """
     from bfcl_eval.eval_checker.multi_turn_eval import multi_turn_utils
 
     turns = bfcl_truth.right_turns(BY_ID[CASES[0].id], ANSWERS[CASES[0].id])

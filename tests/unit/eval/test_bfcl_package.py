@@ -1,4 +1,6 @@
-"""Tests for the wrapper of the BFCL package: code is never evaluated, and a missing package is reported in one line."""
+"""Tests for the wrapper of the BFCL package. It never runs code from a model, and a missing package causes a one-line
+error.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ needs_bfcl = pytest.mark.skipif(
 
 @needs_bfcl
 def test_names_and_numbers_are_parsed() -> None:
-    """In parsed calls, dots in names become underscores, and arithmetic on numbers is evaluated."""
+    """When calls are parsed, dots in function names become underscores, and arithmetic on numbers is evaluated."""
     assert read_prompted("[math.add(a=2*3, b='x'), f()]") == [{"math_add": {"a": 6, "b": "x"}}, {"f": {}}]
 
 
@@ -39,7 +41,7 @@ def test_names_and_numbers_are_parsed() -> None:
     ],
 )
 def test_code_is_never_executed(text: str, tmp_path: Path) -> None:
-    """Code in a model's text is never executed: the text is either parsed as literals or refused."""
+    """Code in a model's text is refused and never executed. Only literals are accepted as arguments."""
     file = tmp_path / "made"
     with pytest.raises(Unreadable):
         read_prompted(text.replace("{file}", str(file)))
@@ -57,18 +59,20 @@ def test_code_is_never_executed(text: str, tmp_path: Path) -> None:
     ],
 )
 def test_simulated_programs_evaluate_only_offered_calls(call: bfcl_package.Decoded, line: str) -> None:
-    """The simulated programs evaluate only the names on offer, with arguments that cannot be code."""
+    """The simulated programs run only functions that are on offer, and arguments cannot contain code."""
     assert source([call], ["cd"]) == [line]
 
 
 def test_endless_arithmetic_is_replaced_by_nan() -> None:
-    """A power or a precision that would take forever to compute is replaced by NaN."""
+    """An exponent or a precision that would make a computation endless is replaced with NaN."""
     assert source([{"power": {"base": 2.0, "exponent": 10**9}}], ["power"]) == ["power(base=2.0, exponent=nan)"]
 
 
 @needs_bfcl
 def test_site_packages_are_not_modified() -> None:
-    """The package creates its folders in a temporary folder instead of site-packages. The folder is removed at exit."""
+    """The package creates its folders in a temporary folder instead of site-packages. The temporary folder is removed
+    at exit.
+    """
     code = (
         "import os, pathlib\n"
         "from toolsim.eval import bfcl_package\n"
@@ -83,7 +87,7 @@ def test_site_packages_are_not_modified() -> None:
 
 
 def test_missing_package_is_reported_in_one_line() -> None:
-    """The error for a missing package is one line with the command that installs it."""
+    """If the package is missing, the error is one line that contains the install command."""
     code = (
         "import sys\n"
         "sys.modules['bfcl_eval'] = None\n"

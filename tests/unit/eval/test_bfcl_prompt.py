@@ -1,4 +1,4 @@
-"""Tests for BFCL's prompt: its wording, the history as text, and the texts that its parser accepts."""
+"""Tests for BFCL's prompt: its wording, how history is written as text, and which text its parser accepts as calls."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PROMPT = BfclPrompt(ENTRY)
 
 
 def test_functions_become_tools() -> None:
-    """BFCL's functions become tools with JSON Schema types and with names without dots."""
+    """BFCL's functions are converted to tools with JSON Schema types. Dots in their names are replaced."""
     (tool,) = tools_of(ENTRY)
     assert tool.name == "math_add"
     assert tool.parameters["type"] == "object"
@@ -37,7 +37,9 @@ def test_functions_become_tools() -> None:
 
 
 def test_system_prompt_comes_first() -> None:
-    """BFCL's system prompt comes first, describes the functions, and is joined to a system message of the case."""
+    """The first message is BFCL's system prompt, which describes the functions. The system message of the case is
+    appended to it.
+    """
     shown = PROMPT.write([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "1+1?"}], ())
     assert [message["role"] for message in shown] == ["system", "user"]
     assert shown[0]["content"].startswith("You are an expert in composing functions.")
@@ -46,7 +48,9 @@ def test_system_prompt_comes_first() -> None:
 
 
 def test_history_becomes_text() -> None:
-    """Calls in the history have the form that the prompt requires. The outputs of one step form one user message."""
+    """Calls in the history are written in the format that the prompt requires. The outputs of a step form a single user
+    message.
+    """
     function = {"name": "math_add", "arguments": '{"a": 1}'}
     calls = [{"id": name, "type": "function", "function": function} for name in ("x", "y")]
     history = [
@@ -64,7 +68,7 @@ def test_history_becomes_text() -> None:
 
 
 def test_parser_returns_calls_or_prose() -> None:
-    """The parser returns the calls if the complete text consists of calls, and otherwise the text as prose."""
+    """If the entire text consists of calls, the parser returns the calls. Otherwise, it returns the text as prose."""
     text, calls = PROMPT.read("[math.add(a=1.5), math.add(a=-2)]")
     assert text == ""
     assert [(call.name, json.loads(call.arguments)) for call in calls] == [
@@ -76,6 +80,6 @@ def test_parser_returns_calls_or_prose() -> None:
 
 
 def test_values_outside_json_are_prose() -> None:
-    """A call with values that JSON does not support, such as bytes or sets, is treated as prose."""
+    """If a call contains a value that JSON cannot represent, such as bytes or a set, the call is treated as prose."""
     assert PROMPT.read("[f(a=b'x')]") == ("[f(a=b'x')]", ())
     assert isinstance(PROMPT.read("[f(a=1)]")[1][0], Call)

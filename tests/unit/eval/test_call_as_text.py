@@ -1,4 +1,4 @@
-"""Tests for detecting calls in text. A client cannot run such calls."""
+"""Tests for detecting calls that a model writes as text, which a client cannot run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOOLS = ("get_weather", "add")
         "<function=add><parameter=a>1",
         'I will.\n```json\n{"name": "get_weather", "arguments": {"city": "Bonn"}}\n```',
         "{'name': 'add', 'parameters': {'a': 1}}",
-        # The second value is unknown.
+        # The second call contains an expression instead of a value.
         '[{"name": "add", "arguments": {"a": 1}}, {"name": "sum", "arguments": {"a": 3 + 4}}]',
         '[{"name": "add", "arguments": {"a": 1}},\n{"name": "arguments": {"a"',
         "get_weather('Bonn')",
@@ -26,7 +26,7 @@ TOOLS = ("get_weather", "add")
     ],
 )
 def test_calls_are_detected_in_any_spelling(text: str) -> None:
-    """A call in markup, JSON or code is detected, whether complete or broken, alone or after prose."""
+    """A call is detected in markup, JSON and code, whether it is complete or broken, alone or after prose."""
     assert holds_call(text, TOOLS)
 
 
@@ -38,15 +38,15 @@ def test_calls_are_detected_in_any_spelling(text: str) -> None:
         "With get_weather(city) you can find out the weather.",
         "I have add and get_weather, but neither tells the time.",
         '{"name": "Bonn", "country": "Germany"}',
-        '{"name": "search", "arguments": {"query": "Bonn"}}',  # The tool is not on offer.
+        '{"name": "search", "arguments": {"query": "Bonn"}}',  # This tool is not on offer.
         "```python\ndef add(a, b):\n    return a + b\n```",
     ],
 )
 def test_text_about_tools_is_not_a_call(text: str) -> None:
-    """A function's name in a sentence is not a call, and neither is JSON or code for another purpose."""
+    """A sentence that mentions a tool is not a call. JSON and code with another purpose are not calls either."""
     assert not holds_call(text, TOOLS)
 
 
 def test_without_tools_nothing_is_a_call() -> None:
-    """Without tools no text counts as a call, since a user might have requested that text."""
+    """If no tools are on offer, no text counts as a call, because the user might have asked for such text."""
     assert not holds_call('<tool_call>{"name": "add", "arguments": "{}"}</tool_call>', ())

@@ -19,7 +19,9 @@ CASES = [Case("bfcl:multiple", f"multiple_{number}", play) for number in range(2
 
 
 def test_same_seed_selects_the_same_cases() -> None:
-    """A sample depends only on seed, suite and size. It preserves the suite's order and has no duplicates."""
+    """A sample depends only on the seed, the suite and the size. Its cases are in the suite's order, without
+    duplicates.
+    """
     once, again = sample(CASES, 50, 7), sample(CASES, 50, 7)
     assert once == again
     assert len({case.id for case in once}) == 50
@@ -28,7 +30,7 @@ def test_same_seed_selects_the_same_cases() -> None:
 
 
 def test_large_sample_is_the_entire_suite() -> None:
-    """Without a size, or with a size larger than the suite, the sample contains all cases."""
+    """If the size is missing or larger than the suite, the sample contains all cases."""
     assert sample(CASES, None, 1) == CASES
     assert sample(CASES, 999, 1) == CASES
     assert sample([], 3, 1) == []
@@ -36,8 +38,9 @@ def test_large_sample_is_the_entire_suite() -> None:
 
 @pytest.mark.parametrize("name", ["scenarios", "questions", "unseen", "which_output"])
 async def test_tools_of_a_case_are_known_without_a_model(name: str) -> None:
-    """The tools of a case are those of its first question. They are found without a model, even if the case catches
-    exceptions."""
+    """The tools of a case are the tools of its first question. They are determined without a model, even if the case
+    catches exceptions.
+    """
 
     async def careful(send: Send) -> Verdict:
         try:
@@ -61,7 +64,7 @@ async def test_tools_of_a_case_are_known_without_a_model(name: str) -> None:
 
 
 def test_run_survives_a_json_round_trip() -> None:
-    """A run that is written as JSON and read back is equal to the original and has the same key."""
+    """A run that is written as JSON and read again equals the original."""
     cell = Cell("qwen", "default", "toolsim", "chat", True, "toolsim_manifest=hermes")
     step = {"text": "Done.", "calls": []}
     run = Run("scenarios", "happy_path", "tools", 0, cell, False, "no_call", "…", 12.5, 2, 10, 5, 1, 1, 1, (step,))

@@ -18,7 +18,6 @@ def ids(words: str) -> list[str]:
 
 
 def test_ids_are_unique() -> None:
-    """Each model id occurs only once in the catalog."""
     assert len({model.id for model in CATALOG}) == len(CATALOG)
 
 
@@ -41,13 +40,16 @@ def test_ids_are_unique() -> None:
     ],
 )
 def test_words_select_models(words: str, expected: list[str]) -> None:
-    """Exact ids, base ids, providers and tags select models from the catalog. Any other word is a model name on the
-    server."""
+    """An exact ID, a base ID, a provider or a tag selects models in the catalog. Any other word is the name of a model
+    on the server.
+    """
     assert ids(words) == expected
 
 
 def test_exclusion_without_a_match_is_an_error() -> None:
-    """An exclusion that matches no selected model is an error. A name without ``:free`` denotes a different model."""
+    """An exclusion that matches none of the selected models is an error. A name with ``:free`` denotes a different
+    model than the name without it.
+    """
     for words, problem in (
         ("mine,llama3.2,!gemni-*", "!gemni-* excludes none of these models: mine, llama3.2"),
         ("mine,!mine,!mine", "!mine excludes none of these models: none"),
@@ -61,7 +63,7 @@ def test_exclusion_without_a_match_is_an_error() -> None:
 
 
 def test_star_and_tags_select_models() -> None:
-    """``*`` selects the entire catalog, and a tag selects the models with that tag."""
+    """``*`` selects the entire catalog. A tag selects all models with this tag."""
     assert ids("*") == ids("all") == [model.id for model in CATALOG]
     assert ids("!google/gemini-2.0-flash-001:*") == [id for id in ids("stable") if id != "google/gemini-2.0-flash-001"]
     assert ids("all,!reliable") == [model.id for model in CATALOG if not model.tool_calling_reliable]
@@ -70,14 +72,16 @@ def test_star_and_tags_select_models() -> None:
 
 
 def test_model_is_selected_by_each_word() -> None:
-    """A model is selected by its id, base id, provider, a tag, or ``*``."""
+    """A model can be selected by its ID, its base ID, its provider, a tag, or ``*``."""
     model = Model("a/b", "b", "a", ("tools",))
     assert all(is_selected(model, (word,)) for word in ("a/b", "b", "a", "tools", "*"))
     assert not is_selected(model, ("c",))
 
 
 def test_patterns_match_models_of_the_server() -> None:
-    """Patterns also match the server's models. Selected models that the server lacks are reported as missing."""
+    """Patterns also match models that only the server lists. Selected models that the server does not list are reported
+    as missing.
+    """
     served = ["google/gemini-9", "google/gemini-2.5-pro", "x/y:free"]
     assert [model.id for model in select("*:free", served)][-1] == "x/y:free"
     assert [model.id for model in select("google/gemini-*", served)][-1] == "google/gemini-9"
@@ -86,7 +90,9 @@ def test_patterns_match_models_of_the_server() -> None:
 
 
 def test_differences_from_a_stored_list() -> None:
-    """The differences list models that only the server or only the catalog contains, apart from ``:nitro`` variants."""
+    """The differences are the models that only the server or only the catalog contains. Variants with ``:nitro`` are
+    ignored.
+    """
     hosted = [model.id for model in CATALOG if "local" not in model.tags and not model.id.endswith(":nitro")]
     served = [*(id for id in hosted if id != "openai/gpt-5.2"), "new/model-b", "new/model-a"]
     assert differences(served).splitlines() == [
@@ -96,7 +102,9 @@ def test_differences_from_a_stored_list() -> None:
 
 
 def test_command_queries_the_server(capsys: pytest.CaptureFixture[str]) -> None:
-    """``toolsim eval models`` reads a server's list over HTTP, and reports an error if the server does not answer."""
+    """``toolsim eval models`` reads the server's list of models over HTTP. If the server does not answer, the command
+    reports an error.
+    """
     body = b'{"object": "list", "data": [{"id": "new/model", "object": "model", "created": 0, "owned_by": "new"}]}'
 
     class Models(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""Tests for the charts of the report."""
+"""Tests for the charts in a report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def numbers(svg: str, attribute: str) -> list[float]:
 
 
 def test_bar_length_is_proportional_to_the_rate() -> None:
-    """The length of a bar is proportional to its rate, which is printed next to the bar."""
+    """The length of a bar is proportional to the rate that is printed next to it."""
     svg = rates([("happy_path", {"toolsim": Rate(4, 2), "native": Rate(4, 0)})], {"toolsim": 0, "native": 1})
     tree = ElementTree.fromstring(svg)
     bars = {bar.get("class"): float(bar.get("width", "")) for bar in tree.iter("rect")}
@@ -28,7 +28,7 @@ def test_bar_length_is_proportional_to_the_rate() -> None:
 
 @given(st.lists(st.lists(st.floats(0.01, 1e7), max_size=40), min_size=1, max_size=4))
 def test_every_run_is_a_dot_inside_the_plot(strips: list[list[float]]) -> None:
-    """For any times, the chart is well-formed XML, and each dot is inside the chart."""
+    """For any latencies, the chart is well-formed XML, and all dots are inside the chart."""
     svg = latencies([(f"method {place}", place, times) for place, times in enumerate(strips)])
     if any(strips):
         ElementTree.fromstring(svg)
@@ -37,12 +37,12 @@ def test_every_run_is_a_dot_inside_the_plot(strips: list[list[float]]) -> None:
 
 
 def test_without_times_there_is_no_plot() -> None:
-    """If no request was answered, the report has no latency chart."""
+    """If no request was answered, there is no latency chart."""
     assert latencies([("toolsim", 0, [])]) == ""
 
 
 def test_names_are_escaped() -> None:
-    """A model's name is escaped, and the tooltip of a shortened name contains the complete name."""
+    """The name of a model is escaped. If the name is shortened, the tooltip contains the full name."""
     name = "<b>&\"' a very long name of a model indeed"
     tree = ElementTree.fromstring(rates([(name, {name: Rate(1, 1)})], {name: 0}))
     assert any(name in (title.text or "") for title in tree.iter("title"))
@@ -61,5 +61,5 @@ def test_names_are_escaped() -> None:
     ],
 )
 def test_durations_have_readable_units(ms: float, text: str) -> None:
-    """Durations are shown in a readable unit."""
+    """Durations are shown in milliseconds, seconds or minutes, depending on their length."""
     assert duration(ms) == text

@@ -34,7 +34,7 @@ def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_invalid_usage_is_reported_in_one_line(
     arguments: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Invalid usage is reported in one line with exit code 2, and no report is started."""
+    """Incorrect usage causes a one-line error and exit code 2, and no report is started."""
     assert main([*arguments, "--out", str(tmp_path / "out")]) == EXIT_USAGE
     assert capsys.readouterr().err.startswith("toolsim eval: ")
     assert not (tmp_path / "out").exists()
@@ -45,7 +45,7 @@ def test_invalid_usage_is_reported_in_one_line(
     [([], ["toolsim_manifest=calls,hermes"]), (["--set", "toolsim_manifest=calls"], ["toolsim_manifest=calls"])],
 )
 def test_options_replace_saved_settings_on_resume(given: list[str], options: list[str], tmp_path: Path) -> None:
-    """--resume restores the saved settings. Options on the command line replace the saved ones."""
+    """``--resume`` restores the settings of the earlier evaluation. Options on the command line override them."""
     saved = {"models": "m", "options": ["toolsim_manifest=calls,hermes"]}
     (tmp_path / journal.SETTINGS).write_text(json.dumps(saved))
     args, folder = command._resumed(flags.parser({}), ["--resume", str(tmp_path), *given])
@@ -53,7 +53,9 @@ def test_options_replace_saved_settings_on_resume(given: list[str], options: lis
 
 
 def test_earlier_flag_name_still_works(capsys: pytest.CaptureFixture[str]) -> None:
-    """The earlier name of a flag works in both spellings, and standard error shows the current name."""
+    """The earlier name of a flag works with a separate value and with ``=``, and a line on standard error states the
+    current name.
+    """
     for arguments in (["--way", "native", "-q"], ["--way=native", "-q"]):
         current = flags.with_current_names(arguments)
         assert flags.parser({}).parse_args(current).method == "native"
@@ -63,7 +65,7 @@ def test_earlier_flag_name_still_works(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_runs_and_settings_with_the_earlier_name() -> None:
-    """Runs and settings that an earlier version stored under the key ``way`` can be read."""
+    """Runs and settings can be read if an earlier version has stored the method under the key ``way``."""
     data = run(method="native").as_dict()
     data["cell"]["way"] = data["cell"].pop("method")
     assert Run.from_dict(data) == run(method="native")

@@ -22,7 +22,9 @@ def report(*right: bool, **cell: str) -> list[Run]:
 
 
 def test_flipped_cases_are_named_and_tested() -> None:
-    """Flipped cases are listed with A's losses first, and p is McNemar's exact p-value."""
+    """Cases with different results are listed, first those that only A answered correctly. The p-value is McNemar's
+    exact p-value.
+    """
     a = report(True, True, True, True, True, True, False, False)
     b = report(True, False, False, False, False, False, True, False)
     comparison = pair(a, b)
@@ -35,7 +37,9 @@ def test_flipped_cases_are_named_and_tested() -> None:
 
 
 def test_runs_differing_in_one_constant_option_are_paired() -> None:
-    """Runs are paired even if the two sides differ in a setting or method that is constant within each side."""
+    """Runs are paired even if A and B use a different setting or method, as long as it is constant within each of
+    them.
+    """
     a, b = (
         report(True, False, setting="toolsim_history=bracketed"),
         report(True, True, setting="toolsim_history=tagged"),
@@ -45,7 +49,7 @@ def test_runs_differing_in_one_constant_option_are_paired() -> None:
 
 
 def test_runs_without_a_partner_are_counted() -> None:
-    """Runs of the same model are paired, and runs without a partner are counted."""
+    """Runs are paired only with runs of the same model. Runs that cannot be paired are counted."""
     a = report(True, True, model="x") + report(False, False, model="y")
     b = report(True, True, model="y") + report(False, model="z")
     comparison = pair(a, b)
@@ -55,26 +59,28 @@ def test_runs_without_a_partner_are_counted() -> None:
 
 
 def test_trials_are_paired_one_by_one() -> None:
-    """Runs are paired by trial number."""
+    """If a case has several trials, runs with the same trial number are paired."""
     a = [replace(run(), trial=number) for number in range(3)]
     assert [(x.trial, y.trial) for x, y in pair(a, a[1:]).pairs] == [(1, 1), (2, 2)]
 
 
 def test_reports_without_common_runs_are_an_error() -> None:
-    """A comparison of reports without common runs is an error."""
+    """Comparing two reports that have no cases in common is an error."""
     with pytest.raises(UsageError):
         pair([run("a")], [run("b")])
 
 
 def test_part_of_a_report_can_be_selected() -> None:
-    """A part of a report can be selected by fields of its cells or by suite."""
+    """Part of a report can be selected by its suite and by fields such as the method."""
     runs = [*report(True, method="native"), *report(True, method="toolsim"), run(suite="guards")]
     assert len(chosen(runs, {"method": "toolsim"})) == 2
     assert len(chosen(runs, {"method": "toolsim", "suite": "guards"})) == 1
 
 
 def test_compare_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The command compares two folders, or two methods of one folder. For any other folder its exit code is 2."""
+    """The command compares two folders, or two methods in one folder. If a folder is not a report, the exit code is
+    2.
+    """
     for name, runs in (("a", report(True, True)), ("b", report(False, True) + report(True, False, method="native"))):
         journal = Journal(tmp_path / name, Secrets())
         for entry in runs:

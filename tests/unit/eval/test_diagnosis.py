@@ -21,7 +21,9 @@ def outcome(
 
 
 def test_reached_goal_and_matching_text_are_correct() -> None:
-    """A conversation is correct if the goal is reached and the final text matches, apart from whitespace."""
+    """A conversation is correct if the goal is reached and the final text matches. Whitespace around the text is
+    ignored.
+    """
     assert diagnose(outcome(" Done.\n"), None).ok
 
 
@@ -51,15 +53,14 @@ def test_reached_goal_and_matching_text_are_correct() -> None:
     ],
 )
 def test_each_failure_has_a_label(ended: Outcome, goal: str | None, label: Label) -> None:
-    """Each kind of failure has a label, and a line that describes what is missing."""
+    """Each kind of failure has a label and a line of detail."""
     verdict = diagnose(ended, goal)
     assert (verdict.ok, verdict.label) == (False, label)
     assert verdict.detail
 
 
 def test_unmet_failure_policy_names_the_tool() -> None:
-    """If a conversation fails only because of the failure policy, the verdict names the tool whose last result is a
-    failure."""
+    """If a conversation fails only because of the failure policy, the verdict names the tool whose last call failed."""
     calls = [
         ("state_get", ToolResult.failed("UNKNOWN_WORKSPACE", "x")),
         ("state_patch", ToolResult.failed("TYPE_ERROR", "not the last")),
@@ -75,7 +76,7 @@ def test_unmet_failure_policy_names_the_tool() -> None:
 
 
 def test_labels_match_the_validators_messages() -> None:
-    """The labels for schema mismatches match the messages of the real schema check."""
+    """The labels for schema mismatches are determined correctly from the messages of the real schema check."""
     from toolsim.schema import compile_schema
 
     schema = {

@@ -6,7 +6,8 @@ import pytest
 from support.each import each
 from toolsim.eval.flags import FLAGS, parser, words
 
-# Variables of toolsim's predecessor that are now flags; API_KEY and API_PREFIX are read together with the URL.
+# Variables of toolsim's predecessor that are flags now. API_KEY and API_PREFIX are not included, because they are read
+# together with the URL.
 PREDECESSOR = {
     "BASE_URL", "TRIALS", "SCENARIOS", "MODEL_FILTER", "JOBS", "FALLBACK_MATRIX",
     "ENABLE_CONTENT_TAG_TOOL_CALL_FALLBACK", "SAMPLING_PROFILE_FILTER", "SAMPLING_PROFILE_ENFORCE_APPLICABILITY",
@@ -18,13 +19,13 @@ PREDECESSOR = {
 
 
 def test_predecessors_variables_are_read() -> None:
-    """The flags read exactly the variables of toolsim's predecessor."""
+    """The flags read exactly the variables that toolsim's predecessor read."""
     assert {flag.env for flag in FLAGS if flag.env} == PREDECESSOR
 
 
 @each("flag", [flag for flag in FLAGS if flag.env], ids=lambda flag: flag.env)
 def test_variable_sets_the_default(flag: object) -> None:
-    """A variable sets the default of its flag, and a flag on the command line overrides it."""
+    """An environment variable sets the default of its flag. A flag on the command line overrides the variable."""
     from toolsim.eval.flags import Flag, boolean
 
     assert isinstance(flag, Flag)
@@ -48,7 +49,7 @@ def test_variable_sets_the_default(flag: object) -> None:
     ],
 )
 def test_invalid_variable_is_named(name: str, value: str) -> None:
-    """The error for an invalid variable names the variable."""
+    """The error for an invalid value in an environment variable names the variable."""
     with pytest.raises(ValueError, match=f"OPENROUTER_{name}"):
         parser({f"OPENROUTER_{name}": value})
 
@@ -67,27 +68,26 @@ def test_invalid_variable_is_named(name: str, value: str) -> None:
 def test_invalid_value_is_reported_with_expectation(
     flag: str, value: str, expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The error for an invalid flag contains the value and what is expected."""
+    """The error for an invalid flag contains the value and what was expected."""
     with pytest.raises(SystemExit):
         parser({}).parse_args([f"--{flag}", value])
     assert capsys.readouterr().err == f"toolsim eval: --{flag}: got {value!r}, expected {expected}\n"
 
 
 def test_zero_timeout_means_no_limit() -> None:
-    """A timeout of zero means no limit, and is not an error."""
     assert parser({"OPENROUTER_CLIENT_TIMEOUT": "0"}).parse_args(["--read-timeout", "0"]).read_timeout == 0
     assert parser({"OPENROUTER_CLIENT_TIMEOUT": "0"}).parse_args([]).client_timeout == 0
 
 
 def test_verbosity() -> None:
-    """VERBOSE can be 0, 1 or 2, and each -v adds one."""
+    """VERBOSE sets the verbosity to 0, 1 or 2, and each ``-v`` adds one. ``-q`` makes the output quiet."""
     assert parser({"VERBOSE": "2"}).parse_args([]).verbose == 2
     assert parser({"VERBOSE": "loud"}).parse_args(["-vv"]).verbose == 2
     assert parser({}).parse_args(["-q"]).quiet
 
 
 def test_help_names_every_flag_and_variable(capsys: pytest.CaptureFixture[str]) -> None:
-    """--help lists every flag, variable and command."""
+    """``--help`` lists all flags, variables and commands."""
     with pytest.raises(SystemExit):
         parser({}).parse_args(["--help"])
     text = " ".join(capsys.readouterr().out.split())
@@ -99,6 +99,6 @@ def test_help_names_every_flag_and_variable(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_lists_are_split_at_commas() -> None:
-    """Lists are split at commas, and whitespace and empty entries are ignored."""
+    """A list is split at commas. Whitespace and empty items are ignored."""
     assert words(" a, b,,c ") == ["a", "b", "c"]
     assert words("") == []

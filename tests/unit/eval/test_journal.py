@@ -1,4 +1,4 @@
-"""Tests for the report folder."""
+"""Tests for the folder that contains a report."""
 
 from __future__ import annotations
 
@@ -28,12 +28,14 @@ NONE = Secrets()
 
 
 def test_folder_name_is_a_timestamp() -> None:
-    """The name of a report folder is its UTC start time, such as 20260207T123628Z."""
+    """The name of a report's folder is the time at which the evaluation started, in UTC."""
     assert stamp(datetime(2026, 2, 7, 12, 36, 28, tzinfo=UTC)) == "20260207T123628Z"
 
 
 def test_folder_names_are_unique(tmp_path: Path) -> None:
-    """If two reports start within the same second, the second has a suffix. The newest folder is the one to resume."""
+    """If two reports are started within the same second, the name of the second has a suffix. The newest folder is
+    resumed by default.
+    """
     now = datetime(2026, 2, 7, 12, 36, 28, tzinfo=UTC)
     for _ in range(2):
         journal = Journal(new_folder(tmp_path, now), NONE)
@@ -47,7 +49,9 @@ def test_folder_names_are_unique(tmp_path: Path) -> None:
 
 
 def test_finished_runs_can_be_read_immediately(tmp_path: Path) -> None:
-    """A run can be read immediately after it is added, and also after the folder is reopened."""
+    """A run can be read as soon as it has been added. If the folder is opened again, earlier runs are still
+    available.
+    """
     journal = Journal(tmp_path, NONE)
     journal.add(RUN)
     assert read_runs(tmp_path) == [RUN]
@@ -60,7 +64,7 @@ def test_finished_runs_can_be_read_immediately(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cut", [1, 20, 200])
 def test_line_after_a_crash_starts_anew(tmp_path: Path, cut: int) -> None:
-    """A crash in the middle of a line loses only that run, and later runs are written on separate lines."""
+    """If the process crashes while writing a line, only that run is lost. Later runs start on a new line."""
     journal = Journal(tmp_path, NONE)
     journal.add(RUN)
     journal.add(replace(RUN, trial=1, detail="x" * 300))
@@ -75,7 +79,7 @@ def test_line_after_a_crash_starts_anew(tmp_path: Path, cut: int) -> None:
 
 
 def test_secrets_are_masked_in_all_files(tmp_path: Path) -> None:
-    """A secret is masked in all files of the report, even where JSON escapes its characters."""
+    """A secret is masked in all files of a report, even if JSON escapes some of its characters."""
     key = 'sk-"quoted"-ünïcode-123456'
     journal = Journal(tmp_path, Secrets([key]))
     journal.add(replace(RUN, detail=f"Incorrect API key: {key}", steps=({"error": {"message": key}},)))
@@ -87,12 +91,14 @@ def test_secrets_are_masked_in_all_files(tmp_path: Path) -> None:
 
 
 def test_short_placeholder_is_not_masked() -> None:
-    """The placeholder key of servers without keys is too short to be masked as a secret."""
+    """The placeholder key for servers that need no key is too short to be masked, because it could be an ordinary
+    word.
+    """
     assert Secrets(["none", ""]).mask("none of them") == "none of them"
 
 
 def test_folder_without_runs_is_refused(tmp_path: Path) -> None:
-    """A folder without settings or runs is refused as a report."""
+    """A folder without settings or without runs is not accepted as a report."""
     for read in (read_runs, read_settings):
         with pytest.raises(UsageError):
             read(tmp_path)

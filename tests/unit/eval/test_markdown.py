@@ -11,13 +11,17 @@ from .runs import RUNS, run
 
 
 def test_rate_is_shown_with_its_interval() -> None:
-    """A rate is shown with its confidence interval, since few runs do not justify a bare percentage."""
+    """A rate is shown with its confidence interval, because a percentage alone would be misleading if there are few
+    runs.
+    """
     assert rate_text(Rate(14, 12)) == "12/14 (85.7 %, 60.1 to 96.0)"
     assert rate_text(Rate(0, 0)) == "–"
 
 
 def test_methods_are_columns_of_the_table() -> None:
-    """The table has one row per case and one column per method, and failures are listed with details."""
+    """The table has a row for each case or suite and a column for each method. Failures are listed with their
+    details.
+    """
     text = render(RUNS, planned=7, stamp="20260207T123628Z", target="http://127.0.0.1:1/v1")
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert rows[0] == "| case | toolsim | native | toolsim toolsim_repair=off |"
@@ -28,7 +32,9 @@ def test_methods_are_columns_of_the_table() -> None:
 
 
 def test_calls_as_text_are_counted() -> None:
-    """Calls as text are summed by method and counted per row. Reports of older versions show a dash instead."""
+    """Calls that were written as text are counted for each method and each row. For reports by older versions, which
+    did not count them, the row shows a dash.
+    """
     counted = [replace(run, as_text=number) for number, run in enumerate(RUNS)]
     text = render(counted, planned=7, stamp="", target="")
     assert "- answers that contain a call as text: toolsim 8, native 7, toolsim toolsim_repair=off 6\n" in text
@@ -41,18 +47,20 @@ def test_calls_as_text_are_counted() -> None:
 
 
 def test_interrupted_report_is_marked() -> None:
-    """The first lines of an interrupted report state that the evaluation was interrupted."""
+    """If the evaluation was interrupted, the report states how many runs are complete."""
     assert "**interrupted: 7 of 20 runs are complete**" in render(RUNS, planned=20, stamp="", target="")
 
 
 def test_table_rows_have_all_cells() -> None:
-    """Every row of a table has all its cells, even if a model's text contains bars or line breaks."""
+    """A table row has all its cells even if a model's text contains vertical bars or line breaks."""
     lines = table(["a", "b"], [["x|y\nz", "`"]]).splitlines()
     assert lines == ["| a | b |", "| --- | --- |", "| x\\|y z | ` |"]
 
 
 def test_reliable_combinations_are_listed() -> None:
-    """Combinations at 100 %, and at 96 % or more, are listed. The notes of a row count its failures by label."""
+    """Combinations with 100% correct runs, and with at least 96%, are listed. The notes in a row count its failures by
+    label.
+    """
     good = [run("a", trial=number) for number in range(3)]
     nearly = [run("a", method="native", trial=number, ok=number > 0) for number in range(25)]
     poor = [run("a", model="poor", ok=False)]

@@ -1,4 +1,4 @@
-"""Tests for making the runs of an evaluation."""
+"""Tests for performing the runs of an evaluation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ASK = Request(({"role": "user", "content": "Hello"},), TOOLS)
 
 
 class Direct(Methods):
-    """Methods for a model that answers after some seconds, or raises an exception."""
+    """Methods that reach a simulated model, which answers after some seconds or raises an exception."""
 
     def __init__(self, problem: Exception | None = None, seconds: float = 0) -> None:
         self.problem = problem
@@ -49,7 +49,7 @@ def job(cell: Cell = CELL, id: str = "one", trial: int = 0) -> Job:
 
 
 async def test_run_contains_verdict_and_measurements() -> None:
-    """A run contains the verdict, and the time, turns and tokens that the harness measured."""
+    """A run contains the verdict, the time, and the number of turns and tokens."""
     made = await run(job(), Direct(seconds=0.05), 5)
     assert (made.ok, made.label, made.turns, made.input_tokens, made.output_tokens) == (True, None, 1, 4, 2)
     assert made.ms >= 40
@@ -68,14 +68,14 @@ async def test_run_contains_verdict_and_measurements() -> None:
     ],
 )
 async def test_failures_become_labels_of_their_run(problem: Exception, label: Label) -> None:
-    """A failure becomes the label and message of its run, and the evaluation continues."""
+    """If a run fails for any reason, it has a label and a message, and the evaluation continues."""
     made = await run(job(), Direct(problem), 5)
     assert (made.ok, made.label) == (False, label)
     assert str(problem) in made.detail
 
 
 async def test_models_run_in_parallel_and_each_in_order() -> None:
-    """With two workers, two models run at the same time, but the runs of one model never overlap."""
+    """Two workers run two models at the same time. The runs of one model never overlap."""
     active: dict[str, int] = {}
     most = 0
 
@@ -100,8 +100,9 @@ async def test_models_run_in_parallel_and_each_in_order() -> None:
 
 
 def test_plan_interleaves_methods() -> None:
-    """The plan runs a case with all methods before the next case, all cases before the next trial, and all trials
-    before the next model."""
+    """Each case runs with all methods before the next case. All cases run before the next trial, and all trials before
+    the next model.
+    """
     cells = [
         (replace(CELL, model=model, method=method), {}) for model in ("a", "b") for method in ("toolsim", "native")
     ]
@@ -118,8 +119,9 @@ def test_plan_interleaves_methods() -> None:
 
 
 def test_case_about_options_uses_toolsim_only() -> None:
-    """A case that tests toolsim's options is run only once, with the method toolsim, regardless of the settings of a
-    matrix."""
+    """A case that tests options of toolsim runs only once, with the method toolsim, even if an options matrix is
+    evaluated.
+    """
     about = Case("guards", "dedup", ask_once, options=("toolsim_tool_block_dedup=true",))
     cells = [(Cell("m", "default", "toolsim", "chat", False, setting), {}) for setting in ("", "toolsim_repair=off")]
     cells.append((CELL, {}))
@@ -127,7 +129,9 @@ def test_case_about_options_uses_toolsim_only() -> None:
 
 
 async def test_answers_with_calls_as_text_are_counted() -> None:
-    """An answer is counted if its text contains a call to an offered tool, with or without structured calls."""
+    """An answer counts as containing a call as text if its text contains a call to an offered tool, whether or not it
+    also has structured calls.
+    """
     call = '{"name": "echo", "arguments": {}}'
     answers = iter([Answer(call), Answer(call, (Call("1", "echo", "{}"),)), Answer("echo?"), Answer(call), None])
 
@@ -145,7 +149,9 @@ async def test_answers_with_calls_as_text_are_counted() -> None:
 
 
 async def test_recordings_are_matched_with_questions() -> None:
-    """Each recording is matched with its question. The prompt is stored once, and repairs are counted."""
+    """Each recording is assigned to the question that it belongs to. Repeated parts of the prompt are stored once, and
+    repairs are counted.
+    """
 
     async def send(request: Request) -> Answer:
         return Answer("Hi.")

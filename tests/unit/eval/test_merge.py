@@ -33,7 +33,9 @@ def folder(path: Path, own: Sequence[Run], settings: dict[str, object] | None = 
 
 
 def test_only_cases_answered_by_all_methods_count() -> None:
-    """Only cases that all methods have answered count, so a method that is further along has no advantage."""
+    """Only cases that all methods have answered count, so that a method that has progressed further has no
+    advantage.
+    """
     kept = shared_runs(
         [
             *runs("toolsim", "abc"),
@@ -53,18 +55,20 @@ def test_only_cases_answered_by_all_methods_count() -> None:
 
 
 def test_trials_are_matched_one_by_one() -> None:
-    """If one method has only one trial of a case, further trials of that case by other methods are left out."""
+    """If a method has only one trial of a case, the other methods' further trials of this case are omitted."""
     native = [replace(entry, trial=trial) for trial in (0, 1) for entry in runs("native", "a")]
     assert [entry.trial for entry in shared_runs([*runs("toolsim", "a"), *native])] == [0, 0]
 
 
 def test_last_part_takes_precedence() -> None:
-    """If two parts contain the same run, the run of the later part counts."""
+    """If several reports contain the same run, the run in the last report counts."""
     assert [entry.ok for entry in joined([[run(ok=False)], [run(ok=True)]])] == [True]
 
 
 def test_part_can_be_renamed() -> None:
-    """The runs of a part can be shown under another method name, such as the name of an older toolsim version."""
+    """The runs of a report can be shown under another method name, for example with the number of an older toolsim
+    version.
+    """
     (only,) = named(runs("native", "a"), "toolsim 0.1.0")
     assert (only.cell.method, only.cell.setting) == ("toolsim", "0.1.0")
     with pytest.raises(UsageError, match="beginning with one of toolsim, native, prompt"):
@@ -72,7 +76,7 @@ def test_part_can_be_renamed() -> None:
 
 
 def test_joined_report_is_complete(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The join command writes a complete report that can be compared with others."""
+    """The ``join`` command writes a complete report, which can itself be compared with others."""
     today = folder(tmp_path / "today", [*runs("toolsim", "ab"), *runs("native", "ab")])
     before = folder(tmp_path / "before", runs("native", "abc"))
     out = tmp_path / "out"
@@ -104,7 +108,7 @@ def test_joined_report_is_complete(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_incompatible_reports_are_refused(
     arguments: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Reports that cannot be joined are refused with a one-line error before anything is written."""
+    """If reports cannot be joined, the command fails with a one-line error and does not write a report."""
     a = folder(tmp_path / "a", runs("toolsim", "a"))
     other = folder(tmp_path / "b", runs("native", "a"), {**SETTINGS, "seed": 12})
     filled = [argument.format(out=tmp_path / "out", a=a, other=other) for argument in arguments]

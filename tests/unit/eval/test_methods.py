@@ -28,7 +28,9 @@ def says(text: str, seen: list[Request]) -> Send:
 
 
 async def test_prompt_method_describes_tools_as_text() -> None:
-    """The method prompt sends no tools in the request. It describes them as text, and parses calls from the answer."""
+    """The method ``prompt`` sends no tools. It describes them in the text and parses calls in the text of the
+    answer.
+    """
     seen: list[Request] = []
     answer = await prompted(says(TAGGED, seen), Case("s", "c", play))(REQUEST)
     assert seen[0].tools == ()
@@ -37,14 +39,14 @@ async def test_prompt_method_describes_tools_as_text() -> None:
 
 
 async def test_without_tools_no_text_is_parsed_as_a_call() -> None:
-    """Without tools, no method parses tagged text in an answer as a call."""
+    """If a request has no tools, neither the method ``prompt`` nor the content-tag fallback parses text as a call."""
     plain = Request(REQUEST.messages)
     for send in (prompted(says(TAGGED, []), Case("s", "c", play)), with_content_tags(says(TAGGED, []))):
         assert (await send(plain)) == Answer(TAGGED)
 
 
 async def test_suite_can_provide_a_prompt_form() -> None:
-    """A suite can provide a prompt form, whose wording and parser replace the built-in ones."""
+    """A suite can provide a prompt form of its own, which replaces the built-in prompt and parser."""
 
     class Form:
         def write(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
@@ -60,12 +62,14 @@ async def test_suite_can_provide_a_prompt_form() -> None:
 
 
 async def test_content_tag_fallback() -> None:
-    """With the content-tag fallback, tagged calls in the text of a native answer count as calls."""
+    """With the content-tag fallback, tagged calls in the text of an answer count as calls."""
     assert (await with_content_tags(says(TAGGED, []))(REQUEST)).calls == (Call("tag_1", "echo", "{}"),)
 
 
 async def test_only_toolsim_method_starts_a_proxy() -> None:
-    """The methods native and prompt send requests directly to the server, without a proxy or recordings."""
+    """The methods ``native`` and ``prompt`` send requests directly to the server, without a proxy and without
+    recordings.
+    """
     async with aclosing(Proxies("http://127.0.0.1:9/v1")) as proxies:
         methods = Methods(Target("http://127.0.0.1:9/v1"), proxies)
         for cell in (

@@ -1,4 +1,4 @@
-"""Tests for the method ``prompt``."""
+"""Tests for the built-in prompt of the method ``prompt``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CALL = {"id": "1", "type": "function", "function": {"name": "echo", "arguments":
 
 
 def test_tools_and_history_become_text() -> None:
-    """Tools become a part of the system message, and calls and results become text messages."""
+    """The tools are described in the system message. Calls and their results in the history become text."""
     messages = [
         {"role": "system", "content": "Be kind."},
         {"role": "user", "content": "Go."},
@@ -26,14 +26,16 @@ def test_tools_and_history_become_text() -> None:
 
 
 def test_system_message_is_added_only_for_tools() -> None:
-    """A system message is added only if there are tools."""
+    """If there is no system message, it is added only if the request has tools."""
     messages = [{"role": "user", "content": "Go."}]
     assert [message["role"] for message in PlainPrompt().write(messages, TOOLS)] == ["system", "user"]
     assert PlainPrompt().write(messages, []) == messages
 
 
 def test_prompted_call_form_is_parsed() -> None:
-    """A tagged call is parsed, and the text before it is kept. A fenced object without arguments is not a call."""
+    """A tagged call is parsed, and the text before it is kept. A JSON object in a code fence that has no arguments is
+    not a call.
+    """
     text = 'I will.\n<tool_call>\n{"name": "echo", "arguments": {"a": 1}}\n</tool_call>'
     assert PlainPrompt().read(text) == ("I will.", (Call("tag_1", "echo", '{"a": 1}'),))
     assert PlainPrompt().read('```json\n{"name": "echo"}\n```')[1] == ()

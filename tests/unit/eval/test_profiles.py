@@ -12,26 +12,28 @@ BY_ID = {profile.id: profile for profile in PROFILES}
 
 
 def test_five_profiles_do_not_change() -> None:
-    """The ids and the order of the five profiles do not change, because reports are compared by profile."""
+    """The IDs and the order of the five profiles must not change, because reports are compared by profile."""
     assert list(BY_ID) == ["default", "recommended", "creative", "conversation", "tool_calling"]
 
 
 def test_only_set_sampling_values_are_sent() -> None:
-    """Only the sampling values that a profile sets are sent. The server chooses the others."""
+    """Only sampling values that a profile sets are sent. For all others, the server's defaults apply."""
     model = select("smollm2")[0]
     assert BY_ID["default"].sampling(model) == {"temperature": 0.0}
     assert BY_ID["recommended"].sampling(model) == {"temperature": 0.2, "top_p": 0.9}
 
 
 def test_applicability() -> None:
-    """The profile tool_calling applies to models with tools, and recommended to models with recommended values."""
+    """The profile tool_calling applies only to models with tools, and the profile recommended only to models with
+    recommended values.
+    """
     plain, tools = Model("a", "a", ""), Model("b", "b", "", ("tools",), recommended={"top_p": 1})
     assert [profile.id for profile in PROFILES if profile.applies(plain)] == ["default", "creative", "conversation"]
     assert all(profile.applies(tools) for profile in PROFILES)
 
 
 def test_selection() -> None:
-    """Profiles are selected by id or tag, and can be excluded. An unknown word is an error."""
+    """Profiles are selected or excluded by ID or tag. An unknown word is an error."""
     assert [profile.id for profile in select_profiles("chat,default")] == ["creative", "conversation", "default"]
     assert [profile.id for profile in select_profiles("*,!chat,!card")] == ["default", "tool_calling"]
     with pytest.raises(UsageError, match="nothing"):

@@ -27,7 +27,9 @@ def shown(capsys: pytest.CaptureFixture[str], verbosity: int, *, quiet: bool = F
 
 
 def test_verbosity_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a terminal, verbosity 1 adds a line per run, and 2 adds the reason for a failure; quiet hides both."""
+    """Without a terminal, verbosity 1 prints a line for each run, and verbosity 2 also prints the reason for a failure.
+    The option quiet suppresses both.
+    """
     assert shown(capsys, 0) == ""
     assert "scenarios happy_path · qwen · default · toolsim · chat: WRONG no_call" in shown(capsys, 1)
     assert "nothing [bold]was[/bold] called" in shown(capsys, 2)
@@ -35,7 +37,9 @@ def test_verbosity_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_terminal_shows_a_live_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a terminal, a live line shows count and rate, and markup in a model's text is escaped."""
+    """On a terminal, a line that is updated in place shows the number of runs and the rate. Markup in a model's text is
+    escaped.
+    """
     pytest.importorskip("rich")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("FORCE_COLOR", "1")
@@ -47,7 +51,9 @@ def test_terminal_shows_a_live_line(capsys: pytest.CaptureFixture[str], monkeypa
 
 
 def test_turn_line_shows_its_result() -> None:
-    """The line of a turn ends with its calls, text or error. The second verbosity level adds sizes."""
+    """The line for a turn ends with the calls, the length of the text, or the error. At verbosity 2, it also contains
+    sizes.
+    """
     sizes = {"messages": 1200, "tools": 34}
     called = {
         "answer": {"text": "", "calls": [{"name": "f"}, {"name": "g"}]},
@@ -65,6 +71,6 @@ def test_turn_line_shows_its_result() -> None:
 
 
 def test_verbose_shows_the_turns_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
-    """The turns of a run are shown at the first verbosity level and above."""
+    """At verbosity 1 and above, the turns of each run are shown."""
     assert "turn 1, 0.1 s: calls state_get" in shown(capsys, 1)
     assert "turn 1" not in shown(capsys, 0)

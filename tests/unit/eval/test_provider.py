@@ -1,4 +1,4 @@
-"""Tests for the scripted provider, with an ordinary client."""
+"""Tests for the provider that answers from scripts, with an ordinary HTTP client."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ USER = ("user", "Scenario one. Go.")
 
 
 async def test_number_of_turns_selects_the_reply() -> None:
-    """The number of assistant messages selects the scripted reply. The last reply is repeated for all later
-    questions."""
+    """The number of assistant messages in a request selects the reply. When the script is exhausted, the last reply is
+    repeated.
+    """
     script: list[Reply] = ["first", lambda shown: shown[-4:], ApiError("Out.")]
     reply = ("assistant", "…")
     assert await ask(script, ("system", "Rules"), USER) == "first"
@@ -37,13 +38,13 @@ async def test_number_of_turns_selects_the_reply() -> None:
 
 
 async def test_unknown_conversation_is_refused() -> None:
-    """A conversation that has no script is refused as a bad request."""
+    """A conversation for which there is no script is refused."""
     with pytest.raises(BadRequest):
         await ask(["first"], ("user", "Hello"))
 
 
 async def test_provider_serves_both_apis() -> None:
-    """The provider returns the same text through both APIs, and /models lists its only model."""
+    """The provider returns the same text in both APIs, and ``/models`` lists a single model."""
     chat = next(scenario for scenario in SCENARIOS if scenario.id == "chat_only")
     async with scripted_provider() as url, httpx.AsyncClient(base_url=url) as client:
         assert [model["id"] for model in (await client.get("models")).json()["data"]] == [MODEL]

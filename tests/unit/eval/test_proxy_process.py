@@ -1,4 +1,4 @@
-"""Tests for the mitmdump process of an evaluation."""
+"""Tests for the mitmdump processes that an evaluation starts."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from toolsim.recordings.child import StartFailed
 
 @pytest.mark.slow
 async def test_proxy_serves_the_target_path() -> None:
-    """Each combination of user and options has one proxy, which serves the target's path and is removed when it is
-    stopped."""
+    """For each user and set of options, there is one proxy, which has the same path as the target. When it stops, its
+    folder is removed.
+    """
     async with aclosing(Proxies("http://127.0.0.1:9/api/v1")) as started:
         proxy = await started.get("m", ("toolsim_repair=off",))
         assert await started.get("m", ("toolsim_repair=off",)) is proxy
@@ -32,7 +33,7 @@ async def test_proxy_serves_the_target_path() -> None:
 
 @pytest.mark.slow
 async def test_invalid_option_is_reported_with_the_log(tmp_path: Path) -> None:
-    """The error for an invalid option contains mitmdump's log."""
+    """The error for an invalid option contains the relevant part of mitmdump's log."""
     async with aclosing(Proxies("http://127.0.0.1:9/v1", flows=tmp_path)) as started:
         with pytest.raises(StartFailed, match="toolsim_repair"):
             await started.get("m", ("toolsim_repair=perhaps",))
@@ -40,13 +41,15 @@ async def test_invalid_option_is_reported_with_the_log(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_explicit_log_option_replaces_the_default() -> None:
-    """An explicit log option replaces the evaluation's log option, since mitmproxy would refuse a duplicate."""
+    """If the user sets a log option, the evaluation does not set it, because mitmproxy would refuse a duplicate
+    option.
+    """
     async with aclosing(Proxies("http://127.0.0.1:9/v1")) as started:
         assert (await started.get("m", ("toolsim_log=text", "toolsim_profiles=off"))).base_url
 
 
 async def test_canceled_start_stops_the_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A proxy is stopped if its start is canceled."""
+    """If starting a proxy is canceled, the proxy is stopped."""
     happened = []
 
     class SlowChild:

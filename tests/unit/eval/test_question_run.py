@@ -1,4 +1,4 @@
-"""Tests for sending each question and recording its step."""
+"""Tests for sending the questions of a run and recording a step for each."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ class Model:
 
 
 async def test_steps_record_only_new_messages() -> None:
-    """Each step records only the new messages, the answer and the time. Token counts are summed."""
+    """A step contains only the messages that are new since the previous step, the answer and the time. Token counts are
+    added up.
+    """
     ask = Asking(Model(Answer("a", (), "stop", 5, 1), Answer("b", (), "stop", 7, 2)), {"temperature": 0}, 5)
     await ask(Request((USER,), TOOLS))
     await ask(Request((USER, {"role": "assistant", "content": "a"}, USER), TOOLS))
@@ -41,14 +43,14 @@ async def test_steps_record_only_new_messages() -> None:
 
 
 async def test_sampling_options_are_sent_with_each_question() -> None:
-    """Sampling options are sent with each question. A case's options override the profile's."""
+    """Each question is sent with the sampling options of the profile. Options of the case override them."""
     model = Model(Answer("a"))
     await Asking(model, {"temperature": 0, "top_p": 1}, 5)(Request((USER,), options={"top_p": 0.5}))
     assert model.requests[0].options == {"temperature": 0, "top_p": 0.5}
 
 
 async def test_unanswered_question_fails_at_the_time_limit() -> None:
-    """A question without an answer fails at the time limit, and the run continues."""
+    """A question that is not answered within the time limit fails with a timeout, which is recorded in its step."""
 
     async def hang(request: Request) -> Answer:
         await asyncio.sleep(60)
@@ -63,8 +65,9 @@ async def test_unanswered_question_fails_at_the_time_limit() -> None:
 
 @pytest.mark.slow
 async def test_rate_limit_waits_for_retry_after() -> None:
-    """After a rate limit, the harness waits as long as Retry-After requires. The wait does not count as the model's
-    time."""
+    """After a 429, the question is repeated after the time in Retry-After. This wait does not count toward the model's
+    time.
+    """
     limited = ProviderError("slow down", status=429, retry_after=0.2)
     model = Model(limited, limited, Answer("a"))
     ask = Asking(model, {}, 5)
@@ -77,7 +80,9 @@ async def test_rate_limit_waits_for_retry_after() -> None:
 
 
 async def test_waits_double_without_retry_after(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without Retry-After, each wait is twice as long as the previous one, and the run fails after MAX_WAITS waits."""
+    """If there is no Retry-After, each wait is twice as long as the previous one. After MAX_WAITS waits, the run
+    fails.
+    """
     monkeypatch.setattr(question_run, "FIRST_WAIT_SECONDS", 0.001)
     model = Model(*[ProviderError("slow down", status=429)] * (question_run.MAX_WAITS + 1))
     ask = Asking(model, {}, 5)
@@ -98,7 +103,7 @@ async def test_waits_double_without_retry_after(monkeypatch: pytest.MonkeyPatch)
     ],
 )
 async def test_other_errors_fail_immediately(error: ProviderError) -> None:
-    """Any other error, or an unreasonably long Retry-After, fails the run immediately."""
+    """Other errors, and a 429 with an unreasonably long Retry-After, make the run fail without a retry."""
     model = Model(error, Answer("never"))
     with pytest.raises(ProviderError):
         await Asking(model, {}, 5)(Request((USER,)))
@@ -106,19 +111,19 @@ async def test_other_errors_fail_immediately(error: ProviderError) -> None:
 
 
 async def test_loading_server_is_retried() -> None:
-    """A status of 503 with Retry-After is retried like 429."""
+    """A 503 with Retry-After, as from a server that is loading a model, is retried like a 429."""
     model = Model(ProviderError("loading", status=503, retry_after=0.01), Answer("a"))
     assert (await Asking(model, {}, 5)(Request((USER,)))).text == "a"
 
 
 def test_common_prefix() -> None:
-    """The common prefix ends at the first difference, or at the end of the shorter list."""
+    """The common prefix of two lists ends at the first difference or at the end of the shorter list."""
     assert common_prefix([1, 2, 3], [1, 2, 4, 3]) == 2
     assert common_prefix([], [1]) == common_prefix([1], []) == 0
 
 
 async def test_tool_choice_option_overrides_the_case() -> None:
-    """A tool_choice option replaces the case's tool choice, but only in questions with tools."""
+    """The option ``tool_choice`` overrides the tool choice of a case, but only for questions with tools."""
     model = Model(Answer("a"), Answer("b"))
     ask = Asking(model, {"tool_choice": "echo", "seed": 1}, None)
     await ask(Request((USER,), TOOLS, "auto"))

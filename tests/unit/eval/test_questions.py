@@ -1,4 +1,4 @@
-"""Tests for the single-turn questions: consistent data, and a judge that detects incorrect answers."""
+"""Tests for the single-turn questions. Their data is consistent, and their judge detects incorrect answers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def first_right(calls: Sequence[dict[str, Any]]) -> list[tuple[str, dict[str, An
 
 
 def test_suites_have_the_agreed_sizes() -> None:
-    """The suites have the agreed numbers of questions with zero, one and two calls, and of tools per question."""
+    """The suites contain the expected numbers of questions that need no call, one call or two calls, with at most four
+    tools each.
+    """
     counts = {
         suite: [sum(len(question["calls"]) == number for question in document["questions"]) for number in (1, 2, 0)]
         for suite, document in DOCUMENTS.items()
@@ -70,7 +72,7 @@ def test_correct_calls_fit_the_offered_tools(question: dict[str, Any]) -> None:
 
 @each("name", CASES)
 def test_only_correct_answers_pass(name: str) -> None:
-    """The correct calls pass in any order. A surplus or missing call fails."""
+    """The correct calls pass in any order. If a call is missing or superfluous, the answer fails."""
     case, right = CASES[name], first_right(RIGHT[name])
     assert play(case, right).ok
     assert play(case, right[::-1]).ok
@@ -91,12 +93,12 @@ def test_only_correct_answers_pass(name: str) -> None:
     ],
 )
 def test_incorrect_calls_have_labels(calls: list[tuple[str, Any]], label: str | None) -> None:
-    """Each kind of incorrect call has a specific label."""
+    """Each kind of mistake in a call has its own label."""
     assert play(CASES["one_01"], calls).label == label
 
 
 def test_mistakes_with_several_calls_and_types() -> None:
-    """A number sent as a string, a missing second call, and a truncated answer have specific labels."""
+    """A number sent as a string, a missing or repeated second call, and a truncated answer have the expected labels."""
     money = {"amount": "250", "from_currency": "USD", "to_currency": "EUR"}
     assert play(CASES["one_03"], [("convert_currency", money)]).label == "type_coercion"
     assert play(CASES["two_01"], [("get_weather", {"city": "Rome"})]).label == "parallel_collapse"

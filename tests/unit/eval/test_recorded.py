@@ -1,4 +1,4 @@
-"""Tests for the prompts and answers in recordings."""
+"""Tests for reading prompts and answers from recordings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ FLOWS = [Path(__file__).parents[3] / "flows" / f"{name}.flow" for name in NAMES]
 
 @pytest.mark.parametrize("file", FLOWS, ids=NAMES)
 async def test_recording_contains_prompt_and_model_text(file: Path, tmp_path: Path) -> None:
-    """A recording contains the rewritten prompt with the tools as text, and the model's text before it was parsed."""
+    """The exchange read from a recording contains the rewritten prompt with the tool catalog, and the text that the
+    model wrote.
+    """
     shutil.copy(file, tmp_path)
     [exchange] = await Captures(tmp_path).new(1)
     assert any("# CLIENT TOOL CATALOG" in text for _, text in exchange.shown)
@@ -30,7 +32,7 @@ async def test_recording_contains_prompt_and_model_text(file: Path, tmp_path: Pa
 
 
 async def test_recordings_are_returned_once_in_order(tmp_path: Path) -> None:
-    """Each recording is returned once, oldest first. Recordings of an abandoned run are skipped."""
+    """Each recording is returned only once, in order of age. Recordings of an abandoned run are not returned."""
     captures = Captures(tmp_path)
     shutil.copy(FLOWS[0], tmp_path / "left-0001.flow")
     captures.forget()
@@ -47,7 +49,9 @@ async def test_recordings_are_returned_once_in_order(tmp_path: Path) -> None:
 
 
 async def test_late_recording_is_awaited_for_a_limited_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A late recording is awaited for a limited time, because an aborted exchange is never recorded."""
+    """If a recording does not exist yet, it is awaited, but only for a limited time, because an aborted exchange is
+    never recorded.
+    """
     monkeypatch.setattr(recorded, "_WAIT_SECONDS", 1.0)
     captures = Captures(tmp_path)
     waiting = asyncio.create_task(captures.new(1))
@@ -59,6 +63,5 @@ async def test_late_recording_is_awaited_for_a_limited_time(tmp_path: Path, monk
 
 
 async def test_broken_recording_is_skipped(tmp_path: Path) -> None:
-    """A broken recording is skipped."""
     (tmp_path / "x-0001.flow").write_bytes(b"no flow")
     assert await Captures(tmp_path).new(1) == []

@@ -1,4 +1,4 @@
-"""Tests for the scenarios, played by models that deliberately act correctly or incorrectly."""
+"""Tests for the scenarios. Simulated models act correctly in some tests and incorrectly in others."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ TITLE = patch("/draft/title", "Quarterly report")
 
 @pytest.mark.parametrize("scenario", ["happy_path", "missing_workspace_id"])
 async def test_happy_path_requires_read_and_patch(scenario: str) -> None:
-    """happy_path passes only if the model reads the state, patches the title, and answers with the exact final text."""
+    """happy_path and missing_workspace_id pass only if the model reads the state, patches the title and then answers
+    with exactly the required text.
+    """
     assert (await play(scenario, (get(),), (TITLE,), "Done.")).ok
     assert (await play(scenario, (TITLE,), "Done.")).label == "wrong_state"
     assert (await play(scenario, (get(),), "Done.")).label == "wrong_state"
@@ -46,14 +48,16 @@ async def test_happy_path_requires_read_and_patch(scenario: str) -> None:
 
 
 async def test_missing_id_is_recovered_from_the_error() -> None:
-    """After a call with a missing or incorrect id, the scenario passes if the next call uses the id from the error."""
+    """If the model calls with a missing or incorrect workspace ID, the scenario still passes if the next call uses the
+    ID in the error.
+    """
     without, wrong = Call("0", "state_get", "{}"), Call("0", "state_get", '{"workspace_id": "main"}')
     for first in (without, wrong):
         assert (await play("missing_workspace_id", (first,), (get(),), (TITLE,), "Done.")).ok
 
 
 async def test_type_error_must_be_made_and_corrected() -> None:
-    """type_error_recovery passes only if the model first sends a patch with an incorrect type and then corrects it."""
+    """type_error_recovery passes only if the model first sends a value of the wrong type and then corrects it."""
     wrong, right = patch("/draft/priority", "high"), patch("/draft/priority", 3, "3")
     assert (await play("type_error_recovery", (wrong,), (right,), "Done.")).ok
     assert (await play("type_error_recovery", (wrong,), "Done.")).label == "type_coercion"
@@ -61,8 +65,9 @@ async def test_type_error_must_be_made_and_corrected() -> None:
 
 
 async def test_long_arguments_are_refused_and_shortened() -> None:
-    """long_arguments_guard passes only if the model first sends the entire text, although it is too long, and then
-    shortens it."""
+    """long_arguments_guard passes only if the model first sends the entire text, which is too long, and then a
+    shortened text.
+    """
     long = patch("/draft/body", BY_ID["long_arguments_guard"].prompt.partition("this text: ")[2].partition("\n")[0])
     short = patch("/draft/body", "The quarter went well and the team grew in every region that we serve.", "3")
     assert (await play("long_arguments_guard", (long,), (short,), "Done.")).ok
@@ -71,20 +76,22 @@ async def test_long_arguments_are_refused_and_shortened() -> None:
 
 
 async def test_chat_only_must_call_no_tool() -> None:
-    """chat_only, which has no tools, passes only if the text is exact and no tool is called."""
+    """chat_only passes only if the model answers with exactly the required text and does not call a tool."""
     assert (await play("chat_only", "Done.")).ok
     assert (await play("chat_only", "Sure! Done.")).label == "wrong_final_text"
     assert (await play("chat_only", (get(),))).label == "needless_call"
 
 
 async def test_parallel_calls_must_share_a_turn() -> None:
-    """Two calls in one turn pass, but two calls in consecutive turns are labeled parallel_collapse."""
+    """happy_path_parallel passes if both calls are in the same turn. If they are in separate turns, the label is
+    parallel_collapse.
+    """
     assert (await play("happy_path_parallel", (get(), TITLE), "Done.")).ok
     assert (await play("happy_path_parallel", (get(),), (TITLE,), "Done.")).label == "parallel_collapse"
 
 
 async def test_allowlist_applies_to_scenarios() -> None:
-    """The allowlist from the flags applies to a scenario, except to a scenario without tools."""
+    """The allowlist limits the tools of a scenario. A scenario without tools is not affected."""
     settings = ScenarioSettings(allowed=("state_get",))
     verdict = await play("happy_path", (get(),), (TITLE,), "Done.", settings=settings)
     assert verdict.label == "wrong_tool"
@@ -92,7 +99,7 @@ async def test_allowlist_applies_to_scenarios() -> None:
 
 
 def test_presets_and_lists() -> None:
-    """Presets and ids are combined into a list without duplicates. An unknown name is an error."""
+    """A list can contain presets and scenario IDs. Duplicates are removed, and an unknown name is an error."""
     assert PRESETS["default"] == tuple(BY_ID)[:5]
     ids = [scenario.id for scenario in select("default,happy_path_parallel,chat_only")]
     assert ids == list(BY_ID)
@@ -102,5 +109,5 @@ def test_presets_and_lists() -> None:
 
 
 def test_prompts_are_distinct() -> None:
-    """All prompts differ, because the scripted provider recognizes scenarios by their prompts."""
+    """All scenarios have different prompts, because the scripted provider recognizes a scenario by its prompt."""
     assert len({scenario.prompt for scenario in SCENARIOS}) == len(SCENARIOS)

@@ -1,4 +1,4 @@
-"""Tests for the scripts of the scripted provider."""
+"""Tests for the scripts that the scripted provider uses."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from toolsim.eval.script import SCRIPTS, after, block, live_scripts
 
 
 def test_every_scenario_has_its_script() -> None:
-    """Each scenario has a script that is found by the scenario's prompt."""
+    """Each scenario has a script, which can be found by the scenario's prompt."""
     assert set(SCRIPTS) == {scenario.id for scenario in SCENARIOS}
     assert set(live_scripts()) == {scenario.prompt for scenario in SCENARIOS}
 
 
 def test_block_contains_the_given_value() -> None:
-    """A block contains an object as JSON, and a string unchanged, even if it is not valid JSON."""
+    """A block contains an object as JSON. A string is inserted unchanged, even if it is not valid JSON."""
     whole = block("state_get", {"a": "ü"})
     assert json.loads(whole.removeprefix("<tool_call>").removesuffix("</tool_call>")) == {
         "name": "state_get",
@@ -25,7 +25,9 @@ def test_block_contains_the_given_value() -> None:
 
 
 def test_script_continues_only_after_the_expected_error() -> None:
-    """A script continues only if the expected error was returned. Otherwise it ends, and the scenario fails."""
+    """The script continues only if the last tool output is the expected error. Otherwise it ends early, so that the
+    scenario fails.
+    """
     reply = after("TYPE_ERROR", "again")
     assert callable(reply)
     assert (reply("… TYPE_ERROR: …"), reply("all well")) == ("again", "Done.")

@@ -1,4 +1,4 @@
-"""Tests for turning flags into the settings of an evaluation."""
+"""Tests for converting flags to the settings of an evaluation."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def live(*arguments: str) -> Setup:
 
 
 def test_live_evaluation_defaults() -> None:
-    """By default a live evaluation uses the method toolsim, the chat API without streaming, and the default profile."""
+    """By default, a live evaluation uses the method toolsim, the default profile, and the chat API without
+    streaming.
+    """
     asked = live()
     assert [(cell.model, cell.profile, cell.method, cell.api, cell.stream) for cell, _ in asked.cells] == [
         ("a", "default", "toolsim", "chat", False),
@@ -42,7 +44,6 @@ def test_live_evaluation_defaults() -> None:
 
 
 def test_same_seed_selects_the_same_questions() -> None:
-    """The same seed selects the same questions, and a different seed selects different questions."""
     setups = [live("--suite", "questions", "--sample", "6", "--seed", seed) for seed in ("1", "1", "2")]
     asked = [[case.id for case in setup.cases] for setup in setups]
     assert len(asked[0]) == 6
@@ -50,7 +51,7 @@ def test_same_seed_selects_the_same_questions() -> None:
 
 
 def test_offline_evaluation_uses_both_apis() -> None:
-    """An offline evaluation uses both APIs, with and without streaming, since the scripted provider costs nothing."""
+    """An offline evaluation uses both APIs, with and without streaming, because the scripted provider costs nothing."""
     asked = setup(args("--models", "scripted", "--suite", "scenarios"), offline=True)
     assert {(cell.api, cell.stream) for cell, _ in asked.cells} == {
         ("chat", False), ("chat", True), ("responses", False), ("responses", True)
@@ -58,8 +59,9 @@ def test_offline_evaluation_uses_both_apis() -> None:
 
 
 def test_listed_values_form_a_matrix_for_toolsim() -> None:
-    """Each combination of listed option values is a separate setting of the method toolsim. Other methods have no
-    settings."""
+    """If options have several values, each combination is a separate setting of the method toolsim. Other methods have
+    no settings.
+    """
     asked = live(
         "--method",
         "toolsim,native",
@@ -80,7 +82,9 @@ def test_listed_values_form_a_matrix_for_toolsim() -> None:
 
 
 def test_fallback_matrix_applies_to_native() -> None:
-    """The content-tag fallback is a setting of the method native, and the matrix compares it with the default."""
+    """The content-tag fallback is a setting of the method native. ``--fallback-matrix`` compares it with the
+    default.
+    """
 
     def settings(*arguments: str) -> list[str]:
         return [cell.setting for cell, _ in live("--method", "native", "--models", "m", *arguments).cells]
@@ -91,7 +95,9 @@ def test_fallback_matrix_applies_to_native() -> None:
 
 
 def test_precedence_of_sampling_options() -> None:
-    """Overrides take precedence over flags, flags over the profile, and the profile over --llm-options."""
+    """Sampling options are applied in this order of precedence: overrides, flags, the profile, and
+    ``--llm-options``.
+    """
     asked = live(
         "--llm-options", '{"temperature": 9, "seed": 1}', "--top-p", "0.5", "--request-overrides", '{"top_p": 0.1}',
         "--route", "fallback", "--transforms", "middle-out", "--provider-only", "x,y", "--provider-ignore", "z",
@@ -103,7 +109,7 @@ def test_precedence_of_sampling_options() -> None:
 
 
 def test_profiles_apply_only_to_their_models() -> None:
-    """Profiles apply only to the models for which they are intended, unless --enforce-applicability is off."""
+    """A profile is used only for models to which it applies, unless ``--enforce-applicability`` is off."""
 
     def profiles(*arguments: str) -> list[tuple[str, str]]:
         asked = live("--models", "qwen3:4b,other", "--profiles", "recommended,tool_calling", *arguments)
@@ -133,13 +139,15 @@ def test_profiles_apply_only_to_their_models() -> None:
     ],
 )
 def test_senseless_flags_are_refused(arguments: tuple[str, ...]) -> None:
-    """Flags that make no sense are refused before any request is sent."""
+    """Invalid or contradictory flags are refused before any request is sent."""
     with pytest.raises(UsageError):
         live(*arguments)
 
 
 def test_base_url_is_resolved() -> None:
-    """The base URL is --base-url or, if OpenRouter's key is set, OpenRouter's URL. --offline overrides both."""
+    """The base URL is ``--base-url`` or, if OpenRouter's key is set, OpenRouter's URL. With ``--offline``, environment
+    variables are ignored.
+    """
     assert base_url(args(), {}) == ""
     assert base_url(args(), {"OPENROUTER_API_KEY": "k"}) == "https://openrouter.ai/api/v1"
     assert base_url(args("--offline"), {"OPENROUTER_API_KEY": "k"}) == ""
@@ -151,14 +159,15 @@ def test_base_url_is_resolved() -> None:
 
 @pytest.mark.parametrize("url", ["ftp://a", "a:1", "http://u:secret@a/v1", "http://a/v1?key=secret", "http://"])
 def test_base_url_with_secrets_is_refused(url: str) -> None:
-    """A base URL with credentials or a query is refused, and the message does not repeat the secret."""
+    """A base URL is refused if it is invalid or contains credentials or a query."""
     with pytest.raises(UsageError):
         base_url(args("--base-url", url), {})
 
 
 def test_keys_are_sent_only_to_their_servers() -> None:
-    """OPENROUTER_API_KEY is sent only to OpenRouter and OPENROUTER_BASE_URL. --key-env names the variable with
-    another server's key."""
+    """OPENROUTER_API_KEY is sent only to OpenRouter and to OPENROUTER_BASE_URL. For other servers, ``--key-env`` names
+    the variable that contains the key.
+    """
     key = {"OPENROUTER_API_KEY": "sk-or"}
     own = {**key, "OPENROUTER_BASE_URL": "http://mine/v1"}
 
@@ -176,7 +185,9 @@ def test_keys_are_sent_only_to_their_servers() -> None:
 
 
 def test_only_model_of_a_server_is_used() -> None:
-    """Without --models, a server's only model is used. If the server has several, the error lists them."""
+    """Without ``--models``, the only model on a server is used. If the server lists several models, the error lists
+    them.
+    """
     assert default_models("http://a/v1", ["qwen"]) == "qwen"
     assert default_models("https://openrouter.ai/api/v1", ["x", "y"]) == "stable"
     with pytest.raises(UsageError, match="x, y"):
@@ -193,7 +204,7 @@ def test_only_model_of_a_server_is_used() -> None:
     ],
 )
 def test_tool_choice_can_be_set(arguments: tuple[str, ...]) -> None:
-    """A tool choice can be set by a flag or by a request field, in the form of either API."""
+    """A tool choice can be set with a flag or in a request field, in the format of either API."""
     assert live(*arguments).cells[0][1]["tool_choice"] == "state_get"
     with pytest.raises(UsageError, match="tool_choice"):
         live("--request-overrides", '{"tool_choice": 1}')
@@ -208,31 +219,33 @@ def test_tool_choice_can_be_set(arguments: tuple[str, ...]) -> None:
     ],
 )
 async def test_tool_choice_without_a_case_is_refused(suite: str, choice: str, offered: str) -> None:
-    """A tool choice that no selected case offers is refused, with the names on offer, before any question is sent."""
+    """If no selected case offers the chosen tool, the tool choice is refused before any question is sent. The error
+    lists the tools on offer.
+    """
     chosen = ("--suite", suite, "--tool-choice")
     with pytest.raises(UsageError, match=f"no selected case has a tool {choice}; .*{offered}"):
         await check_tool_choice(live(*chosen, choice))
     for known in ("auto", "required", "none", offered.split()[-1]):
         await check_tool_choice(live(*chosen, known))
-    # It suffices that one of the suites offers the tool.
+    # It is sufficient if one of the suites offers the tool.
     await check_tool_choice(live("--suite", f"{suite},scenarios", "--tool-choice", "state_get"))
 
 
 def test_tool_profiles() -> None:
-    """In --allowlist, "read" and "all" stand for several tools, and can be combined with tool names."""
+    """In ``--allowlist``, "read" and "all" stand for groups of tools. They can be combined with the names of tools."""
     assert scenario_settings(args()).allowed == ("state_get", "state_patch")
     assert scenario_settings(args("--allowlist", "read,facts_propose")).allowed == ("state_get", "facts_propose")
     assert scenario_settings(args("--allowlist", "all")).allowed is None
 
 
 def test_models_missing_at_the_server_are_left_out() -> None:
-    """Models that a word selects but that the server does not list are left out."""
+    """If a word selects several models, those that the server does not list are omitted."""
     asked = setup(args(*LIVE[:2], "--models", "google,mine"), offline=False, served=["google/gemini-2.5-pro"])
     assert [cell.model for cell, _ in asked.cells] == ["google/gemini-2.5-pro", "mine"]
 
 
 def test_settings_without_effect_get_a_notice() -> None:
-    """Settings without effect, and enforced calls with an unreliable model, cause a notice."""
+    """A setting without effect causes a notice, as do enforced calls with a model whose calls are unreliable."""
     for arguments, notice in (
         (["--fallback-matrix", "true", "--models", "m"], "--fallback-matrix compares two settings of --method native"),
         (["--tool-use-mode", "enforced", "--models", "qwen-0.5b"], "tool calls are marked unreliable for qwen-0.5b"),
@@ -249,7 +262,7 @@ def test_settings_without_effect_get_a_notice() -> None:
 
 
 def test_all_missing_models_are_named() -> None:
-    """If the server lists none of the selected models, the error names them."""
+    """If the server does not list any of the selected models, the error names them."""
     with pytest.raises(UsageError, match=r"no model is selected: the server does not list google/gemini-2\.5-flash, "):
         setup(args("--models", "google"), offline=False, served=["mine"])
 
@@ -263,6 +276,6 @@ def test_all_missing_models_are_named() -> None:
     ],
 )
 def test_list_with_unknown_words_is_refused(arguments: tuple[str, ...], says: str) -> None:
-    """A list that contains an unknown word, or no words, is refused."""
+    """A list is refused if it is empty or contains an unknown word."""
     with pytest.raises(UsageError, match=says):
         live(*arguments)

@@ -9,18 +9,20 @@ from toolsim.eval.suites import load
 
 @pytest.mark.parametrize("name", ["", "nothing", "bfcl", "bfcl:"])
 def test_unknown_suite_is_named(name: str) -> None:
-    """The error for an unknown suite lists the existing suites."""
+    """The error for an unknown suite lists the available suites."""
     with pytest.raises(UsageError, match="which_output and bfcl:CATEGORY"):
         load(name)
 
 
 def test_scenarios_suite_contains_the_preset() -> None:
-    """The suite ``scenarios`` contains the selected scenarios."""
+    """The suite ``scenarios`` contains only the scenarios that were selected, in the given order."""
     assert [case.id for case in load("scenarios", None, "chat_only,happy_path")] == ["chat_only", "happy_path"]
 
 
 def test_cases_have_the_name_of_their_suite() -> None:
-    """Each case has the name of its suite. An unknown BFCL category is an error that contains its name."""
+    """The cases of a suite contain the suite's name. The error for an unknown BFCL category contains the name of the
+    category.
+    """
     for name in ("questions", "unseen", "which_output"):
         assert {case.suite for case in load(name)} == {name}
     with pytest.raises(UsageError, match="bfcl:nothing"):

@@ -1,4 +1,4 @@
-"""Tests for the figures of a report."""
+"""Tests for the figures in a report."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .runs import RUNS, run
 
 
 def test_schema_of_report_json() -> None:
-    """report.json contains the overall figures, the figures per cell, and the settings."""
+    """report.json contains the overall figures, the figures for each cell, and the settings."""
     report = json.loads(json.dumps(summarise(RUNS, planned=9, stamp="20260207T123628Z", settings={"seed": 1})))
     assert report["overall"] == {"runs": 7, "ok": 4, "percent": 57.14, "interval": [25.05, 84.18]}
     assert (report["planned"], report["settings"]) == (9, {"seed": 1})
@@ -30,19 +30,21 @@ def test_schema_of_report_json() -> None:
 
 
 def test_calls_as_text_need_counts_in_all_runs() -> None:
-    """The sum of calls as text is available only if every run counted them, since a missing count is not zero."""
+    """The number of calls written as text is available only if all runs have counted them, because a missing count is
+    not zero.
+    """
     counted = [replace(RUNS[0], as_text=1), replace(RUNS[1], as_text=2), replace(RUNS[2], as_text=0)]
     assert (Summary.of(counted).as_text, Summary.of([*counted, RUNS[3]]).as_text) == (3, None)
     assert summarise(counted, planned=3, stamp="", settings={})["as_text"] == 3
 
 
 def test_scenarios_are_separate_and_benchmarks_combined() -> None:
-    """Each scenario has a separate row, and the cases of a benchmark are combined into one row."""
+    """Each scenario has its own row, but all cases of a benchmark are combined in one row."""
     assert list(by_case(RUNS)) == ["happy_path", "chat_only", "bfcl:multiple"]
 
 
 def test_latency_includes_only_answered_runs() -> None:
-    """Only answered runs count toward latencies, since timeouts and refused connections would distort them."""
+    """Only answered runs are included in the latencies, because timeouts and refused connections would distort them."""
     figures = Summary.of(
         [run(ms=10), run(ok=False, label="timeout", ms=120_000), run(ok=False, label="http_error", ms=1)]
     )
@@ -50,20 +52,20 @@ def test_latency_includes_only_answered_runs() -> None:
 
 
 def test_no_runs_do_not_divide_by_zero() -> None:
-    """A report without runs has figures, and no division by zero occurs."""
+    """The figures of a report without runs can be computed without dividing by zero."""
     assert summarise([], planned=3, stamp="", settings={})["overall"]["interval"] == [0, 100]
     assert Rate.of([]).percent == 0
 
 
 def test_nearly_all_means_96_percent() -> None:
-    """24 correct runs of 25 count as at least 96 %, and 23 do not."""
+    """A combination with 24 correct runs out of 25 counts as at least 96%, but a combination with 23 does not."""
     for wrong, dependable in ((1, 1), (2, 0)):
         runs = [run(trial=number, ok=number >= wrong) for number in range(25)]
         assert summarise(runs, planned=25, stamp="", settings={})["combinations"]["at_96"] == dependable
 
 
 def test_models_have_separate_rows() -> None:
-    """If a report has several models, each has separate rows."""
+    """If a report contains several models, each model has its own rows."""
     runs = [run("multiple_1", suite="bfcl:multiple", model=model) for model in ("small", "large")]
     assert list(by_case(runs)) == ["small · bfcl:multiple", "large · bfcl:multiple"]
     assert list(by_case(runs[:1])) == ["bfcl:multiple"]

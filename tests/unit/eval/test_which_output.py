@@ -1,4 +1,4 @@
-"""Tests for questions about one of several outputs: their messages, and the answers that pass."""
+"""Tests for questions about one of several tool outputs: their messages, and which answers pass."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from toolsim.eval.which_output import cases
 
 
 def asked(case_id: str, answer: Answer) -> tuple[Request, Verdict]:
-    """Return the request of a case, and the verdict on an answer to it."""
+    """Play a case with this answer, and return the request and the verdict."""
     requests: list[Request] = []
 
     async def send(request: Request) -> Answer:
@@ -26,7 +26,9 @@ def asked(case_id: str, answer: Answer) -> tuple[Request, Verdict]:
 
 
 def test_outputs_have_the_order_of_the_case() -> None:
-    """Outputs are in order or shuffled, each with the id of its call. The question concerns one of them."""
+    """The outputs are in the order of the calls or shuffled, depending on the case, and each has the ID of its call.
+    The question is about one of them.
+    """
     for order, ids in (("in_order", ["call_001", "call_002"]), ("shuffled", ["call_002", "call_001"])):
         request, _ = asked(f"two_cities_{order}_oslo", Answer("4"))
         user, assistant, *outputs, question = request.messages
@@ -40,7 +42,7 @@ def test_outputs_have_the_order_of_the_case() -> None:
 
 
 def test_shuffled_order_defeats_matching_by_position() -> None:
-    """In each shuffled case, a model that matches outputs to calls by position answers incorrectly."""
+    """In each shuffled case, a model that assigns outputs to calls by position gives an incorrect answer."""
     for case in cases():
         if "_shuffled_" in case.id:
             request, _ = asked(case.id, Answer(""))
@@ -64,6 +66,6 @@ def test_shuffled_order_defeats_matching_by_position() -> None:
     ],
 )
 def test_only_the_correct_number_passes(answer: Answer, label: str | None) -> None:
-    """The correct number passes in any sentence. Another number, or another call, fails."""
+    """The correct number passes in any sentence. An answer with another number or a call fails."""
     _, verdict = asked("two_cities_shuffled_oslo", answer)
     assert (verdict.ok, verdict.label) == (label is None, label)

@@ -1,4 +1,4 @@
-"""Tests for the workspace of the scenarios."""
+"""Tests for the workspace that the scenarios use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ID = {"workspace_id": WORKSPACE_ID}
 
 
 def test_returned_state_is_a_copy() -> None:
-    """Changes to the returned state do not affect the workspace."""
+    """If a caller changes the returned state, the workspace does not change."""
     workspace = Workspace()
     state = workspace.get(ID).data
     state["draft"]["title"] = "Changed"
@@ -33,7 +33,9 @@ def test_returned_state_is_a_copy() -> None:
     ],
 )
 def test_invalid_patch_changes_nothing(path: str, value: object, code: str) -> None:
-    """A patch with an incorrect type or path, or for an authoritative or locked field, fails and changes nothing."""
+    """A patch is refused if its type or path is incorrect, or if the field is authoritative or locked. The workspace
+    does not change.
+    """
     workspace = Workspace()
     result = workspace.patch({**ID, "path": path, "value": value})
     assert result.code == code
@@ -41,21 +43,21 @@ def test_invalid_patch_changes_nothing(path: str, value: object, code: str) -> N
 
 
 def test_valid_patch_is_applied() -> None:
-    """A valid patch sets the field and returns a success."""
+    """A valid patch changes the field and reports success."""
     workspace = Workspace()
     assert workspace.patch({**ID, "path": "/draft/priority", "value": 3}).ok
     assert workspace.draft["priority"] == 3
 
 
 def test_unknown_workspace_error_names_the_correct_id() -> None:
-    """The error for an unknown workspace names the correct id, so that the model can recover."""
+    """The error for an unknown workspace contains the correct ID, so that the model can use it."""
     for result in (Workspace().get({"workspace_id": "x"}), Workspace().patch({"path": "/draft/title", "value": ""})):
         assert result.code == "UNKNOWN_WORKSPACE"
         assert WORKSPACE_ID in result.errors[1]
 
 
 def test_facts_change_only_with_confirmation() -> None:
-    """A proposal changes no fact. A commit requires a proposal and a person's confirmation."""
+    """A proposal does not change a fact. The commit requires a proposal and confirmation by a person."""
     workspace = Workspace()
     assert workspace.propose({"name": "year", "value": "2027"}).ok
     assert workspace.facts["year"] == "2026"
@@ -66,7 +68,6 @@ def test_facts_change_only_with_confirmation() -> None:
 
 
 def test_commit_tool_is_never_offered() -> None:
-    """The tool facts_commit is never offered to a model."""
     offered = [tool.name for tool in Workspace().registry().offered()]
     assert offered == ["state_get", "state_patch", "facts_propose"]
     assert [tool.strict for tool in Workspace().registry(strict=True).offered()] == [False, True, False]

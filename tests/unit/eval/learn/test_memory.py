@@ -1,4 +1,6 @@
-"""Tests for the stored answers of a tuning session: resuming, locking, and discarding them if settings change."""
+"""Tests for the file that stores the answers of a tuning session: resuming, locking, and discarding outdated
+answers.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ def filled(folder: Path) -> VerdictFile:
 
 
 def test_resumed_session_has_all_answers(tmp_path: Path) -> None:
-    """A resumed session has all earlier answers and their cost; answers of a completed session are deleted."""
+    """A resumed session knows all earlier answers and their cost. When a session is complete, its answers are
+    deleted.
+    """
     memory = filled(tmp_path)
     spent = memory.spent
     assert spent == Spent(requests=3, input_tokens=190, output_tokens=10, seconds=2.0, answers=2)
@@ -43,7 +47,7 @@ def test_resumed_session_has_all_answers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("changed", ["engine", "toolsim", "questions"])
 def test_answers_of_other_versions_are_not_reused(tmp_path: Path, changed: str) -> None:
-    """Answers of another engine, toolsim version or question bank are not reused."""
+    """Answers are not reused if the engine, the toolsim version or the question bank has changed."""
     filled(tmp_path).close()
     other = VerdictFile(tmp_path, {**ABOUT, changed: "other"})
     assert other.spent == Spent()
@@ -52,7 +56,7 @@ def test_answers_of_other_versions_are_not_reused(tmp_path: Path, changed: str) 
 
 
 def test_truncated_line_is_dropped(tmp_path: Path) -> None:
-    """A truncated line is dropped, so the file contains only valid lines again."""
+    """A truncated line is dropped when the file is opened, so the file contains only valid lines afterwards."""
     filled(tmp_path).close()
     (file,) = tmp_path.iterdir()
     file.write_text(file.read_text() + '{"setting": "defaults", "quest')
@@ -64,7 +68,9 @@ def test_truncated_line_is_dropped(tmp_path: Path) -> None:
 
 
 def test_concurrent_sessions_of_a_model_are_refused(tmp_path: Path) -> None:
-    """A second session for the same model is refused while the first is open; another model has a separate file."""
+    """While a session is open, another session for the same model is refused. A session for another model uses a
+    separate file.
+    """
     memory = filled(tmp_path)
     with pytest.raises(Busy):
         VerdictFile(tmp_path, ABOUT)

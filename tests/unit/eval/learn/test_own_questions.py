@@ -1,4 +1,6 @@
-"""Tests for recorded turns as questions: their selection, their division into halves, and the judgment of answers."""
+"""Tests for using recorded turns as questions: which turns are used, how they are divided into halves, and which
+answers are correct.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_conversations_are_not_split_between_halves(folder: Path) -> None:
-    """All turns of a conversation are in the same half. Equal turns count once, and unusable turns do not count."""
+    """All turns of a conversation are in the same half. Duplicate turns count once, and unusable turns are ignored."""
     with context():
         for number in range(8):
             first = said(f"question {number}")
@@ -42,7 +44,7 @@ def test_conversations_are_not_split_between_halves(folder: Path) -> None:
 
 
 def test_recorded_calls_are_the_correct_answer(folder: Path) -> None:
-    """A question repeats a recorded conversation, and only the recorded calls, with correct types, are correct."""
+    """A question repeats a recorded conversation. An answer is correct only if it makes the recorded calls."""
     with context():
         recording(folder, messages=said("Weather in Paris?"))
     own = own_questions([folder])
@@ -62,7 +64,9 @@ def test_recorded_calls_are_the_correct_answer(folder: Path) -> None:
 
 
 def test_any_text_is_correct_where_text_was_recorded(folder: Path) -> None:
-    """If the recorded answer was text, any text is correct. A call is incorrect, even if it is written as text."""
+    """If the recorded answer was text, any text is correct. A call is incorrect, even if the model writes it as
+    text.
+    """
     with context():
         recording(folder, messages=said("Hi"), text="Hello.")
     own = own_questions([folder])
@@ -73,5 +77,5 @@ def test_any_text_is_correct_where_text_was_recorded(folder: Path) -> None:
 
 
 def test_too_few_wins_are_insufficient() -> None:
-    """With fewer than FEWEST wins, the evidence is insufficient even without losses."""
+    """FEWEST is the smallest number of wins that is sufficient evidence if there are no losses."""
     assert evidence(FEWEST, 0) >= 1 / ALPHA > evidence(FEWEST - 1, 0)

@@ -1,4 +1,6 @@
-"""Tests for the generated profile. The proxy reads it, and it contains the measurements that justify it."""
+"""Tests for the profile that tuning generates. The proxy can read it, and it contains the measurements on which it is
+based.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def course(ended: str = "") -> TuningResult:
 
 @pytest.mark.parametrize("model", ["qwen2.5:0.5b", "org/Model[1]*?", 'a"b\\c', "ä\x7f"])
 def test_profile_applies_to_its_model_only(tmp_path: Path, model: str) -> None:
-    """The proxy applies a generated profile only to its model, regardless of the characters in the model's name."""
+    """The proxy applies a generated profile to its model and to no other model, regardless of the characters in the
+    model's name.
+    """
     file = tmp_path / profile_file.file_name(model)
     assert profile_file.write(file, profile_file.text(model, "llama.cpp", course(), SPENT))
     (found,) = read_profiles(str(tmp_path), {})
@@ -41,7 +45,7 @@ def test_profile_applies_to_its_model_only(tmp_path: Path, model: str) -> None:
 
 
 def test_no_two_models_share_a_file(tmp_path: Path) -> None:
-    """No two models share a profile file, and a model name that is a valid file name is used unchanged."""
+    """Each model has a unique profile file. If the model's name is a valid file name, it is used unchanged."""
     models = ["模型", "*", "a/b", "a-b", "A-B", "a b", "", "-", "x" * 300, "x" * 301, "\ud800", "qwen2.5-0.5b"]
     names = [profile_file.file_name(model) for model in models]
     assert len(set(map(str.lower, names))) == len(models)
@@ -55,7 +59,9 @@ def test_no_two_models_share_a_file(tmp_path: Path) -> None:
 
 
 def test_profile_contains_its_evidence() -> None:
-    """A profile contains the figures of each comparison, the cost of the session, and whether it was complete."""
+    """A profile contains the figures of each comparison, the cost of the session, and whether the session was
+    complete.
+    """
     text = profile_file.text("m", "vllm", course(), SPENT, datetime(2026, 11, 25, tzinfo=UTC))
     learned = tomllib.loads(text)["tuned"]
     choices = learned.pop("choices")
@@ -91,7 +97,7 @@ def test_profile_contains_its_evidence() -> None:
 
 
 def test_partial_profile_does_not_replace_a_complete_one(tmp_path: Path) -> None:
-    """A complete profile replaces any file. A partial profile replaces only a partial or broken file."""
+    """A complete profile replaces any existing file. A partial profile replaces only a partial or invalid profile."""
     file = tmp_path / "profiles" / "m.toml"
     part, whole = (profile_file.text("m", "vllm", course(ended), SPENT) for ended in ("interrupted", ""))
     assert profile_file.write(file, part)
@@ -105,7 +111,7 @@ def test_partial_profile_does_not_replace_a_complete_one(tmp_path: Path) -> None
 
 
 def test_declared_forms_are_kept(tmp_path: Path) -> None:
-    """The call forms that a person has declared in a profile are kept when the profile is measured again."""
+    """If a profile contains call forms that a person has declared, they are kept when the profile is replaced."""
     file = tmp_path / "m.toml"
     file.write_text(
         'models = ["m"]\n\n[[forms]]\nopening = "@@CALL"\nclosing = "@@END"\nbody = "json"\nkeys = { name = "fn" }\n'

@@ -1,4 +1,6 @@
-"""Tests for the question bank: its questions are unique, well-formed, and judged by the calls that a user receives."""
+"""Tests for the question bank. Its questions are unique and valid, and answers are judged by the calls that a user
+would receive.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ def call(name: str, **arguments: object) -> Call:
 
 
 def test_correct_calls_fit_their_tools() -> None:
-    """Each correct value is valid under its tool's schema, and no required argument is missing."""
+    """Each correct argument is valid under the tool's schema, and no required argument is missing."""
     assert len(BY_ID) == len(ASKED)
     for question in ASKED:
         schemas = {tool.name: tool.parameters for tool in question.tools}
@@ -31,7 +33,9 @@ def test_correct_calls_fit_their_tools() -> None:
 
 
 def test_each_kind_has_enough_questions() -> None:
-    """Each kind has enough questions for ten wins."""
+    """Each kind has at least 12 questions, which are enough for the 10 wins that a challenger needs. The exception is
+    "long", with 8.
+    """
     counted = Counter(question.kind for question in ASKED)
     many = {kind for kind, count in counted.items() if count >= 12}
     made = {"later", "done", "which", "must"}
@@ -41,7 +45,7 @@ def test_each_kind_has_enough_questions() -> None:
 
 
 def test_bank_shares_no_question_with_another_suite() -> None:
-    """No question or tool of the bank occurs in another suite."""
+    """No question and no tool in the bank is also used in another suite."""
     others = {suite: cases(suite) for suite in FILES}
     asked = {question.messages[-1]["content"] for question in ASKED if question.kind not in ("after", "done")}
     known: set[str] = set()
@@ -56,7 +60,7 @@ def test_bank_shares_no_question_with_another_suite() -> None:
 
 
 def test_bank_shares_no_text_with_bfcl() -> None:
-    """No text of the bank's questions occurs in BFCL's single-turn questions."""
+    """No question in the bank has the same text as one of BFCL's single-turn questions."""
     pytest.importorskip("bfcl_eval", reason="needs BFCL")
     from toolsim.eval.bfcl_package import load_entries
 
@@ -91,7 +95,9 @@ def test_correct_answers_are_recognized(id: str, answer: Answer, is_right: bool)
 
 
 def test_later_question_continues_a_turn() -> None:
-    """A "later" question consists of a question, its call and output, a text answer, and the next question."""
+    """Questions of the kinds "later", "which" and "done" contain the messages of an earlier turn, up to the point that
+    the kind tests.
+    """
     later = BY_ID["later_02"]
     assert [message["role"] for message in later.messages] == ["user", "assistant", "tool", "assistant", "user"]
     assert later.calls == BY_ID["one_02"].calls
@@ -115,8 +121,9 @@ def test_later_question_continues_a_turn() -> None:
 
 
 def test_blocks_mix_the_kinds_and_keep_a_catalog_together() -> None:
-    """Each question occurs in one block. Blocks mix the kinds, and the questions that share a catalog are in the
-    same block."""
+    """Each question is in exactly one block. All questions in a block share a catalog, and the first blocks mix several
+    kinds.
+    """
     kinds = ("one", "two", "none", "refusal", "after", "long")
     found = question_bank.blocks(ASKED, kinds)
     assert sorted(question.id for block in found for question in block) == sorted(

@@ -1,4 +1,4 @@
-"""Tests for the sequential rule: the wins that it requires, and how often chance alone meets it."""
+"""Tests for the sequential rule: how many wins it requires, and how rarely chance alone meets it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ QUESTIONS = 95
 
 
 def test_evidence_equals_the_documented_integral() -> None:
-    """The evidence equals the integral in the module docstring, computed numerically."""
+    """The evidence equals the integral in the module docstring, which the test computes numerically."""
     steps = 20_000
     for wins, losses in ((0, 0), (5, 0), (0, 5), (7, 2), (12, 12)):
         shares = [0.5 + (step + 0.5) / steps / 2 for step in range(steps)]
@@ -23,14 +23,14 @@ def test_evidence_equals_the_documented_integral() -> None:
 
 
 def test_number_of_wins_needed() -> None:
-    """A challenger needs 10 wins without losses, or 14 with one, as the module docstring states."""
+    """As the module docstring states, a challenger needs 10 wins if it has no losses, or 14 wins if it has one loss."""
     boundary = Comparison(CHALLENGERS).boundary
     assert evidence(9, 0) < boundary <= evidence(10, 0)
     assert evidence(13, 1) < boundary <= evidence(14, 1)
 
 
 def test_expected_evidence_of_fair_tosses_is_one() -> None:
-    """The expected evidence remains 1 after any number of fair coin tosses, as Ville's inequality requires."""
+    """After any number of fair coin tosses, the expected evidence is 1, as Ville's inequality requires."""
     for tosses in (1, 7, 40):
         values = [comb(tosses, wins) * evidence(wins, tosses - wins) for wins in range(tosses + 1)]
         assert sum(values) / 2**tosses == pytest.approx(1)
@@ -38,13 +38,14 @@ def test_expected_evidence_of_fair_tosses_is_one() -> None:
 
 @pytest.fixture
 def reckoned_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cache the evidence, since random trials repeat the same few hundred results."""
+    """Cache the evidence, because random trials repeat the same few hundred results."""
     monkeypatch.setattr("toolsim.eval.learn.rule.evidence", cache(evidence))
 
 
 def compared(chance: Random, better: float, worse: float, questions: int = QUESTIONS) -> str | None:
-    """Return the verdict on a challenger that is correct with probability ``better``, against an incumbent with
-    ``worse``."""
+    """Simulate a comparison in which the challenger answers correctly with probability ``better`` and the incumbent
+    with ``worse``, and return the verdict.
+    """
     comparison = Comparison(CHALLENGERS)
     for left in reversed(range(questions)):
         comparison.add(chance.random() < better, chance.random() < worse)
@@ -56,7 +57,9 @@ def compared(chance: Random, better: float, worse: float, questions: int = QUEST
 @pytest.mark.usefixtures("reckoned_once")
 @pytest.mark.parametrize("right", [0.5, 0.8, 0.95])
 def test_noise_rarely_causes_a_preference(right: float) -> None:
-    """If all settings are equally good and fail by chance, fewer than ALPHA of the sessions prefer any of them."""
+    """If all settings are equally good and fail at random, a challenger is preferred in less than a share of ALPHA of
+    the sessions.
+    """
     chance = Random(1)
     courses = 1500
     fooled = sum(any(compared(chance, right, right) == "preferred" for _ in range(CHALLENGERS)) for _ in range(courses))
@@ -65,7 +68,7 @@ def test_noise_rarely_causes_a_preference(right: float) -> None:
 
 @pytest.mark.usefixtures("reckoned_once")
 def test_bound_holds_without_early_dropping(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bound on false preferences holds even without dropping challengers early."""
+    """False preferences are equally rare if hopeless challengers are not dropped early."""
     monkeypatch.setattr("toolsim.eval.learn.rule.PATIENCE", ())
     chance = Random(2)
     courses = 400
@@ -74,14 +77,16 @@ def test_bound_holds_without_early_dropping(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_better_challenger_is_preferred() -> None:
-    """A challenger that answers 80 % of the questions correctly is preferred to an incumbent with 20 %."""
+    """A challenger that answers 80% of the questions correctly is almost always preferred to an incumbent that answers
+    20% correctly.
+    """
     chance = Random(3)
     found = sum(compared(chance, 0.8, 0.2) == "preferred" for _ in range(300))
     assert found / 300 > 0.95
 
 
 def test_worse_challenger_is_dropped_early() -> None:
-    """A challenger that loses every pair is dropped at the first check, after 12 pairs."""
+    """A challenger that loses every pair is dropped at the first check, which takes place after 12 pairs."""
     comparison = Comparison(CHALLENGERS)
     asked = 0
     while comparison.verdict(QUESTIONS - asked) is None:
@@ -91,7 +96,7 @@ def test_worse_challenger_is_dropped_early() -> None:
 
 
 def test_challenger_without_a_chance_is_dropped() -> None:
-    """A challenger is dropped when the remaining questions are too few for it to win."""
+    """If too few questions remain for a challenger to win, it is dropped."""
     comparison = Comparison(CHALLENGERS)
     comparison.add(True, False)
     assert comparison.verdict(9) is None

@@ -1,4 +1,6 @@
-"""Tests for complete tuning sessions with functions as models: the best setting is found, even with noise."""
+"""Tests for complete tuning sessions, in which functions simulate models. The best setting is found, even if some
+answers are random.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ Model = Callable[[Setting, Question], bool]
 
 
 def model(right: Model, noise: float = 0.0, seed: int = 1) -> Ask:
-    """Return a model that answers correctly if ``right`` does so, except for a random share of ``noise``."""
+    """Return a model that answers correctly if ``right`` returns True, except for a random share ``noise`` of the
+    answers.
+    """
     chance = Random(seed)
 
     async def ask(setting: Setting, question: Question) -> bool | None:
@@ -32,7 +36,7 @@ async def learned(ask: Ask, engine: str = "llama.cpp") -> TuningResult:
 
 
 def only(**values: str) -> Model:
-    """Return a model whose calls are correct only with these values."""
+    """Return a model whose calls are correct only if the setting has these values."""
     return lambda setting, question: not question.calls or values.items() <= setting.values().items()
 
 
@@ -86,7 +90,7 @@ EXPECTED: dict[str, tuple[Model, dict[str, str]]] = {
 
 @pytest.mark.parametrize("name", EXPECTED)
 async def test_best_setting_is_found(name: str) -> None:
-    """The setting that the model needs is found, and no other option is changed."""
+    """The session finds the setting that the model needs, and keeps the defaults of all other options."""
     right, changed = EXPECTED[name]
     course = await learned(model(right))
     assert course.setting.changed() == changed
@@ -95,21 +99,25 @@ async def test_best_setting_is_found(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["hermes", "native", "needless"])
 async def test_best_setting_is_found_despite_noise(name: str) -> None:
-    """With 20 % of the answers wrong by chance, the correct setting is found in at least 36 of 40 sessions."""
+    """If 20% of the answers are wrong at random, the best setting is still found in at least 36 of 40 sessions."""
     right, changed = EXPECTED[name]
     found = [(await learned(model(right, 0.2, seed))).setting.changed() for seed in range(40)]
     assert found.count(changed) >= 36
 
 
 async def test_equal_settings_keep_the_defaults() -> None:
-    """A model that is equally good with every setting keeps the defaults, except in at most ALPHA of the sessions."""
+    """If a model is equally good with all settings, the defaults are kept, except in at most a share of ALPHA of the
+    sessions.
+    """
     courses = 300
     found = Counter([str((await learned(model(lambda *_: True, 0.2, seed))).setting) for seed in range(courses)])
     assert found["defaults"] >= courses * (1 - ALPHA)
 
 
 async def test_question_is_asked_once_per_setting() -> None:
-    """Each question is sent only once per setting, even if several comparisons use it, and a clear case ends early."""
+    """Each question is sent only once per setting, even if several comparisons use its answer. Clear comparisons end
+    early.
+    """
     seen: Counter[tuple[Setting, str]] = Counter()
 
     async def ask(setting: Setting, question: Question) -> bool | None:
@@ -118,13 +126,14 @@ async def test_question_is_asked_once_per_setting() -> None:
 
     await learned(ask)
     assert set(seen.values()) == {1}
-    # Twelve questions for each challenger, and the incumbent's answers to compare with.
+    # Each challenger answers twelve questions, and the incumbent answers those that are needed for the comparisons.
     assert len(seen) <= 9 * 12 + 60
 
 
 async def test_errors_do_not_count_as_answers() -> None:
-    """A pair with an error does not count. After several consecutive errors, the session ends with the decisions
-    made so far."""
+    """A question that causes an error does not count. After several errors in a row, the session ends and keeps the
+    decisions made until then.
+    """
     number = 0
 
     async def sometimes(setting: Setting, question: Question) -> bool | None:
@@ -147,7 +156,7 @@ async def test_errors_do_not_count_as_answers() -> None:
 
 
 async def test_refused_setting_is_not_chosen() -> None:
-    """A setting that the backend refuses is not chosen. If the backend refuses the incumbent, the session ends."""
+    """If the backend refuses a setting, the setting is not chosen. If it refuses the incumbent, the session ends."""
 
     async def ask(setting: Setting, question: Question) -> bool | None:
         if setting.mode == "native":
@@ -168,7 +177,7 @@ async def test_refused_setting_is_not_chosen() -> None:
 
 
 async def test_interrupted_session_keeps_its_decisions() -> None:
-    """An interrupted session keeps its decisions; the comparison in progress remains undecided."""
+    """If a session is interrupted, its decisions are kept, but the comparison in progress remains undecided."""
     left = 60
 
     async def ask(setting: Setting, question: Question) -> bool | None:
@@ -185,7 +194,9 @@ async def test_interrupted_session_keeps_its_decisions() -> None:
 
 
 def test_defaults_match_the_options() -> None:
-    """The incumbent equals toolsim's option defaults, and each compared value is a valid choice of its option."""
+    """The first incumbent has the default values of toolsim's options. Each value that is compared is a valid value of
+    its option.
+    """
     from toolsim.proxy.options.table import OPTIONS
 
     table = {option.name: option for option in OPTIONS}
@@ -198,7 +209,7 @@ def test_defaults_match_the_options() -> None:
 
 @pytest.mark.parametrize("holds", [True, False])
 async def test_other_half_of_the_questions_confirms(holds: bool) -> None:
-    """A chosen setting is kept only if it also wins on the other half of the questions."""
+    """The chosen setting is kept only if it is confirmed, by winning on the second half of the questions as well."""
     asked = [question for question in ASKED if question.kind in ("one", "two")][:40]
     other = [replace(question, id=f"other-{question.id}") for question in asked]
     better = Setting(manifest="hermes")

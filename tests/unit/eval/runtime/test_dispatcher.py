@@ -1,4 +1,4 @@
-"""Tests for running the calls of a model."""
+"""Tests for running the calls that a model makes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SCHEMA = {
 
 
 class Ran(list[Mapping[str, Any]]):
-    """A tool that records its arguments and returns ``value``."""
+    """A tool that records its arguments and returns the argument ``value``."""
 
     def __call__(self, arguments: Mapping[str, Any]) -> Any:
         self.append(arguments)
@@ -42,7 +42,7 @@ def call(arguments: str, name: str = "state_get") -> Call:
 
 
 async def test_valid_call_runs() -> None:
-    """A valid call runs its tool, and the result contains the tool's return value."""
+    """A valid call runs its tool, and the result contains the value that the tool returns."""
     ran = Ran()
     result = await dispatcher(ran).dispatch(call('{"workspace_id": "a", "value": [1]}'))
     assert result == ToolResult(True, [1])
@@ -51,7 +51,9 @@ async def test_valid_call_runs() -> None:
 
 @pytest.mark.parametrize("name", ["nothing", "facts_commit", "state_patch"])
 async def test_unavailable_tools_fail_alike(name: str) -> None:
-    """Unknown, hidden and masked tools fail in the same way. They do not run, and their arguments are not examined."""
+    """Calls to unknown, hidden and masked tools cause the same error. The tools do not run, and the arguments are not
+    parsed.
+    """
     ran = Ran()
     limited = dispatcher(ran, allowed=["state_get", "facts_commit"], max_tool_args_bytes=1)
     result = await limited.dispatch(call("no JSON, and too long", name))
@@ -60,7 +62,7 @@ async def test_unavailable_tools_fail_alike(name: str) -> None:
 
 
 async def test_oversized_arguments_are_refused() -> None:
-    """Arguments larger than the limit, in bytes of UTF-8, are refused without parsing. A call at the limit runs."""
+    """Arguments that exceed the limit, in bytes of UTF-8, are refused. Arguments of exactly this size are accepted."""
     ran = Ran()
     text = '{"workspace_id": "ä"}'
     assert (await dispatcher(ran, max_tool_args_bytes=len(text.encode())).dispatch(call(text))).ok
@@ -71,21 +73,21 @@ async def test_oversized_arguments_are_refused() -> None:
 
 @pytest.mark.parametrize("text", ["{", "[]", '"text"', "null", "[" * 100_000, '{"a": 1} {"b": 2}'])
 async def test_arguments_must_be_an_object(text: str) -> None:
-    """Arguments that are not a single JSON object are refused, and the tool does not run."""
+    """If the arguments are not a single JSON object, the call is refused, and the tool does not run."""
     ran = Ran()
     assert (await dispatcher(ran).dispatch(call(text))).code == "INVALID_JSON"
     assert not ran
 
 
 async def test_schema_mismatch_names_the_argument() -> None:
-    """The error for a schema mismatch names the argument, so that the model can correct it."""
+    """If arguments violate the schema, the error names the argument, so that the model can correct it."""
     result = await dispatcher(Ran()).dispatch(call('{"workspace_id": 5}'))
     assert result.code == "INVALID_ARGUMENTS"
     assert "workspace_id" in result.errors[1]
 
 
 async def test_context_supplies_missing_arguments() -> None:
-    """The context supplies missing arguments that the tool declares, but never replaces a value from the model."""
+    """The context provides declared arguments that the model has omitted. It never replaces a value from the model."""
     ran = Ran()
     implicit = dispatcher(ran, context={"workspace_id": "here", "undeclared": 1})
     assert (await implicit.dispatch(call(""))).ok
@@ -94,7 +96,7 @@ async def test_context_supplies_missing_arguments() -> None:
 
 
 async def test_oversized_output_is_withheld() -> None:
-    """If a tool's output is too large, the model receives an error instead of the output, although the tool has run."""
+    """If the output of a tool is too large, the model receives an error instead, although the tool has run."""
     ran = Ran()
     text = '{"workspace_id": "a", "value": "%s"}'
     limited = dispatcher(ran, max_tool_output_bytes=200)
@@ -126,8 +128,9 @@ def endless(arguments: Mapping[str, Any]) -> Any:
 
 @pytest.mark.parametrize("tool", [raising, raising_late, unwritable, endless])
 async def test_failing_tool_is_a_result(tool: Any) -> None:
-    """If a tool raises an exception or returns a value that is not JSON, the result is a failure that does not
-    reveal the exception's text."""
+    """If a tool raises an exception or returns a value that is not JSON, the call fails, and the error does not contain
+    the exception's text.
+    """
     registry = ToolRegistry()
     registry.add(Tool("broken", "", {"type": "object"}), tool)
     result = await ToolDispatcher(registry).dispatch(call("{}", "broken"))
@@ -136,7 +139,7 @@ async def test_failing_tool_is_a_result(tool: Any) -> None:
 
 
 async def test_async_tool_can_return_a_result() -> None:
-    """A tool can be async and return a ToolResult. The result is passed on unchanged."""
+    """A tool can be an async function and can return a ToolResult, which is then used unchanged."""
 
     async def warned(arguments: Mapping[str, Any]) -> ToolResult:
         return ToolResult(True, 1, ("careful",))
@@ -148,6 +151,6 @@ async def test_async_tool_can_return_a_result() -> None:
 
 @given(st.text(), st.text())
 def test_any_call_yields_a_result(name: str, arguments: str) -> None:
-    """Any name and arguments that a model writes yield a result and never raise an exception."""
+    """Any name and any arguments cause a result, not an exception."""
     result = asyncio.run(dispatcher(Ran(), max_tool_args_bytes=50).dispatch(Call("", name, arguments)))
     assert isinstance(result, ToolResult)

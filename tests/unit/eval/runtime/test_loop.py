@@ -1,4 +1,4 @@
-"""Tests for the loop that runs a model's calls until it answers without calls."""
+"""Tests for the loop that runs a model's calls until the model answers without a call."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REFUSED = ProviderError("no tools here", status=400)
 
 
 class Model:
-    """A model that returns the answers in a list. An exception in the list is raised instead."""
+    """A model that returns the given answers in order. If an item is an exception, it is raised instead."""
 
     def __init__(self, *answers: Answer | Exception) -> None:
         self.answers = list(answers)
@@ -56,7 +56,9 @@ def results(messages: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 async def test_loop_runs_until_an_answer_without_calls() -> None:
-    """Calls run in order, and their results are sent back. The final text is the outcome."""
+    """Calls run in order, and the model receives their results. When it answers without a call, its text is the
+    outcome.
+    """
     model = Model(calls('{"n": 1}'), calls('{"n": 2}', id="call_2"), Answer("Done."))
     outcome = await run(model)
     assert (outcome.stop, outcome.text, len(outcome.answers)) == ("answer", "Done.", 3)
@@ -66,14 +68,14 @@ async def test_loop_runs_until_an_answer_without_calls() -> None:
 
 
 async def test_model_that_never_stops_is_stopped() -> None:
-    """A model that keeps calling is stopped after max_turns requests."""
+    """A model that calls tools again and again is stopped after ``max_turns`` requests."""
     model = Model(*[calls("{}", id=f"call_{number}") for number in range(9)])
     outcome = await run(model, max_turns=3)
     assert (outcome.stop, len(model.requests)) == ("max_turns", 3)
 
 
 async def test_duplicate_call_ids_do_not_mix_results() -> None:
-    """Each call has a separate result, even if ids are repeated in a turn or in a later turn, or are missing."""
+    """Each call has its own result, even if call IDs are missing or are repeated in the same or a later turn."""
     model = Model(calls('{"n": 1}', '{"n": 2}'), calls('{"n": 3}'), calls('{"n": 4}', '{"n": 5}', id=""), Answer("."))
     outcome = await run(model)
     assert results(outcome.messages) == {
@@ -101,15 +103,18 @@ FAILS, WORKS = calls("{}", name="fail"), calls("{}")
     ids=["one that works", "one that fails", "a later one fails", "another one works"],
 )
 async def test_failure_policy_of_enforced_mode(answers: tuple[Answer, ...], fatal: str, tolerated: str) -> None:
-    """With the policy fatal, the last result of each tool must be a success. With tolerated, one success is
-    sufficient."""
+    """In enforced mode with the policy "fatal", the last result of each tool must be a success. With "tolerated", a
+    single success is enough.
+    """
     for policy, stop in (("fatal", fatal), ("tolerated", tolerated)):
         outcome = await run(Model(*answers, Answer(".")), tool_use_mode="enforced", tool_failure_policy=policy)
         assert (outcome.stop, len(outcome.executions)) == (stop, len(answers))
 
 
 async def test_recovered_tool_is_not_a_failure() -> None:
-    """Only the last result of a tool counts, so a tool that first fails and then succeeds has not failed."""
+    """Only the last result of each tool counts, so a tool that first fails and then succeeds does not count as
+    failed.
+    """
     model = Model(calls('{"n": "x"}'), calls('{"n": 1}'), Answer("."))
     outcome = await run(model, tool_use_mode="enforced", tool_failure_policy="fatal")
     assert [execution.result.ok for execution in outcome.executions] == [False, True]
@@ -118,8 +123,7 @@ async def test_recovered_tool_is_not_a_failure() -> None:
 
 @pytest.mark.parametrize("policy", ["fatal", "tolerated"])
 async def test_failure_policy_of_other_modes(policy: str) -> None:
-    """The failure policy affects only enforced mode: relaxed still retries without tools, and disabled runs no
-    calls."""
+    """The failure policy has no effect in the modes relaxed and disabled. Relaxed mode still retries without tools."""
     relaxed = await run(Model(FAILS, Answer(".")), tool_use_mode="relaxed", tool_failure_policy=policy)
     assert (relaxed.stop, len(relaxed.executions)) == ("answer", 1)
     disabled = await run(Model(FAILS), tool_use_mode="disabled", tool_failure_policy=policy)
@@ -130,7 +134,9 @@ async def test_failure_policy_of_other_modes(policy: str) -> None:
 
 
 async def test_enforced_mode_requires_a_call_in_the_first_request() -> None:
-    """Enforced mode requires a call only in the first request. An answer without any call is a failure."""
+    """Enforced mode requires a call only in the first request. If the model never makes a call, the outcome is a
+    failure.
+    """
     model = Model(calls("{}"), Answer("Done."))
     assert (await run(model, tool_use_mode="enforced")).stop == "answer"
     assert [request.tool_choice for request in model.requests] == ["required", "auto"]
@@ -138,7 +144,6 @@ async def test_enforced_mode_requires_a_call_in_the_first_request() -> None:
 
 
 async def test_disabled_mode_offers_no_tools_and_runs_no_calls() -> None:
-    """In disabled mode no tools are offered, and calls from the model are not run."""
     model = Model(calls("{}"))
     outcome = await run(model, tool_use_mode="disabled")
     assert model.requests[0].tools == ()
@@ -146,8 +151,9 @@ async def test_disabled_mode_offers_no_tools_and_runs_no_calls() -> None:
 
 
 async def test_relaxed_mode_retries_without_tools() -> None:
-    """Relaxed mode retries a refused request without tools up to the allowed number of times, and then raises the
-    error."""
+    """In relaxed mode, a refused request is retried without tools. After the allowed number of retries, the error is
+    raised.
+    """
     model = Model(REFUSED, Answer("In words."))
     assert (await run(model, fallback_retry_count=1)).text == "In words."
     assert [bool(request.tools) for request in model.requests] == [True, False]
@@ -160,13 +166,13 @@ async def test_relaxed_mode_retries_without_tools() -> None:
 
 
 async def test_timeout_is_not_retried_without_tools() -> None:
-    """A request that timed out is not retried without tools, since a timeout is not related to tools."""
+    """A request that timed out is not retried without tools, because a timeout is not related to tools."""
     with pytest.raises(ProviderError):
         await run(Model(ProviderError("late", timed_out=True), Answer("Never.")), fallback_retry_count=3)
 
 
 async def test_empty_final_answer_is_retried() -> None:
-    """After an empty final answer, the model is queried once more, without tools. The empty answer is dropped."""
+    """If the final answer is empty, it is dropped, and the model is asked again without tools."""
     model = Model(calls("{}"), Answer(" "), Answer("Done."))
     outcome = await run(model)
     assert outcome.text == "Done."
@@ -177,20 +183,20 @@ async def test_empty_final_answer_is_retried() -> None:
 
 
 async def test_retry_of_an_empty_answer_can_keep_tools() -> None:
-    """If tools stay enabled when an empty answer is retried, the model can call them, and the loop continues."""
+    """If the retry of an empty answer keeps the tools, the model can call them, and the loop continues."""
     model = Model(calls("{}"), Answer(""), calls("{}", id="call_9"), Answer("Done."))
     outcome = await run(model, fix_empty_final=True, fix_empty_final_disable_tools=False)
     assert (outcome.text, len(outcome.executions)) == ("Done.", 2)
 
 
 async def test_empty_answer_is_not_retried_otherwise() -> None:
-    """An empty final answer is not retried if the option is off or no tool has run."""
+    """An empty answer is not retried if the option is off or if no tool has run."""
     assert (await run(Model(calls("{}"), Answer("")), fix_empty_final=False)).text == ""
     assert (await run(Model(Answer("")))).text == ""
 
 
 async def test_each_step_is_traced() -> None:
-    """Requests, answers, results and errors are traced in order, and the fingerprint identifies the prompt."""
+    """Requests, answers, results and errors are traced in order. Different prompts have different fingerprints."""
     steps: list[dict[str, Any]] = []
     await run(Model(REFUSED, calls("{}"), Answer("Done.")), steps, fallback_retry_count=1)
     assert [step["step"] for step in steps] == [
@@ -207,7 +213,7 @@ async def test_each_step_is_traced() -> None:
 
 
 def test_each_step_is_written_immediately(tmp_path: Path) -> None:
-    """Each step is written immediately as one line, and a second trace appends to the same file."""
+    """Each step is immediately written as one line of JSON. A later trace appends to the same file."""
     path = tmp_path / "trace.jsonl"
     trace = JsonLines(path)
     trace({"step": "answer", "text": "two\nlines, ünicode"})

@@ -1,4 +1,4 @@
-"""Tests for the client based on the openai package, with a transport that answers like real servers."""
+"""Tests for the client based on the openai package. Its transport simulates real servers."""
 
 from __future__ import annotations
 
@@ -135,8 +135,7 @@ EVENTS = [
     ],
 )
 async def test_answer_is_the_same_over_every_wire(api: Api, stream: bool, handler: Handler) -> None:
-    """The text, calls, finish reason and token counts of an answer are the same with either API, with and without
-    streaming."""
+    """An answer has the same text, calls, finish reason and token counts with either API, streamed or not."""
     assert await send_by(handler, api, stream=stream)(REQUEST) == ANSWER
 
 
@@ -152,7 +151,9 @@ async def body_of(api: Api, request: Request = REQUEST) -> dict[str, Any]:
 
 
 async def test_chat_request() -> None:
-    """A chat request contains the messages unchanged, options at the top level, and no empty tool fields."""
+    """A chat request contains the unchanged messages, and the options as top-level fields. Without tools, it has no
+    fields for tools.
+    """
     declared = {"name": "echo", "description": "Say it again.", "parameters": TOOL.parameters}
     assert await body_of("chat") == {
         "model": "any",
@@ -167,7 +168,9 @@ async def test_chat_request() -> None:
 
 
 async def test_responses_request() -> None:
-    """A Responses request contains calls and outputs as items, and disables strict, because strict is on by default."""
+    """A Responses API request contains calls and outputs as items. It sets ``strict`` to false, because the API's
+    default is true.
+    """
     body = await body_of("responses")
     assert body["input"] == [
         {"role": "system", "content": "Be kind."},
@@ -186,7 +189,7 @@ async def failure(handler: Handler, api: Api = "chat", *, stream: bool = False) 
 
 
 async def test_http_error_is_reported() -> None:
-    """An HTTP error is reported with its status, the API's error code, and the time to wait."""
+    """The error for an HTTP error contains the status, the API's error code, and the value of Retry-After."""
     refused = {"error": {"message": "Slow down.", "type": "x", "param": None, "code": "rate_limit_exceeded"}}
     error = await failure(says(refused, 429, **{"retry-after": "2.5"}))
     assert (error.status, error.code, error.retry_after, error.timed_out) == (429, "rate_limit_exceeded", 2.5, False)
@@ -195,7 +198,7 @@ async def test_http_error_is_reported() -> None:
 
 
 async def test_connection_failure_and_timeout_are_errors() -> None:
-    """A failed connection and a timeout are both errors without a status. Only the timeout is marked as a timeout."""
+    """Connection failures and timeouts are errors without a status. Only a timeout is marked as a timeout."""
 
     def down(request: httpx2.Request) -> httpx2.Response:
         raise httpx2.ConnectError("refused")
@@ -230,14 +233,16 @@ async def test_connection_failure_and_timeout_are_errors() -> None:
     ],
 )
 async def test_stream_that_breaks_off_is_an_error(api: Api, handler: Handler) -> None:
-    """A stream that ends without its terminator, or with an error event, is an error and not an answer."""
+    """If a stream ends with an error event or without its terminator, an error is raised instead of returning an
+    answer.
+    """
     await failure(handler, api, stream=True)
 
 
 @each("api", ["chat", "responses"])
 @each("content", ["<html>", "{", "[]", "{}", "null", '{"choices": [{}]}', '{"choices": 5}'])
 async def test_unexpected_response_is_a_provider_error(api: Api, content: str) -> None:
-    """A response with HTML or with unexpected JSON is reported as the provider's error."""
+    """If a server returns HTML or unexpected JSON, the error is reported as the provider's."""
     for kind in ("text/html", "application/json"):
         for stream in (False, True):
             headers = {"content-type": kind}
@@ -254,7 +259,7 @@ async def test_truncated_answer_is_marked() -> None:
 
 
 async def test_arguments_sent_as_an_object_are_encoded() -> None:
-    """Arguments that a server sends as an object instead of a string are encoded as JSON."""
+    """If a server sends arguments as an object instead of a string, they are encoded as JSON."""
     call = {"id": "1", "type": "function", "function": {"name": "echo", "arguments": {"a": 1}}}
     answer = await send_by(says(completion(content=None, tool_calls=[call])))(REQUEST)
     assert answer.calls == (Call("1", "echo", '{"a": 1}'),)
@@ -268,7 +273,7 @@ async def test_arguments_sent_as_an_object_are_encoded() -> None:
     ],
 )
 async def test_choice_of_a_single_tool(api: Api, expected: dict[str, Any]) -> None:
-    """The choice of a single tool is written in the form of each API."""
+    """A tool choice that names a single tool is sent in the API's format."""
     asked: list[Any] = []
 
     def answer(request: httpx2.Request) -> httpx2.Response:

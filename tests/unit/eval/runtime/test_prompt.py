@@ -1,4 +1,4 @@
-"""Tests for sending a single question with transforms."""
+"""Tests for sending a single question with transforms of the request and the answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ REQUEST = Request(({"role": "user", "content": "Hello"},), (Tool("a", "", {"type
 
 
 async def test_transforms_run_in_order_in_both_directions() -> None:
-    """Each transform receives the result of the previous one. The reported request is the one that was sent."""
+    """Each transform receives the result of the previous one. The returned request is the request that was sent."""
     sent: list[Request] = []
 
     async def send(request: Request) -> Answer:
@@ -38,7 +38,9 @@ async def test_transforms_run_in_order_in_both_directions() -> None:
 
 
 def test_fingerprint_covers_the_prompt() -> None:
-    """Equal prompts have equal fingerprints. Any change except the order of keys alters the fingerprint."""
+    """Equal prompts have equal fingerprints. Any change to a prompt, except in the order of keys, changes the
+    fingerprint.
+    """
     same = Request(({"content": "Hello", "role": "user"},), REQUEST.tools)
     assert fingerprint(same) == fingerprint(REQUEST)
     changed = [
@@ -52,7 +54,9 @@ def test_fingerprint_covers_the_prompt() -> None:
 
 
 def test_tagged_calls_in_the_text_are_found() -> None:
-    """Tagged calls with object or string arguments are found in the text, and the surrounding prose remains."""
+    """Tagged calls in the text become calls, whether their arguments are an object or a string. The prose around them
+    is kept.
+    """
     text = (
         'First <tool_call>{"name": "a", "arguments": {"x": 1}}</tool_call>\n'
         '<tool_call>\n{"name": "b", "arguments": "{}"}\n</tool_call>'
@@ -65,12 +69,12 @@ def test_tagged_calls_in_the_text_are_found() -> None:
 
 @given(st.text(alphabet='<tool_cal>/{}":name,args \n[]1'))
 def test_parsing_tags_never_raises(text: str) -> None:
-    """Tagged text that is not a call remains unchanged and raises no exception."""
+    """Any text between tags either becomes a call or remains in the text. No exception is raised."""
     answer = calls_from_content_tags(Answer(f"<tool_call>{text}</tool_call>"))
     assert answer.calls or answer.text == f"<tool_call>{text}</tool_call>"
 
 
 def test_answers_with_real_calls_are_unchanged() -> None:
-    """An answer that already contains calls is not searched for tagged calls."""
+    """If an answer already contains calls, its text is not searched for tagged calls."""
     answer = Answer('<tool_call>{"name": "b"}</tool_call>', (Call("1", "a", "{}"),))
     assert calls_from_content_tags(answer) == answer

@@ -1,4 +1,4 @@
-"""Tests for the data of a model turn."""
+"""Tests for converting a model's answer to a message."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def test_text_answer_becomes_a_plain_message() -> None:
 
 
 def test_message_with_calls_keeps_arguments_unchanged() -> None:
-    """In a message with calls, arguments remain as the model wrote them, and content is null if there is no text."""
+    """In a message with calls, the arguments are exactly as the model wrote them. Without text, the content is null."""
     message = Answer("", (Call("call_1", "state_get", '{"a": 1.0}'),)).message()
     assert message == {
         "role": "assistant",
