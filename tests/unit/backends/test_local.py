@@ -26,9 +26,7 @@ def chunk(content: str | None = None, finish: str | None = None) -> str:
 
 
 class Server:
-    """A stand-in for the library's server. It generates ``words`` until it is stopped, and stores the last request
-    body.
-    """
+    """A stand-in for the library's server. It generates ``words`` until it is stopped, and stores the last request."""
 
     def __init__(self, words: list[str], problem: Exception | None = None) -> None:
         self.words, self.problem = words, problem
@@ -47,7 +45,7 @@ class Server:
 
 
 def library(monkeypatch: pytest.MonkeyPatch, make: Callable[[Any], object]) -> None:
-    """Install a stand-in for the library. Its ``Server`` is ``make``, which receives the parameters."""
+    """Install a stand-in for the library, in which calling ``Server`` calls ``make`` with the parameters."""
     module = types.ModuleType("xllamacpp")
     params = {"model": types.SimpleNamespace(), "cpuparams": types.SimpleNamespace()}
     module.CommonParams = lambda: types.SimpleNamespace(**params)  # type: ignore[attr-defined]
@@ -145,9 +143,7 @@ async def test_invalid_model_file_is_logged(monkeypatch: pytest.MonkeyPatch, cap
 
 
 def test_body_contains_the_schema() -> None:
-    """The body for llama.cpp contains the JSON schema of the requested answer. A request without messages is
-    refused.
-    """
+    """The body for llama.cpp contains the schema of the requested answer. A request without messages is refused."""
     form = {"format": {"type": "json_schema", "name": "a", "schema": {"type": "object"}}}
     body = chat_body(RESPONSES.read({"input": "x", "text": form}))
     assert body["response_format"]["json_schema"]["schema"] == {"type": "object"}

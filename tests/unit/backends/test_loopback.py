@@ -122,8 +122,8 @@ async def test_chat_stream_equals_the_non_streamed_answer(client: httpx.AsyncCli
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_failure_before_the_answer_is_an_http_error(client: httpx.AsyncClient, stream: bool) -> None:
-    """If the backend fails before the answer begins, the client receives an HTTP error with the status, Retry-After and
-    error object that describe the failure.
+    """If the backend fails before the answer begins, the client receives an HTTP error with the failure's status and
+    Retry-After, and with an error object in the API's format.
     """
     loopback, url = await serve(Played(Failed(ApiError("gone", code="down", status=503, retry_after=7))))
     answer = await client.post(f"{url}/responses", json={"input": "x", "stream": stream})
@@ -256,8 +256,8 @@ async def test_unsupported_api_is_not_available(client: httpx.AsyncClient) -> No
     ],
 )
 async def test_request_that_needs_a_store_is_a_400(client: httpx.AsyncClient, body: dict[str, Any], code: str) -> None:
-    """A request that refers to stored data or requires background mode is refused, because an answer that ignores this
-    would be incorrect.
+    """A request that refers to stored data or requires background mode is refused, because ignoring these fields would
+    lead to an incorrect answer.
     """
     played = Played(*WHOLE)
     loopback, url = await serve(played)
@@ -269,9 +269,7 @@ async def test_request_that_needs_a_store_is_a_400(client: httpx.AsyncClient, bo
 
 
 async def test_hosted_tools_are_a_400(client: httpx.AsyncClient) -> None:
-    """A request with hosted tools, which the backend would have to run, is refused unless the client forbids tool
-    calls.
-    """
+    """A request with hosted tools, which the backend would have to run, is refused unless the client forbids calls."""
     loopback, url = await serve(Played(*WHOLE))
     asked = {"input": "x", "tools": [{"type": "mcp"}, {"type": "web_search"}]}
     answer = await client.post(f"{url}/responses", json=asked)
@@ -316,8 +314,8 @@ async def test_scripted_backend_is_served(client: httpx.AsyncClient) -> None:
 
 @pytest.mark.parametrize("path", ["/responses", "/chat/completions", "/models"])
 async def test_only_announced_flows_are_answered(client: httpx.AsyncClient, path: str) -> None:
-    """A request is refused unless the addon has announced its flow ID. It is refused even if the client has guessed the
-    port or rebinds a host name.
+    """A request is refused unless the addon has announced its flow ID. This also protects against a client that has
+    guessed the port, or that uses a rebound host name.
 
     Each flow ID is accepted only once, because flow IDs appear in pages and files.
     """

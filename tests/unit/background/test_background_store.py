@@ -103,8 +103,8 @@ async def test_deleted_answer_is_never_written_again(background_store: Backgroun
 async def test_expired_lease_can_be_renewed_until_the_answer_fails(
     background_store: BackgroundStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If its lease has expired, an answer counts as abandoned. The lease can still be renewed, unless the answer has
-    been marked as failed.
+    """An answer whose lease has expired counts as abandoned. The lease can still be renewed until the answer is marked
+    as failed.
     """
     lease = await opened(background_store)
     monkeypatch.setattr(background_store_module, "LEASE_SECONDS", -1.0)
@@ -122,8 +122,8 @@ async def test_expired_lease_can_be_renewed_until_the_answer_fails(
 async def test_write_that_was_reported_as_failed_is_recognized(
     background_store: BackgroundStore, memory: ResponseStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If a write succeeded although the store reported an error, the retry recognizes the stored data as its own and
-    succeeds.
+    """If a write succeeds although the store reports an error, a repeated write recognizes the stored data as its own
+    and succeeds.
     """
     put = memory._put
     late = [True]

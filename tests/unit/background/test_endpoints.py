@@ -41,9 +41,7 @@ async def do[R: JobResult](job: Job[R]) -> R:
 
 
 class Setup:
-    """The background endpoints with an in-memory store. Runs are recorded but not started, because no proxy is
-    running.
-    """
+    """The background endpoints with an in-memory store. Runs are recorded but not started, since there is no proxy."""
 
     def __init__(self, bounds: StoreLimits) -> None:
         self.memory = ResponseStore()
@@ -87,9 +85,7 @@ def response_of(flow: HTTPFlow) -> tuple[int, dict[str, Any]]:
 
 
 async def test_answer_is_stored_before_the_client_is_answered(setup: Setup) -> None:
-    """The answer is stored as queued, and the client receives the stored object immediately. A run then produces the
-    answer.
-    """
+    """The answer is stored as queued, and the client receives the stored object. A run then produces the answer."""
     flow = await setup.begin()
     status, response = response_of(flow)
     assert (status, response["id"], response["status"], response["background"]) == (200, "resp_0", "queued", True)
@@ -162,9 +158,7 @@ async def test_starting_answers_count_toward_the_limit(setup: Setup, monkeypatch
 
 
 async def test_other_requests_are_not_served(setup: Setup) -> None:
-    """The background endpoints leave requests for non-background answers, other resources and unknown IDs to other
-    code.
-    """
+    """Requests for non-background answers, other resources and unknown IDs are left to other endpoints."""
     await setup.memory.store(
         StoredContext("p", stored_as=StoredAs("resp_x"), own=b"[]"), b'{"status":"completed","output":[]}', []
     )
@@ -185,7 +179,7 @@ async def test_other_requests_are_not_served(setup: Setup) -> None:
 async def test_canceling_or_deleting_ends_a_local_run(
     setup: Setup, kind: str, method: str, why: ApiError, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If an answer is produced by this process, canceling or deleting it ends its run with a matching error."""
+    """Canceling or deleting an answer that this process produces ends its run with the corresponding error."""
     await setup.begin()
     [run] = setup.started
     ended: list[tuple[object, ApiError]] = []

@@ -1,4 +1,4 @@
-"""Tests for a client that follows, through the store, an answer that another proxy produces."""
+"""Tests for following an answer that another proxy produces, by reading its events from the store."""
 
 from __future__ import annotations
 
@@ -22,9 +22,7 @@ WAITS = value_of(b'{"status":"queued"}', b"[]", stream=True)
 
 
 class Setup:
-    """A background store in memory with one answer. ``happens`` lists steps, one of which runs each time the follower
-    waits.
-    """
+    """A background store in memory with one answer. Each time the follower waits, the next step in ``happens`` runs."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         memory = ResponseStore()

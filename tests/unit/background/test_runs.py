@@ -1,4 +1,4 @@
-"""Tests for runs, which produce answers while no client waits; the test provides the rounds."""
+"""Tests for runs, which produce answers without a waiting client. The tests provide the rounds."""
 
 from __future__ import annotations
 
@@ -146,9 +146,7 @@ async def test_bug_is_stored_as_a_failed_answer(setup: Setup, caplog: pytest.Log
 
 
 async def test_ending_an_answer_stops_its_model_first(setup: Setup) -> None:
-    """Ending an answer first stops the model, and then ends the stream with the reason. Ending it again has no
-    effect.
-    """
+    """Ending an answer first stops the model and then ends the stream with the reason. A second call has no effect."""
     run, round_ = await setup.begin(Opened(), STALL)
     await round_.stalls.wait()
     while (await setup.kept())["state"] != "in_progress":
@@ -222,9 +220,7 @@ async def test_stopping_proxy_stores_answers_as_failed(setup: Setup) -> None:
 
 
 class Down:
-    """A store that fails the first ``times`` attempts to write the answer. ``failed`` is set after the first
-    failure.
-    """
+    """A store that fails the first ``times`` attempts to write the answer. ``failed`` is set after the first one."""
 
     def __init__(self, memory: ResponseStore, times: int) -> None:
         self.times, self.put = times, memory._put
@@ -295,9 +291,7 @@ async def test_stopping_proxy_writes_pending_answers_once_more(setup: Setup, mon
 
 
 async def test_missing_conversation_fails_the_answer(setup: Setup) -> None:
-    """If an answer cannot be added to its conversation, the answer fails, because the next turn would not contain
-    it.
-    """
+    """If an answer cannot be added to its conversation, it fails, because later turns would not contain it."""
     run, _ = await setup.begin(*WORDS, conversation="conv_1")
     assert run.task is not None
     await run.task

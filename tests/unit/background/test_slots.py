@@ -33,7 +33,7 @@ class Proxy:
 
 @pytest.mark.parametrize("most", [1, 2, 5, 16])
 def test_single_key_can_use_all_slots(most: int) -> None:
-    """A single key can use all slots, again and again, but no more than the limit."""
+    """A single key can use all slots, even repeatedly, but never more than the limit."""
     proxy = Proxy(most)
     for _ in range(3):
         assert proxy.begin_all("a") == most

@@ -1,4 +1,4 @@
-"""Tests for the data from which the demo's turns are made. Another test runs the turns with the real program."""
+"""Tests for the demo's turns, which are defined as data. Another test runs them with the real program."""
 
 from __future__ import annotations
 

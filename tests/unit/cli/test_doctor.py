@@ -137,9 +137,7 @@ def test_server_is_described(replies: dict[str, Reply], lines: str, capsys: pyte
 def test_doctor_reports_whether_the_model_calls_tools(
     reply: Reply, printed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The doctor reports whether the model calls tools. It also handles a server that sends an error or malformed
-    data.
-    """
+    """The doctor reports whether the model calls tools, even if the server sends an error or malformed data."""
     code, out, _ = examined(server(models=(200, MODELS), responses=reply), capsys, "--model", "model-3")
     assert code == 0
     assert f"calls tools  model-3: {printed}" in out
@@ -198,7 +196,7 @@ def test_server_problem_is_reported_in_one_line(
 def test_whitespace_around_a_key_is_removed(
     key: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whitespace and line breaks around a key, which a key from a file can have, are removed."""
+    """Whitespace and line breaks around a key, as in a key that was read from a file, are removed."""
     monkeypatch.setenv("TOOLSIM_TEST_KEY", key)
     with RawBackend() as backend:
         backend.play(server(models=(200, MODELS), completions=chat({})))
@@ -232,8 +230,8 @@ def test_path_is_tried_with_and_without_v1(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_server_without_a_model_list(capsys: pytest.CaptureFixture[str]) -> None:
-    """If a server does not list its models, the doctor still finds the APIs, and tests the model that ``--model``
-    names.
+    """If a server does not list its models, the doctor still finds the APIs, and ``--model`` names the model to
+    test.
     """
     code, out, _ = examined(server(completions=chat({"content": "x"})), capsys, "--model", "m")
     assert code == 0

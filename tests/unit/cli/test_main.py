@@ -122,9 +122,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("words", "line"), WRONG, ids=[words or "nothing" for words, _ in WRONG])
 def test_invalid_command_line_is_one_line(words: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """An invalid command line causes a one-line error that contains the value and what was expected. The exit code is
-    2.
-    """
+    """An invalid command line causes exit code 2 and a one-line error with the value and what was expected."""
     if words.startswith("eval"):
         pytest.importorskip("openai", reason="needs the extra [eval]")
     try:
@@ -145,9 +143,7 @@ def test_missing_command_prints_the_help(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_outdated_python_is_reported_in_one_line() -> None:
-    """An outdated Python version is reported before toolsim imports any module with syntax that this version cannot
-    parse.
-    """
+    """An outdated Python version is reported before toolsim imports a module whose syntax this version cannot parse."""
     old = "import runpy, sys; sys.version_info = (3, 11, 7); runpy.run_module('toolsim', run_name='__main__')"
     run = subprocess.run([sys.executable, "-c", old], capture_output=True, text=True, timeout=60, check=False)
     assert run.returncode == 1

@@ -42,7 +42,7 @@ def test_search_word_selects_options(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_current_values(home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The current values are read from the command line, the settings file, mitmproxy's configuration and the
+    """Current values are read from the command line, the settings file, mitmproxy's configuration and the
     environment.
     """
     (home / ".mitmproxy").mkdir()

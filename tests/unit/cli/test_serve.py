@@ -31,16 +31,16 @@ from toolsim.command_line import UsageError, addon_script
     ],
 )
 def test_arguments_for_mitmproxy(start: Start, words: str) -> None:
-    """A backend and its settings become arguments that a user could also pass to mitmproxy. By default, it listens on
-    the loopback interface.
+    """A backend and its settings become arguments that a user could also pass to mitmproxy. By default, mitmproxy
+    listens on the loopback interface.
     """
     listen = ["--listen-host", "127.0.0.1", "--listen-port", "8080"]
     assert arguments(replace(start, remembers=False)) == ["-s", addon_script(), *listen, *words.split()]
 
 
 def test_answers_are_stored_in_the_state_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """By default, answers are stored in the user's state folder. An option can name another store or turn storage
-    off.
+    """By default, answers are stored in the user's state folder. An option can name another store or disable
+    storage.
     """
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert arguments(Start("codex"))[-1] == f"toolsim_store=sqlite:{tmp_path}/toolsim/answers.sqlite"

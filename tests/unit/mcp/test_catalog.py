@@ -35,9 +35,7 @@ def test_tool_lists_match_names() -> None:
 
 
 def test_tool_names_are_unique() -> None:
-    """A tool's name differs from all functions and from the tools on other servers, and contains only valid
-    characters.
-    """
+    """Tool names differ from all functions and from other servers' tools, and contain only valid characters."""
     catalog = McpCatalog(["a__b__c"])
     for server in (Server("a"), Server("a__b")):
         catalog.add(server, [RemoteTool("b__c"), RemoteTool("c")])

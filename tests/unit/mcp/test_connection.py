@@ -232,7 +232,7 @@ async def test_callers_share_a_local_server_in_turns(bad: McpConnection) -> None
 
 @pytest.mark.slow
 async def test_busy_server_times_out_without_being_dropped() -> None:
-    """A request that has waited for its timeout fails with an error that calls the server busy. The server is not
+    """A request that waits longer than its timeout fails with an error that reports a busy server. The server is not
     restarted.
     """
     connection = McpConnection(server(**BAD, timeout=1))

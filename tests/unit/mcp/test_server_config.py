@@ -85,9 +85,7 @@ def test_invalid_entry_is_reported_without_values(servers: Any, words: str) -> N
     ],
 )
 def test_approval_is_required_by_default(rule: Any, free: tuple[str, ...]) -> None:
-    """A tool can run without approval only if a filter exempts the tool and no other filter requires approval for
-    it.
-    """
+    """A tool can run without approval only if a filter exempts it and no other filter requires approval for it."""
     [server] = read({"a": {"command": "x"} | ({} if rule is None else {"require_approval": rule})})
     tools = {"read": True, "write": False, "drop": False}
     assert tuple(name for name, reads in tools.items() if not server.needs_approval(name, read_only=reads)) == free

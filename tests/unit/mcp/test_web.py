@@ -52,9 +52,7 @@ async def test_answer_size_is_limited() -> None:
 
 
 def test_certificates_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Certificates are read only once instead of for each connection, because reading them would delay all other
-    clients.
-    """
+    """Certificates are read once instead of for each connection, because reading them would delay all other clients."""
     reads: list[object] = []
     create = ssl.create_default_context
     monkeypatch.setattr(

@@ -52,7 +52,7 @@ def of_turn(request: dict[str, Any], answer: bytes) -> dict[str, Any]:
     flow.request.content = json.dumps(request).encode()
     kept.of_turn(span, flow, answer)
     found = filled(kept, span)
-    # Preparing the span for export removes its content from the store of noted content.
+    # Content is no longer stored once it has been added to its span for export.
     assert (kept._noted, kept._size) == ({}, 0)
     return found
 
@@ -68,8 +68,8 @@ STREAM = b"".join(
 
 
 def test_messages_are_recorded_and_redacted() -> None:
-    """Messages are recorded with their parts. Keys are redacted in requests and answers, even if a stream splits a
-    key.
+    """Messages are recorded with their parts. Keys are redacted in requests and answers, even if a stream splits
+    them.
     """
     messages = [
         {"role": "system", "content": "Be brief."},
@@ -127,14 +127,14 @@ def test_call_content_is_redacted() -> None:
 
 @pytest.mark.parametrize("depth", [100, 600])
 def test_deeply_nested_content_is_redacted(depth: int) -> None:
-    """Even deeply nested arguments are recorded, with secrets redacted, and do not raise an exception."""
+    """Deeply nested arguments are recorded with their secrets redacted, and no exception is raised."""
     kept, span = Content(True), TRACER.start_span("execute_tool f")
     kept.of_call(span, McpCall("i", "s", "t", '{"a":' * depth + "1" + "}" * depth), ToolOutcome(None))
     assert set(filled(kept, span)) == {"gen_ai.tool.call.arguments"}
 
 
 def test_noted_content_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the noted content exceeds its size limit, the content of the oldest spans is dropped."""
+    """If the content stored for open spans exceeds its size limit, the content of the oldest spans is dropped."""
     monkeypatch.setattr(content, "MAX_BYTES", 100)
     kept, spans = Content(True), [TRACER.start_span(str(number)) for number in range(3)]
     for span in spans:

@@ -184,7 +184,7 @@ def test_long_answer_is_not_parsed() -> None:
     ],
 )
 def test_error_code_must_look_like_a_code(error: str | None, status: int | None, found: str) -> None:
-    """A backend's error code is recorded only if it looks like a code. A text becomes "_OTHER"."""
+    """A backend's error code is recorded only if it looks like a code. Otherwise, "_OTHER" is recorded."""
     assert conventions.failure(Report(error=error), status) == found
 
 

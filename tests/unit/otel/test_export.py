@@ -107,7 +107,7 @@ async def test_shutdown_exports_remaining_spans() -> None:
 async def test_shutdown_does_not_wait_forever(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If the collector does not respond, shutdown waits only for a limited time and logs this."""
+    """If the collector does not respond, shutdown waits only for a limited time, and the delay is logged."""
     over = threading.Event()
 
     class Swallowing(SpanExporter):

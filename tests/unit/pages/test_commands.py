@@ -61,9 +61,7 @@ def test_calls(tctx):
 
 
 def test_transcript(tctx):
-    """The transcript has rows for earlier messages, calls and outputs. The last row is the text that the model
-    wrote.
-    """
+    """The transcript has rows for earlier messages, calls and outputs. The last row contains the model's text."""
     add(tctx, exchanged())
     assert run(tctx, "toolsim.transcript @focus") == [
         ["system", "Be terse."],

@@ -65,7 +65,7 @@ def test_both_sides_of_an_answer(api_name, stream):
 
 
 def test_strict_failure_is_explained():
-    """If a block makes the answer fail, the page shows the block with the reason, and the error that the client
+    """If a block makes the answer fail, the page shows the block, the reason, and the error that the client
     received.
     """
     received, sent, report = exchange(f"a{BAD_PAY}", tools=(STRICT,))
@@ -76,7 +76,7 @@ def test_strict_failure_is_explained():
 
 
 def test_invalid_call_is_shown_with_a_warning():
-    """A call that was forwarded although it violates the tool's schema is shown with a warning mark, the reason and the
+    """A call that is forwarded although it violates the tool's schema is shown with a warning, the reason and the
     location.
     """
     lax = replace(STRICT, strict=False)
@@ -95,9 +95,7 @@ def test_untagged_call_is_not_shown_as_repaired():
 
 
 def test_empty_answer_suggests_a_remedy():
-    """If an answer was empty, the page suggests the option toolsim_fix_empty_final, unless the answer has already been
-    retried.
-    """
+    """If an answer is empty, the page suggests toolsim_fix_empty_final, unless the answer has already been retried."""
     report = {"warnings": ["EMPTY_ANSWER"]}
     assert "toolsim_fix_empty_final=on" in show_answer(b"", AnswerFacts(report=report))
     assert "toolsim_fix_empty_final=on" not in show_answer(
@@ -106,9 +104,7 @@ def test_empty_answer_suggests_a_remedy():
 
 
 def test_call_over_the_limit_is_shown_as_skipped():
-    """A valid call that exceeds the limit is shown as skipped, not as failed. The answer does not count as ended
-    early.
-    """
+    """A valid call over the limit is shown as skipped, not as failed. The answer does not count as ended early."""
     received, sent, report = exchange(CALL + COMMA, tool_block_max=1, stop_after_tools="off")
     page = show_answer(sent, AnswerFacts(report=report, received=received))
     assert "╰─ – passed over get_weather" in page
@@ -141,9 +137,7 @@ def test_single_side_of_an_answer():
 
 
 def test_missing_bytes_are_reported():
-    """The page reports how many bytes of a body were not recorded. If the client received none of the text, the page
-    reports this.
-    """
+    """The page reports how many bytes of a body were not recorded, and whether the client received none of the text."""
     received, sent, report = exchange("Words.")
     with_missing = report | {"missing_bytes": {"client": 1234567, "backend": 89}}
     page = show_answer(sent, AnswerFacts(report=with_missing, received=received))
@@ -181,7 +175,7 @@ def test_other_kinds_of_output():
     ],
 )
 def test_other_bodies(data, words):
-    """For an error, the page shows the message. A body that is not an answer is shown as it is."""
+    """For an error, the page shows the message. A body that is not an answer is shown unchanged."""
     assert words in show_answer(data, AnswerFacts(status=429))
 
 

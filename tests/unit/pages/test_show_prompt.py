@@ -52,9 +52,7 @@ def test_unmodified_request_is_shown() -> None:
 
 
 def test_text_of_the_model_is_shown() -> None:
-    """The page shows the model's text from a streamed or non-streamed answer. A body without text is shown
-    unchanged.
-    """
+    """The page shows the model's text, whether streamed or not. A body without text is shown unchanged."""
     assert show_words(wire.chat_whole("one\n\ntwo")) == "one\n \ntwo\n"
     assert show_words(wire.chat_stream("one ", "two")) == "one two\n"
     assert show_words(b'{"error": 1}') == '{"error": 1}\n'

@@ -82,7 +82,7 @@ JSON = st.recursive(
 
 
 def rewritten(body, **policy):
-    """Return the request for the backend and the report up to then. By default, earlier calls are written in
+    """Rewrite a request, and return the body for the backend and the report. By default, earlier calls are written in
     brackets.
     """
     policy.setdefault("history", "bracketed")

@@ -43,9 +43,7 @@ def make(path="/v1/chat/completions", request: object = CLIENT, response: object
 
 
 def exchanged() -> HTTPFlow:
-    """Return a finished exchange. The request and the answer were rewritten, and the originals are stored in the
-    flow.
-    """
+    """Return a finished exchange. Its request and answer were rewritten, and the flow contains the originals."""
     flow = make()
     flow.backup()
     flow.request.text = json.dumps(BACKEND)
@@ -62,8 +60,8 @@ def show(flow: HTTPFlow, message: object, name: str = "auto") -> tuple[str | Non
 
 
 def test_view_is_the_default_for_exchanges():
-    """The view is the default for the request and the answer of an exchange. It also shows what the stored originals
-    contain.
+    """The view is the default for the request and the answer of an exchange. It also shows details from the stored
+    originals.
     """
     flow = exchanged()
     name, request = show(flow, flow.request)

@@ -88,8 +88,8 @@ def test_only_the_backends_side_is_served(stage: Stage, tmp_path: Path) -> None:
 
 
 def test_addon_does_not_handle_updates() -> None:
-    """The addon that serves replays has no ``update`` handler, because mitmproxy would call the handler twice per
-    request.
+    """The addon does not use mitmproxy's ``update`` hook, because mitmproxy also calls this hook after every other
+    hook.
     """
     assert not hasattr(ServerReplay(), "update")
 

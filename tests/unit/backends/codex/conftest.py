@@ -21,8 +21,8 @@ for line in sys.stdin:
 
 @pytest.fixture
 def echo() -> str:
-    """Return a Python program that answers each request with its method and the program's process ID. On the methods
-    ``die``, ``shut`` and ``hang``, it exits, closes its output or stays silent.
+    """Return a Python program that answers each request with its method and the program's process ID. It exits on the
+    method ``die``, closes its output on ``shut``, and does not answer ``hang``.
     """
     return ECHO
 

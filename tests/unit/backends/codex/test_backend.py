@@ -79,9 +79,7 @@ async def test_long_reasoning_does_not_delay_headers(tmp_path: Path, monkeypatch
 
 
 async def test_missing_login_is_503(tmp_path: Path) -> None:
-    """If the user is not logged in, a request fails with status 503, and the message names the command for logging
-    in.
-    """
+    """Without a login, a request fails with status 503, and the message contains the command for logging in."""
     [event] = await ask(tmp_path, login=False)
     assert isinstance(event, Failed)
     assert event.error.status == 503

@@ -23,17 +23,15 @@ from toolsim.backends.codex.errors import turn_error
     ],
 )
 def test_turn_errors(info: object, status: int, code: str | None) -> None:
-    """Each known error type from Codex is converted to a status and, usually, a code. An unknown type becomes status
-    502.
-    """
+    """Each error type from Codex is converted to a status and, if possible, a code. Unknown types become status 502."""
     error = turn_error({"message": "m", "codexErrorInfo": info})
     assert (error.status, error.code) == (status, code)
     assert (error.retry_after is not None) == (status >= 500)
 
 
 def test_quoted_400_keeps_its_message() -> None:
-    """If Codex's message quotes an error object from the model server, the converted error has the message, code and
-    parameter of the quoted object.
+    """If Codex's message quotes an error object from the model server, that object's message, code and parameter are
+    kept.
     """
     body = {"error": {"message": "no such effort", "code": "unsupported_value", "param": "reasoning.effort"}}
     error = turn_error({"message": json.dumps(body), "codexErrorInfo": "other"})
@@ -46,8 +44,6 @@ def test_quoted_400_keeps_its_message() -> None:
 
 
 def test_quoted_chatgpt_400_is_not_retryable() -> None:
-    """An error that ChatGPT reports in its own format has status 400 and no Retry-After, because a retry would fail
-    again.
-    """
+    """An error in ChatGPT's own format has status 400 and no Retry-After, because a retry would fail again."""
     error = turn_error({"message": json.dumps({"detail": "That model is not supported."}), "codexErrorInfo": "other"})
     assert (error.message, error.status, error.retry_after) == ("That model is not supported.", 400, None)

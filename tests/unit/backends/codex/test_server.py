@@ -54,7 +54,9 @@ async def test_failed_starts_are_retried_at_growing_intervals(
 
 
 async def test_immediate_start_failure_is_logged_immediately(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
-    """If the command cannot be executed, this is logged immediately, even with eager tasks, which mitmproxy uses."""
+    """If the command cannot be executed, the error is logged immediately, even with eager tasks, which mitmproxy
+    uses.
+    """
     asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
     server = await serve(command=("/no/such/codex", "app-server"))
     with pytest.raises(CodexUnavailable):
@@ -77,9 +79,7 @@ def hanging(tmp_path: Path, echo: str) -> tuple[str, Path]:
 async def test_server_starts_without_a_catalog_that_hangs(
     serve: Serve, hanging: tuple[str, Path], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If the command that prints the catalog hangs, the server starts without a catalog, and no process is left
-    running.
-    """
+    """If the catalog command hangs, the server starts without a catalog, and no process is left running."""
     monkeypatch.setattr(server_module, "_CATALOG_TIMEOUT", 0.5)
     command, noted = hanging
     began = time.monotonic()
@@ -115,7 +115,7 @@ async def test_failed_starts_do_not_mention_the_catalog(
 
 
 async def test_child_that_never_answers_is_a_failed_start(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a new child does not answer before the startup timeout, requests fail with an error that states this."""
+    """If a new child does not answer before the startup timeout, requests fail with an error that gives this reason."""
     monkeypatch.setattr(server_module, "_START_TIMEOUT", 0.3)
     monkeypatch.setattr(child_module, "_STOP_TIMEOUT", 0.2)
     server = await serve("import time; time.sleep(60)")

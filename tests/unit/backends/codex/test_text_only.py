@@ -37,12 +37,12 @@ def test_catalog_loses_tools_and_keeps_models() -> None:
 
 @pytest.mark.parametrize("printed", [b"", b"usage: codex", b"[]", b'{"models":{}}', b'{"models":[]}', b"[" * 100_000])
 def test_other_output_returns_none(printed: bytes) -> None:
-    """The result is None if the printed output is not a catalog, but a usage message, for example."""
+    """The result is None if the output is not a catalog, for example if it is a usage message."""
     assert text_catalog(printed) is None
 
 
 def test_user_mcp_servers_are_disabled_by_name() -> None:
-    """The user's MCP servers are disabled by nested settings instead of dotted keys, because their names can contain
+    """The user's MCP servers are disabled with nested settings instead of dotted keys, because their names can contain
     dots.
     """
     assert settings(["a.b"])["mcp_servers"] == {"a.b": {"enabled": False}}

@@ -154,8 +154,8 @@ def test_truncated_answer_is_not_a_failure(
 
 
 def test_parameter_named_like_a_truncation_reason_is_an_error() -> None:
-    """If an error message merely mentions a parameter with the same name as a truncation reason, the answer does not
-    count as truncated.
+    """An error message that mentions a parameter named like a truncation reason does not count as a truncated
+    answer.
     """
     refused = ended("failed", message='{"error":{"message":"bad max_output_tokens"}}', codexErrorInfo="other")
     [event] = play(refused)

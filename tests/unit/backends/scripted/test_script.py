@@ -58,9 +58,7 @@ def test_small_talk_causes_no_call(question: str) -> None:
 
 
 def test_missing_value_is_asked_for() -> None:
-    """If a required value is missing, the model asks the user for it. Only if a call is forced does it make up a
-    value.
-    """
+    """If a required value is missing, the model asks the user for it. It makes up a value only if a call is forced."""
     question = "What is the weather like?"
     assert "what is the city?" in reply([shown(), message("user", question)])
     assert calls(reply([shown(), forced(question)])) == [("get_weather", {"city": "city"})]
@@ -74,7 +72,7 @@ def test_forced_call_is_made_for_small_talk() -> None:
 
 
 def test_forbidden_tools_are_not_called() -> None:
-    """The model does not call tools that the current question forbids. Restrictions in earlier questions no longer
+    """The model does not call tools that the current question forbids. Restrictions in earlier questions do not
     apply.
     """
     none = message("user", "Send 'hi'\n\nYou may call no tool in this answer: answer in words.")
@@ -84,9 +82,7 @@ def test_forbidden_tools_are_not_called() -> None:
 
 
 def test_tools_added_later_can_be_called() -> None:
-    """The model can call tools that a later message adds to the catalog. Their declarations are not read as part of the
-    question.
-    """
+    """The model can call tools that a later message adds. Their declarations are not read as part of the question."""
     later = message("user", f"Weather in Bonn?\n\n{further_entries(TOOLS[1:], sentinel='tool_call')}")
     assert calls(reply([shown(tools=TOOLS[:1]), later])) == [("get_weather", {"city": "Bonn"})]
 
@@ -151,9 +147,7 @@ def test_without_a_manifest_no_call_is_made() -> None:
     ],
 )
 def test_directions_for_faulty_calls(word: str, block: str) -> None:
-    """Each stage direction for a faulty call makes the model write the faulty call that the table in the README
-    describes.
-    """
+    """Each stage direction for a faulty call makes the model write the call that the README's table describes."""
     text = reply([shown(), message("user", f"What is the weather in Bonn? [{word.upper()}]")])
     assert text == f"Let me ask get_weather.\n<tool_call>{block}</tool_call>"
 

@@ -45,7 +45,7 @@ def test_tool_is_selected_by_words(question: str, expected: list[str]) -> None:
 
 
 def test_question_is_divided_among_tools() -> None:
-    """The question is divided among the selected tools. A clause that matches no tool is added to the preceding
+    """The question is divided among the selected tools. Clauses that match no tool are added to the preceding
     clause.
     """
     question = "Please: the weather in Bonn, in Paris, and search notes for rain. Now!"
