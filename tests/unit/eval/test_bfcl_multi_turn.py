@@ -72,7 +72,9 @@ def test_incorrect_state_ends_the_case() -> None:
 
 
 def test_model_that_never_stops_is_stopped() -> None:
-    """A model that exceeds BFCL's limit of requests per turn is stopped, and the case has a label of its own."""
+    """If a model exceeds BFCL's limit of requests per turn, it is stopped, and the case fails with the label
+    turn_limit.
+    """
     asked = 0
 
     async def send(request: Request) -> Answer:

@@ -22,8 +22,8 @@ def report(*right: bool, **cell: str) -> list[Run]:
 
 
 def test_flipped_cases_are_named_and_tested() -> None:
-    """Cases with different results are listed, first those that only A answered correctly. The p-value is McNemar's
-    exact p-value.
+    """Cases with different results are listed, beginning with those that only A answered correctly. The p-value is
+    McNemar's exact p-value.
     """
     a = report(True, True, True, True, True, True, False, False)
     b = report(True, False, False, False, False, False, True, False)
@@ -37,9 +37,7 @@ def test_flipped_cases_are_named_and_tested() -> None:
 
 
 def test_runs_differing_in_one_constant_option_are_paired() -> None:
-    """Runs are paired even if A and B use a different setting or method, as long as it is constant within each of
-    them.
-    """
+    """Runs are paired even if A and B use different settings or methods, as long as each report uses only one."""
     a, b = (
         report(True, False, setting="toolsim_history=bracketed"),
         report(True, True, setting="toolsim_history=tagged"),
@@ -78,9 +76,7 @@ def test_part_of_a_report_can_be_selected() -> None:
 
 
 def test_compare_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The command compares two folders, or two methods in one folder. If a folder is not a report, the exit code is
-    2.
-    """
+    """The command compares two folders or two methods in a folder. If a folder is not a report, the exit code is 2."""
     for name, runs in (("a", report(True, True)), ("b", report(False, True) + report(True, False, method="native"))):
         journal = Journal(tmp_path / name, Secrets())
         for entry in runs:

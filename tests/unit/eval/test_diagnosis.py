@@ -53,7 +53,7 @@ def test_reached_goal_and_matching_text_are_correct() -> None:
     ],
 )
 def test_each_failure_has_a_label(ended: Outcome, goal: str | None, label: Label) -> None:
-    """Each kind of failure has a label and a line of detail."""
+    """Each kind of failure has a label and a detailed message."""
     verdict = diagnose(ended, goal)
     assert (verdict.ok, verdict.label) == (False, label)
     assert verdict.detail

@@ -28,8 +28,8 @@ def says(text: str, seen: list[Request]) -> Send:
 
 
 async def test_prompt_method_describes_tools_as_text() -> None:
-    """The method ``prompt`` sends no tools. It describes them in the text and parses calls in the text of the
-    answer.
+    """The method ``prompt`` describes the tools as text instead of sending them, and parses calls in the answer's
+    text.
     """
     seen: list[Request] = []
     answer = await prompted(says(TAGGED, seen), Case("s", "c", play))(REQUEST)
@@ -46,7 +46,7 @@ async def test_without_tools_no_text_is_parsed_as_a_call() -> None:
 
 
 async def test_suite_can_provide_a_prompt_form() -> None:
-    """A suite can provide a prompt form of its own, which replaces the built-in prompt and parser."""
+    """A suite can provide a prompt form, which replaces the built-in prompt and parser."""
 
     class Form:
         def write(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:

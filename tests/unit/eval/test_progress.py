@@ -28,7 +28,7 @@ def shown(capsys: pytest.CaptureFixture[str], verbosity: int, *, quiet: bool = F
 
 def test_verbosity_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     """Without a terminal, verbosity 1 prints a line for each run, and verbosity 2 also prints the reason for a failure.
-    The option quiet suppresses both.
+    ``quiet`` suppresses both.
     """
     assert shown(capsys, 0) == ""
     assert "scenarios happy_path · qwen · default · toolsim · chat: WRONG no_call" in shown(capsys, 1)

@@ -33,8 +33,8 @@ def test_returned_state_is_a_copy() -> None:
     ],
 )
 def test_invalid_patch_changes_nothing(path: str, value: object, code: str) -> None:
-    """A patch is refused if its type or path is incorrect, or if the field is authoritative or locked. The workspace
-    does not change.
+    """A patch is refused if its path or the type of its value is incorrect, or if the field is authoritative or locked.
+    The workspace does not change.
     """
     workspace = Workspace()
     result = workspace.patch({**ID, "path": path, "value": value})

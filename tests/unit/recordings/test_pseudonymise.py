@@ -24,8 +24,8 @@ def shape(text: str) -> str:
 
 
 def test_words_are_replaced_consistently() -> None:
-    """A word is always replaced with the same word, in the case of the original. Punctuation, zeros and lengths do not
-    change.
+    """A word is always replaced with the same word, capitalized like the original. Punctuation, zeros and lengths do
+    not change.
     """
     text = WORDS.text("Paris, paris and PARIS: 20.50 Euro")
     assert shape(text) == shape("Paris, paris and PARIS: 20.50 Euro")

@@ -109,7 +109,7 @@ def test_secret_in_json_is_recognized_by_shape(name: str, depth: int) -> None:
     ],
 )
 def test_named_value_is_hidden(text: str) -> None:
-    """The entire value of a field that is named like a secret is hidden in JSON, nested JSON, XML, calls and
+    """If the name of a field indicates a secret, its entire value is hidden in JSON, nested JSON, XML, calls and
     assignments.
     """
     clean = Redactor().text(text)
@@ -238,8 +238,8 @@ def test_list_without_secrets_is_the_same_object() -> None:
 
 
 def test_json_fields_with_secret_names_are_hidden() -> None:
-    """Strings in a field that is named like a secret are hidden at any depth. The schema of a secret parameter remains
-    a schema.
+    """If the name of a field indicates a secret, strings in it are hidden at any depth. The schema of a secret
+    parameter remains a schema.
     """
     body = {
         "tools": [{"properties": {"password": {"type": "string", "default": "hunter2", "enum": ["hunter2"]}}}],

@@ -75,7 +75,7 @@ def test_unchanged_code_has_no_differences(tmp_path: Path, is_stream: bool) -> N
     ],
 )
 def test_secret_argument_causes_no_difference(tmp_path: Path, call: str, is_stream: bool) -> None:
-    """In every call form, an argument that is named like a secret is hidden on both sides, and a replay has no
+    """In every call form, an argument whose name indicates a secret is hidden on both sides, and a replay has no
     differences.
     """
     path = recording(tmp_path, stream=is_stream, text=call)

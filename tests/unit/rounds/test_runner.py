@@ -98,9 +98,7 @@ def test_limits_prevent_a_retry(bounds: RoundLimits) -> None:
 
 
 def test_failed_retry_returns_the_first_output() -> None:
-    """If the round of a retry fails, the client receives the result of the first round, and the report contains a
-    warning.
-    """
+    """If a retry fails, the client receives the result of the first round, and the report contains a warning."""
     seen, _, job = play(BAD, None)
     assert seen.error == "invalid_tool_call"
     assert ROUND_FAILED in job.report.warnings

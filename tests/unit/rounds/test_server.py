@@ -87,8 +87,8 @@ async def test_job_is_answered_once(server: RunnerServer) -> None:
 
 
 async def test_foreign_stream_is_passed_on(server: RunnerServer) -> None:
-    """A stream that is not a job's is sent to the client as it arrives, for both GET and POST. It ends if the client
-    disconnects.
+    """A stream that does not belong to a job is sent to the client as it arrives, for both GET and POST. It ends if the
+    client disconnects.
     """
     is_over = asyncio.Event()
 
@@ -143,8 +143,8 @@ async def test_requested_report_precedes_the_last_frame(server: RunnerServer) ->
 
 
 async def test_silent_stream_receives_keepalives(server: RunnerServer) -> None:
-    """A stream without events contains keep-alives, whether it has begun or the backend is still processing the prompt
-    of the first round.
+    """While no events arrive, a stream contains keep-alives, even before the first event, while the backend processes
+    the prompt.
     """
     for events in ((Opened(), TextDelta("one"), TextDelta("STALL")), (TextDelta("STALL"),)):
         round_ = Round1(*events)
@@ -268,9 +268,7 @@ async def test_waiting_events_are_limited(event: RoundEvent, most: int) -> None:
 
 
 async def test_immediate_events_share_time_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If events are available immediately, producer and consumer process them in common time slices. No event is
-    lost.
-    """
+    """If events are available immediately, producer and consumer share time slices, and no event is lost."""
     pauses: list[float] = []
     renew = TimeSlice.restart
 

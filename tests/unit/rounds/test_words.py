@@ -39,8 +39,8 @@ def test_empty_answer_is_shown_as_text() -> None:
 
 @given(st.text(), st.text())
 def test_record_stays_on_one_line(name: str, expected: str) -> None:
-    """A name and an expectation, whatever a model or schema contains, are written as values on the single line of the
-    error record.
+    """Regardless of their text, a name and an expectation are written as values on the single line of the error
+    record.
     """
     lines = reply_to(retry("UNKNOWN_TOOL", name=name, expected=expected), called=False).splitlines()
     assert len(lines) == 2

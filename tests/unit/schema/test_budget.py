@@ -19,7 +19,9 @@ def test_no_budget_is_active_after_a_check() -> None:
 
 
 def test_check_without_time_is_unsettled() -> None:
-    """If no time is left for a check, the value is not rejected, and the result is unsettled."""
+    """If no time is left for a check, the result is unsettled (neither valid nor invalid), and the value is not
+    rejected.
+    """
     finding = compile_schema({"type": "string"}).examine(1, 0)
     assert (finding.mismatch, finding.settled) == (None, False)
 
@@ -39,7 +41,7 @@ def test_busy_machine_does_not_spend_the_budget() -> None:
 
 
 class Paused(list[Any]):
-    """An array that pauses the check when it is iterated over, like a garbage collection."""
+    """An array whose iteration pauses the thread, as a garbage collection would."""
 
     def __iter__(self) -> Iterator[Any]:
         pause()

@@ -46,7 +46,7 @@ def test_oversized_pattern_is_never_compiled(text: str, monkeypatch: pytest.Monk
 
 
 def test_patterns_up_to_the_limit_are_accepted() -> None:
-    """One pattern, or several patterns together, can contain as many atoms as the limit."""
+    """A single pattern can have exactly as many atoms as the limit, and so can several patterns together."""
     assert check_pattern("x" * MAX_ATOMS) == MAX_ATOMS
     assert check_pattern("x", MAX_ATOMS - 1) == 1
 

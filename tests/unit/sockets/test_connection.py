@@ -251,9 +251,7 @@ async def test_errors_are_sent_in_slices(stage: Stage, monkeypatch: pytest.Monke
 
 
 async def test_cancelled_response_stops_the_model(stage: Stage) -> None:
-    """If a response is canceled, by its ID or without one, the model stops. The next request in the lane then
-    starts.
-    """
+    """If a response is canceled, with or without its ID, the model stops. The next request in the lane then starts."""
     await stage.create("a")
     await stage.create("b")
     stage.posts[0].event("response.created", response={"id": "r_a", "status": "in_progress", "output": []})
@@ -275,7 +273,7 @@ async def test_cancelled_response_stops_the_model(stage: Stage) -> None:
 
 
 async def test_failed_continuation_is_forgotten(stage: Stage) -> None:
-    """If a continuation fails or is invalid, the connection forgets the previous response, which then can no longer be
+    """If a continuation fails or is invalid, the connection forgets the previous response. It can then no longer be
     continued.
     """
     for wrong in ({"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]}, {"text": "later"}):

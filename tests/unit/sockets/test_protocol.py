@@ -90,7 +90,9 @@ def test_each_event_becomes_one_message(cuts: list[int], lane: str) -> None:
 
 
 def test_answer_cut_at_any_byte_has_ended() -> None:
-    """If an answer breaks off at any byte, it has ended. Unless its last event has arrived, it ends with an error."""
+    """An answer that breaks off at any byte counts as ended. Unless its last event has arrived, it ends with an
+    error.
+    """
     data = stream_of("Hi")
     for at in range(len(data)):
         answer, messages = answered(data[:at])
@@ -186,7 +188,7 @@ def test_error_of_a_nested_message() -> None:
 
 
 def test_request_has_the_fields_of_a_post() -> None:
-    """A message has the same fields as the body of an HTTP request, but the request is always streamed."""
+    """The request made from a message has the same fields as an HTTP request, but is always streamed."""
     message = read(create(input="x", stream=False, stream_id="a", generate=True, background=False))
     assert message.draft is not None
     assert json.loads(message.draft.body) == {"model": "m", "input": "x", "stream": True, "background": False}
@@ -311,7 +313,7 @@ def test_compacted_conversation_continues_from_its_summary() -> None:
 
 def test_memory_is_bounded() -> None:
     """If the memory limit is exceeded, the oldest conversations are forgotten first. A conversation that exceeds the
-    limit alone is not remembered.
+    limit by itself is not remembered.
     """
     recent, names = remember(300), []
     for number in range(5):

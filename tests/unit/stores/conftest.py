@@ -49,8 +49,8 @@ def redis_server() -> Iterator[RedisServer]:
 
 @pytest.fixture(params=["memory", "sqlite", "sqlite in parts", "redis"])
 def opened(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Opened:
-    """Return a function that creates a context manager, which opens a new store of one kind and closes it at the
-    end.
+    """Return a function that returns a context manager. The context manager opens a new store of one kind and closes it
+    at the end.
     """
     if request.param == "sqlite in parts":
         in_parts(monkeypatch)

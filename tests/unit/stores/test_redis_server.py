@@ -18,8 +18,8 @@ MANY = 1 << 20
 
 
 async def test_two_proxies_share_a_server(redis_server: RedisServer) -> None:
-    """Each proxy sees the writes of the other immediately and cannot overwrite a change that it has not seen. The
-    limits apply to both together.
+    """Two proxies see each other's writes immediately, cannot overwrite changes that they have not seen, and share the
+    limits.
     """
     one, other = (RedisStore(redis_server.url, StoreLimits(records=3), prefix="two:") for _ in "12")
     await one.put("p", [Record("x", b"1")], {"x": 0})

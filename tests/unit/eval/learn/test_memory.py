@@ -24,9 +24,7 @@ def filled(folder: Path) -> VerdictFile:
 
 
 def test_resumed_session_has_all_answers(tmp_path: Path) -> None:
-    """A resumed session knows all earlier answers and their cost. When a session is complete, its answers are
-    deleted.
-    """
+    """A resumed session has all earlier answers and their cost. When a session is complete, its answers are deleted."""
     memory = filled(tmp_path)
     spent = memory.spent
     assert spent == Spent(requests=3, input_tokens=190, output_tokens=10, seconds=2.0, answers=2)

@@ -95,8 +95,8 @@ def test_correct_answers_are_recognized(id: str, answer: Answer, is_right: bool)
 
 
 def test_later_question_continues_a_turn() -> None:
-    """Questions of the kinds "later", "which" and "done" contain the messages of an earlier turn, up to the point that
-    the kind tests.
+    """A "later", "which" or "done" question begins with an earlier question, the calls and the outputs. A "later"
+    question then continues with the answer and a new question.
     """
     later = BY_ID["later_02"]
     assert [message["role"] for message in later.messages] == ["user", "assistant", "tool", "assistant", "user"]

@@ -57,8 +57,8 @@ def compared(chance: Random, better: float, worse: float, questions: int = QUEST
 @pytest.mark.usefixtures("reckoned_once")
 @pytest.mark.parametrize("right", [0.5, 0.8, 0.95])
 def test_noise_rarely_causes_a_preference(right: float) -> None:
-    """If all settings are equally good and fail at random, a challenger is preferred in less than a share of ALPHA of
-    the sessions.
+    """If all settings are equally good and fail at random, the share of sessions that prefer a challenger is below
+    ALPHA.
     """
     chance = Random(1)
     courses = 1500
@@ -68,7 +68,7 @@ def test_noise_rarely_causes_a_preference(right: float) -> None:
 
 @pytest.mark.usefixtures("reckoned_once")
 def test_bound_holds_without_early_dropping(monkeypatch: pytest.MonkeyPatch) -> None:
-    """False preferences are equally rare if hopeless challengers are not dropped early."""
+    """The bound on false preferences also holds if hopeless challengers are not dropped early."""
     monkeypatch.setattr("toolsim.eval.learn.rule.PATIENCE", ())
     chance = Random(2)
     courses = 400

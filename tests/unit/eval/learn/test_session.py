@@ -106,7 +106,7 @@ async def test_best_setting_is_found_despite_noise(name: str) -> None:
 
 
 async def test_equal_settings_keep_the_defaults() -> None:
-    """If a model is equally good with all settings, the defaults are kept, except in at most a share of ALPHA of the
+    """If a model is equally good with all settings, the defaults are kept in at least a share of 1 - ALPHA of the
     sessions.
     """
     courses = 300
@@ -209,7 +209,7 @@ def test_defaults_match_the_options() -> None:
 
 @pytest.mark.parametrize("holds", [True, False])
 async def test_other_half_of_the_questions_confirms(holds: bool) -> None:
-    """The chosen setting is kept only if it is confirmed, by winning on the second half of the questions as well."""
+    """The chosen setting is kept only if it also wins on the second half of the questions."""
     asked = [question for question in ASKED if question.kind in ("one", "two")][:40]
     other = [replace(question, id=f"other-{question.id}") for question in asked]
     better = Setting(manifest="hermes")

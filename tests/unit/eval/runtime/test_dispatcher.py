@@ -62,7 +62,9 @@ async def test_unavailable_tools_fail_alike(name: str) -> None:
 
 
 async def test_oversized_arguments_are_refused() -> None:
-    """Arguments that exceed the limit, in bytes of UTF-8, are refused. Arguments of exactly this size are accepted."""
+    """Arguments that are larger than the limit, measured in bytes of UTF-8, are refused. Arguments of exactly this size
+    are accepted.
+    """
     ran = Ran()
     text = '{"workspace_id": "ä"}'
     assert (await dispatcher(ran, max_tool_args_bytes=len(text.encode())).dispatch(call(text))).ok

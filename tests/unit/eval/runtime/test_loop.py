@@ -68,7 +68,7 @@ async def test_loop_runs_until_an_answer_without_calls() -> None:
 
 
 async def test_model_that_never_stops_is_stopped() -> None:
-    """A model that calls tools again and again is stopped after ``max_turns`` requests."""
+    """A model that never stops calling tools is stopped after ``max_turns`` requests."""
     model = Model(*[calls("{}", id=f"call_{number}") for number in range(9)])
     outcome = await run(model, max_turns=3)
     assert (outcome.stop, len(model.requests)) == ("max_turns", 3)

@@ -242,7 +242,7 @@ async def test_stream_that_breaks_off_is_an_error(api: Api, handler: Handler) ->
 @each("api", ["chat", "responses"])
 @each("content", ["<html>", "{", "[]", "{}", "null", '{"choices": [{}]}', '{"choices": 5}'])
 async def test_unexpected_response_is_a_provider_error(api: Api, content: str) -> None:
-    """If a server returns HTML or unexpected JSON, the error is reported as the provider's."""
+    """If a server returns HTML or unexpected JSON, the client raises a ProviderError."""
     for kind in ("text/html", "application/json"):
         for stream in (False, True):
             headers = {"content-type": kind}
