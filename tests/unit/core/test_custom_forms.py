@@ -45,6 +45,6 @@ def test_invalid_form_is_reported_with_its_number(change: dict[str, Any], entry:
 
 
 def test_forms_with_the_same_opening_marker_are_rejected() -> None:
-    """Two forms with the same opening marker are rejected, because their calls could not be told apart."""
+    """Two forms with the same opening marker are rejected, because their calls could not be distinguished."""
     with pytest.raises(InvalidForm, match="is already the opening marker of another form"):
         read_forms([FORM, FORM])

@@ -66,8 +66,8 @@ def test_last_part_takes_precedence() -> None:
 
 
 def test_part_can_be_renamed() -> None:
-    """The runs of a report can be shown under another method name, for example with the number of an older toolsim
-    version.
+    """The runs of a report can be shown under another method name, for example "toolsim" with an older version
+    number.
     """
     (only,) = named(runs("native", "a"), "toolsim 0.1.0")
     assert (only.cell.method, only.cell.setting) == ("toolsim", "0.1.0")

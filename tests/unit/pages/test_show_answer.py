@@ -150,7 +150,7 @@ def test_missing_bytes_are_reported():
 
 
 def test_other_kinds_of_output():
-    """Reasoning, refusals, custom calls and hosted items are each shown in a format of their own."""
+    """Reasoning, refusals, custom calls and hosted items each have a separate format on the page."""
     items = [
         {"type": "reasoning", "summary": [{"text": "Hm."}]},
         {"type": "message", "content": [{"type": "refusal", "refusal": "No."}]},

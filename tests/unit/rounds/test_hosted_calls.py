@@ -217,8 +217,8 @@ def test_next_chat_turn_includes_hidden_calls() -> None:
 
 
 def test_similar_chats_do_not_share_hidden_calls() -> None:
-    """Chats that begin with the same question are told apart by the model's answers. An answer that the client invents
-    matches no hidden calls.
+    """Chats that begin with the same question are distinguished by the model's answers. An answer that the client
+    invents matches no hidden calls.
     """
     mcp_context = {"hidden": HiddenCalls()}
     for number in (1, 2):

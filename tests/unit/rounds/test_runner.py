@@ -33,7 +33,7 @@ play = partial(rounds.play, policy=RETRY)
 @pytest.mark.parametrize("backend", API_NAMES)
 @pytest.mark.parametrize("client", API_NAMES)
 def test_retried_call_is_returned(client: ApiName, backend: ApiName, stream: bool) -> None:
-    """After an invalid call, the model is told the reason and tries again. The client receives the valid call and the
+    """After an invalid call, the model sees the reason and tries again. The client receives the valid call and the
     usage of both rounds.
     """
     seen, script, job = play("Well.\n" + BAD, GOOD, client=client, backend=backend, stream=stream)

@@ -203,8 +203,8 @@ async def test_stop_ends_running_jobs(server: RunnerServer) -> None:
 
 @pytest.mark.parametrize("has_begun", [False, True])
 async def test_ended_job_reports_the_reason(server: RunnerServer, has_begun: bool) -> None:
-    """If a running job is ended with an error, the client receives it as an HTTP error or, if the stream has begun, as
-    an event.
+    """If a running job is ended with an error, the client receives it as an HTTP error or, in a stream that has
+    started, as an event.
     """
     round_ = Round1(Opened(), TextDelta("one"), TextDelta("STALL")) if has_begun else Round1(TextDelta("STALL"))
     asked = asyncio.create_task(post(server, job(round_)))

@@ -248,7 +248,7 @@ async def test_incomplete_value_is_not_found(damage: str, tmp_path: Path, monkey
 
 
 async def test_clock_jump_during_a_write_repeats_the_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If another process deletes a value's parts during the write because a clock has jumped, the value is written
+    """If the clock jumps during a write and another process therefore deletes the value's parts, the value is written
     again.
     """
     in_parts(monkeypatch, size=100, part=10)

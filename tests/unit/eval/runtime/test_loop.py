@@ -172,7 +172,7 @@ async def test_timeout_is_not_retried_without_tools() -> None:
 
 
 async def test_empty_final_answer_is_retried() -> None:
-    """If the final answer is empty, it is dropped, and the model is asked again without tools."""
+    """If the final answer is empty, it is dropped, and the model is queried once more, without tools."""
     model = Model(calls("{}"), Answer(" "), Answer("Done."))
     outcome = await run(model)
     assert outcome.text == "Done."
