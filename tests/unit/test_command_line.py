@@ -62,8 +62,8 @@ def test_invalid_key_is_rejected_without_printing_it() -> None:
 
 
 def test_missing_packages_and_interpreter_are_named() -> None:
-    """The error names the interpreter and the missing package. Its command also installs other packages that are
-    probably missing.
+    """The error names the interpreter and the missing package. The install command in the error includes other packages
+    that are probably missing.
     """
     line, python = missing(ModuleNotFoundError(name="jsonschema.exceptions")), sys.executable
     assert line.startswith(

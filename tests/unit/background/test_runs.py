@@ -146,7 +146,7 @@ async def test_bug_is_stored_as_a_failed_answer(setup: Setup, caplog: pytest.Log
 
 
 async def test_ending_an_answer_stops_its_model_first(setup: Setup) -> None:
-    """Ending an answer first stops the model and then ends the stream with the reason. A second call has no effect."""
+    """Ending an answer first stops the model and then ends the stream with the reason. Repeating this has no effect."""
     run, round_ = await setup.begin(Opened(), STALL)
     await round_.stalls.wait()
     while (await setup.kept())["state"] != "in_progress":

@@ -1,4 +1,4 @@
-"""Tests for the limit on background answers, and how keys share it."""
+"""Tests for the limit on background answers, and for how API keys share it."""
 
 from __future__ import annotations
 

@@ -93,8 +93,8 @@ def test_unusable_url_is_reported_with_a_hint(url: str) -> None:
     [(b"HTTP/1.1 400 No\r\n\r\n", "https", "did you mean http://"), (b"x", "http", "does not use HTTP")],
 )
 def test_another_protocol_is_distinguished(reply: bytes, scheme: str, message: str) -> None:
-    """If a server does not use HTTP, or uses HTTP instead of HTTPS, the error states this instead of calling the server
-    unreachable.
+    """The error distinguishes a server that does not use HTTP, or that uses HTTP instead of HTTPS, from an unreachable
+    server.
     """
     with socket.create_server(("127.0.0.1", 0)) as server:
 

@@ -129,9 +129,7 @@ def test_case_about_options_uses_toolsim_only() -> None:
 
 
 async def test_answers_with_calls_as_text_are_counted() -> None:
-    """An answer counts as containing a call as text if its text contains a call to an offered tool, whether or not it
-    also has structured calls.
-    """
+    """Answers whose text contains a call to an offered tool are counted, even if they also have structured calls."""
     call = '{"name": "echo", "arguments": {}}'
     answers = iter([Answer(call), Answer(call, (Call("1", "echo", "{}"),)), Answer("echo?"), Answer(call), None])
 

@@ -150,8 +150,8 @@ def test_lookup_with_invalid_arguments_is_text() -> None:
 
 
 def test_requests_that_can_have_further_rounds() -> None:
-    """Further rounds are possible if the tools exceed the catalog budget, and if the request allows calls and only one
-    choice.
+    """A request can have further rounds if its tools exceed the catalog budget, if it allows calls, and if it requests
+    only one choice.
     """
     tool = {"type": "function", "function": {"name": "f", "description": "x" * 100}}
     other = {"type": "function", "function": {"name": "g"}}

@@ -392,7 +392,7 @@ def test_unknown_approval_is_a_400() -> None:
 
 
 def test_chat_client_cannot_approve() -> None:
-    """With chat completions, a call that requires approval is not run, and the model is informed of this."""
+    """With chat completions, a call that requires approval is not run, and the model sees the reason."""
     answer, script, servers, _ = play(block("shy__read"), "Then not.", client="chat")
     assert answer["choices"][0]["message"]["content"] == "Then not."
     assert servers.calls == []
@@ -427,7 +427,7 @@ def test_operator_decides_during_the_answer(approve: bool | None, client: ApiNam
 
 
 def test_last_round_forbids_calls() -> None:
-    """The model may not call tools in the last round, so it has to answer. The number of calls is limited as well."""
+    """In the last round, the model must not call tools, so it has to answer. The number of calls is limited as well."""
     call = block("free__read")
     answer, script, servers, job = play(call, call, "Enough.", bounds=RoundLimits(rounds=3))
     assert len(servers.calls) == 2

@@ -176,7 +176,7 @@ def test_question_contains_only_the_tool_and_the_request() -> None:
 
 
 def test_required_calls_need_no_second_opinion() -> None:
-    """No opinion is requested on required or named calls, on calls after a tool output, or if the option is off."""
+    """No opinion is requested if the option is off, on required or named calls, or on calls after a tool output."""
 
     def wants(policy: Policy = ON, **more: Any) -> bool:
         return wants_opinion(CHAT.read(body_of("chat", False, **more)), policy)

@@ -247,7 +247,7 @@ def test_excluded_domains_are_filtered(client: ApiName) -> None:
 
 @each("stream", [True, False])
 def test_search_beyond_the_limit_is_an_error(stream: bool) -> None:
-    """If the model exceeds the client's limit of searches, the search results in an error that the model sees."""
+    """If the model makes more searches than the client allows, it sees an error for each additional search."""
     body = request("messages", [WEB["messages"] | {"max_uses": 1}])
     asked = (block("web_search", query="x") + block("web_search", query="y"), "So.")
     pool = Pool()
@@ -643,7 +643,7 @@ def test_arbitrary_values_cause_at_most_a_bad_request(client: ApiName) -> None:
     for body, asked, mcp_context in cases(client):
         answer, _, _ = play(client, body, *asked, pool=Pool(), **mcp_context)
         sent = following(client, body, answer)
-        # Three of the values are tried at each path.
+        # Three values of ``JUNK`` are tried at each path.
         for number, path in enumerate([*paths(sent)] * 3):
             changed = replaced(sent, path, JUNK[number % len(JUNK)])
             given = McpContext(Pool(), Approvals(), **{"runs_clients": True, "hosts": HOSTS["hosts"], **mcp_context})

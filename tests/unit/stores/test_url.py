@@ -34,7 +34,7 @@ from toolsim.stores.url import StoreUrl, open_store, parse_store_url
     ],
 )
 def test_addresses_are_parsed(text: str, address: StoreUrl | None) -> None:
-    """A store's address is parsed in each of its formats, with limits and with URL syntax."""
+    """An address of a store is parsed in each format, with and without limits."""
     assert parse_store_url(text) == address
 
 

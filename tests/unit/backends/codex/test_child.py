@@ -40,8 +40,8 @@ async def test_dead_child_fails_pending_requests_and_is_restarted(serve: Serve, 
 
 
 async def test_killed_wrapper_counts_as_dead_child(serve: Serve, echo: str) -> None:
-    """If a wrapper is killed, the child counts as dead although the process inside the wrapper still holds the pipes.
-    That process is also killed.
+    """If the app-server runs inside a wrapper and the wrapper is killed, the child counts as dead. The app-server,
+    which still holds the pipes, is killed as well.
     """
     # Like npm's wrapper, this one only waits for the inner process, which holds the pipes.
     program = f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {echo!r}]))"

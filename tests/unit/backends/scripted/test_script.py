@@ -123,7 +123,7 @@ def test_text_added_by_toolsim_is_ignored() -> None:
 
 
 def test_xml_element_added_by_an_agent_is_ignored() -> None:
-    """An XML element that an agent inserts before the question is ignored if the tags are on lines of their own."""
+    """An XML element that an agent inserts before the question is ignored if its tags are on separate lines."""
     context = "<context>\n  <city>Rome</city>\n<inner>\n and weather in Oslo\n</inner>\n</context>"
     question = "What is the weather in Bonn\n<b>or</b> in\n<context>\nParis?"
     history = [message("user", f"{context}\n{context}"), message("user", question)]
