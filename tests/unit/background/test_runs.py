@@ -269,7 +269,6 @@ async def test_answer_too_large_for_the_store_is_failed(setup: Setup, monkeypatc
 
 
 async def test_answer_ended_before_its_start_leaves_nothing(setup: Setup) -> None:
-    """If an answer is ended before its run starts, the run is removed."""
     run, _ = await setup.begin(Opened(), STALL)
     await setup.runs.end(run, CANCELLED)
     assert setup.runs.partitions() == []

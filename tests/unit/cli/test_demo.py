@@ -21,7 +21,6 @@ def test_demo_covers_each_kind_of_turn() -> None:
 
 @each("turn", TURNS, ids=lambda turn: turn.text)
 def test_demo_turns_are_valid_requests(turn: DemoTurn) -> None:
-    """Each turn of the demo is a valid request in its API."""
     request = turn.api.read(turn.body())
     assert [tool.name for tool in request.tools] == (["get_weather", "search_notes"] if turn.tools else [])
     assert {tool.strict for tool in request.tools} <= {turn.strict}

@@ -101,7 +101,6 @@ def test_settings_file_is_in_the_configuration_folder(monkeypatch: pytest.Monkey
 def test_missing_program_is_reported_with_its_install_command(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """If the program is not installed, the error contains the command that installs it."""
     monkeypatch.setenv("PATH", str(tmp_path))
     assert main(["launch", name, OLLAMA]) == 2
     agent = AGENTS[name]

@@ -87,7 +87,6 @@ def test_verbosity() -> None:
 
 
 def test_help_names_every_flag_and_variable(capsys: pytest.CaptureFixture[str]) -> None:
-    """``--help`` lists all flags, variables and commands."""
     with pytest.raises(SystemExit):
         parser({}).parse_args(["--help"])
     text = " ".join(capsys.readouterr().out.split())

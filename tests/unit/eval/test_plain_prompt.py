@@ -26,7 +26,6 @@ def test_tools_and_history_become_text() -> None:
 
 
 def test_system_message_is_added_only_for_tools() -> None:
-    """If there is no system message, it is added only if the request has tools."""
     messages = [{"role": "user", "content": "Go."}]
     assert [message["role"] for message in PlainPrompt().write(messages, TOOLS)] == ["system", "user"]
     assert PlainPrompt().write(messages, []) == messages

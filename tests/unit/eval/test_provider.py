@@ -38,7 +38,6 @@ async def test_number_of_turns_selects_the_reply() -> None:
 
 
 async def test_unknown_conversation_is_refused() -> None:
-    """A conversation for which there is no script is refused."""
     with pytest.raises(BadRequest):
         await ask(["first"], ("user", "Hello"))
 

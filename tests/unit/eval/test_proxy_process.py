@@ -47,7 +47,6 @@ async def test_explicit_log_option_replaces_the_default() -> None:
 
 
 async def test_canceled_start_stops_the_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If starting a proxy is canceled, the proxy is stopped."""
     happened = []
 
     class SlowChild:

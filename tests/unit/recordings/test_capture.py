@@ -126,7 +126,6 @@ def test_secrets_are_hidden_on_both_sides(mitm: Any, tmp_path: Path) -> None:
 def test_file_names_describe_the_exchange(
     mitm: Any, tmp_path: Path, asked: dict[str, Any], answer: str, status: int, name: str
 ) -> None:
-    """The name of the file describes the exchange and ends with a number."""
     mitm.options.update(toolsim_backend="chat")
     for _ in range(2):
         exchange(question(**asked), *chat_answer(answer), status=status)

@@ -232,7 +232,6 @@ def test_json_without_secrets_is_unchanged() -> None:
 
 
 def test_list_without_secrets_is_the_same_object() -> None:
-    """If a list contains no secrets, the same object is returned."""
     value = ["harmless", ["twice"], {"a": "b"}]
     assert Redactor().value(value) is value
 

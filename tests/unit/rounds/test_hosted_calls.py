@@ -543,8 +543,6 @@ def test_invalid_call_next_to_a_valid_one_is_not_retried() -> None:
 
 
 def test_client_disconnect_cancels_running_calls() -> None:
-    """If the client disconnects, all MCP calls in progress are canceled."""
-
     async def leave() -> Servers:
         servers = Servers()
         servers.pause = 60

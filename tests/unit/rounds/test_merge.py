@@ -89,7 +89,6 @@ def test_broken_call_makes_the_answer_incomplete() -> None:
 
 
 def test_call_limit_applies_across_rounds() -> None:
-    """The limit applies to the total number of calls in all rounds."""
     emitted = merge(whole_call(1), [*whole_call(2, "b"), *whole_call(3, "c")], max_calls=2)
     assert emitted == [*whole_call(1), *whole_call(2, "b")]
 

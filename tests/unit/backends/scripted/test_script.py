@@ -173,5 +173,4 @@ def test_stage_directions_count_only_in_the_question(word: str) -> None:
     ],
 )
 def test_both_apis_are_read_as_the_same_conversation(api: Api, body: dict[str, object]) -> None:
-    """Equivalent requests in both APIs are read as the same conversation."""
     assert messages_of(api.read(body)) == [message("system", "A"), message("user", "B")]
