@@ -186,7 +186,7 @@ def test_invalid_tools_raise(tools: Tools, param: str) -> None:
 
 
 def test_prose_is_not_held_back() -> None:
-    """Prose and complete calls are returned as soon as they are recognized, so the end of the text adds nothing."""
+    """Prose and complete calls are returned as soon as they are recognized, and ``finish`` returns nothing more."""
     parser = StreamParser(WEATHER)
     assert parser.feed("Hello <") == [Prose("Hello ")]
     assert parser.feed("b> ") == [Prose("<b> ")]

@@ -1,4 +1,4 @@
-"""Tests for detecting calls that a model writes as text, which a client cannot run."""
+"""Tests for detecting calls that a model writes as text. A client cannot run such calls."""
 
 from __future__ import annotations
 

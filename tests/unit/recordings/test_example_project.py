@@ -176,7 +176,7 @@ def test_recorded_tests_pass_alone_and_in_parallel(tmp_path: Path, backend: Text
     """Once recorded, the sample tests pass one after another, in parallel, and without the backend. A failed test does
     not leave a recording.
 
-    Each test starts a proxy, so runs that only concern recordings skip the other tests.
+    Each run starts a proxy for each recording, so runs that only concern recordings skip the other tests.
     """
     (tmp_path / "agent.py").write_text(AGENT)
     (tmp_path / "conftest.py").write_text(

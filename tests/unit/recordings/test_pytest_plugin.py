@@ -81,8 +81,8 @@ def pytest_in(project: Path, *options: str) -> subprocess.CompletedProcess[str]:
     # These plugins of other packages take longer to import than the project's tests take to run.
     foreign = [word for name in ("hypothesispytest", "langsmith_plugin") for word in ("-p", f"no:{name}")]
     command = [sys.executable, "-m", "pytest", "-q", "--rootdir", ".", "-p", "no:cacheprovider", *foreign, *loaded]
-    # If one of these variables is set, as in CI, pytest repeats complete messages in its summary, and the counts are
-    # wrong.
+    # If one of these variables is set, as in CI, pytest repeats complete messages in its summary, so they could not be
+    # counted.
     environment = {name: value for name, value in os.environ.items() if name not in ("CI", "BUILD_NUMBER")}
     return subprocess.run(
         [*command, *options], cwd=project, env=environment, capture_output=True, text=True, timeout=120, check=False

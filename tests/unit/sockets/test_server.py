@@ -166,7 +166,6 @@ async def test_client_that_reads_late_causes_no_deadlock(server: SocketServer) -
 
 
 async def test_kernel_buffers_are_small(server: SocketServer) -> None:
-    """The kernel's buffers for an accepted connection are small."""
     async with opened(server, server.admit(upgrade(), 1000)):
         [handler] = server._open
         own = handler._websocket._writer.get_extra_info("socket")
