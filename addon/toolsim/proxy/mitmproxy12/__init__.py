@@ -5,6 +5,7 @@ messages. ``tests/test_architecture.py`` enforces this rule: private names and a
 only in this folder.
 
 When mitmproxy changes, only this folder has to change. Each module docstring lists the internals that the module relies
-on. ``README.md`` in this folder has the complete list, the consequences of doing without each module, and the change to
-mitmproxy that would make the module unnecessary. ``patches.check`` reports missing internals at startup.
+on. For each module, ``README.md`` in this folder lists these internals, what toolsim could not do without the module,
+and the change to mitmproxy that would make the module unnecessary. ``patches.check`` reports missing internals at
+startup.
 """

@@ -3,8 +3,8 @@
 Without a limit, the kernel would buffer megabytes of an answer, all of which the backend would generate even if the
 client never read it.
 
-The limit applies to bytes waiting to be sent. Bytes in transit, whose number depends on the round-trip time, do not
-count, so a slow network path does not reduce throughput.
+The limit applies only to bytes that have not been sent yet. Bytes in transit do not count, so a long round-trip time
+does not reduce throughput.
 
 Relies on these internals of mitmproxy 12.2: ``Proxyserver.connections`` contains the handler of each client, and the
 handler's ``transports`` contain the writers.
@@ -25,7 +25,7 @@ HIGH_WATER_BYTES = 128 * 1024
 
 
 class ClientBackpressure:
-    """An addon that limits the unsent bytes of each client, if the system has a socket option for such a limit."""
+    """An addon that limits the unsent bytes for each client, on systems that have a socket option for this."""
 
     def client_connected(self, client: Client) -> None:
         """Set the limit for a new connection."""
@@ -37,7 +37,10 @@ class ClientBackpressure:
 
 
 def bound_buffers(own: socket.socket, size: int) -> None:
-    """Limit the kernel's buffers in both directions, for a connection or for all connections of a listening socket."""
+    """Limit the kernel's send and receive buffers to ``size`` bytes each.
+
+    The limit of a listening socket applies to all connections that it accepts.
+    """
     for option in socket.SO_RCVBUF, socket.SO_SNDBUF:
         with suppress(OSError):
             own.setsockopt(socket.SOL_SOCKET, option, size)
@@ -51,7 +54,10 @@ def handler_of(client: Client) -> ConnectionHandler | None:
 
 
 def writer_of(client: Client, connection: Connection | None = None) -> asyncio.StreamWriter | None:
-    """Return the writer of a client, or of a ``connection`` opened for the client. Return None if it is closed."""
+    """Return the writer of a client's connection, or of a ``connection`` to a backend that was opened for the client.
+
+    Return None if the connection is closed or is not a stream.
+    """
     handler = handler_of(client)
     io = handler.transports.get(connection or client) if handler is not None else None
     return io.writer if io is not None and isinstance(io.writer, asyncio.StreamWriter) else None

@@ -2,7 +2,7 @@
 
 The flow itself contains the sent side: the rewritten request, and the answer as the client received it. Its backup,
 which mitmproxy's "revert" restores, contains the received side: the client's original request and the backend's
-original answer. Both sides have mitmproxy's ordinary form, so that any flow file can contain them.
+original answer. Both sides are ordinary mitmproxy data, so any flow file can contain them.
 
 mitmproxy has methods to create a backup and to revert to it, but none to inspect or extend it. This file relies on
 these internals of ``mitmproxy.flow`` 12.2, which are checked when the addon is loaded:
@@ -13,7 +13,8 @@ these internals of ``mitmproxy.flow`` 12.2, which are checked when the addon is 
 3. ``flow.revert()`` restores the entire state and removes the backup.
 4. The only attributes of a message are ``stream`` and ``data``. (``Message.copy()`` is avoided. It spends most of its
    time on type checks, and the check of a union type leaves behind an exception that refers to itself and, through its
-   traceback, to the caller's objects. So the entire exchange would stay in memory until the next garbage collection.)
+   traceback, to the caller's objects. The entire exchange would then remain in memory until the next garbage
+   collection.)
 """
 
 from __future__ import annotations
@@ -56,14 +57,14 @@ def begin(flow: HTTPFlow) -> None:
 
 
 def drop(flow: HTTPFlow) -> None:
-    """Drop the received side. From now on, the flow represents both sides."""
+    """Discard the received side. The flow then represents both sides."""
     flow._backup = None
 
 
 def set_incoming_response(flow: HTTPFlow, response: Response | None) -> None:
     """Store the backend's answer in the flow's backup, if any, together with the flow's comment, mark and metadata.
 
-    Call this function last, so that reverting keeps the comment, mark and metadata.
+    Call this function after all other changes to the flow, so that a revert keeps the comment, mark and metadata.
     """
     backup = _backup(flow)
     if backup is None:
@@ -77,7 +78,7 @@ def set_incoming_response(flow: HTTPFlow, response: Response | None) -> None:
 
 
 def copied(response: Response) -> Response:
-    """Return a mutable copy of an answer. The original answer remains part of the received side (rule 4)."""
+    """Return a copy of an answer that can be changed without changing the original (rule 4)."""
     other = copy(response)
     other.data = copy(response.data)
     other.headers = Headers(response.headers.fields)
@@ -99,7 +100,7 @@ _KEYS = {"request", "response", "comment", "marked", "metadata", "error", "inter
 
 
 def problem() -> str:
-    """Return a description of how the installed mitmproxy differs from the rules above, or "" if it does not."""
+    """Return how the installed mitmproxy deviates from the module's rules 1 to 3, or "" if it follows them."""
     flow = HTTPFlow(Client(peername=("", 0), sockname=("", 0)), Server(address=None))
     flow.request = Request.make("GET", "http://before/")
     try:
@@ -118,7 +119,7 @@ def problem() -> str:
 
 
 def _backup(flow: HTTPFlow) -> dict[str, Any] | None:
-    # The annotation is needed because mitmproxy annotates the attribute as a flow, but it contains the flow's state.
+    # mitmproxy declares this attribute as a flow, although it contains a flow's state.
     backup: Any = flow._backup
     return backup if isinstance(backup, dict) else None
 

@@ -1,6 +1,7 @@
 """Limits the size of bodies that are read completely, and drops the trailers of rewritten bodies.
 
-A proxy is allowed to drop trailers (RFC 9110, 6.5.1). They belong to the replaced bytes, and no known API sends any.
+A proxy is allowed to drop trailers (RFC 9110, 6.5.1). The trailers apply to the bytes that toolsim replaces, and no
+known API sends any.
 Over HTTP/1, ``chunks`` drops them first, because mitmproxy's layer crashes on them.
 
 Relies on these internals of ``mitmproxy.proxy.layers.http`` 12.2: the received part of a body is in
@@ -42,7 +43,7 @@ class BoundedBodies(OwnStream):
                 size = len(self.request_body_buf) + len(event.data)
                 if exchange.is_request_too_large or size > exchange.limits.max_request_bytes:
                     # The rest of the request is read and discarded, because many clients miss an answer that arrives
-                    # while they send.
+                    # before they have sent the entire request.
                     exchange.is_request_too_large = True
                     self.request_body_buf.clear()  # type: ignore[no-untyped-call]
                     return

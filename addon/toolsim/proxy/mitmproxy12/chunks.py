@@ -1,16 +1,17 @@
 """Reads chunked HTTP/1 bodies in place of h11's reader, without trailers and with all available chunks joined.
 
-1. Trailers are dropped. mitmproxy's layer does not support them and crashes, so that the client would wait forever. A
-   proxy is allowed to drop trailers (RFC 9110, 6.5.1), and no known API sends any.
+1. Trailers are dropped. mitmproxy's layer does not support trailers: it would crash, and the client would wait forever.
+   A proxy is allowed to drop trailers (RFC 9110, 6.5.1), and no known API sends any.
 2. Chunks that arrive together are joined. Chunk boundaries have no meaning (RFC 9112, 7.1), but mitmproxy forwards each
    chunk separately, and writing to a socket is its most expensive step. The more streams there are, the more chunks
    arrive together.
-3. h11's reader handles everything else: an extension, a partial chunk, the last chunk, an error.
+3. h11's reader handles everything else: chunk extensions, partial chunks, the last chunk, and errors.
 
-Relies on these internals of ``mitmproxy.proxy.layers.http._http1`` 12.2: it reads chunked bodies with the class in the
-module's global name ``ChunkedReader``, originally h11's, until the reader returns None; a last chunk with trailers is
-an ``EndOfMessage`` with headers. In h11 0.16, between two chunks ``_bytes_in_chunk`` is 0, ``_reading_trailer`` is
-false, and ``_bytes_to_discard`` is the missing part of the line break after the first chunk.
+Relies on these internals of ``mitmproxy.proxy.layers.http._http1`` 12.2: the reader of a chunked body is an object of
+the class that the module's global name ``ChunkedReader`` refers to (h11's class), and is called until it returns None.
+For a last chunk with trailers, it returns an ``EndOfMessage`` with headers. In h11 0.16, between two chunks,
+``_bytes_in_chunk`` is 0, ``_reading_trailer`` is false, and ``_bytes_to_discard`` is the missing part of the line break
+after the first chunk.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class JoiningReader(ChunkedReader):
         return not (self._bytes_in_chunk or self._bytes_to_discard or self._reading_trailer)
 
     def __call__(self, buf: Any) -> Any:
-        """Return the next event of the body, or None if more data is needed."""
+        """Return the body's next event, or None if more data is needed."""
         if not self._bytes_in_chunk and not self._reading_trailer and self._bytes_to_discard in (b"", _LINE_END):
             if not buf:
                 return None
@@ -56,7 +57,7 @@ class JoiningReader(ChunkedReader):
 
 
 def whole_chunks(raw: bytes) -> bytes | None:
-    """Return the data of the chunks in ``raw``, or None if any of the chunks is incomplete, empty or has extensions."""
+    """Return the joined data of the chunks in ``raw``, or None if a chunk is incomplete or empty, or has extensions."""
     pieces, end = _read(raw)
     return b"".join(pieces) if raw[end:] == (_LINE_END if pieces else b"") else None
 

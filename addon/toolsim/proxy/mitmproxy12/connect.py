@@ -1,10 +1,10 @@
-"""Limits the time for connecting to a backend.
+"""Limits the time that an attempt to connect to a backend can take.
 
-mitmproxy waits for a connection as long as the operating system does, which can be minutes (mitmproxy issue #1095).
+mitmproxy has no connection timeout. The operating system's timeout can be minutes (mitmproxy issue #1095).
 
 Relies on these internals of ``mitmproxy.proxy.server`` 12.2: the hook ``server_connect`` runs in the task that then
 connects, and canceling that task results in an ordinary connection error. So a timer cancels the task unless the
-connection is established in time, including any TLS handshake.
+connection, including any TLS handshake, is established in time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mitmproxy.tls import TlsData
 
 
 class ConnectTimeout:
-    """An addon that cancels an attempt to connect after ``seconds``. If it is 0, only the system's timeout applies."""
+    """An addon that cancels an attempt to connect after ``seconds``, or never if ``seconds`` is 0."""
 
     def __init__(self) -> None:
         self.seconds = 0.0

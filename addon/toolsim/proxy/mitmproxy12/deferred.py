@@ -1,4 +1,4 @@
-"""Reads options that were set before the script was loaded, with ``--set`` or in config.yaml.
+"""Reads and changes options that were set before the script was loaded, with ``--set`` or in config.yaml.
 
 mitmproxy reads its command line before it loads a script. It defers options that it does not know yet, and applies them
 once the script has added its options. An invalid value then silently aborts the loading of the script, and an unknown
@@ -6,7 +6,7 @@ name is not reported at all.
 
 Relies on these internals of ``mitmproxy.optmanager`` 12.2: ``deferred`` maps names to deferred values. A value from a
 file is stored unchanged. Strings from the command line are stored as the ``val`` of an object. The ``value`` of an
-option is ``unset`` unless the option has been set, even if it was set to its default.
+option is ``unset`` until the option is set. Setting an option to its default counts as setting it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mitmproxy.optmanager import OptManager, unset
 def options_set_early(options: OptManager) -> dict[str, Any]:
     """Return the deferred options by name.
 
-    Strings from the command line are ``Texts``. Values from a file are unchanged.
+    Values from the command line are ``Texts``. Values from a file are unchanged.
     """
     found: dict[str, Any] = {}
     for name, deferred in options.deferred.items():
@@ -29,7 +29,7 @@ def options_set_early(options: OptManager) -> dict[str, Any]:
 
 
 class Texts(tuple[str, ...]):
-    """The strings that the command line contains for a single option."""
+    """All values of one option on the command line, as unparsed strings."""
 
 
 def drop(options: OptManager, name: str) -> None:
@@ -38,9 +38,10 @@ def drop(options: OptManager, name: str) -> None:
 
 
 def rename(options: OptManager, name: str, new: str) -> bool:
-    """Apply a deferred option's value to another option, unless that option was set, too.
+    """Move a deferred value to the option's ``new`` name, unless that name has a deferred value of its own.
 
-    Return False if there is no deferred value."""
+    Return False if the former name has no deferred value.
+    """
     if name not in options.deferred:
         return False
     options.deferred.setdefault(new, options.deferred.pop(name))
@@ -48,7 +49,7 @@ def rename(options: OptManager, name: str, new: str) -> bool:
 
 
 def replace(options: OptManager, name: str, value: str) -> None:
-    """Replace the value of a deferred option, but keep the form in which the value is stored."""
+    """Replace a deferred value, and store the new value in the same form as the old one."""
     deferred = options.deferred[name]
     if hasattr(deferred, "val"):
         deferred.val = [value]

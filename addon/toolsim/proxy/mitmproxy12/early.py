@@ -1,14 +1,14 @@
 """Begins the client's stream before the backend has sent its response headers.
 
-A model can take minutes to read a long prompt, but clients give up after about 20 s without a byte. So a streaming
-client that has received nothing for a while receives a 200, the first frames of its answer, and then keep-alives
-(``Exchange.open_early``). The backend's later answer, which can be streamed or non-streamed, is sent over that stream.
-An error is converted to the API's error event.
+A model can take minutes to read a long prompt, but clients give up after receiving nothing for about 20 s. So a
+streaming client that has received nothing for a while is sent a 200, the first frames of its answer, and then
+keep-alives (``Exchange.open_early``). When the backend answers, its answer is sent over that stream, even if the
+backend's own answer is not streamed. An error from the backend is sent as the API's error event.
 
 Relies on these internals of ``mitmproxy.proxy.layers.http`` 12.2, in addition to those of ``response_pump``:
 
-1. ``start_response_stream`` sends the head in ``flow.response`` and proceeds to ``state_stream_response_body``.
-2. ``send_response`` ends every answer. With ``already_streamed`` it sends neither a head nor a body.
+1. ``start_response_stream`` sends the head of ``flow.response`` and proceeds to ``state_stream_response_body``.
+2. ``send_response`` ends every answer. With ``already_streamed``, it sends neither a head nor a body.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class EarlyStart(ResponsePump):
     """Starts the client's stream early, and sends the backend's answer over it."""
 
     opened: StreamedAnswer | None = None
-    """The answer that was started before the backend's answer arrived, or None."""
+    """The client's answer if it was started before the backend answered, or None otherwise."""
 
     def keep_waiting(self, exchange: Exchange) -> CommandGenerator[None]:
-        """Send the client its first frames or a keep-alive while the backend's headers or answer are incomplete."""
+        """Send the client its first frames, or a keep-alive, while the backend's answer is incomplete."""
         if self.opened is None and (response := exchange.open_early(self.flow)) is not None:
             self.opened = exchange.streamed
             self.frame_chunks(response)

@@ -1,11 +1,11 @@
-"""The stream of an exchange. It can end a response early, on a timeout, or when the backend fails.
+"""The stream of an exchange. It can end an answer early, for example on a timeout or when the backend fails.
 
-The stream has one class per concern; the class in this module monitors the backend. It relies on these internals of
-``mitmproxy.proxy.layers.http`` 12.2, in addition to those listed in ``stream``:
+The stream has one class per concern; the class in this module monitors the backend. This module relies on these
+internals of ``mitmproxy.proxy.layers.http`` 12.2, in addition to those listed in ``stream``:
 
 1. ``RequestWakeup`` is routed back to the stream that yielded it, and ``HttpStream`` itself never uses it.
-2. ``HttpLayer.connections`` keeps failed connections with their ``error``, which is repeated for later requests to the
-   same address. The client's connection stays open after a failure, so the error has to be cleared.
+2. ``HttpLayer.connections`` keeps failed connections with their ``error``, and later requests to the same address fail
+   with that error. toolsim keeps the client's connection open after a failure, so it has to clear the error.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ExchangeStream(EarlyStart, Resending, BoundedBodies):
     """A stream that monitors its backend, and always ends the client's answer."""
 
     is_unwatched = False
-    """Whether the backend is connected but its timer has not been started, because the request is sent first."""
+    """Whether the backend is connected and its timer has yet to be started, which happens after the request is sent."""
 
     @override
     def _handle_event(self, event: Event) -> CommandGenerator[None]:
@@ -62,8 +62,7 @@ class ExchangeStream(EarlyStart, Resending, BoundedBodies):
             return False
         self.has_backend = True
         if (exchange := self.exchange) is not None:
-            # The backend's silence is measured from this point, because a person might have intercepted the request
-            # before.
+            # The backend's silence is measured from this point, because an interception might have delayed the request.
             exchange.timeouts.connected()
             self.is_unwatched = True
         return True
@@ -76,12 +75,12 @@ class ExchangeStream(EarlyStart, Resending, BoundedBodies):
 
     @override
     def wake(self) -> CommandGenerator[None]:
-        """Let the exchange send a keep-alive or give up while the backend is silent."""
+        """Send a keep-alive while the backend is silent, or end the answer once it is overdue."""
         exchange, is_resending = self.exchange, self.server_state == self.state_resending
         if self.ended or (exchange is None and not is_resending):
             return
         if exchange is None or is_resending:
-            # If the request could not be rewritten again, the answer is toolsim's own error.
+            # The base class resends the request or, if it could not be rewritten again, answers with an error.
             yield from super().wake()
             return
         if self.server_state == self.state_stream_response_body and exchange.streamed is not None:
@@ -114,7 +113,7 @@ class ExchangeStream(EarlyStart, Resending, BoundedBodies):
                 # The client's answer waits for another round, so the backend's part of the answer is already complete.
                 self.has_backend_ended = True
                 return
-            # The backend has failed, so the answer ends after the last received data.
+            # The backend has failed, so the answer ends after the data received so far.
             self.ended = True
             self.stop_feeding()
             yield from super().state_stream_response_body(ResponseEndOfMessage(self.stream_id))

@@ -1,10 +1,10 @@
-"""Resends a request without the feature, or the API path, that its backend has just rejected.
+"""Resends a request after its backend has rejected a feature or an API path: without the feature, or to another path.
 
 Relies on these internals of ``mitmproxy.proxy.layers.http`` 12.2:
 
 1. Over HTTP/1, a stream can send a second request in the next iteration of the event loop after the complete answer to
-   the first one. It uses a new connection, because many servers disconnect after an error without announcing it, and
-   the FIN might still be in flight.
+   the first one. The second request uses a new connection, because many servers disconnect after an error without
+   announcing it, and the FIN might still be in flight.
 2. Over HTTP/2, a stream can send only one request, so the client receives the error. The rejection is remembered for
    later requests.
 """
@@ -33,13 +33,13 @@ from toolsim.proxy.mitmproxy12.stream import OwnStream
 
 @dataclass
 class ToolsimResendHook(StartHook):  # type: ignore[no-untyped-call]
-    """The hook for a flow whose request has to be rewritten again."""
+    """The hook for a flow whose request has to be rewritten again before it is resent."""
 
     flow: HTTPFlow
 
 
 class Resending(OwnStream):
-    """A stream that resends a rejected request."""
+    """A stream that can resend a request after its backend has rejected it."""
 
     @override
     def state_consume_response_body(self, event: Event) -> CommandGenerator[None]:
@@ -55,9 +55,10 @@ class Resending(OwnStream):
             yield from super().state_consume_response_body(event)
 
     def is_refused(self, exchange: Exchange) -> bool:
-        """Return whether an error rejects the attempted feature.
+        """Return whether the backend's response is a rejection that the client must not receive.
 
-        If so, the request might succeed without the feature.
+        This is the case if the request will be resent, or if a different error will be sent. The body of the rejection
+        is then discarded.
         """
         attempt = exchange.find(Attempt)
         assert self.flow.response is not None
@@ -70,7 +71,7 @@ class Resending(OwnStream):
         return True
 
     def state_resending(self, event: Event) -> CommandGenerator[None]:
-        """Ignore events between an error that rejects the attempted feature and the request without it."""
+        """Ignore events that arrive after the rejection and before the request is resent."""
         yield from ()
 
     @override

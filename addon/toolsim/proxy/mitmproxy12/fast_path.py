@@ -2,11 +2,13 @@
 
 For a delta of a few bytes, most of a proxy's cost is waking mitmproxy's task and passing the event through seven
 generators and back. So while an answer is streamed over plain HTTP/1, toolsim's own protocol reads the backend's
-connection. It handles reads that consist of complete chunks. If a read needs a pause, ends the answer or raises, the
-stream is woken up to handle the rest. All other data is passed unchanged to mitmproxy's own protocol, whose behavior is
-authoritative: a test compares both paths for every way to split the data. mitmproxy still handles backpressure: while
-bytes wait for the client, data is passed to mitmproxy's protocol, which stops reading until the client has caught up.
-It also handles timeouts, since a stream is woken every few seconds.
+connection. It handles reads that consist of complete chunks. If processing a read requires a pause, ends the answer or
+raises an exception, the stream is woken to handle the rest. All other data is passed unchanged to mitmproxy's own
+protocol, whose behavior is authoritative: a test compares both paths for every way to split the data.
+
+mitmproxy still handles backpressure: while unsent bytes are waiting for the client, data is passed to mitmproxy's
+protocol, which stops reading until the client has caught up. The stream still handles timeouts, because it is woken
+every few seconds.
 
 Relies on these internals of mitmproxy 12.2, and of asyncio:
 
@@ -15,8 +17,8 @@ Relies on these internals of mitmproxy 12.2, and of asyncio:
    ``StreamReader._waiter`` is set while the reader waits for data.
 2. ``ConnectionHandler.server_event`` handles an event, and ``HttpLayer.command_sources`` maps each command to the
    stream that receives its completion.
-3. The layer of the mode, the HTTP layer, ``HttpClient`` and ``Http1Client`` change no bytes if no other layer is
-   between them, which means no TLS on either side and no upstream proxy.
+3. The proxy mode's layer, the HTTP layer, ``HttpClient`` and ``Http1Client`` pass on bytes unchanged. Only TLS (on
+   either side) and an upstream proxy add layers between them.
 4. ``Http1Client`` stores unprocessed bytes in ``buf``. After the head of an answer it creates a new ``body_reader``,
    whose state the module ``chunks`` describes.
 5. A stream that waits for a hook is ``_paused``, and its events queue up. HTTP/1 has one stream at a time.
@@ -47,7 +49,9 @@ _TASKS: set[asyncio.Task[None]] = set()
 
 
 class FastPath:
-    """A protocol for the backend's connection while ``stream`` feeds ``answer``. mitmproxy's protocol does the rest.
+    """A protocol that reads the backend's connection while ``stream`` feeds ``answer``.
+
+    It leaves all data that it cannot handle to mitmproxy's own protocol.
 
     ``http`` is mitmproxy's own reader of the answer. ``framed`` is a function that returns the bytes to send to the
     client for a part of the answer.
@@ -96,8 +100,7 @@ class FastPath:
             slices = self._answer.slices(read)
             for chunks in slices:
                 if chunks is None or self._answer.has_read_all or self._answer.cut:
-                    # At a pause and at the end of an answer, only the stream can do what is needed besides sending
-                    # chunks.
+                    # A pause or the end of an answer requires more than sending chunks, and only the stream can do it.
                     self._wake(chain((chunks,), slices))
                     return
                 for chunk in chunks:
@@ -144,7 +147,10 @@ def _raising(problem: Exception) -> Iterator[list[bytes] | None]:
 def open_fast_path(
     stream: OwnStream, answer: StreamedAnswer, layer: HttpLayer, framed: Callable[[bytes], bytes]
 ) -> FastPath | None:
-    """Open the fast path for a stream of ``layer`` if rule 3 allows it. The client must use HTTP/1."""
+    """Open the fast path for a stream of ``layer``, or return None if other layers or protocols are in use (rule 3).
+
+    The caller has already checked that the client uses HTTP/1.
+    """
     client = layer.connections.get(stream.context.server)
     http = client.child_layer if type(client) is HttpClient else None
     handler = handler_of(stream.context.client)

@@ -2,8 +2,8 @@
 
 A full collection stops the process while it visits every object. With mitmproxy and this addon in memory there are a
 hundred thousand objects, so every stream pauses for 40 ms or more. The collector skips frozen objects. Many modules are
-imported only on first use, so the first long collections also freeze the objects that were created since. Later
-collections freeze nothing, because freezing flows would keep their contents in memory forever.
+imported only on first use, so objects are frozen again after each of the first few long collections. Later collections
+freeze nothing, because freezing flows would keep their contents in memory forever.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 
 _LONG_SECONDS = 0.01
 _MOST = 3
-"""The number of long collections after which all existing objects are frozen; later collections freeze nothing."""
+"""Maximum number of long collections after which the existing objects are frozen."""
 
 
 class GcFreeze:
-    """An addon that freezes the existing objects once mitmproxy runs, and unfreezes them when the addon is unloaded."""
+    """An addon that freezes the existing objects when mitmproxy has started, and unfreezes them when it is unloaded."""
 
     def __init__(self) -> None:
         self._began = 0.0

@@ -2,26 +2,26 @@
 
 ``GuardedStream._handle_event`` catches any exception in the handling of a stream's event, and ends the exchange:
 
-1. Before the response headers, the error is sent as the complete answer, once the request has been read. A request
-   without an exchange is answered with mitmproxy's own plain 502, and its connection is closed.
-2. Afterwards, the error event of the client's API is sent if toolsim writes the answer and has not written its end. Any
+1. If the response headers have not been sent, the client receives the error as its complete answer, after its request
+   has been read. A request without an exchange is answered with mitmproxy's own plain 502, and its connection is
+   closed.
+2. If the headers have been sent and toolsim is still writing the answer, the client receives its API's error event. Any
    other answer is cut off, so that an incomplete answer never appears complete.
 
-An exception outside of any stream (the reader of a body, the fast path, this guard itself) reaches mitmproxy's event
-loop, which logs it and continues. The event is lost, and its client would wait forever. ``Net`` reads that log and ends
-the streams of the connection.
+An exception outside of any stream (in the reader of a body, in the fast path, or in this guard itself) reaches
+mitmproxy's event loop, which logs it and continues. The event is lost, and its client would wait forever. ``Net``
+filters that log and ends the streams of the connection.
 
 Relies on these internals of mitmproxy 12.2:
 
-1. Layers yield commands; the generator of a stream is resumed once a hook that it has yielded has completed.
+1. Layers yield commands, including hooks. A stream's generator is resumed when the hook that it yielded has completed.
 2. ``ConnectionHandler.server_event`` logs exceptions with the logger ``mitmproxy.proxy.server``, and ``AddonManager``
    logs exceptions in hooks with ``mitmproxy.addonmanager``. Both include the traceback, and a filter can still change
    the record.
 3. ``HttpLayer.command_sources`` maps each command to the stream that receives its completion.
-4. ``ResponseProtocolError`` to the client's side of HTTP/1 sends a 502 if no headers were sent, and closes the
-   connection.
-5. ``NextLayer`` stores its events until it knows the next layer, and would pass all of them on again after an
-   exception.
+4. On a ``ResponseProtocolError``, an HTTP/1 client is sent a 502 if no headers were sent, and its connection is closed.
+5. ``NextLayer`` stores its events until it knows the next layer. After an exception, it would pass all of them on
+   again.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ CHECKED: tuple[type[StartHook], ...] = (
     ToolsimResendHook,
     ToolsimStoreHook,
 )
-"""The hooks that must have completed before any data is forwarded."""
+"""The hooks after which a flow must have been cleared before any more of its data is forwarded."""
 
 _SERVER, _HOOKS = "mitmproxy.proxy.server", "mitmproxy.addonmanager"
 _CONTINUE = 100
@@ -86,9 +86,9 @@ class GuardedStream(ExchangeStream):
     """A stream that ends its exchange on any exception, and forwards nothing without clearance."""
 
     guard: ClassVar = Guard()
-    """The guard. It is set when the class is installed."""
+    """The guard, which all streams share. ``patches.install`` sets this attribute."""
     carried: Exchange | None = None
-    """The exchange of this stream. It is kept even after the exchange has ended."""
+    """The exchange of this stream. The reference is kept after the exchange has ended."""
     is_failed = False
     has_request = False
     """Whether the request has been read completely."""
@@ -117,7 +117,10 @@ class GuardedStream(ExchangeStream):
             yield from self.ending(event)
 
     def watched(self, commands: CommandGenerator[None]) -> CommandGenerator[None]:
-        """Pass on the commands of an event, and check that each hook has completed. Raises NotCleared."""
+        """Pass on the commands with which the stream handles an event, and check that each hook in them has completed.
+
+        Raises NotCleared.
+        """
         reply: Any = None
         while True:
             try:
@@ -153,7 +156,7 @@ class GuardedStream(ExchangeStream):
     # -- ending the exchange --
 
     def ending(self, event: Event) -> CommandGenerator[None]:
-        """End the exchange after an exception. It is ended even if handling the exception raises another exception."""
+        """End the exchange after an exception, even if sending the error raises another exception."""
         try:
             if isinstance(event, RequestProtocolError):
                 yield from self.break_off()
@@ -166,7 +169,7 @@ class GuardedStream(ExchangeStream):
     def fail(self, *, is_rescued: bool = False) -> CommandGenerator[None]:
         """End the exchange with an error.
 
-        With ``is_rescued``, an event was lost, so the connection cannot be reused.
+        With ``is_rescued``, the stream has lost an event, so the client's connection is not reused.
         """
         if self.is_failed:
             yield from self.break_off()
@@ -200,7 +203,7 @@ class GuardedStream(ExchangeStream):
             yield from self.break_off()
 
     def refusal(self, exchange: Exchange) -> Response:
-        """Return the error in the format of the client's API and end the exchange."""
+        """End the exchange, and return the error in the format of the client's API."""
         self.flow.response = exchange.refuse(FAILED)
         if not self.exchanges.close(self.flow, FAILED.status):
             convert(self.flow.response, api_named(exchange.report.client))
@@ -253,7 +256,10 @@ class GuardedStream(ExchangeStream):
 
 
 class Net(logging.Filter):
-    """Adds toolsim's location to mitmproxy's log records about exceptions, and ends streams that lost an event."""
+    """Replaces mitmproxy's log messages about exceptions in toolsim, and ends the streams that have lost an event.
+
+    The new message names the function in which the exception was raised.
+    """
 
     def __init__(self, guard: Guard) -> None:
         super().__init__()
@@ -280,7 +286,7 @@ class Net(logging.Filter):
         return True
 
     def _rescue(self, raised: TracebackType | None) -> None:
-        """End the stream in the traceback of an exception. If there is none, end all streams of the connection."""
+        """End the stream that appears in an exception's traceback or, if none does, all streams of the connection."""
         through = [frame.f_locals.get("self") for frame, _ in traceback.walk_tb(raised)]
         handler = next((owner for owner in through if isinstance(owner, ConnectionHandler)), None)
         if handler is None:
@@ -295,14 +301,14 @@ class Net(logging.Filter):
 
 
 def _settle(above: NextLayer) -> None:
-    """Make the layer pass further events directly to the chosen layer, as ``NextLayer`` normally does."""
+    """If the next layer has been chosen, make ``above`` pass all further events directly to it, as it normally does."""
     if above.layer is not None:
         above.events.clear()
         above.handle_event = above._handle_event = above._handle = above.layer.handle_event  # type: ignore[method-assign]
 
 
 async def _end(handler: ConnectionHandler, streams: list[GuardedStream]) -> None:
-    """End these streams, or close the connection if no stream can be ended."""
+    """End these streams. If there are none, or if a stream has become a WebSocket or tunnel, close the connection."""
     for stream in streams:
         if stream.child_layer is not None:
             break

@@ -1,10 +1,11 @@
 """Runs an internal flow through mitmproxy's HTTP layer, as a replayed request that can be aborted.
 
-The layer for client connections is replaced. The replacement provides the request, and passes on or drops the answer.
+``_OwnClient`` replaces the layer for the client's connection. It provides the request, and passes the answer to a
+function.
 
 Relies on these internals of mitmproxy 12.2:
 
-1. ``ReplayHandler`` runs one flow to its end. Its layer's ``connections`` contains the client's side, which is a
+1. ``ReplayHandler`` runs one flow to its end. The ``connections`` of its layer contain the client's side, which is a
    ``MockServer``.
 2. The client's side reports a disconnected client as ``RequestProtocolError`` with ``CLIENT_DISCONNECTED``.
 3. ``drain_writers`` is awaited between two reads of a connection. mitmproxy waits there for a slow client, and this
@@ -41,11 +42,10 @@ from mitmproxy.proxy.layers.http._events import (
 _connections = logging.getLogger("mitmproxy.proxy.server")
 
 LEAVE_SECONDS = 1.0
-"""Seconds within which an aborted flow must end before it is canceled."""
-
+"""Time, in seconds, that an aborted flow has to end before it is canceled."""
 
 Answered = Callable[[Response | bytes | None], None]
-"""A function that is called with the head of an answer, with each part of its body, and with None at its end."""
+"""A function that is called with an answer's headers, with each part of its body, and finally with None."""
 
 
 def own_flow(client: Client, request: Request) -> HTTPFlow:
@@ -58,22 +58,21 @@ def own_flow(client: Client, request: Request) -> HTTPFlow:
         state=ConnectionState.OPEN,
     )
     flow = HTTPFlow(own, Server(address=(request.host, request.port)), live=True)
-    # The client's proxy password (``proxyauth``) was removed from the request. A replay does not need a password. The
-    # addon's first hook, which runs after the check of the password, turns the replay into an ordinary flow.
+    # The client's proxy password (``proxyauth``) was removed from the request, but a replay does not need a password.
+    # The addon's first hook, which runs after the password check, turns the replay into an ordinary flow.
     flow.is_replay = "request"
     flow.request = request
     return flow
 
 
 class FlowHandler(ReplayHandler):
-    """Runs one flow. ``name`` is the prefix of its log lines, and ``answered`` receives the parts of its answer."""
+    """Runs one flow. ``name`` is the prefix of its log lines. ``answered`` is called with the parts of its answer."""
 
     def __init__(self, flow: HTTPFlow, options: Options, name: str, answered: Answered = lambda _: None) -> None:
         super().__init__(flow, options)
         self._name = name
         self.reading = asyncio.Event()
-        """An event that is cleared while the backend must not be read, because the consumer of the answer is too slow.
-        """
+        """Cleared while the backend must not be read, because the consumer of the answer is too slow."""
         self.reading.set()
         self.layer.connections[self.client] = _OwnClient(flow, self.layer.context.fork(), answered)
 
@@ -112,7 +111,7 @@ class FlowHandler(ReplayHandler):
 
 
 class _OwnClient(MockServer):
-    """The client's side of a flow. It can disconnect."""
+    """The client's side of an internal flow. Unlike a ``MockServer``, it can disconnect and passes on the answer."""
 
     def __init__(self, flow: HTTPFlow, context: Context, answered: Answered) -> None:
         super().__init__(flow, context)

@@ -1,11 +1,11 @@
 """The format of log lines in the terminal.
 
-mitmproxy's own format starts each line with the time in brackets, and a line that the terminal's encoding cannot
-represent raises an exception in the code that logged it.
+mitmproxy's own format starts each line with the time in brackets. If a line contains a character that the terminal's
+encoding cannot represent, mitmproxy raises an exception in the code that logged the line.
 
 Relies on these internals of mitmproxy 12.2: its ``termlog`` addon writes with a ``TermLogHandler``, a handler of the
 root logger with the terminal's ``file`` and ``has_vt_codes``. The handler is removed once all addons are done, while
-connections are still closing. Python would then write warnings without time and level (``keep_format`` prevents that).
+connections are still closing. Python would then write warnings without time and level, which ``keep_format`` prevents.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ class TextFormatter(MitmFormatter):
         self._encoding = getattr(handler.file, "encoding", None) or "utf-8"
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return a formatted log record."""
+        """Format a log record as a line."""
         line: str = super().format(record)
         return line.encode(self._encoding, "backslashreplace").decode(self._encoding)
 
 
 def set_format(make: Callable[[TermLogHandler], logging.Formatter]) -> None:
-    """Set the formatter of the terminal's handler. ``make`` is a function that creates the formatter."""
+    """Set the formatter of the terminal's log handler. ``make`` creates the formatter for the handler."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler, TermLogHandler):
             handler.setFormatter(make(handler))
 
 
 class _Last(logging.Handler):
-    """Writes in the same format as the handler ``first`` once that handler has been removed."""
+    """Passes log records to the handler ``first`` once mitmproxy has removed that handler."""
 
     def __init__(self, first: TermLogHandler) -> None:
         super().__init__(first.level)
@@ -51,7 +51,7 @@ class _Last(logging.Handler):
 
 
 def keep_format() -> None:
-    """Keep the format of log lines after mitmproxy has ended."""
+    """Keep the current format of log lines until ``end_keeping``, even after mitmproxy has removed its handler."""
     root = logging.getLogger()
     for handler in root.handlers[:]:
         if isinstance(handler, TermLogHandler):

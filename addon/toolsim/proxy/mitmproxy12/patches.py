@@ -1,7 +1,7 @@
-"""Replaces mitmproxy's classes with toolsim's, and checks that mitmproxy matches the assumptions of this folder.
+"""Replaces mitmproxy's classes with toolsim's, and checks for the mitmproxy internals on which this folder relies.
 
-The replaced classes are global names of a module, which mitmproxy looks up whenever it creates an object. If a version
-of mitmproxy has a different class there, or lacks an overridden method, nothing is replaced.
+mitmproxy looks up each replaced class by a module's global name whenever it creates an object. A class is not replaced
+if the installed version of mitmproxy has a different class under that name, or lacks a method that toolsim overrides.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ OVERRIDDEN = (
     "state_stream_response_body",
     "state_wait_for_response_headers",
 )
-"""The methods of ``HttpStream`` that toolsim's streams override or compare with a state."""
+"""The methods of ``HttpStream`` that toolsim's subclasses override, or use to identify the state of a stream."""
 
 
 def check() -> None:
     """Log which internals are missing.
 
-    If flows would be stored incorrectly, log an error, so that mitmproxy does not start.
+    If flows could not be stored correctly, log an error, which prevents mitmproxy from starting.
     """
     if problem := backup.problem():
         logger.error("Unsupported mitmproxy (expected >=12.2,<13): %s.", problem)

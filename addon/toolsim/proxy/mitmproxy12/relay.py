@@ -1,14 +1,16 @@
 """Relays an upgraded connection, unread, between its client and the local WebSocket server.
 
 mitmproxy's own WebSocket layer collects each message before passing it on, regardless of its size, and keeps all
-messages as long as it shows the connection. With the relay, only the local server reads the messages, with limits. Each
-request that arrives in a message has a separate flow, which people can inspect.
+messages in the connection's flow. With the relay, only the local server reads the messages, and it limits their size.
+Each request that arrives in a message has a separate flow, which people can inspect.
 
 Relies on these internals of mitmproxy 12.2:
 
-1. ``HttpStream.flow_done`` creates the layer that follows a 101, and ``passthrough`` passes it all further events.
+1. ``HttpStream.flow_done`` creates the layer that follows a 101 response, and ``passthrough`` passes all further events
+   to that layer.
 2. ``TCPLayer`` with ``ignore`` relays bytes without creating a flow.
-3. ``websocket_end`` is the last hook of a flow with ``websocket``. Without it, addons are not notified of the end.
+3. ``websocket_end`` is the last hook of a flow with ``websocket``. Without this hook, addons would not learn that the
+   connection has ended.
 """
 
 from __future__ import annotations
@@ -25,17 +27,20 @@ from mitmproxy.proxy.layers.tcp import TCPLayer
 from mitmproxy.proxy.layers.websocket import WebsocketEndHook
 
 ABNORMAL = 1006
-"""The close code for a connection that ended without a close code."""
+"""The close code to record for a connection that ended without a close frame."""
 
 
 def note_end(flow: HTTPFlow, code: int | None, reason: str) -> None:
-    """Record in a connection's flow how its WebSocket ended. ``code`` is the close code, or None."""
+    """Record the close code and reason of a WebSocket connection in its flow. If ``code`` is None, record nothing."""
     if flow.websocket is not None and code is not None:
         flow.websocket.close_code, flow.websocket.close_reason = code, reason
 
 
 class Relay(TCPLayer):
-    """Relays the bytes of the stream ``upgraded`` until either side closes, and then closes both sides."""
+    """Relays the bytes of a connection until either side closes it, and then closes both sides.
+
+    ``upgraded`` is the flow of the request that was upgraded to a WebSocket connection.
+    """
 
     def __init__(self, context: Context, upgraded: HTTPFlow) -> None:
         super().__init__(context, ignore=True)

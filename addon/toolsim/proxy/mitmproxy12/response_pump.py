@@ -1,14 +1,15 @@
-"""Streams an answer: feeds the backend's data to it, and sends its output to the client.
+"""Streams an answer: feeds the backend's data to a ``StreamedAnswer``, and sends its output to the client.
 
 Relies on these internals of ``mitmproxy.proxy.layers.http`` 12.2:
 
 1. For ``ResponseEndOfMessage``, ``state_stream_response_body`` runs the ``response`` hook and ends the client's answer
    without closing its connection.
 2. For ``ResponseData``, it only calls ``flow.response.stream`` and sends the result, which ``Http1Server.send`` frames
-   as a chunk. Nearly all events of a stream are of this kind, so this class does both in one step, which saves half of
+   as a chunk. Nearly all events of a stream are of this type, so this class does both in one step, which saves half of
    mitmproxy's own work.
-3. A hook looks up a handler in every addon, and a second one (``update``) if its argument is a flow. Each lookup takes
-   0.1 ms, so a hook that can run many times during an answer has the answer as its argument.
+3. For each hook, mitmproxy looks up a handler in every addon, and a second one (``update``) if the argument is a flow.
+   Each lookup takes 0.1 ms. So a hook that can run many times during an answer has the answer as its argument, not the
+   flow.
 4. While a hook runs, other events of the stream have to wait, including the client's disconnection. So a stream that
    waits for another round polls, and wakes itself up between two polls. The ``Wakeup`` contains the command that
    requested it.
@@ -36,16 +37,15 @@ from toolsim.proxy.mitmproxy12.stream import OwnStream
 from toolsim.proxy.streamed import StreamedAnswer
 
 LINGER_SECONDS = 0.5
-"""Seconds within which a backend can disconnect after its answer before toolsim disconnects. Most backends disconnect.
-"""
+"""Time, in seconds, that a backend has to disconnect after its answer. Otherwise, toolsim disconnects."""
 
 UNREAD_SECONDS = 0.1
-"""Seconds between two checks of whether a client has read the pending part of another round."""
+"""Interval, in seconds, between checks of whether a slow client has read enough for another round to continue."""
 
 
 @dataclass
 class ToolsimPauseHook(StartHook):  # type: ignore[no-untyped-call]
-    """The hook for a stream that pauses between two slices, so that other work can run."""
+    """The hook for a stream that pauses between two slices of an answer, so that other tasks can run."""
 
     answer: StreamedAnswer
 
@@ -59,7 +59,7 @@ class ToolsimAskHook(StartHook):  # type: ignore[no-untyped-call]
 
 @dataclass
 class ToolsimStoreHook(StartHook):  # type: ignore[no-untyped-call]
-    """The hook for a flow whose streamed answer has to be stored."""
+    """The hook for a flow whose streamed answer has to be stored before its end is sent."""
 
     flow: HTTPFlow
 
@@ -72,13 +72,13 @@ class ResponsePump(OwnStream):
     is_lingering = False
     """Whether the answer has been sent completely and the backend still has time to disconnect."""
     frames_chunks = False
-    """Whether this class frames the chunks of HTTP/1 itself (rule 2)."""
+    """Whether this class, and not mitmproxy, frames the HTTP/1 chunks (rule 2)."""
     stores_bytes = False
     """Whether mitmproxy stores the bytes of the answer. This is determined when the answer begins."""
     fast_path: FastPath | None = None
     """The fast path that bypasses mitmproxy's layers, or None if it is not used."""
     next_look: RequestWakeup | None = None
-    """The pending wake-up that checks on another round (rule 4), or None."""
+    """The pending wake-up for polling another round (rule 4), or None."""
     is_delivered = False
     """Whether the entire answer has been sent to the client, except the end of the HTTP message."""
     has_backend_ended = False
@@ -117,7 +117,8 @@ class ResponsePump(OwnStream):
     @override
     def state_stream_response_body(self, event: Event) -> CommandGenerator[None]:
         if isinstance(event, ResponseData) and not event.data:
-            # An empty HTTP/2 frame must not be forwarded, because it would become the last chunk for an HTTP/1 client.
+            # An empty HTTP/2 frame must not be forwarded, because an empty chunk would end the answer of an HTTP/1
+            # client.
             return
         if isinstance(event, ResponseEndOfMessage):
             answer = self.fed
@@ -136,7 +137,7 @@ class ResponsePump(OwnStream):
         yield from super().state_stream_response_body(event)
 
     def feed(self, answer: StreamedAnswer, slices: Iterable[list[bytes] | None]) -> CommandGenerator[None]:
-        """Send the ``slices`` of the backend's data, with pauses between them."""
+        """Send the chunks in ``slices``, and pause at each None."""
         for chunks in slices:
             if chunks is None:
                 yield from self.pause(answer)
@@ -169,7 +170,7 @@ class ResponsePump(OwnStream):
         yield from self.resume(answer)
 
     def poll(self, answer: StreamedAnswer | None) -> CommandGenerator[None]:
-        """Wait for events from another round of the answer."""
+        """Send any new events from another round of the answer, unless the client is slow to read."""
         self.next_look = None
         if answer is None or not answer.waits or self.exchange is None or self.ended:
             return
@@ -192,14 +193,11 @@ class ResponsePump(OwnStream):
             yield from self.over(answer)
 
     def pause(self, answer: StreamedAnswer) -> CommandGenerator[None]:
-        """Let other work run.
-
-        Pause the backend meanwhile, because its data would otherwise queue up without a limit.
-        """
+        """Let other tasks run. Pause the backend meanwhile, because its data would otherwise queue up without limit."""
         writer = writer_of(self.context.client, self.context.server)
         transport = writer.transport if writer is not None else None
-        # A transport that its reader has paused is left alone, since only the reader may resume it. Otherwise, its
-        # buffer would have no limit.
+        # If the reader has already paused its transport, only the reader may resume it. Resuming it here would let the
+        # reader's buffer grow without limit.
         if isinstance(transport, asyncio.ReadTransport) and transport.is_reading():
             transport.pause_reading()
             yield ToolsimPauseHook(answer)
@@ -208,7 +206,7 @@ class ResponsePump(OwnStream):
             yield ToolsimPauseHook(answer)
 
     def store(self, answer: StreamedAnswer) -> CommandGenerator[None]:
-        """Run the hook that stores a finished answer, before the end of the answer is sent to the client."""
+        """Run the hook that stores a finished answer, then send the end of the answer to the client."""
         if answer.end:
             yield ToolsimStoreHook(self.flow)
             yield from map(self.sending, answer.release(answer.end))
@@ -220,10 +218,7 @@ class ResponsePump(OwnStream):
         return SendData(client, raw) if self.frames_chunks else SendHttp(ResponseData(self.stream_id, raw), client)
 
     def framed(self, data: bytes) -> bytes:
-        """Return the bytes to send for a part of the answer.
-
-        With HTTP/1, they form a chunk, unless mitmproxy frames the answer.
-        """
+        """Return the bytes to send for a part of the answer: an HTTP/1 chunk if this class frames chunks."""
         if self.stores_bytes:
             self.response_body_buf += data
         return b"%x\r\n%s\r\n" % (len(data), data) if self.frames_chunks else data

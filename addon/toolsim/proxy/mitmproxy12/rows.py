@@ -1,15 +1,15 @@
-"""Draws the rows of the flow lists in mitmweb and the console with the comment and the URL that the client requested.
+"""Makes the flow lists of mitmweb and the console show the URL that the client requested, and the flow's comment.
 
 A flow contains the request that is sent to the backend. Recordings, replays and other addons depend on this request, so
-the flow's URL cannot be the URL that the client requested: with a built-in backend, it has a loopback port and the path
-of that backend's API. mitmweb and the console render a row from the flow alone, and the console has no column for
-comments. So the rows are rendered from a changed copy of the flow.
+the client's URL cannot be stored in its place. With a built-in backend, for example, the flow's URL has a loopback port
+and the path of that backend's API. mitmweb and the console render a row from the flow alone, and the console has no
+column for comments. So the rows are rendered from a changed copy of the flow.
 
 Relies on these internals of mitmproxy 12.2:
 
 1. mitmweb's page receives each flow as the dict that ``tools.web.app.flow_to_json`` returns, and its column "Path"
    shows the request's ``scheme``, ``pretty_host``, ``port`` and ``path``.
-2. The console draws a row, and the head of a flow's page, with ``tools.console.common.format_flow``.
+2. The console draws a row, and the heading of a flow's page, with ``tools.console.common.format_flow``.
 3. Both functions are global names of a module that the running program has imported, and are looked up at each use.
 4. A request's ``data`` has ``scheme``, ``host``, ``port``, ``path`` and ``headers``.
 """
@@ -29,9 +29,9 @@ from toolsim.proxy.metadata import CLIENT_URL, SENT
 from toolsim.proxy.mitmproxy12 import backup
 
 _OWN = "toolsim_replaced"
-"""The attribute of a replacement function that holds the original function."""
+"""The attribute in which a replacement function stores the original function."""
 _PATH_WIDTH = len("/v1/chat/completions")
-"""The width to which shorter paths are padded. It aligns the comments of most rows."""
+"""The width, in characters, to which shorter paths are padded, so that the comments in most rows are aligned."""
 
 
 class _Place(NamedTuple):
@@ -59,7 +59,7 @@ def uninstall() -> None:
 
 
 def _client_place(flow: HTTPFlow) -> _Place | None:
-    """Return the parts of the URL that the client requested. Return None if it is unknown or the request was edited."""
+    """Return the parts of the URL that the client requested, or None if it is unknown or the request was edited."""
     is_edited = bool(backup.incoming(flow)) and SENT not in flow.metadata
     url = flow.metadata.get(CLIENT_URL)
     if is_edited or not isinstance(url, str):
@@ -91,7 +91,10 @@ def _console_row(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _described(flow: HTTPFlow) -> HTTPFlow:
-    """Return a copy of a flow for drawing, with the comment appended to the path."""
+    """Return a copy of a flow that shows the client's URL, followed by the comment.
+
+    If neither is known, return the flow itself.
+    """
     place, comment = _client_place(flow), " ".join(flow.comment.split())
     if place is None and not comment:
         return flow

@@ -1,12 +1,12 @@
-"""Controls mitmproxy's shutdown: the signals that start it, its listeners, and unsent bytes.
+"""Controls mitmproxy's shutdown: signal handlers, listeners, and unsent bytes.
 
 Relies on these internals of mitmproxy 12.2:
 
 1. ``tools.main`` handles SIGTERM and SIGINT on the event loop by calling ``master.shutdown``. In the console, SIGINT
-   opens a prompt instead (``prompt_for_exit``). So SIGINT is left unchanged in the console, and both signals are left
-   unchanged if mitmproxy is run in a way that installs no handlers.
-2. When the option ``server`` is turned off, the listeners are closed, and the connections stay open, except UDP
-   connections. So a proxy with a mode that uses only UDP keeps listening.
+   opens a prompt instead (``prompt_for_exit``). So the handler of SIGINT is not replaced in the console, and neither
+   handler is replaced if mitmproxy is run in a way that installs none.
+2. Turning off the option ``server`` closes the listeners and all UDP connections, while other connections remain open.
+   So a proxy with a UDP mode continues to listen.
 3. A closed connection is removed from ``Proxyserver.connections`` even if its last bytes have not been sent yet.
 """
 
@@ -28,8 +28,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 def install_signal_handlers(handle: Callable[[], None]) -> list[signal.Signals]:
     """Call ``handle`` for the signals that end mitmproxy. Return the signals for which a handler was installed."""
-    # If mitmproxy's handler is not installed, these signals end the process. The program that embeds mitmproxy made
-    # this choice.
+    # mitmproxy is embedded in a program that has chosen to let these signals end the process, or to ignore them.
     if signal.getsignal(signal.SIGTERM) in (signal.SIG_DFL, signal.SIG_IGN, None):
         return []
     asks_a_person = hasattr(ctx.master, "prompt_for_exit")

@@ -1,19 +1,20 @@
 """A stream whose exchange can answer in place of the backend.
 
-mitmproxy's hooks can rewrite an answer, but they cannot end it, send anything while the backend is silent, or save the
-answer when the backend fails, since ``HttpStream`` then closes the client's connection. So new streams use a subclass,
-``exchange_stream.ExchangeStream``, which calls the ``Exchange`` of its flow. The subclass has one base class per
-concern, and these share the base class in this module.
+mitmproxy's hooks can rewrite an answer. However, they cannot end it early, send anything while the backend is silent,
+or save the answer when the backend fails, since ``HttpStream`` then closes the client's connection. So new streams use
+a subclass, ``exchange_stream.ExchangeStream``, which calls the ``Exchange`` of its flow. The subclass has one base
+class per concern. All of these are derived from the class in this module.
 
 Relies on these internals of ``mitmproxy.proxy.layers.http`` 12.2:
 
 1. ``HttpLayer.make_stream`` creates streams through the module's global name ``HttpStream``.
 2. ``send_response`` sends the complete answer in ``flow.response`` without closing the client's connection.
-3. ``SendHttp(RequestProtocolError)`` stops the backend: HTTP/1 closes the connection, and HTTP/2 resets the stream. It
-   must precede the end of the client's answer, or the client's next request might use the closing connection.
-4. ``flow_done`` creates the layer that follows an upgrade, and ``passthrough`` passes it all further events.
-5. While a hook runs, the stream is paused and its events queue up, so they can still arrive after the stream has ended.
-   A hook runs in a separate task, so everything else that is ready runs before the stream continues.
+3. ``SendHttp(RequestProtocolError)`` stops the backend: HTTP/1 closes the connection, and HTTP/2 resets the stream.
+   This command must precede the end of the client's answer. Otherwise, the client's next request might use the closing
+   connection.
+4. ``flow_done`` creates the layer for an upgraded connection, and ``passthrough`` passes all further events to it.
+5. While a hook runs, the stream is paused and its events queue up, so events can still arrive after the stream has
+   ended. A hook runs in a separate task, so all other tasks that are ready run before the stream continues.
 
 A stream keeps its class until it ends, so loading and unloading the addon only affects new streams.
 """
@@ -37,7 +38,7 @@ class OwnStream(HttpStream):
     """The common base class of toolsim's stream classes."""
 
     exchanges: ClassVar = Exchanges()
-    """All exchanges in progress. They are set when the class is installed."""
+    """All exchanges in progress. ``patches.install`` sets this attribute."""
     ended = False
     """Whether toolsim has ended the answer. If so, a later failure of the backend is not an error."""
     has_backend = False
@@ -57,7 +58,7 @@ class OwnStream(HttpStream):
         return layer
 
     def unpause(self) -> None:
-        """Stop waiting for a command, since the event that completes it might have been lost."""
+        """Abandon the pending command, whose completion might have been lost, and the events queued behind it."""
         if self._paused is not None:
             self._paused.generator.close()
             self._paused = None
@@ -95,11 +96,11 @@ class OwnStream(HttpStream):
         self.child_layer = Relay(self.context, self.flow)
         self._handle_event = self.passthrough
         yield from self.child_layer.handle_event(Start())
-        # The end of the upgrade response is sent last, because it lets the client's first bytes through.
+        # The end of the upgrade response is sent last, because mitmproxy then passes on the client's first bytes.
         yield SendHttp(ResponseEndOfMessage(self.stream_id), self.context.client)
 
     @override
     def state_done(self, event: Event) -> CommandGenerator[None]:
-        # mitmproxy expects no event here, but a stopped backend can still send some.
+        # mitmproxy expects no events in this state, but a stopped backend can still cause some.
         if not self.ended:
             yield from super().state_done(event)

@@ -19,7 +19,7 @@ def install(views: Iterable[Contentview]) -> None:
 
 
 def uninstall(views: Iterable[Contentview]) -> None:
-    """Remove the content views, unless other views have replaced them under the same names."""
+    """Remove these content views, except any that another view with the same name has replaced."""
     for view in views:
         if contentviews.registry.get(view.name) is view:
             del contentviews.registry._by_name[view.name]

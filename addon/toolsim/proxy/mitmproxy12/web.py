@@ -5,8 +5,8 @@ and makes it only two words wide. So the column is selected, and a few rules are
 
 Relies on these internals of mitmproxy 12.2:
 
-1. mitmweb's master has its Tornado application in ``app``. Its setting ``static_path`` is the folder of a style sheet
-   with a rule for ``.col-comment``.
+1. mitmweb's master has its Tornado application in ``app``. The application's setting ``static_path`` is a folder that
+   contains a style sheet with a rule for ``.col-comment``.
 2. The command ``view.flows.remove`` kills a flow if it is ``live``.
 3. ``AddonManager.trigger`` is discouraged because it does not reach async handlers, but mitmproxy offers no other way
    to redraw a row outside of a coroutine.
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 COLUMNS = ("icon", "path", "comment", "status", "size", "time")
-"""mitmweb's columns, including comments. Method and TLS are omitted, because they are the same in every row."""
+"""The columns to show in mitmweb. Method and TLS are omitted, because they are the same in every row."""
 
-# A URL that is too long is cut at its beginning, because the host is the same in each row.
+# A URL that does not fit is cut off at its start, because the host is the same in every row.
 STYLE = """
 .flow-table .col-path { width: 195px; }
 .flow-table td.col-path { direction: rtl; text-align: left; }
@@ -52,7 +52,7 @@ def show_comments(options: Options) -> None:
 
 
 def widen_comments(application: object) -> None:
-    """Make the comments column of mitmweb's ``application`` fill the width. Any other object is ignored."""
+    """Make the comments column fill the available width if ``application`` is mitmweb's Tornado application."""
     if application is None:
         return
     # The import is local, because only mitmweb, which has already imported tornado, needs it.
@@ -81,7 +81,7 @@ def updated(flow: HTTPFlow) -> None:
 
 
 def hide(flow: HTTPFlow) -> None:
-    """Remove a flow from the list before the flow has been answered."""
+    """Remove a flow from the list. The flow is not killed, even if it is live (rule 2)."""
     if _REMOVE not in ctx.master.commands.commands:
         return
     is_live, flow.live = flow.live, False
