@@ -1,21 +1,21 @@
-"""Access control, implemented as pure functions of the request and the settings that return a refusal or None.
+"""Access control, as pure functions. From a request and the settings, each returns a refusal or None.
 
 The rules apply in this order:
 
 1. *A forward proxy has to be enabled.* With a built-in backend, or with ``toolsim_models``, the listener is a server.
    It then refuses requests to other hosts, including tunnels (CONNECT), since anyone who can reach the listener could
-   otherwise reach every service of this machine and its network. Setting ``toolsim_upstream`` enables the forward
+   otherwise reach every service on this machine and its network. Setting ``toolsim_upstream`` enables the forward
    proxy, as does choosing a mode such as socks5 or transparent.
 2. *The key.* If any key is set, every request needs a key, regardless of its path, because a backend might accept
    spellings of its paths that toolsim does not recognize. A client of the forward proxy sends its key in
    ``Proxy-Authorization``.
-3. *Web pages*, unless a key is required. A page can send requests from any visitor's browser. So its origin has to be
-   listed, unless this listener served the page, and the Host has to be a name that only this proxy can have. An
-   attacker can make any other name resolve to this machine's address (DNS rebinding): the browser then mistakes the
-   proxy for the page's own server and lets the page read its answers.
+3. *Web pages* are restricted unless a key is required. A page can send requests from any visitor's browser. So its
+   origin has to be listed, unless this listener served the page, and the Host has to be a name that only this proxy can
+   have. An attacker can make any other name resolve to this machine's address (DNS rebinding): the browser then
+   mistakes the proxy for the page's own server and lets the page read its answers.
 4. *The Codex login* is available to other machines only with a key.
 
-Programs send no ``Origin`` header, and can use an address as Host.
+Programs other than browsers send no ``Origin`` header, and can use an IP address as Host.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from toolsim.wire.api import Api
 from toolsim.wire.apis import APIS
 
 KEY_HEADERS = tuple(dict.fromkeys(name for api in APIS.values() for name in api.key_headers))
-"""The headers in which clients send their key. In the first, the key follows the scheme "Bearer"."""
+"""The headers in which clients send their key. In the first header, the key follows the scheme "Bearer"."""
 
 _BEARER = KEY_HEADERS[0]
 
@@ -89,12 +89,12 @@ class Incoming:
     port: int
     path: str
     headers: Mapping[str, str]
-    # The kind of connection, as described in ``route``.
+    # The type of the connection on which the request arrived, as described in ``route``.
     is_reverse: bool = False
     is_direct: bool = False
     # Whether the client is configured to use this proxy (mitmproxy's regular and upstream modes).
     is_forward: bool = False
-    # The users whose keys the client sent, one for this server and one for the forward proxy.
+    # The users whose keys the client sent: ``user`` to this server, and ``proxy_user`` to the forward proxy.
     user: User | None = None
     proxy_user: User | None = None
     # Whether the client's address has sent too many wrong keys. If so, only keys that it has used before are accepted.
@@ -115,7 +115,8 @@ class Incoming:
 def own_names(hostname: str, listen_hosts: Iterable[str], origins: Origins) -> frozenset[str]:
     """Return the lower-case names of the listener in addition to ``localhost``.
 
-    These are the machine's names, the names on which it is configured to listen, and the hosts of the listed web pages.
+    These are the machine's names, the hosts on which the proxy is configured to listen, and the hosts of the listed web
+    pages.
     """
     stem = hostname.lower().removesuffix(".local")
     names = (stem, f"{stem}.local", *_OF_CONTAINERS, *listen_hosts, *origins.hosts)
@@ -183,8 +184,8 @@ def user_of(headers: Mapping[str, str], api: Api | None, keys: ApiKeys) -> User 
 def owner_of(fields: Iterable[tuple[bytes, bytes]], api: Api | None, user: User | None) -> str:
     """Return the owner of a request with these header fields.
 
-    The result is the user's owner or, without a user, a one-way hash of the key, regardless of the key's header and
-    scheme. ``api`` has the same meaning as in ``user_of``.
+    The result is ``user.owner`` or, without a user, a one-way hash of the key. The hash is the same regardless of the
+    header and scheme with which the key was sent. ``api`` has the same meaning as in ``user_of``.
     """
     if user is not None:
         return user.owner
@@ -209,7 +210,10 @@ def _token(name: str, value: str) -> str:
 
 
 def proxy_user_of(header: str, keys: ApiKeys) -> User | None:
-    """Return the user whose key is in a ``Proxy-Authorization`` header, as Bearer or as Basic with any user name."""
+    """Return the user whose key is in a ``Proxy-Authorization`` header, or None.
+
+    The key can be a Bearer token, or a Basic password with any user name.
+    """
     scheme, _, token = header.strip().partition(" ")
     if scheme.lower() != "basic":
         return keys.user(_bearer_token(header))

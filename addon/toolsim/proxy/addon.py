@@ -1,4 +1,4 @@
-"""The addon, which contains mitmproxy's hooks in the order of their calls and creates the objects that do the work.
+"""The addon, which contains the hooks, in the order in which mitmproxy calls them, and creates the objects they use.
 
 - ``dispatch`` handles a request whose headers have arrived.
 - ``bodies`` handles the body of a request or an answer.
@@ -60,7 +60,7 @@ from toolsim.proxy.worker import WorkQueue
 
 logger = logging.getLogger(__name__)
 
-# Keep-alives must be rare, but some clients give up after 30 s without an event.
+# The silence, in seconds, after which a keep-alive is sent. Some clients give up after 30 s without an event.
 KEEPALIVE_SECONDS = 10.0
 
 
@@ -68,23 +68,23 @@ class ToolSim:
     """Adds function calling to text-only backends.
 
     ``keepalive`` is the silence, in seconds, after which the client of a stream receives a keep-alive. ``alone`` means
-    that no other requests share the event loop, so that hooks can run synchronously. ``by_hand`` contains the full
-    names of options that count as set explicitly even if they have their default values.
+    that no other requests share the event loop, so hooks can do all their work synchronously. ``by_hand`` contains the
+    full names of options that count as set explicitly even if they have their default values.
     """
 
     exchanges: ClassVar = Exchanges()
     """All exchanges in progress. All instances share them, so that no exchange is lost when the script is reloaded."""
     guard: ClassVar = Guard()
-    """Ends an exchange in which an exception is raised. All instances share it, so that it survives a reload."""
+    """Ends any exchange in which an exception is raised. All instances share it, so that it survives a reload."""
 
     def __init__(
         self, *, keepalive: float = KEEPALIVE_SECONDS, alone: bool = False, by_hand: Collection[str] = ()
     ) -> None:
         self._keepalive = keepalive
         self._by_hand = frozenset(by_hand)
-        """The options that were set explicitly.
+        """The full names of the options that were set explicitly.
 
-        Names are only added, because mitmproxy forgets them when it rolls back a change.
+        No name is ever removed, because mitmproxy forgets which options were set when it rolls back a change.
         """
         self._is_running = False
         self._modes: list[ProxyMode] = []
@@ -119,7 +119,7 @@ class ToolSim:
             self._drain,
             Clearance(self.guard),
         ]
-        """The addons that are loaded together with ``ToolSim``. Their hooks run after its hooks.
+        """The addons that are loaded together with ``ToolSim``. Each hook of theirs runs after ``ToolSim``'s hook.
 
         ``Clearance`` has to be the last addon.
         """
@@ -204,9 +204,9 @@ class ToolSim:
             self._builtin.update(settings, modes)
 
     def running(self) -> Awaitable[None]:
-        """Start the built-in backend.
+        """Start the built-in backend and the MCP servers.
 
-        This hook is not async, because a reload of the script calls it without awaiting.
+        This hook is not async, because mitmproxy does not await it when it reloads the script.
         """
         self._is_running = True
         web.widen_comments(getattr(ctx.master, "app", None))
@@ -218,7 +218,7 @@ class ToolSim:
     def done(self) -> Awaitable[None]:
         """Stop all components. mitmproxy awaits the returned task when it exits.
 
-        This hook is not async, because a reload of the script calls it without awaiting.
+        This hook is not async, because mitmproxy does not await it when it reloads the script.
         """
         self._is_running = False
         patches.uninstall()
@@ -248,14 +248,14 @@ class ToolSim:
         return self._body_rewriter.request(flow, exchange) if exchange is not None else None
 
     def toolsim_resend(self, flow: HTTPFlow) -> Awaitable[None] | None:
-        """Rewrite a request again, without the feature that its backend rejected."""
+        """Rewrite a request again, without the feature or API path that its backend rejected."""
         exchange = self.exchanges.of(flow)
         return self._body_rewriter.resend(flow, exchange) if exchange is not None else None
 
     # -- the answer --
 
     def responseheaders(self, flow: HTTPFlow) -> None:
-        """Prepare to pass an answer to the client after the answer's headers have arrived."""
+        """Decide how to pass an answer to the client, based on the answer's headers."""
         exchange, response = self.exchanges.of(flow), flow.response
         assert response is not None
         if SOCKET in flow.metadata:
@@ -275,7 +275,7 @@ class ToolSim:
         await answer.pause()
 
     def toolsim_ask(self, flow: HTTPFlow) -> None:
-        """Start another round in place of the end of a streamed answer."""
+        """Start another round for a streamed answer instead of ending the answer."""
         if (exchange := self.exchanges.of(flow)) is not None:
             self._body_rewriter.ask(flow, exchange)
 
@@ -294,13 +294,13 @@ class ToolSim:
         return None
 
     def error(self, flow: HTTPFlow) -> None:
-        """Close an aborted exchange."""
+        """End the exchange of a flow that has failed."""
         if SOCKET in flow.metadata:
             self._sockets.answered(flow)
         self.exchanges.close(flow, None)
 
     def client_disconnected(self, client: Client) -> None:
-        """Clean up after a client that disconnected, in case mitmproxy called no other hook."""
+        """End the exchanges of a client that has disconnected, in case mitmproxy called no other hook."""
         self.exchanges.close_of(client)
 
     def _metrics_page(self, _flow: HTTPFlow) -> Response:

@@ -85,7 +85,7 @@ def host_of(authority: str) -> str:
 
 
 def leads_here(address: str) -> bool:
-    """Return whether a connection to an address certainly ends on this machine. This includes 0.0.0.0 and ``::``."""
+    """Return whether a connection to an address is certain to reach this machine, as with 0.0.0.0 and ``::``."""
     parsed = _parse(address)
     return is_loopback(address) or (parsed is not None and parsed.is_unspecified)
 
@@ -99,7 +99,7 @@ def url_host(host: str) -> str:
 
 
 def is_listener(host: str, port: int, sockname: tuple[str | int, ...] | None) -> bool:
-    """Return whether the target of a request is the socket (``sockname``) on which it arrived.
+    """Return whether a request is addressed to the socket (``sockname``) on which it arrived.
 
     Only names that certainly belong to this machine count. Another name that resolves to this machine might be an
     attack by a web page (DNS rebinding).

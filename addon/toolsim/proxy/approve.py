@@ -1,6 +1,6 @@
-"""Commands that list the calls that wait for approval, and approve or refuse them.
+"""Commands that list, approve and refuse the calls that are waiting for approval.
 
-The flow list marks the flows whose answers wait for approval.
+In the flow list, a comment marks the flows whose answers are waiting for approval.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from toolsim.proxy.mitmproxy12.web import updated
 logger = logging.getLogger(__name__)
 
 WAITS = "waiting for approval: "
-"""The prefix of the comment on a flow whose answer waits for approval."""
+"""The prefix of the comment on a flow whose answer is waiting for approval."""
 
 
 class Approve:
@@ -38,7 +38,7 @@ class Approve:
 
     @command.command("toolsim.waiting")  # type: ignore[untyped-decorator]
     def waiting(self, flows: Sequence[Flow]) -> Data:
-        """List the calls that wait for approval: server, tool, arguments."""
+        """List the server, tool and arguments of each call in these flows that is waiting for approval."""
         questions = [question for name in _answers(flows) for question in self.desk.waiting(name)]
         table: Any = [[question.label, question.tool, question.arguments] for question in questions] or [
             ["nothing", "", ""]
@@ -48,12 +48,12 @@ class Approve:
 
     @command.command("toolsim.approve")  # type: ignore[untyped-decorator]
     def approve(self, flows: Sequence[Flow]) -> None:
-        """Approve the calls that the answers of these flows are waiting for, once."""
+        """Approve, once, the calls in these flows that are waiting for approval."""
         self._decide(flows, approve=True)
 
     @command.command("toolsim.refuse")  # type: ignore[untyped-decorator]
     def refuse(self, flows: Sequence[Flow]) -> None:
-        """Refuse the calls that the answers of these flows are waiting for. The model receives the refusal."""
+        """Refuse the calls in these flows that are waiting for approval, and inform the model."""
         self._decide(flows, approve=False)
 
     def _decide(self, flows: Sequence[Flow], *, approve: bool) -> None:
@@ -85,9 +85,9 @@ def _comment(questions: Sequence[ApprovalPrompt]) -> str:
 
 
 def _answers(flows: Sequence[Flow]) -> list[str]:
-    """Return the ids of the client flows to which these flows belong.
+    """Return the ids of the clients' flows to which these flows belong.
 
-    A round's flow belongs to the flow of its client.
+    The flow of a round belongs to the flow of the client's request.
     """
     reports = [(flow, flow.metadata.get(REPORT) or {}) for flow in flows]
     return list(dict.fromkeys(str(report.get("part_of") or flow.id) for flow, report in reports))

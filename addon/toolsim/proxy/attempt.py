@@ -1,13 +1,14 @@
 """Sends a request with a feature that its backend might reject, and resends it without the feature after a rejection.
 
 Some servers accept ``tools``, some can enforce the form of the answer, and the number of APIs varies between one and
-three. Only an answer shows which features a server supports for a model. So with ``auto`` the first request tries the
-feature. If an error names the feature, or rejects the path, the client's request is rewritten without the feature, or
-for the next API. The request is then resent within the same exchange (``mitmproxy12.fallback_resend``), so that the
-client sees only one answer. Resending is impossible over HTTP/2, where the client receives the error. The result is
-remembered, and logged once.
+three. Only an answer shows which features a server supports for a model. So with ``auto``, the first request uses the
+feature. If the backend's error names the feature, the client's request is rewritten without it. If the error rejects
+the path, the request is rewritten for the next API. It is then resent within the same exchange
+(``mitmproxy12.fallback_resend``), so that the client sees only one answer. Resending is impossible over HTTP/2, where
+the client receives the error. toolsim remembers what the backend rejected, and logs it once.
 
-A request is resent only after an error which shows that the backend did not run it: the rejection of a feature or path.
+A request is resent only if the error shows that the backend did not process it, as the rejection of a feature or path
+does.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from toolsim.wire.json_codec import parse_object
 
 logger = logging.getLogger(__name__)
 
-# Maximum size of an error in bytes. Errors that state a reason are short.
+# Maximum size, in bytes, of an error that is inspected. Errors that state a reason are short.
 _MAX_ERROR_BYTES = 1024 * 1024
 _LOGGED_CHARACTERS = 300
 _WARNINGS: Mapping[BackendFeature, str] = {
@@ -53,7 +54,7 @@ _WARNINGS: Mapping[BackendFeature, str] = {
 
 
 Fields = tuple[tuple[bytes, bytes], ...]
-"""The header fields of a request, in mitmproxy's form."""
+"""The header fields of a request, as mitmproxy stores them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +76,15 @@ class Attempt(Feature):
         self.second: RequestJob | None = None
         """The job that rewrites the request without the rejected feature, or None if the request is not resent."""
         self.final: Response | None = None
-        """The first error, if the backend rejected the paths of all APIs.
+        """The client's answer if the backend rejected the paths of all APIs, which is the backend's first error.
 
-        It is then the client's answer; otherwise, None.
+        None if the backend accepted a path, or if there are still APIs to try.
         """
         self._warnings: list[str] = []
         """The warnings about features that the backend has rejected so far, for the report."""
         self._rejected: list[ApiName] = []
         self.first_plan: Plan | None = None
-        """The plan of the request whose answer was the first error."""
+        """The plan of the request that the backend answered with the first error."""
         self._first: Response | None = None
 
     @override

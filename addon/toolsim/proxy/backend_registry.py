@@ -6,15 +6,15 @@ has (``request/engine.py``). Its answers to requests show which features and API
 1. Only backends that the operator named are probed: the target of a reverse mode, ``toolsim_upstream``, or one of
    ``toolsim_models``. Hosts that clients reach through the forward proxy are not probed, and a built-in backend needs
    no probe.
-2. The first request waits for the probe for at most ``WAIT_SECONDS``; later requests never wait. A backend that answers
-   later, or not at all, is probed again after a while, in parallel with the requests.
+2. The first request waits for the probe for at most ``WAIT_SECONDS``; later requests never wait. A backend that does
+   not answer the probe is probed again after a while, in parallel with the requests.
 3. A probe contains no secret except the operator's key for that backend. Redirects are not followed, and the size of an
    answer is limited.
 4. After a failed connection, a different server might run at the address next time. The known facts remain in use until
    a server there has answered a probe. Probes are sent at increasing intervals, so as not to burden a server that is
    already struggling.
-5. For ``MISSING_SECONDS``, an API whose path a backend rejected is tried last. By then, the backend might have been
-   updated.
+5. An API whose path a backend rejected is tried last for ``MISSING_SECONDS``. After that time, the backend might have
+   been updated.
 """
 
 from __future__ import annotations
@@ -112,7 +112,10 @@ class Backend:
         return self.engine is not None and not self.is_stale
 
     def may_be_asked(self, now: float) -> bool:
-        """Return whether to probe the server now. Each probe increases the interval before the next probe."""
+        """Return whether to probe the server now, and if so, record the time.
+
+        Each probe lengthens the interval before the next probe.
+        """
         if self.asking is not None or self.is_known:
             return False
         if self.asked_at is not None:
@@ -140,7 +143,7 @@ class Backend:
         self.is_stale = True
 
     def known_for(self, policy: Policy) -> Policy:
-        """Return the operator's policy with the engine filled in.
+        """Return the operator's policy with the identified engine in place of "auto".
 
         Until the engine has been identified, it is "unknown".
         """
@@ -169,7 +172,7 @@ class Backend:
     def has_none(self) -> None:
         """Log that the backend offers none of the APIs.
 
-        The result is not cached, since the backend might still be starting.
+        This is not remembered, since the backend might still be starting.
         """
         self._log(logging.WARNING, f"it {NO_API}: is the base URL correct?")
 
@@ -190,7 +193,7 @@ class Backend:
 
 
 class BackendRegistry:
-    """The registry of backends, which keeps only the ``_MAX_BACKENDS`` backends that received the latest requests."""
+    """All known backends. Only the ``_MAX_BACKENDS`` most recently used backends are kept."""
 
     def __init__(self) -> None:
         self._known: dict[Root, Backend] = {}
@@ -209,9 +212,9 @@ class BackendRegistry:
         return backend
 
     def ask(self, backend: Backend, key: str) -> Awaitable[None] | None:
-        """Probe a backend with the operator's key for it.
+        """Start to probe a backend with the operator's key for it, if a probe is due.
 
-        Return an awaitable if the first request has to wait, or None otherwise.
+        Return an awaitable for the first request, which has to wait for the probe. Return None for later requests.
         """
         is_first = backend.asked_at is None
         if backend.may_be_asked(time.monotonic()):
@@ -295,6 +298,6 @@ async def _get(client: SimpleAsyncHTTPClient, root: Root, probe: Probe, key: str
     except (HTTPClientError, OSError, ValueError):
         # Tornado reports a timeout as an HTTP error, although there was no response.
         return None
-    # If the base URL has the prefix of Ollama's own API, the path of vLLM's page becomes the path of Ollama's page.
+    # If the base URL ends with the prefix of Ollama's own API, this request for vLLM's page in fact reached Ollama's.
     probe = next((other for other in PROBES if other.path == root.path + probe.path), probe)
     return engine_of(probe, answer.code, answer.headers, parse_object(answer.body) or {}) or "unknown"

@@ -98,7 +98,7 @@ class BodyRewriter:
             await work
 
     def _follow(self, flow: HTTPFlow, exchange: Exchange, api: Api) -> Awaitable[None] | None:
-        """Rewrite a request whose backend is known."""
+        """Load any stored data to which a request refers, and rewrite the request. Its backend is known."""
         if flow.response is not None and not is_stored(flow):
             return None
         if exchange.stored_context is not None and self.context_loader.take(flow, exchange):
@@ -162,7 +162,7 @@ class BodyRewriter:
     def _policy(self, flow: HTTPFlow, exchange: Exchange) -> Policy:
         """Return the operator's policy.
 
-        For a flow from a file, return the recorded policy with the explicitly set options.
+        For a flow from a file, return the recorded policy, except for the options that the operator set explicitly.
         """
         policy = self._operators_policy(flow, exchange)
         return replace(policy, backend_model=exchange.backend_model) if exchange.backend_model else policy
@@ -188,7 +188,7 @@ class BodyRewriter:
         return self.work.submit(attempt.second, lambda done: attempt.take_resent(exchange, flow, done))
 
     def ask(self, flow: HTTPFlow, exchange: Exchange) -> None:
-        """Start another round for a streamed answer that needs a round, if another round is possible."""
+        """Start another round for a streamed answer, if the answer needs one and another round is possible."""
         answer = exchange.streamed
         if answer is not None and answer.reason is not None:
             exchange.note_mismatch(answer.reason.fault.reason)
@@ -222,7 +222,7 @@ class BodyRewriter:
     async def _list_models(
         self, flow: HTTPFlow, exchange: Exchange, finish: Callable[[AnswerResult | None], None]
     ) -> None:
-        """Add context windows to a backend's list of models."""
+        """Add context window sizes to a backend's list of models."""
         response = flow.response
         assert response is not None
         document = parse_object(response.get_content(strict=False) or b"") if response.status_code == 200 else None

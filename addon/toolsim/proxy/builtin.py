@@ -72,7 +72,7 @@ class BuiltinBackend:
     def start(self, settings: Settings, modes: Sequence[ProxyMode] = ()) -> asyncio.Task[None]:
         """Start the backend that these settings select, and stop the previous backend.
 
-        ``modes`` are the proxy's listeners.
+        ``modes`` are the proxy's modes, one for each listener. They only affect the log.
         """
         self._settings = settings
         return spawn(self._serve(settings, modes), self._tasks)

@@ -131,7 +131,7 @@ class StoredContextLoader:
         return replace(done, body=with_outcome(done.body, outcome, stream=False))
 
     def store_function(self, exchange: Exchange) -> Callable[[Mapping[str, Any]], Awaitable[ApiError | bool]]:
-        """Return a function that stores an answer of the runner.
+        """Return a function that stores an answer that the runner has created.
 
         The answer is passed to the function as a Response object.
         """

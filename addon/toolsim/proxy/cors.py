@@ -42,7 +42,7 @@ class Origins:
 
 
 def cors_headers(origins: Origins, origin: str | None) -> dict[str, str]:
-    """Return the headers that let a page with a listed origin read an answer, or no headers for other origins."""
+    """Return the headers that let a page with this origin read an answer, or no headers if the origin is not listed."""
     if not origin or not origins.allow(origin):
         return {}
     return {"access-control-allow-origin": origin, "access-control-expose-headers": _EXPOSED, "vary": "Origin"}

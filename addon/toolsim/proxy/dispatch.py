@@ -73,7 +73,7 @@ class Dispatcher:
         if flow.response is not None and not is_stored(flow):
             return None
         is_replay = is_resent(flow)
-        # mitmproxy starts a round as a replay.
+        # A round looks like a replay until this hook (see ``internal_flow``).
         if is_replay and flow.live and (asked := round_of(flow)) is not None:
             flow.is_replay = None
             flow.request.stream = False

@@ -4,7 +4,7 @@
                3 s                          option     3 s at most
 
 1. The first SIGTERM or SIGINT starts the drain. A second signal stops mitmproxy immediately. If
-   ``toolsim_drain_timeout`` is 0, even the first signal does.
+   ``toolsim_drain_timeout`` is 0, the first signal also stops it immediately.
 2. *Announce.* Readiness checks fail from this point on (``readiness``). If there was a check recently, the listener
    stays open until load balancers have had time to react, because a connection that arrives just as the listener closes
    is lost.
@@ -15,8 +15,8 @@
    sent becomes a 503. Each stream checks its own timers (``timeouts``), so this step takes up to
    ``timeouts.MAX_TICK_SECONDS``. Answers that pass through unread cannot contain an error event, so they are cut off.
 
-The drain precedes mitmproxy's own shutdown, which calls the addons' hooks one after another and might close the file of
-``-w`` before it calls this addon.
+The drain precedes mitmproxy's own shutdown, which calls the addons' hooks one after another and might close the file
+that ``-w`` writes before it calls this addon.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Drain:
         shutdown.restore_signal_handlers(taken)
 
     def begin(self) -> None:
-        """Start the drain after a signal."""
+        """Start the drain, or stop immediately if it has already started or is disabled."""
         if self.is_draining or not self.seconds:
             self._end_now()
             return
@@ -99,7 +99,7 @@ class Drain:
     def _end_now(self) -> None:
         if open_ := self.open():
             logger.warning("toolsim: stopped immediately, with %s in progress", _counted(open_))
-        # From now on, answers that are interrupted were interrupted by the shutdown.
+        # The shutdown is recorded as the reason why answers are interrupted from now on.
         self._exchanges.end(STOPPED)
         ctx.master.shutdown()  # type: ignore[no-untyped-call]
 
@@ -145,7 +145,7 @@ class Drain:
         draining.add({}, int(self.is_draining))
         return [draining]
 
-    # mitmproxy calls these hooks after those of ``ToolSim``.
+    # mitmproxy calls these hooks after the same hooks of ``ToolSim``.
 
     def requestheaders(self, flow: HTTPFlow) -> None:
         """Count a request, or reject it if the drain has timed out."""

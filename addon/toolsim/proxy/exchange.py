@@ -13,8 +13,8 @@ The ``timeouts`` determine when the stream has to call ``StreamedAnswer.tick`` o
 ``overdue``.
 
 Optional concerns (counts, resending, reports, traces, …) are attached to an exchange as objects of the class
-``Feature``, which it calls without knowing their subclasses. Data that other code needs is stored in fields. Both
-classes are in this module because each defines the other's interface.
+``Feature``. The exchange calls them without knowing their subclasses. Data that other code needs is stored in fields of
+the exchange. Both classes are in this module because each is part of the other's interface.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Feature:
         return plan
 
     def on_mcp(self, mcp_context: McpContext) -> McpContext:
-        """Return the context in which MCP tools are called, if the request can use any."""
+        """Return the context in which a request's MCP tools are called. A feature can return a changed context."""
         return mcp_context
 
     def on_rewritten(self, exchange: Exchange, flow: HTTPFlow, done: RequestResult) -> None:
@@ -135,9 +135,9 @@ class State(Enum):
     STREAMED = "streamed"
     """The answer is rewritten as it arrives (``Exchange.streamed``)."""
     PASSED = "passed"
-    """The answer passes unchanged, like an error response of the backend."""
+    """The backend's answer, such as an error response, passes unchanged."""
     REFUSED = "refused"
-    """The answer is toolsim's own error: a bad request, a backend that cannot be reached or does not answer, …"""
+    """The answer is toolsim's own error, for example because the request is invalid or the backend does not answer."""
     DELEGATED = "delegated"
     """The runner creates the answer. Its rounds have separate exchanges."""
 
@@ -184,7 +184,7 @@ class Exchange:
         self.plan: Plan | None = None
         """The plan of a rewritten request. It is None before the request is rewritten, and if it passes unchanged.
 
-        toolsim answers a request that passes unchanged only if the backend does not.
+        If a request passes unchanged, toolsim creates an answer only if the backend does not.
         """
         self.checked: Plan | None = None
         """The plan for checking the answer to an unchanged request. It becomes the ``plan`` when the answer arrives."""
@@ -209,7 +209,7 @@ class Exchange:
         self.action: Action | None = None
         """The auxiliary operation, or None if the exchange is a turn."""
         self.replay: ReplayedRequest | None = None
-        """The state that a replayed flow has from its first run, or None for other flows."""
+        """The state that a replayed flow retains from its first run, or None for other flows."""
         self.user_turn: UserTurn | None = None
         """The turn that counts toward the limits of its user, or None for a user without limits."""
         self._problem = ""
@@ -249,7 +249,10 @@ class Exchange:
         return next((feature for feature in self._features if isinstance(feature, kind)), None)
 
     def ask_again(self, flow: HTTPFlow, report: Report, further: Feature) -> None:
-        """Attach the feature for another round. ``report`` is the answer's report so far."""
+        """Notify the features that another round follows, and attach ``further``, the feature for that round.
+
+        ``report`` is the answer's report so far.
+        """
         for feature in self._features:
             feature.on_retry(self, flow, report)
         self.attach(further)
@@ -348,7 +351,7 @@ class Exchange:
 
     def _take(self, done: JobResult) -> None:
         if done.report is not self.report:
-            # The report is replaced by a copy, because a worker process might have filled the copy.
+            # A worker process returns a copy of the report, to which it has added its findings.
             self.report.replace_with(done.report)
         if done.crash:
             logger.error("toolsim failed to rewrite a body; please report this.\n%s", done.crash)
@@ -383,9 +386,10 @@ class Exchange:
             response.stream = False
 
     def _may_rewrite_error(self, response: Response) -> bool:
-        """Return whether an error has to be read.
+        """Return whether an error has to be read completely.
 
-        This is the case if its format might be another API's, or if it might lack the code for a long prompt."""
+        This is the case if it might be in another API's format, or might lack the code for a prompt that is too long.
+        """
         plan = self.plan
         is_about_turn = plan is not None or (self.is_turn and self.backend.is_named)
         is_arriving = response.status_code >= 400 and response.raw_content is None
@@ -491,8 +495,8 @@ class Exchange:
             listener=self._listener,
             estimate=lambda written: estimated_usage(flow.request.raw_content or b"", written),
         )
-        # Earlier answers determine whether the token counts are called an estimate. The headers precede the answer, and
-        # only the answer's end shows whether it has token counts.
+        # The headers state whether the token counts are an estimate, but only the end of the answer shows whether the
+        # backend sends any. So the statement is based on the backend's earlier answers.
         has_usage = plan.form.include_usage and not plan.is_verbatim
         self.report.usage_estimated = has_usage and plan.form.model in self.backend.without_usage
         kind = response.headers.get("content-type", EVENT_STREAM) if plan.is_verbatim else EVENT_STREAM
@@ -566,9 +570,9 @@ class Exchange:
     def close(self, flow: HTTPFlow | None, status: int | None) -> None:
         """Finish an exchange that has ended. ``flow`` is None if the flow no longer exists.
 
-        mitmproxy's streams are reference cycles, which stay in memory until a garbage collection finds them, about
-        1,000 requests later. So the flow releases the exchange with the reader and writer of the finished answer, which
-        would otherwise occupy most of the 30 MB that accumulate until then.
+        mitmproxy's streams are reference cycles, which remain in memory until a garbage collection finds them, about
+        1,000 requests later. So the flow releases its reference to the finished answer, whose reader and writer would
+        otherwise occupy most of the 30 MB that accumulate until then.
         """
         if self.user_turn is not None:
             self.user_turn.leave()
@@ -625,7 +629,7 @@ class Exchanges:
         self.ended_by: ApiError | None = None
         """The error with which all exchanges end, or None until the proxy is stopped."""
         self.passing: dict[str, str] = {}
-        """The clients, by flow id, whose traffic in reverse mode passes unread and without an exchange."""
+        """The client ids, by flow id, of the reverse-mode flows that pass unread and without an exchange."""
         self._open: dict[str, Exchange] = {}
 
     def __len__(self) -> int:

@@ -27,7 +27,7 @@ _WITHOUT_BODY = (204, 205)
 
 
 def error_response(error: ApiError, headers: Mapping[str, str] | None = None) -> Response:
-    """Return an error as a complete HTTP response in the API's own format."""
+    """Return an error as a complete HTTP response in OpenAI's format."""
     response = Response.make(error.status, json.dumps({"error": error.body()}), {"content-type": "application/json"})
     if error.retry_after is not None:
         response.headers["retry-after"] = str(error.retry_after)
@@ -43,8 +43,8 @@ def error_response(error: ApiError, headers: Mapping[str, str] | None = None) ->
 def write_error(response: Response, client: Api, backend: Api) -> None:
     """Convert a backend's error to OpenAI's format, if it has another format or reports that the prompt is too long.
 
-    An error that already has this format, with a message and, for a long prompt, the code, is left unchanged. For a
-    client whose API has its own error format, only the status is set here.
+    An error is left unchanged if it already has this format and contains a message and, if the prompt is too long, the
+    code for that. For a client whose API has its own error format, only the status is set here.
     """
     body = response.get_content(strict=False) or b""
     if not body:
@@ -112,7 +112,7 @@ def set_head(response: Response, content_type: str) -> None:
 
 
 def is_event_stream(response: Response) -> bool:
-    """Return whether a backend's answer is a stream of events that can be read in pieces."""
+    """Return whether a backend's answer is a stream of events that can be read as it arrives."""
     if response.raw_content is not None or response.status_code in _WITHOUT_BODY:
         return False
     headers = by_name(response.headers)
@@ -134,7 +134,7 @@ def error_message(body: bytes) -> str:
 
 
 def for_backend(headers: Headers, client: Api, backend: Api) -> list[str]:
-    """Keep only the client's headers that the backend supports. Return the features that the others request."""
+    """Remove the client's headers that the backend does not support, and return the features that they request."""
     dropped: list[str] = []
     for api in {client.name: client, backend.name: backend}.values():
         sent = by_name(headers)

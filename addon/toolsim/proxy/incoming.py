@@ -1,4 +1,4 @@
-"""Builds the input for ``access`` and ``route`` from a flow and two items that mitmproxy hides.
+"""Builds the input for ``access`` and ``route`` from a flow and two values that mitmproxy hides.
 
 *The Host header.* In reverse mode, mitmproxy replaces it with the backend's Host before it calls any hook, unless its
 option ``keep_host_header`` is set. But whether toolsim serves a client depends on the Host that the client used to
@@ -51,7 +51,7 @@ class IncomingReader:
         self.settings = Settings()
         """The current settings."""
         self._tunnels: WeakKeyDictionary[Client, User] = WeakKeyDictionary()
-        """The users whose clients have open tunnels."""
+        """The user of each client that has an open tunnel."""
         self._wrong_keys = WrongKeys()
         # Whether to replace the Host header, as mitmproxy does if its option keep_host_header is not set.
         self._replaces = False
@@ -83,7 +83,7 @@ class IncomingReader:
             self._tunnels[flow.client_conn] = user
 
     def server_connect(self, data: ServerConnectionHookData) -> None:
-        """Use the backend's own name in the TLS handshake with it."""
+        """Set the SNI of a connection to the backend to the backend's own name."""
         mode, server = data.client.proxy_mode, data.server
         if isinstance(mode, ReverseMode) and self._replaces and server.address == mode.address:
             server.sni = server.sni or mode.address[0]
@@ -91,7 +91,7 @@ class IncomingReader:
     # -- called by the request hooks --
 
     def take_host(self, flow: HTTPFlow) -> str:
-        """Return the host and port with which the client reached the proxy, and set the Host header of the backend."""
+        """Return the Host that the client used to reach the proxy, and set the Host header for the backend."""
         request = flow.request
         found = request.authority or request.host_header or ""
         # The Host header is replaced only in live flows. A flow from a file is left unchanged.
@@ -102,7 +102,8 @@ class IncomingReader:
     def incoming(self, flow: HTTPFlow, reached_at: str, proxy_user: User | None = None) -> Incoming:
         """Return the input for routing a flow. ``reached_at`` is the return value of ``take_host``.
 
-        ``proxy_user`` is the forward proxy's user of the WebSocket connection on which the request arrived, if any.
+        If the request arrived on a WebSocket connection, ``proxy_user`` is the user whose key opened the connection
+        through the forward proxy, if any.
         """
         request, client, keys = flow.request, flow.client_conn, self.settings.api_key
         headers = by_name(request.headers)
@@ -137,7 +138,10 @@ class IncomingReader:
             self._wrong_keys.add(source_of(flow.client_conn))
 
     def _accepted(self, flow: HTTPFlow, user: User | None) -> tuple[User | None, bool]:
-        """Return the user, if the flow's source may use the key, and whether the source sent too many wrong keys."""
+        """Return the user or, if the flow's source must not use the key, None. Also return whether it is limited.
+
+        A source is limited while it has sent too many wrong keys.
+        """
         keys = self.settings.api_key
         if keys is None or not keys.has_names:
             return user, False

@@ -1,7 +1,7 @@
-"""Jobs that process complete bodies. Their inputs and results are picklable, so ``run`` can run in any process.
+"""Jobs that process complete bodies. Their inputs and results are picklable, so they can run in any process.
 
-A body of more than ``LOOP_BYTES`` would block the event loop for too long: rewriting takes up to 0.5 ms per kilobyte
-(many tiny messages, tools or strict schemas; long texts take a hundredth of that). A compressed body must not be
+Rewriting a body of more than ``LOOP_BYTES`` would block the event loop for too long. It takes up to 0.5 ms per kilobyte
+for many tiny messages, tools or strict schemas, and a hundredth of that for long texts. A compressed body must not be
 decoded on the event loop either, since its decoded size is unknown. A ``Worker`` handles large and compressed bodies.
 """
 
@@ -51,7 +51,7 @@ Rewriting takes at most 16 ms; a worker would add 3 ms.
 """
 
 ROUNDS_OFF = entry("ROUNDS_OFF", "request_too_large")
-"""The warning for a request that is too large for several rounds. Its answer has only one round."""
+"""The warning for a request that is too large for several rounds, and is therefore answered in a single round."""
 
 # A body that mentions tools must not pass without being rewritten, because its prompt would not explain how to call
 # them.
@@ -60,7 +60,7 @@ _MENTIONS_TOOLS = re.compile(rb'"(?:tools|functions|additional_tools|tool_calls|
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """The result of any job. ``report`` is the job's report with the new findings added.
+    """The result of any job. ``report`` is the job's report, to which the job has added its findings.
 
     ``error`` is the error for the client. It is also set if ``crash`` contains the traceback of a bug in toolsim.
     """
@@ -92,9 +92,11 @@ class RequestResult(JobResult):
 
 @dataclass(frozen=True, slots=True)
 class ResolveResult(JobResult):
-    """Result of a ``ResolveJob``.
+    """The result of a ``ResolveJob``.
 
-    It contains the references of a request or, after the data has been loaded, a ``body`` that contains the data."""
+    It contains the ``references`` in a request or, once the stored data has been loaded, a ``body`` that includes the
+    data.
+    """
 
     body: bytes = b""
     references: References = References()
@@ -122,9 +124,9 @@ class AnswerResult(JobResult):
     retry: Retry | None = None
     """The reason for another round, or None if no other round is needed."""
     withheld: int = 0
-    """The number of final ``events`` that are discarded, with their output, if another round follows.
+    """The number of ``events`` at the end that are discarded, with their output, if another round follows.
 
-    The number is 0 in a round.
+    The number is 0 if this answer itself belongs to a round.
     """
 
 
@@ -220,9 +222,10 @@ class RequestJob(Job[RequestResult]):
     action: Action | None = None
     """The auxiliary operation, or None if the request is a turn. An auxiliary request is always rewritten."""
     marks_of_rounds: tuple[bytes, ...] | None = None
-    """The marks by which a request that needs several rounds is recognized, if this request is too large for several.
+    """Byte strings, any of which in the body indicates that the request needs several rounds.
 
-    Each mark is a byte string that occurs in such a request. None if the request is small enough for several rounds."""
+    They serve to warn about a request that is too large for several rounds. None if this request is not too large.
+    """
     result = RequestResult
 
     @override
@@ -232,9 +235,9 @@ class RequestJob(Job[RequestResult]):
 
 @dataclass(frozen=True, slots=True)
 class ResolveJob(Job[ResolveResult]):
-    """Finds the references of a request.
+    """Finds the references in a request to stored data.
 
-    If the ``recalled`` data is given, builds a request that contains the data instead.
+    If that data is given in ``recalled``, the job instead builds the request that contains the data.
     """
 
     recalled: Recalled | None = None
@@ -304,10 +307,7 @@ class PageJob(Job[PageResult]):
 
 @dataclass(frozen=True, slots=True)
 class PluginJob(Job[PluginResult]):
-    """Passes a body to the function ``read`` of a package.
-
-    If the function raises BadRequest, the result is the error.
-    """
+    """Passes a body to the function ``read``. If the function raises BadRequest, the result contains that error."""
 
     read: Callable[[bytes], object]
     result = PluginResult
@@ -397,7 +397,7 @@ def _rewrite_request(job: RequestJob, body: bytes) -> RequestResult:
 
 
 def digest(body: bytes) -> str:
-    """Return a digest that shows whether a body has been edited."""
+    """Return a digest of a body, by which later edits of the body are detected."""
     return sha256(body).hexdigest()
 
 
@@ -408,7 +408,7 @@ def _own(document: dict[str, Any]) -> tuple[bytes, tuple[str, ...]]:
 
 
 def in_own_shape(document: dict[str, Any]) -> dict[str, Any]:
-    """Return a Responses request in its API's own shape, in which it is stored. Raises BadRequest."""
+    """Convert a request to the Responses API's own shape, in which requests are stored. Raises BadRequest."""
     return document if is_own_shape(document) else as_responses(document)
 
 

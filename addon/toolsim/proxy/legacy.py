@@ -5,8 +5,8 @@
 2. Renamed *headers* and *metrics* are sent under both names for one release. Renamed fields and codes of the log and of
    traces changed immediately; old names in recordings are converted.
 3. A *removed* option prevents startup, with a one-line message about its replacement.
-4. Each *environment variable* of toolsim's predecessor changes the default of an option. Values are parsed in the same
-   way as by the predecessor: case-insensitively, with Boolean values in any of the usual spellings. An invalid value is
+4. Each *environment variable* of toolsim's predecessor changes the default of an option. Values are parsed as in the
+   predecessor: they are case-insensitive, and Boolean values can have any of the usual spellings. An invalid value is
    ignored with a warning.
 """
 

@@ -6,9 +6,10 @@ ways:
 
 1. *Directly.* A connection that the proxy opens to its own listener arrives there with the same source address with
    which the proxy opened it (``Connections``). Each connection is remembered together with the listeners that its
-   request has passed through, and a request that returns to one of them is refused. Another listener of the same
-   process is not a loop. Both the source and the target are compared, because a client on this machine can have the
-   same port as a connection of the proxy to another target, and a busy machine reuses ports often.
+   request has passed through, and a request that returns to one of them is refused. A request from one listener to
+   another in the same process is not a loop. Both the source and the target are compared, because a client on this
+   machine can use the same source port as one of the proxy's connections to another target, and a busy machine reuses
+   ports often.
 2. *Through another proxy.* If two proxies name each other as their backend, only the request reveals the loop: its
    ``Via`` header names the proxies that have forwarded it (RFC 9110, 7.6.3). Each listener adds a unique name to the
    requests that it sends to a backend, and refuses requests with its own name. Requests that merely pass through this
@@ -75,7 +76,7 @@ class Connections:
             self._passed.pop(ends, None)
 
     def is_loop(self, client: Client) -> bool:
-        """Return whether the requests of a connection have already passed through its listener."""
+        """Return whether the requests on a client's connection have already passed through its listener."""
         return client.sockname is not None and _address(client.sockname) in self._before(client)
 
     def _before(self, client: Client) -> frozenset[_Address]:
@@ -110,9 +111,9 @@ class Via:
         return bool(via) and self._name(client) in _names(via)
 
     def signed(self, via: str, client: Client) -> str:
-        """Return the header ``via`` after adding the listener's name.
+        """Return the value of a ``Via`` header with the listener's name at the end.
 
-        In a resent flow, the name replaces the existing one.
+        If the name already occurs in ``via``, as in a resent flow, the earlier occurrence is removed.
         """
         own = self._name(client)
         foreign = [entry for entry in _entries(via) if own not in entry.split()]

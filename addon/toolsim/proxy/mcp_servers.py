@@ -1,4 +1,4 @@
-"""The MCP servers of this proxy, from startup to shutdown."""
+"""Manages the connections to MCP servers from the proxy's startup to its shutdown."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class Servers:
-    """The allowed servers and their connections. Connections are closed when the list of servers changes."""
+    """The allowed MCP servers and the connections to them. When the list of servers changes, connections are closed."""
 
     def __init__(self) -> None:
         self._mcp = Mcp()
@@ -67,7 +67,7 @@ class Servers:
         return McpContext(*given, hidden=self._hidden, owner=owner, desk=desk)
 
     async def stop(self) -> None:
-        """Stop all running servers."""
+        """Close the connections to all servers."""
         if self._pool is not None:
             await asyncio.gather(self._pool.close(), *self._tasks, return_exceptions=True)
 

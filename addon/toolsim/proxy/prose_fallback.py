@@ -1,9 +1,9 @@
-"""Replaces an answer that consists only of an undeclared call.
+"""Replaces an answer that consists only of an undeclared call with plain text.
 
-For this, another round requests plain text from the model. The answer itself counts as the first round. The runner is
-notified, decides whether another round is allowed, and merges its output. So the rules of ``rounds/`` apply, but only
-answers that need another round bear the cost. The client receives the text as it arrives, in the stream that has
-already started, or the model's original answer if there is no text.
+Another round requests the text from the model. The answer itself counts as the first round. The runner decides whether
+another round is allowed, and merges the output of both rounds. So the rules of ``rounds/`` apply, but only answers that
+need another round bear the cost. The client receives the text as it arrives, in the stream that has already started. If
+the model writes no text, the client receives the model's original answer.
 
 The additional round ends with its exchange, for example when the client disconnects. While the client does not read,
 the proxy does not read from the model either.
@@ -39,13 +39,13 @@ from toolsim.wire.json_codec import read_body
 from toolsim.wire.responses.stored import output_names
 
 _LOOK_SECONDS = 0.5
-"""Seconds that a stream waits for events before it checks whether its client is still connected."""
+"""Time, in seconds, that a stream waits for events before it checks whether its client is still connected."""
 _TASKS: set[asyncio.Task[None]] = set()
 
 
 @dataclass(frozen=True, slots=True)
 class ProseFallbacks:
-    """Requests plain text from models."""
+    """Starts the additional rounds that request plain text from models."""
 
     rounds: Rounds
     bounds: RoundLimits
@@ -80,7 +80,7 @@ class ProseFallbacks:
             await asked.wait()
             events += asked.take()
         if not events or not isinstance(events[-1], Ended | Failed):
-            return done  # Without a final event, the client has disconnected.
+            return done  # There is no final event, so the client has disconnected.
         writer = APIS[plan.client].writer(plan.form)
         for event in events:
             writer.write(event)
@@ -118,7 +118,7 @@ def _left(seconds: float, gone: float) -> float:
 
 
 def _after(retry: Retry, further: Ask) -> Ask:
-    """Return a function that runs all rounds but the first, which has already ended with ``retry``."""
+    """Return a function that runs all rounds except the first, which has already ended with ``retry``."""
 
     async def ask(round_: Round) -> AsyncGenerator[RoundEvent]:
         if round_.number == 1:
@@ -133,7 +133,7 @@ def _after(retry: Retry, further: Ask) -> Ask:
 
 
 class ProseFallback(Feature):
-    """An additional round in progress. Its events are the ``events`` of the runner."""
+    """An additional round in progress. The runner yields its ``events``."""
 
     def __init__(self, events: AsyncGenerator[ClientEvent | Refused]) -> None:
         self._arrived: list[ClientEvent] = []
@@ -172,8 +172,8 @@ class ProseFallback(Feature):
     async def _follow(self, events: AsyncGenerator[ClientEvent | Refused]) -> None:
         async with aclosing(events):
             async for event in events:
-                # Opened and Refused are dropped, because the first round has been answered. The client has the start of
-                # the answer, which cannot be rejected anymore.
+                # Opened and Refused are dropped, because the first round has already started the client's answer, which
+                # can no longer be rejected.
                 if not isinstance(event, Opened | Refused):
                     self._arrived.append(event)
                     self._load.add(event)

@@ -3,9 +3,9 @@
 Both pages are served without a key, so they reveal nothing that a key protects: no address, no model, no version.
 
 1. ``/toolsim/health``: 200 as long as the process serves requests, even during a drain.
-2. ``/toolsim/ready``: 200, or 503 during a drain, or if the backend or a required store cannot be reached. If there are
-   several backends (``toolsim_models``), one is enough: requests for the other models fail, but taking the proxy out of
-   service would make all requests fail.
+2. ``/toolsim/ready``: 503 during a drain, or if the backend or a required store cannot be reached; otherwise 200. If
+   there are several backends (``toolsim_models``), one reachable backend is enough: requests for the other models fail,
+   but taking the proxy out of service would make all requests fail.
 3. Frequent checks are cheap: the proxy only connects to a backend, without sending a request, and the result is valid
    for ``FRESH_SECONDS`` and for all concurrent checks.
 """
@@ -30,7 +30,7 @@ from toolsim.stores.record import StoreError
 
 FRESH_SECONDS = 2.0
 CHECK_SECONDS = 1.0
-"""The timeout of a check in seconds. HAProxy waits for an answer at most as long as the interval between its checks."""
+"""Timeout of a check, in seconds. HAProxy waits for an answer at most as long as the interval between its checks."""
 
 _HEADERS = {"content-type": "application/json", "cache-control": "no-store"}
 

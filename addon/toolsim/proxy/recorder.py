@@ -16,7 +16,7 @@ The limit is larger than any turn that a person would read, but small enough for
 
 
 _BLOCK_BYTES = 8 * 1024
-"""Size of a block above which it is compressed, in bytes.
+"""Number of bytes above which the pending chunks are combined into a block and compressed.
 
 Compression takes about 10 µs, and reduces the size by a factor of 20, because the frames of a stream are similar.
 """
@@ -64,7 +64,7 @@ class BoundedBuffer:
 
 
 class BodyRecorder:
-    """Recorder of an exchange's answer: bytes ``received`` from the backend, and bytes ``sent`` to the client."""
+    """Records both sides of an answer: the bytes ``received`` from the backend, and those ``sent`` to the client."""
 
     def __init__(self) -> None:
         self.sent = BoundedBuffer()
@@ -72,7 +72,7 @@ class BodyRecorder:
         self._response: Response | None = None
 
     def begin(self, response: Response) -> None:
-        """Remember the headers of the backend's answer. From now on, the caller must not change them."""
+        """Remember the response with the headers of the backend's answer. The caller must not change it afterwards."""
         self._response = response
 
     def whole(self, response: Response) -> None:

@@ -7,8 +7,8 @@ as text. So the client's own request is restored from the flow's backup, and rew
 operator edited the rewritten request, the edited text is sent to the model unchanged, but the answer is still parsed
 according to the plan of the client's own request.
 
-mitmproxy reads the body before the addon's first hook, and sets it in the flow afterward. So a request is restored in
-two steps: its headers in ``requestheaders`` and its body in ``request``.
+mitmproxy reads the body before the addon's first hook, but sets it in the flow only after that hook. So a request is
+restored in two steps: its headers in ``requestheaders`` and its body in ``request``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from toolsim.proxy.reporting import summary
 
 
 class ReplayedRequest:
-    """The state that a replayed flow has from its first run.
+    """The state that a replayed flow retains from its first run.
 
     ``words`` is the rewritten body if the operator edited it, or None.
     """

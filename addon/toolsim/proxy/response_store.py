@@ -86,7 +86,7 @@ class ResponseStore:
     def configure(self, address: StoreUrl | None) -> None:
         """Use this store from now on, or no store if ``address`` is None.
 
-        The previous store is closed after pending writes; turns in progress write to the new store.
+        The previous store is closed after its pending writes. Turns in progress write to the new store.
         """
         if address != self._address:
             left, self._address = self._store, address
@@ -134,7 +134,7 @@ class ResponseStore:
         """
         own, references = context.own or b"[]", context.references
         if self._store is None:
-            # The store was disabled while the model answered.
+            # The store was disabled while the model was answering.
             return LOST if references.conversation else False
         parts = b'{"response":', answer, b',"input":', own, b"}"
         is_large = len(answer) + len(own) > _LARGE_BYTES
@@ -186,9 +186,9 @@ class ResponseStore:
             return PageResult(Report(), UNAVAILABLE)
 
     async def write(self, partition: str, records: Sequence[Record], expected: Mapping[str, int]) -> None:
-        """Write records, whose current versions must be those in ``expected``.
+        """Write records if the current versions of the records in ``expected`` match.
 
-        Raises StoreError, or its subclass Conflict.
+        Raises Conflict, a subclass of StoreError, if a version does not match, and StoreError if the write fails.
         """
         with self._counting("write"):
             await self._put(partition, records, expected)
@@ -247,7 +247,7 @@ class ResponseStore:
 
     @contextmanager
     def _counting(self, what: str) -> Iterator[None]:
-        """Count any failure of an operation, and convert any exception to StoreError."""
+        """Count failures of an operation, and convert exceptions of unknown types to StoreError."""
         try:
             yield
         except Conflict:

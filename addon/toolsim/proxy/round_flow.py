@@ -1,4 +1,4 @@
-"""The data that a flow has if it is a round of an answer, for its exchange and its recording."""
+"""The data about a flow that is a round of an answer, for the flow's exchange and recording."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from toolsim.response.rewrite import Listener
 
 @dataclass(slots=True)
 class RoundFlow:
-    """The part of ``rounds.round_planner.Round`` that the exchange of the round's flow needs."""
+    """The fields of a ``rounds.round_planner.Round`` that the exchange of the round's flow needs."""
 
     retries_allowed: frozenset[str]
     partial_call: str

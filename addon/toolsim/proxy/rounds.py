@@ -1,8 +1,8 @@
-"""Runs rounds as flows: requests that the proxy sends to itself, within this process (see ``rounds/``).
+"""Runs the rounds that the runner requests (see ``rounds/``) as internal flows.
 
 A round passes through mitmproxy's HTTP layer like a replayed request (``mitmproxy12.internal_flow``), and its exchange
-returns the events of the answer. The request is the client's own, as it was routed, with a different body, so rounds
-are not routed or checked again.
+returns the events of the answer. The request is a copy of the client's own request after routing, with a different
+body, so rounds are not routed or checked again.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _DROPPED = ("transfer-encoding", "content-encoding", "content-length", "expect",
 
 
 class Rounds:
-    """Passes requests to the runner, and runs its rounds.
+    """Passes requests to the runner, and runs the runner's rounds.
 
     ``keepalive`` is the addon's keepalive interval in seconds.
     """
@@ -118,7 +118,7 @@ class Rounds:
         return partial(self._ask, RoundSource(flow, body, document, request))
 
     def show(self, flow: HTTPFlow, exchange: Exchange, stream: Stream) -> None:
-        """Answer a flow with a stream that toolsim creates."""
+        """Let the runner answer a flow with a stream that toolsim creates."""
         self._hand_over(flow, exchange, Report(), None, stream)
 
     def _hand_over(
@@ -136,7 +136,7 @@ class Rounds:
         exchange.attach(Delegation(flow, self._serve(), job))
 
     def end(self, error: ApiError) -> None:
-        """End all answers of the runner with an error."""
+        """End all answers that the runner is creating with an error."""
         if self._server is not None:
             self._server.end(error)
 
@@ -191,8 +191,7 @@ class Rounds:
                 if arrived.empty():
                     handler.reading.set()
                 if isinstance(event, Ended | Failed | Retry):
-                    # The task of the round continues without this generator, because it still has to disconnect, for
-                    # example.
+                    # The round's task continues without this generator, for example because it still has to disconnect.
                     is_over = True
                     yield RoundReport(asked.report)
                 yield event
@@ -202,7 +201,7 @@ class Rounds:
             yield RoundReport(asked.report)
             yield _refused(flow)
         finally:
-            # Reading is resumed, so that a finished round, which is no longer needed, can disconnect.
+            # Reading is resumed, so that the round can disconnect even though its events are no longer consumed.
             handler.reading.set()
             if not is_over:
                 await handler.leave()
@@ -221,7 +220,10 @@ def own_body(request: Request, memory: StoredContext | None) -> bytes:
 def stored_by_us(
     request: ClientRequest, document: dict[str, Any], body: bytes, memory: StoredContext | None
 ) -> tuple[ClientRequest, dict[str, Any], bytes]:
-    """Return a request for its rounds, both as a parsed document and as bytes. The answers of rounds are not stored."""
+    """Return the request, document and body for the rounds of a request.
+
+    If toolsim stores the answer, they instruct the backend not to store the answers to the rounds.
+    """
     if memory is None or not should_store(document, memory.stored_as):
         return request, document, body
     request = prepare_for_store(request, memory.stored_as)

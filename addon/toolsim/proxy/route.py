@@ -6,14 +6,15 @@ A request reaches the proxy in one of three ways, which determines how it can be
    that the client sees: it serves metrics, checks the key and answers preflight requests.
 2. *direct*: the target of the request is the listener itself, although mitmproxy is an ordinary proxy. The request is
    for the built-in backend or for ``toolsim_upstream``; without either it cannot be forwarded.
-3. *through*: the request is for another host. If it is allowed (see ``access``), it passes unchanged, unless it is an
-   API request and ``toolsim_upstream`` is set, for clients whose base URL cannot be changed.
+3. *through*: the request is for another host. If it is allowed (see ``access``), it passes unchanged. However, if
+   ``toolsim_upstream`` is set, API requests are redirected there, for clients whose base URL cannot be changed.
 
 A built-in backend can be the target in all three cases, so it is recognized by its address.
 
-With ``toolsim_models``, the target depends on the model of a turn, which is in its body. So ``decide`` returns a
+With ``toolsim_models``, the target of a turn depends on the model that its body names. So ``decide`` returns a
 ``Choose`` in place of the target, and ``choose`` returns the target once the body has arrived. All other rules are the
-same. A request without a model is sent to the default backend, to which all requests would be sent without that file.
+same. A request that names no model is sent to the default backend, to which all requests would be sent without
+``toolsim_models``.
 """
 
 from __future__ import annotations
@@ -275,8 +276,8 @@ def endpoint(path: str) -> str:
     plain = path.partition("?")[0].rstrip("/")
     if plain.endswith(MODELS):
         return MODELS
-    # A path such as "/v1/models/NAME" names a single model. The version is required, because "/models/…" could be a
-    # page of any website.
+    # A path such as "/v1/models/NAME" names a single model. The "/v1" is required, because "/models/…" could be a page
+    # of any website.
     one = re.search(rf"/v1({MODELS}/.+)$", plain)
     return one[1] if one else ""
 

@@ -57,8 +57,8 @@ def take_problems(options: OptManager) -> list[str]:
         try:
             if name in _BY_NAME:
                 given[name] = _value(_BY_NAME[name], value)
-                # Each option is parsed separately, so that every invalid option is reported. Rules for several options
-                # follow below.
+                # Each option is parsed separately, so that every invalid option is reported. Combinations of options
+                # are checked below.
                 parse_value(_BY_NAME[name], given[name])
             elif _OURS.match(name):
                 problems[name] = _unknown(name)

@@ -16,14 +16,14 @@ class StoredContext:
     """A request's references to stored data, and the request's own data to be stored."""
 
     partition: str
-    """The partition of the store for the client's key. It contains no data of other clients."""
+    """The partition of the store for the client's key. It contains no data from clients with other keys."""
     received: bytes = b""
     """The request's body as received."""
     encoding: str = ""
     """The content encoding of ``received``."""
     stored_as: StoredAs = field(default_factory=lambda: StoredAs(f"resp_{secrets.token_hex(24)}"))
     references: References = References()
-    """The references of the request."""
+    """The request's references to stored data."""
     body: bytes | None = None
     """The request with the stored data that it refers to, or None if it has no references."""
     own: bytes | None = None

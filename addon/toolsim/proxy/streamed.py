@@ -116,13 +116,13 @@ class StreamedAnswer:
     def needs_time(self) -> bool:
         """Whether the caller might have to wait at the answer's end.
 
-        It must then use ``slices`` rather than ``feed``.
+        If so, the caller must use ``slices`` rather than ``feed``.
         """
         return self.is_stored or self._rewriter.is_withholding
 
     @property
     def reason(self) -> Retry | None:
-        """The reason for another round, None unless the answer waits."""
+        """The reason for another round, or None if the answer does not wait."""
         return self._rewriter.waits
 
     @property
@@ -131,7 +131,7 @@ class StreamedAnswer:
         return self._rewriter.final if self.is_stored else None
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Convert the backend's bytes to the client's bytes; b"" means the end of input, whichever side ended it."""
+        """Convert the backend's bytes to the client's bytes. If ``data`` is b"", the input has ended."""
         chunks = [chunk for chunks in self.slices(data) for chunk in chunks or ()]
         if self.waits:  # The caller of this method cannot start a round.
             chunks += self.proceed()
@@ -140,7 +140,7 @@ class StreamedAnswer:
         return [b"".join(chunks)] if chunks else []
 
     def slices(self, data: bytes) -> Iterator[list[bytes] | None]:
-        """Yield the results of ``feed`` piece by piece, and None whenever other tasks should run first."""
+        """Yield the output for the backend's bytes in slices, and None whenever other tasks should run first."""
         self._note_input(data)
         if self._received > self.limits.max_answer_bytes and not self.finished:
             self.cut = True
@@ -154,14 +154,14 @@ class StreamedAnswer:
                 yield None if frames is None else self._chunk_of(frames)
 
     async def pause(self) -> None:
-        """Let other tasks run, between two slices or until events of another round have arrived."""
+        """Let other tasks run, either between two slices or until events from another round have arrived."""
         if self.further is None:
             await asyncio.sleep(PAUSE_SECONDS)
         else:
             await self.further.wait()
 
     def proceed(self) -> list[bytes]:
-        """Return the new events of the additional round as bytes, or the original end without such a round."""
+        """Return the new output of the additional round or, without such a round, the answer's original end."""
         if self.further is None:
             return self._chunk_of(self._rewriter.conclude())
         events = self.further.take()
@@ -171,7 +171,7 @@ class StreamedAnswer:
         return self._chunk_of(self._rewriter.proceed(events))
 
     def release(self, end: bytes) -> list[bytes]:
-        """Return the end that was held back, once storing the answer has succeeded or failed."""
+        """Return the end that was held back, for use once storing the answer has succeeded or failed."""
         self.end = b""
         return self._sent([end])
 
@@ -203,7 +203,7 @@ class StreamedAnswer:
         self._rewriter = self._rewriter.replanned(plan)
 
     def crash(self, error: ApiError) -> list[bytes] | None:
-        """End an answer that toolsim failed to rewrite, with an error.
+        """End, with an error, an answer that toolsim failed to rewrite.
 
         Return None if the end was already written, so that no error can follow. Part of the answer might then be lost.
         """

@@ -1,6 +1,6 @@
 """The three timers of an exchange. All of them use a monotonic clock.
 
-1. ``seconds`` only measures the time since the start.
+1. ``seconds`` measures the time since the start of the exchange. It has no limit.
 2. *The backend's silence* is measured from its last activity; its limits are ``idle_timeout`` and ``connect_timeout``.
 3. *The client's silence* is measured from the last data that it received; its limit is ``keepalive``. Before the first
    data the limit is somewhat longer, because the status of the answer can still change until then.
@@ -8,7 +8,7 @@
 When the proxy is stopped, all timers expire (``end``), so every exchange is overdue.
 
 mitmproxy's streams have no timers, so ``next_tick`` returns when to check the second and third timer again. A finished
-stream and all objects that it references stay in memory until its next tick, so ticks are frequent.
+stream and all objects that it references remain in memory until its next tick, so ticks are frequent.
 """
 
 from __future__ import annotations

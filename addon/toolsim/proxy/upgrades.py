@@ -53,7 +53,7 @@ _PREFIX = "sec-websocket-"
 class ClientUpgrade:
     """A client's upgrade.
 
-    ``sent`` is the request as received. ``proxy_user`` is the client's user at the forward proxy.
+    ``sent`` is the request as received. ``proxy_user`` is the user whose key the client sent to the forward proxy.
     """
 
     flow: HTTPFlow
@@ -138,8 +138,8 @@ class Sockets:
     ) -> Refusal | None:
         """Send an upgrade to the local server. Return the reason if the upgrade is refused, or None.
 
-        ``sent`` is the request as received, ``owner`` is the owner of its key, and ``proxy_user`` is the client's user
-        at the forward proxy. ``max_bytes`` limits the size of a request on the connection.
+        ``sent`` is the request as received, ``owner`` is the owner of its key, and ``proxy_user`` is the user whose key
+        the client sent to the forward proxy. ``max_bytes`` limits the size of each request on the connection.
         """
         server = self._serve()
         if server.count(owner) >= MAX_CONNECTIONS:

@@ -20,7 +20,8 @@ _SECONDS = 60
 class UserTurn:
     """A turn of a user.
 
-    It counts until its exchange calls ``leave`` or, after ``take_longer``, until ``end`` is called.
+    It counts toward the user's limits until its exchange calls ``leave`` or, after ``take_longer``, until ``end`` is
+    called.
     """
 
     def __init__(self, turns: _Turns) -> None:

@@ -1,8 +1,8 @@
 """Adds the sizes of context windows to a backend's list of models (``request/context_window.py``).
 
 1. Only backends that the operator named are queried, and only for models whose entries have no size. They are queried
-   when a client requests the list. The pages depend on the server software. If the software is not known yet, all pages
-   are tried.
+   when a client requests the list. The server software determines which pages are queried. If the software is not known
+   yet, all pages are tried.
 2. The client waits for at most ``WAIT_SECONDS``. If the server does not answer, the list is unchanged.
 3. The requests for these pages contain the key of the client's own request, which is sent to the same server.
 4. The sizes are remembered for ``FRESH_SECONDS``, so that a client cannot cause many requests to a server.

@@ -1,21 +1,21 @@
-"""Runs quick jobs immediately, and runs jobs that would block the event loop in a separate process.
+"""Runs quick jobs immediately, and jobs that would block the event loop in a separate process.
 
-The process handles large bodies and compressed bodies.
+These are the jobs with large or compressed bodies.
 
 A thread would not help, because Python's JSON parser holds the GIL until it is done, for seconds on 16 MiB of empty
 lists. In addition, a separate process can have limits that do not apply to this process:
 
 1. *time*: the system ends the process after ``MAX_SECONDS`` of CPU time. If the system has no such limit, this process
-   ends it after ``MAX_WAIT_SECONDS``. It also runs at a lower priority.
-2. *memory*: the process can grow by at most ``GROWTH`` times the size of the body. One emoji makes a text four times as
-   large in memory, and a job holds a few copies of it. Empty lists would need 20 times the size, and small objects even
-   more.
+   ends the other after ``MAX_WAIT_SECONDS``. The separate process also runs at a lower priority.
+2. *memory*: the process can grow by at most ``GROWTH`` times the size of the body. A single emoji makes a string four
+   times as large in memory, and a job has a few copies of the string. Empty lists would need 20 times the size, and
+   small objects even more.
 
 A job that exceeds either limit fails, and the next job runs in a new process. If the process ends for any other reason,
-there is a bug, and the client receives a 500; no result of a job can end the process. The process is also replaced if a
-job leaves more than ``KEEP_BYTES`` in memory, as many small objects do, but long strings do not. A worker starts on
-first use, runs one job at a time, and exits when its input ends. The two processes exchange pickles over pipes, and
-neither process reads pickles from any other source.
+this is a bug in toolsim, and the client receives a 500. The process is also replaced if a job leaves more than
+``KEEP_BYTES`` in memory, as jobs with many small objects do. A worker starts on first use, runs one job at a time, and
+exits when its input ends. The two processes exchange pickles over pipes, and neither process reads pickles from any
+other source.
 """
 
 from __future__ import annotations
@@ -52,12 +52,14 @@ MAX_WAIT_SECONDS = 60
 """Maximum wall-clock time of a job in seconds. It is used if the system cannot limit CPU time, as on Windows."""
 GROWTH = 16
 HUGE_BYTES = 1024 * 1024
-"""Size in bytes above which a separate worker handles a body."""
+"""Size, in bytes, above which a body is handled by a second worker, so that smaller bodies do not have to wait for it.
+"""
 KEEP_BYTES = 128 * 1024 * 1024
 # The memory, in bytes, that even the smallest job can use.
 _SPARE_BYTES = 64 * 1024 * 1024
 _DEATH_SECONDS = 5
-# The signal with which the system ends a process that exceeds its CPU time. Excessive memory raises MemoryError.
+# The signal with which the system ends a process that exceeds its CPU time. Exceeding the memory limit instead raises
+# MemoryError.
 _TOO_LONG = getattr(signal, "SIGPROF", 0) if hasattr(signal, "setitimer") else 0
 _PIPE_BYTES = 1024 * 1024
 _PACKAGES = Path(__file__).parents[2]
@@ -221,7 +223,7 @@ def serve(incoming: BinaryIO, outgoing: BinaryIO) -> None:
 
 
 def _limit_time(seconds: int) -> None:
-    """End this process after this many seconds of CPU time, or remove the limit if it is 0.
+    """Make the system end this process after this many seconds of CPU time, or remove the limit if ``seconds`` is 0.
 
     On Windows, the parent enforces the limit.
     """
@@ -238,7 +240,10 @@ def _resident(pid: int) -> int:
 
 
 def _bound_memory(growth: int | None) -> None:
-    """Limit the growth of this process in bytes, or set no limit for None. Has an effect only on Linux."""
+    """Limit the memory growth of this process to this many bytes, or remove the limit if ``growth`` is None.
+
+    This has an effect only on Linux.
+    """
     statm = Path("/proc/self/statm")
     if resource is None or not statm.exists():
         return

@@ -11,8 +11,7 @@ from toolsim.core.rate import TokenBucket
 from toolsim.core.recent import RecentDict
 
 ATTEMPTS, SECONDS_PER_ATTEMPT = 10, 6
-"""The number of wrong keys that a source can send in a burst, and the number of seconds until it can send another one.
-"""
+"""The number of wrong keys that a source can send in a burst, and the seconds until it can send one more."""
 MAX_SOURCES = 1_000
 """Maximum number of remembered sources. The sources that sent wrong keys most recently are kept."""
 MAX_KNOWN = 10_000

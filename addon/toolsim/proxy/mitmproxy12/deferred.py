@@ -38,7 +38,7 @@ def drop(options: OptManager, name: str) -> None:
 
 
 def rename(options: OptManager, name: str, new: str) -> bool:
-    """Move a deferred value to the option's ``new`` name, unless that name has a deferred value of its own.
+    """Move a deferred value to the option's ``new`` name, unless that name already has a deferred value.
 
     Return False if the former name has no deferred value.
     """

@@ -1,6 +1,6 @@
-"""The TOML file of ``toolsim_models``.
+"""Reads the TOML file that the option ``toolsim_models`` names.
 
-For each model that clients request, it specifies the backend, the model's name at the backend, and the key::
+For each model that clients request, the file specifies the backend, the model's name at the backend, and the key::
 
     [[models]]
     names = ["haiku*", "claude-haiku-4-5"]
@@ -14,7 +14,7 @@ For each model that clients request, it specifies the backend, the model's name 
 
 1. *Selection.* The first entry with a pattern that matches the model of a request applies. Patterns are case-sensitive.
 2. *Invalid files* prevent startup, with a one-line message that names the file and line. If a file in use becomes
-   invalid, a warning is logged once, and the previous version stays in use until the file is valid again.
+   invalid, a warning is logged once, and the previous version remains in use until the file is valid again.
 3. *Keys* do not appear in any message.
 """
 
@@ -175,10 +175,10 @@ def _key(number: int, written: str | None, environment: Mapping[str, str]) -> st
 
 
 def _covers(earlier: str, later: str) -> bool:
-    """Return whether a pattern certainly matches every name that a ``later`` pattern matches.
+    """Return whether the ``earlier`` pattern is certain to match every name that the ``later`` pattern matches.
 
-    A ``*`` that matches a wildcard of the later pattern also matches any text that the wildcard matches. Patterns with
-    other wildcards are not compared.
+    The later pattern is compared as if it were a name, because a ``*`` that matches one of its wildcards also matches
+    any text that the wildcard stands for. An earlier pattern with ``?`` or ``[`` is not compared in this way.
     """
     return earlier == later or (not re.search(r"[?\[]", earlier) and fnmatchcase(later, earlier))
 

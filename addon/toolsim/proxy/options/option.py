@@ -20,7 +20,10 @@ Value = str | int | bool | tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option of the same type as its ``default``. A tuple is a sequence of words; commas can separate them."""
+    """An option, whose type is the type of its ``default``. If that is a tuple, the value is a list of words.
+
+    The words can be separate arguments, or separated by commas.
+    """
 
     name: str
     default: Value
@@ -40,7 +43,7 @@ class Option:
         return Sequence[str] if isinstance(self.default, tuple) else type(self.default)
 
     def from_texts(self, texts: Sequence[str]) -> Value:
-        """Return the option's value for its command-line arguments. Raises ValueError."""
+        """Convert the option's command-line arguments to its value. Raises ValueError."""
         if isinstance(self.default, tuple):
             return tuple(texts)
         if len(texts) > 1:
@@ -60,7 +63,7 @@ class Option:
         return self._choice(text)
 
     def from_yaml(self, value: Any) -> Value:
-        """Return the option's value for its entry in config.yaml. Raises ValueError."""
+        """Convert the option's entry in config.yaml to its value. Raises ValueError."""
         match self.default:
             case tuple() if isinstance(value, list) and all(isinstance(text, str) for text in value):
                 return tuple(value)

@@ -19,9 +19,9 @@
    value.
 3. *Application.* ``Policy.for_model`` applies the profile to the operator's values, once for each request. No other
    code handles profiles.
-4. *Invalid files* prevent startup, with a one-line message that names the file and line, because only part of a profile
-   could have the wrong effect. A profile measured with another version or engine might still be better than none, so it
-   applies, with a warning that is logged once.
+4. *Invalid files* prevent startup, with a one-line message that names the file and line, because applying only part of
+   a profile could have the wrong effect. A profile measured with another version or engine might still be better than
+   none, so it applies, with a warning that is logged once.
 
 ``[tuned]`` can contain any figures that justify the choices; only the two entries above are read. toolsim 0.2 called
 this table ``[learned]``, which is still read.
@@ -68,7 +68,7 @@ def with_profiles(settings: Settings, environment: Mapping[str, str]) -> Setting
 
 
 def read_profiles(word: str, environment: Mapping[str, str], by_hand: Collection[str] = ()) -> tuple[Profile, ...]:
-    """Return the profiles that the option's value selects, without the options that are set ``by_hand``.
+    """Return the profiles that the option's value ``word`` selects, without the options that were set ``by_hand``.
 
     Raises ValueError, with file and line, for an invalid profile.
     """
@@ -94,9 +94,9 @@ def own_folder(environment: Mapping[str, str]) -> Path:
 
 
 def profile_warning(profile: Profile, engine: str) -> str:
-    """Return why a profile might not suit an ``engine`` and this version.
+    """Return why a profile might not suit an ``engine`` or this version of toolsim.
 
-    Return "" if the profile suits them or has no effect.
+    Return "" if the profile suits both or has no effect.
     """
     if not profile.fields:
         return ""
@@ -107,7 +107,7 @@ def profile_warning(profile: Profile, engine: str) -> str:
 
 
 def line_of(text: str, name: str, start: int = 0) -> int:
-    """Return the number of the line in a TOML text that sets a name or begins the table of that name.
+    """Return the number of the line in TOML ``text`` that sets a name or begins the table with that name.
 
     The search begins at ``start``, whose line number is returned if the name is missing.
     """

@@ -14,7 +14,7 @@ class ReloadedFile[T]:
     """The last valid version of a file's contents.
 
     Raises ValueError, with file and line, if the first version is invalid. If a new version is invalid or the file is
-    missing, a warning is logged once, and the previous version stays in use until the file is valid again. ``option``
+    missing, a warning is logged once, and the previous version remains in use until the file is valid again. ``option``
     is the option that names the file. ``read`` parses the file or raises ValueError, and ``describe`` returns the
     description of a new version for the log.
     """

@@ -1,10 +1,10 @@
 """The operator's settings: the values of the options, validated and parsed once.
 
-1. *Single values.* Values other than words and numbers have a parser.
+1. *Single values.* Each option whose value is more than a word or a number has a parser.
 2. *Combinations.* Options that are valid separately but useless together prevent startup, so that no option is silently
    ignored.
-3. *Policy.* Most options set the policy field of the same name. Some options set several fields, which have different
-   names in recordings.
+3. *Policy.* Most options set the policy field of the same name. Some options set several fields. Recordings contain the
+   names of the fields, not of the options.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ def folder_problem(folder: Path) -> str:
 
 
 def _delimiter(value: str) -> str:
-    match value.lower():  # The predecessor's flag accepts the same spellings.
+    match value.lower():  # The predecessor's flag accepted the same spellings.
         case "1" | "true" | "yes" | "on":
             return "\n\n"
         case "0" | "false" | "no" | "off":
@@ -308,8 +308,8 @@ _PARSERS: Mapping[str, Callable[[Any], Any]] = {
 
 _DEMANDED = ("json_schema", "gbnf", "structural_tag")
 
-# Combinations of options that are useless together. Each has a predicate on the parsed values by short name, and a
-# message with the remedy.
+# Combinations of options that are useless together. Each entry consists of a predicate on the parsed values, by short
+# option name, and a message that explains the remedy.
 USELESS: tuple[tuple[Callable[[Mapping[str, Any]], bool], str], ...] = (
     (
         lambda given: bool(_included(given)) and _included(given) <= _excluded(given),
@@ -377,7 +377,7 @@ def _excluded(given: Mapping[str, Any]) -> frozenset[str]:
 
 
 def policy_fields(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the policy fields set by these option values, by name."""
+    """Return the policy fields that these option values set, by field name."""
     fields: dict[str, Any] = {}
     for name, value in values.items():
         fields |= _decided(name, value)

@@ -26,7 +26,7 @@ _CERTIFICATE = re.compile(r"certificate verify failed: ([^(\n]{1,200})", re.IGNO
 def explain(problem: object, seconds: float = 0) -> str:
     """Explain a failure in one line.
 
-    ``problem`` is an exception or a message of a library, and ``seconds`` is the timeout.
+    ``problem`` is an exception or a message from a library, and ``seconds`` is the timeout.
     """
     match problem:
         case TimeoutError():

@@ -1,9 +1,9 @@
 """The log in the form that the option ``toolsim_log`` selects.
 
 - ``text``: one line per turn, for people (``summary``). Failures and anomalies are warnings, which mitmproxy shows in
-  color. mitmproxy's own lines about connections, toolsim's requests and rejected requests are omitted.
-- ``json``: every line in the terminal is one JSON object, for programs: ``time``, ``level``, and then either
-  ``message`` or the record's own fields (``FIELDS``), such as those of a turn (``summary.fields``) or of the banner.
+  color. mitmproxy's own lines about connections, and about requests that toolsim handles or rejects, are omitted.
+- ``json``: every line in the terminal is one JSON object, for programs. It contains ``time``, ``level``, and either
+  ``message`` or the record's own fields (``FIELDS``), such as the fields of a turn (``summary.fields``).
 - ``off``: no lines about turns; mitmproxy's log is unchanged.
 
 All lines go through ``logging``, so that mitmweb's event log and mitmproxy's screen show them too. Only the format of
@@ -33,13 +33,14 @@ from toolsim.wire.apis import APIS
 logger = logging.getLogger(__name__)
 
 FIELDS = "toolsim_fields"
-"""The name of the attribute (``extra``) in which a log record contains its fields for the form ``json``."""
+"""The attribute of a log record (see ``extra`` in ``logging``) that contains the record's fields for the form ``json``.
+"""
 
 # The logger of connections is silenced, because it writes six lines per turn about opened and closed connections on
 # both sides.
 _CONNECTIONS = logging.getLogger("mitmproxy.proxy.server")
-# Tornado's logger warns about a certificate for each probed page of a backend. The banner already has one line about
-# it.
+# For each probed page of a backend with an untrusted certificate, Tornado logs a warning. The startup banner already
+# reports the problem.
 _TORNADO = logging.getLogger("tornado.general")
 # The filter selects the requests for which mitmdump logs its own two lines. These are the requests that toolsim does
 # not log, except polling requests.

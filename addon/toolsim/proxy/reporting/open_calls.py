@@ -1,8 +1,8 @@
 """Remembers the calls of finished turns until their outputs arrive, so that a lost call is reported with its own turn.
 
-A call is lost if the next request of its conversation contains it without an output: whether or not the client ran it,
-its result never arrived. The report of that request has a warning (``UNANSWERED_CALL``), but it is hard to trace to the
-turn that made the call.
+A call is lost if the next request in its conversation contains it without an output: whether or not the client ran it,
+its result never arrived. The report of that request has a warning (``UNANSWERED_CALL``), but the warning does not
+identify the turn that made the call.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ _MAX_CONVERSATIONS = 1000
 
 
 class OpenTurn(NamedTuple):
-    """A turn with calls. ``place`` is the conversation and turn number, for people; ``flow`` is a weak reference."""
+    """A turn with calls.
+
+    ``place`` is the conversation and turn number, in human-readable form. ``flow`` is a weak reference.
+    """
 
     place: str
     call_ids: Sequence[str]
@@ -27,21 +30,22 @@ class OpenTurn(NamedTuple):
 
 
 class OpenCalls:
-    """Stores the latest turn with calls of each conversation."""
+    """Stores, for each conversation, the latest turn that made calls."""
 
     def __init__(self) -> None:
         self._turns: RecentDict[int, OpenTurn] = RecentDict(_MAX_CONVERSATIONS)
 
     def add(self, conversation: int, place: str, call_ids: Sequence[str], flow: HTTPFlow | None) -> None:
-        """Store the calls of a finished turn."""
+        """Store the calls that a finished turn made."""
         if call_ids:
             held = weakref.ref(flow) if flow is not None else None
             self._turns[conversation] = OpenTurn(place, tuple(call_ids), held)
 
     def lost(self, conversation: int, unanswered: Collection[str]) -> OpenTurn | None:
-        """Remove and return the turn that made the ``unanswered`` calls of a request in the conversation.
+        """Remove and return the turn whose calls a later request in the conversation contains ``unanswered``.
 
-        The result contains only the unanswered calls. The turn is removed, since its calls can no longer be answered.
+        The result contains only the unanswered calls. Return None if there are none. The stored turn is removed in any
+        case, since its calls can no longer be answered.
         """
         turn = self._turns.pop(conversation, None)
         if turn is None or not (ids := [call_id for call_id in turn.call_ids if call_id in unanswered]):

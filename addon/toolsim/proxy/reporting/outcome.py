@@ -24,7 +24,7 @@ from toolsim.proxy.reporting.open_calls import OpenCalls, OpenTurn
 from toolsim.request.backend_tools import DROPPED
 
 _MAX_KNOWN = 10_000
-"""Maximum number of requests that are remembered so that conversations are recognized. Each takes about 100 bytes."""
+"""Maximum number of requests that are remembered to recognize their conversations. Each takes about 100 bytes."""
 _MAX_RECENT = 20
 """Maximum number of turns on the overview page."""
 

@@ -1,8 +1,8 @@
 """The page at ``/toolsim/``, which shows the backend, the base URLs for clients, and the outcomes of recent turns.
 
 For people, the page is HTML: one file without scripts or external resources, in which all text from clients, models and
-servers is escaped. For programs that accept JSON, the same data is an object. If a key is set, a request without the
-key only receives the name, the base URLs and the fact that a key is required.
+servers is escaped. Programs that accept JSON receive the same data as an object. If a key is set, a request without the
+key is only sent toolsim's name, the base URLs, and the information that a key is required.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Overview:
         return {"name": NAME, "base_urls": urls, "requires_key": bool(self.settings.api_key)}
 
     async def _ask(self, url: str) -> Sequence[str] | str:
-        """Return the models, or a description of the backend's problem. Concurrent requests share one query."""
+        """Return the models, or a description of the backend's problem. Requests within a few seconds share a query."""
         now = time.monotonic()
         if self._models is None or now - self._asked_at > _FRESH_SECONDS:
             self._asked_at = now
@@ -99,7 +99,7 @@ class Overview:
 
 
 def _origin(flow: HTTPFlow) -> str:
-    """Return the URL of the listener, as used by the client to reach it."""
+    """Return the listener's URL, with the host that the client used to reach it."""
     sock = flow.client_conn.sockname
     host = flow.request.host_header
     if host and host.isascii() and host.isprintable() and not set(host) & set(" /\\\"'<>"):

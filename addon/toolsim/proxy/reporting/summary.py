@@ -1,6 +1,6 @@
-"""Renders reports of finished exchanges as log fields, log line, comment and headers.
+"""Renders reports of finished exchanges as log fields, log lines, comments and headers.
 
-They contain only counts and names. The log line, for people::
+These contain only counts and names. Examples of log lines, which are for people::
 
     ✓ llama3 · chat stream · 2 calls search_notes, get_weather · 1.2 s
     ✗ llama3 · chat over responses · SCHEMA_MISMATCH get_weather: /days: got string, expected integer · 0.4 s
@@ -8,11 +8,11 @@ They contain only counts and names. The log line, for people::
     ✓ llama3 · responses stream · no tools · 2.0 s
 
 ✗ means that the client received an error. ⚠ means that the turn needs attention, because of a warning, a block that
-remained text, a truncated answer or a disconnected client. The comment is a short form for the flow list, which begins
+remained text, a truncated answer or a disconnected client. The comment is a short form for the flow list. It begins
 with the most important fact and ends with the user's message.
 
-Names of models and tools come from clients and models, so the log line replaces control characters and truncates long
-names. Argument values never appear.
+Names of models and tools come from clients and models. So control characters are replaced in log lines, and long names
+are truncated. Argument values never appear.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def fields(report: Report, status: int | None, seconds: float) -> dict[str, Any]
 
 
 def comment(report: Report, status: int | None = None, words: str = "", place: str = "") -> str:
-    """Return a description of the exchange in one line for people, the most important fact first.
+    """Return a one-line description of the exchange for people, with the most important fact first.
 
     ``status`` is the status that the client received, ``words`` is the beginning of the user's message, and ``place``
     is the conversation and turn number.
@@ -93,7 +93,7 @@ def _phrases(report: Report, status: int | None, words: str, place: str) -> Iter
 
 
 def _counted(tally: Tally, kinds: Sequence[str]) -> str:
-    """Return a phrase with the number of a tally's entries that have one of the given ``kinds``."""
+    """Return a phrase with the number of entries in a tally, followed by the given ``kinds`` of entries."""
     count = len(tally.entries)
     return f"{count} {tally.noun if count == 1 else tally.title}: {', '.join(kinds)}"
 
@@ -127,9 +127,9 @@ def headers(report: Report) -> dict[str, str]:
 
 
 def first_headers(report: Report) -> dict[str, str]:
-    """Return the response headers that are known before the answer, which streams also have.
+    """Return the response headers that are known before the answer. A streamed answer has only these headers.
 
-    They contain the effect of other text after a call, the profile, the number of tool outputs that were replaced
+    They contain the mode in which answers end after calls, the profile, the number of tool outputs that were replaced
     because of their size, the dropped tools, and whether the token counts are an estimate. For a stream, the last value
     describes the model's previous answer.
     """
@@ -170,15 +170,15 @@ def log_line(report: Report, status: int | None, seconds: float, *, problem: str
 
 
 def lost_calls(call_ids: Sequence[str]) -> str:
-    """Return a phrase about calls of a turn whose outputs never arrived."""
+    """Return a phrase about a turn's calls whose outputs never arrived."""
     return f"no output received for {listed(call_ids)}"
 
 
 def refusal_fields(error: ApiError, reason: str, request: str, source: str, unlogged: int) -> dict[str, Any]:
     """Return the log fields of a refused request.
 
-    ``request`` contains its method and target. ``unlogged`` is the number of earlier requests from the same source that
-    were not logged.
+    ``request`` contains the request's method and target. ``unlogged`` is the number of earlier refused requests from
+    the same source that were not logged.
     """
     fields = {"message": "refused", "reason": reason, "status": error.status, "problem": error.message}
     return fields | {"request": printable(request, _MAX_PROBLEM_CHARS), "source": source, "unlogged": unlogged}
@@ -247,7 +247,7 @@ def _without_call(report: Report, *, is_ours: bool) -> str:
 
 
 def _findings(report: Report) -> Iterator[str]:
-    """Yield the faults of calls, each kind once, with the location of a schema mismatch."""
+    """Yield each distinct fault and warning once, with the location of any schema mismatch."""
     found = dict.fromkeys([*report.strict_failures, *report.parse_failures, *report.dropped_calls, *report.warnings])
     for entry in list(found)[:_MAX_NAMES]:
         code, _, name = entry.partition(":")
@@ -257,6 +257,6 @@ def _findings(report: Report) -> Iterator[str]:
 
 
 def listed(names: Sequence[str], most: int = _MAX_NAMES, most_chars: int = _MAX_NAME_CHARS) -> str:
-    """Return the first names, and the number of remaining names, as text."""
+    """Return the first ``most`` names, and the number of remaining names, as text."""
     shown = ", ".join(printable(name, most_chars) for name in names[:most])
     return shown + (f" and {len(names) - most} more" if len(names) > most else "")
