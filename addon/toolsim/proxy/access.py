@@ -40,7 +40,8 @@ KEY_HEADERS = tuple(dict.fromkeys(name for api in APIS.values() for name in api.
 
 _BEARER = KEY_HEADERS[0]
 
-# The names by which programs in a container reach the container's host. No public name ends in "internal".
+# The names by which programs in a container reach the container's host. They are safe to accept, because no public name
+# ends in "internal".
 _OF_CONTAINERS = ("host.docker.internal", "host.containers.internal")
 
 
@@ -80,7 +81,7 @@ _WRONG_KEYS = Refusal(
 class Incoming:
     """The facts about a request that determine whether it is allowed.
 
-    The names in ``headers`` are lower-case or case-insensitive.
+    In ``headers``, names are either lower-case or looked up regardless of case.
     """
 
     method: str
@@ -92,7 +93,7 @@ class Incoming:
     # The type of the connection on which the request arrived, as described in ``route``.
     is_reverse: bool = False
     is_direct: bool = False
-    # Whether the client is configured to use this proxy (mitmproxy's regular and upstream modes).
+    # Whether the client uses this listener as a forward proxy (mitmproxy's regular and upstream modes).
     is_forward: bool = False
     # The users whose keys the client sent: ``user`` to this server, and ``proxy_user`` to the forward proxy.
     user: User | None = None
@@ -158,8 +159,8 @@ def check_server(request: Incoming, settings: Settings, *, is_through: bool, to_
     if to_builtin and settings.builtin == "codex" and not request.is_local:
         message = "The codex backend is served to other machines only if toolsim_api_key is set."
         return _forbidden(message, "remote_codex")
-    # In all other modes, the Host is the target, so only names that certainly belong to this proxy identify the
-    # listener.
+    # The Host is checked only in reverse mode. In all other modes it is the target, which counts as this listener only
+    # if its name certainly belongs to this machine (``is_listener``).
     if request.is_reverse and (problem := _foreign_name(request.reached_at, settings)):
         return _forbidden(problem, "foreign_host")
     problem = _foreign_page(request, settings)
@@ -246,7 +247,7 @@ def _foreign_page(request: Incoming, settings: Settings) -> str:
     origin = request.headers.get("origin")
     if not origin or settings.origins.allow(origin):
         return ""
-    # A page with the origin of this listener belongs to the backend's web interface.
+    # A page whose origin is this listener belongs to the backend's own web interface.
     served_from = request.reached_at.lower()
     if served_from and origin.lower() in (f"http://{served_from}", f"https://{served_from}"):
         return ""

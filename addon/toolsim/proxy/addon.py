@@ -119,7 +119,7 @@ class ToolSim:
             self._drain,
             Clearance(self.guard),
         ]
-        """The addons that are loaded together with ``ToolSim``. Each hook of theirs runs after ``ToolSim``'s hook.
+        """The addons that are loaded together with ``ToolSim``. mitmproxy calls their hooks after ``ToolSim``'s hooks.
 
         ``Clearance`` has to be the last addon.
         """
@@ -171,7 +171,7 @@ class ToolSim:
         rows.install()
 
     def configure(self, updated: Iterable[str]) -> None:
-        """Parse the options. Raises OptionsError for an invalid value."""
+        """Parse and apply the options. Raises OptionsError for an invalid value."""
         updated = set(updated)
         if updated & {"termlog_verbosity", "rfile", PREFIX + "log"}:
             self._reports.log.configure(ctx.options.toolsim_log)

@@ -85,7 +85,7 @@ def host_of(authority: str) -> str:
 
 
 def leads_here(address: str) -> bool:
-    """Return whether a connection to an address is certain to reach this machine, as with 0.0.0.0 and ``::``."""
+    """Return whether a connection to an address is certain to reach this machine, which includes 0.0.0.0 and ``::``."""
     parsed = _parse(address)
     return is_loopback(address) or (parsed is not None and parsed.is_unspecified)
 

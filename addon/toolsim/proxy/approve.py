@@ -80,7 +80,7 @@ class Approve:
 
 
 def _comment(questions: Sequence[ApprovalPrompt]) -> str:
-    # The comment omits the arguments, because it is stored with the flow.
+    # The arguments are omitted, because the comment is stored with the flow.
     return WAITS + ", ".join(f"{question.label}.{question.tool}" for question in questions) if questions else ""
 
 

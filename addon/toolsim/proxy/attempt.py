@@ -59,8 +59,6 @@ Fields = tuple[tuple[bytes, bytes], ...]
 
 @dataclass(frozen=True, slots=True)
 class _Error:
-    """An HTTP error from a backend."""
-
     status: int
     text: str
 
@@ -76,9 +74,9 @@ class Attempt(Feature):
         self.second: RequestJob | None = None
         """The job that rewrites the request without the rejected feature, or None if the request is not resent."""
         self.final: Response | None = None
-        """The client's answer if the backend rejected the paths of all APIs, which is the backend's first error.
+        """The backend's first error, if the backend has rejected the paths of all APIs; otherwise, None.
 
-        None if the backend accepted a path, or if there are still APIs to try.
+        The client receives this error as its answer.
         """
         self._warnings: list[str] = []
         """The warnings about features that the backend has rejected so far, for the report."""
@@ -171,7 +169,7 @@ class Attempt(Feature):
         return rejects_path(error.status, parse_object(error.text.encode()), model)
 
     def _note_api(self, exchange: Exchange) -> None:
-        """Remember the API that the backend accepted and those that it rejected."""
+        """Remember which APIs the backend accepted and rejected."""
         if self._rejected:
             exchange.backend.has(self._api(exchange), self._rejected)
 

@@ -203,7 +203,7 @@ class BackendRegistry:
         root = Root(scheme, host, port, prefix.removesuffix("/v1").rstrip("/"))
         backend = self._known.pop(root, None)
         if backend is None or (backend.is_stale and backend.asked_at is None):
-            # A stale backend that is never probed is replaced, since it would otherwise stay stale forever.
+            # A stale backend that is never probed is replaced, since it would otherwise remain stale forever.
             backend = Backend(root, is_named=backend.is_named if backend is not None else False)
         # The backend is inserted last. The first backend, which is the least recently used, is evicted first.
         self._known[root] = backend
@@ -270,7 +270,7 @@ async def page_client(pages: int = 1) -> SimpleAsyncHTTPClient:
 def page_request(url: str, key: str, seconds: float, body: str | None = None) -> HTTPRequest:
     """Return the request for a page of a backend, with the operator's key for the backend (rule 3).
 
-    With a ``body``, the request is a POST of this JSON.
+    If ``body`` is not None, the request is a POST with this JSON text.
     """
     from tornado.httpclient import HTTPRequest
 

@@ -54,7 +54,7 @@ class Answers(Protocol):
 
 
 class Parts(NamedTuple):
-    """The objects of the proxy that the optional package uses."""
+    """The proxy's objects that the optional package uses."""
 
     memory: ResponseStore
     rounds: Rounds

@@ -80,7 +80,7 @@ class BodyRewriter:
         return self._follow(flow, exchange, api)
 
     def _choose(self, flow: HTTPFlow, exchange: Exchange, api: Api, done: PluginResult) -> Awaitable[None] | None:
-        """Direct a request to the backend of its model, then continue to process it."""
+        """Direct a request to the backend of its model, then continue processing it."""
         choose, exchange.choose = exchange.choose, None
         if done.crash:
             logger.error("toolsim failed to read a body; please report this.\n%s", done.crash)
@@ -98,7 +98,7 @@ class BodyRewriter:
             await work
 
     def _follow(self, flow: HTTPFlow, exchange: Exchange, api: Api) -> Awaitable[None] | None:
-        """Load any stored data to which a request refers, and rewrite the request. Its backend is known."""
+        """Load any stored data to which a request refers, then rewrite the request for its backend."""
         if flow.response is not None and not is_stored(flow):
             return None
         if exchange.stored_context is not None and self.context_loader.take(flow, exchange):

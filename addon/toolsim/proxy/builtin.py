@@ -50,7 +50,7 @@ class Loopback(Protocol):
 
 
 class BuiltinBackend:
-    """The built-in backend that the settings select, if any, with methods to start and stop it."""
+    """Starts and stops the built-in backend that the settings select, if any, and admits requests to it."""
 
     def __init__(self) -> None:
         self._settings = Settings()
@@ -101,7 +101,7 @@ class BuiltinBackend:
         self._log_place(settings, modes)
 
     def _log_place(self, settings: Settings, modes: Sequence[ProxyMode]) -> None:
-        """Log where the backend listens, or warn that the proxy's listeners send requests elsewhere."""
+        """Log where the backend listens, or warn that all of the proxy's listeners send requests elsewhere."""
         elsewhere = [mode.data for mode in modes if isinstance(mode, ReverseMode)]
         if modes and len(elsewhere) == len(modes):
             logger.warning(

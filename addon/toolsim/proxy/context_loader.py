@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 NOTHING = Recalled()
 _AT_ONCE = 256 * 1024
-"""Number of bytes to search before other tasks run. Searching them takes at most 2 ms."""
+"""Number of bytes that are searched before other tasks run. The search takes at most 2 ms."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,12 +23,12 @@ class BodyTooLarge(ValueError):
 def decoded(data: bytes, encoding: str, limit: int) -> bytes:
     """Return a complete body without its content encoding. Raises BodyTooLarge, or ValueError for an undecodable body.
 
-    ``encoding`` is the value of the header; "" and "identity" mean that the body is not encoded.
+    ``encoding`` is the value of the ``Content-Encoding`` header; "" and "identity" mean that the body is not encoded.
     """
     encoding = encoding.strip().lower() or "identity"
     decode = _DECODERS.get(encoding)
     if decode is None:
-        # mitmproxy would try Python's codecs, many of which are unrelated to HTTP.
+        # mitmproxy's own decoder would now try Python's codecs, many of which are unrelated to HTTP.
         raise ValueError(f"got content encoding {encoding!r}, expected one of {', '.join(_DECODERS)}")
     body = decode(data, limit + 1) if data else data
     if len(body) > limit:

@@ -66,7 +66,7 @@ class Dispatcher:
     def dispatch(self, flow: HTTPFlow) -> Awaitable[None] | None:
         """Route a request, and stream its body through unless toolsim has to read it.
 
-        A returned awaitable probes a backend or creates a page. The caller has to await it before it continues.
+        The caller has to await a returned awaitable, which probes a backend or creates a page.
         """
         sent = flow.request.copy() if "upgrade" in flow.request.headers else flow.request
         reached_at = self.incoming_reader.take_host(flow)
@@ -77,7 +77,7 @@ class Dispatcher:
         if is_replay and flow.live and (asked := round_of(flow)) is not None:
             flow.is_replay = None
             flow.request.stream = False
-            # A round has the same target as the client's own request, because its route has already been decided.
+            # The client's request has already been routed, and the round has the same target.
             backend = self._known(flow)
             backend.is_builtin = route.leads_to(flow.request.host, flow.request.port, self._builtin_port)
             if backend.is_builtin:
@@ -115,7 +115,7 @@ class Dispatcher:
                 self.loop_detector.add_via(flow)
                 return self._list_models(flow, incoming, default)
             case route.Choose(default, action) if not (flow.live or is_replay):
-                # The flow was read from a file, so the recorded choice is unknown. The request is not sent.
+                # The flow was read from a file, which does not state the chosen backend. The request is not sent.
                 decision = default if isinstance(default, route.Pass) else route.Pass(action=action)
                 return self._forward(flow, incoming, decision, owner, replay)
             case route.Choose() as choice:

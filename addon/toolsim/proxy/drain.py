@@ -136,7 +136,7 @@ class Drain:
     # -- answers in progress --
 
     def open(self) -> int:
-        """Return the number of open exchanges and other answers. A round counts as part of its client's exchange."""
+        """Return the number of answers in progress. The rounds of an answer are not counted separately."""
         return self._exchanges.answers() + len(self._exchanges.passing) + self._background.count()
 
     def families(self) -> list[Family]:

@@ -107,7 +107,7 @@ class Feature:
         return False
 
     def on_retry(self, exchange: Exchange, flow: HTTPFlow, report: Report) -> None:
-        """Handle the end of a round that is followed by another round of the same answer."""
+        """Handle the end of a round that is followed by another round for the same answer."""
 
     def on_body(self, exchange: Exchange, flow: HTTPFlow) -> bool:
         """Handle a backend's complete non-streamed answer. Return True if the answer must not be rewritten."""
@@ -146,7 +146,7 @@ _NEXT = {
     State.OPEN: (State.STREAMED, State.PASSED, State.REFUSED, State.DELEGATED),
     State.STREAMED: (State.PASSED, State.REFUSED),
 }
-"""The possible next states of each state. A state without an entry is final."""
+"""The states that can follow each state. A state without an entry is final."""
 _OURS = (*_NEXT,)
 
 
@@ -173,7 +173,6 @@ class Exchange:
         """The CORS headers for toolsim's own answers."""
         self.limits = limits
         self.backend = backend or Backend(NO_ROOT)
-        """The backend with all known facts about it."""
         self.backend_model = ""
         """The name under which the backend offers the model, or "" if it is the client's name for the model."""
         self.choose: Choose | None = None
@@ -600,7 +599,7 @@ class Exchange:
             raise problems[0]
 
     def note_mismatch(self, code: str) -> None:
-        """Remember that a backend did not enforce the requested JSON format, if that is the meaning of ``code``."""
+        """Remember that a backend does not enforce a requested JSON format, if ``code`` reports such a violation."""
         plan = self.plan
         if plan is None or "format" not in plan.attempts or code != ANSWER_MISMATCH:
             return
@@ -655,7 +654,7 @@ class Exchanges:
         return exchange is not None
 
     def drop(self, flow: HTTPFlow) -> None:
-        """Forget a flow that has ended, in case mitmproxy called no hook."""
+        """End the exchange of a flow that has ended, in case mitmproxy called no hook."""
         self.passing.pop(flow.id, None)
         self.close(flow, flow.response.status_code if flow.response is not None and flow.error is None else None)
 
@@ -675,7 +674,7 @@ class Exchanges:
             exchange.timeouts.end(error)
 
     def answers(self) -> int:
-        """Return the number of exchanges for which clients wait. The rounds of an answer are not counted."""
+        """Return the number of exchanges for which clients are waiting. The rounds of an answer are not counted."""
         return sum(not exchange.report.part_of for exchange in self._open.values())
 
     def turns(self) -> int:

@@ -79,7 +79,7 @@ class Guard:
         self._servers.add(server)
 
     def check_server(self, server: Server) -> None:
-        """Raise NotCleared for a connection to a backend whose hooks have not completed."""
+        """Raise NotCleared if the hooks of a new connection to a backend have not completed."""
         # A connection through another proxy is exempt, because its hooks were called with a different object.
         is_ours = self._since and server.via is None and (server.timestamp_start or 0.0) > self._since
         if is_ours and server not in self._servers:
@@ -152,6 +152,6 @@ class Clearance:
         self._connecting.add(data.server)
 
     def server_connected(self, data: ServerConnectionHookData) -> None:
-        """Clear a connection whose hooks have both completed."""
+        """Clear a connection if its first hook has also completed."""
         if data.server in self._connecting:
             self._guard.clear_server(data.server)

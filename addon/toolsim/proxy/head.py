@@ -34,7 +34,7 @@ def error_response(error: ApiError, headers: Mapping[str, str] | None = None) ->
     if error.status == 401:
         response.headers["www-authenticate"] = "Bearer"
     if error.status == 407:
-        # The challenge names the Basic scheme, because programs support it. Bearer is also accepted.
+        # The challenge names the Basic scheme, which most programs support. A Bearer token is also accepted.
         response.headers["proxy-authenticate"] = 'Basic realm="toolsim"'
     response.headers.update(headers or {})
     return response
@@ -134,7 +134,7 @@ def error_message(body: bytes) -> str:
 
 
 def for_backend(headers: Headers, client: Api, backend: Api) -> list[str]:
-    """Remove the client's headers that the backend does not support, and return the features that they request."""
+    """Remove the client's headers that the backend does not support. Return the features that those headers request."""
     dropped: list[str] = []
     for api in {client.name: client, backend.name: backend}.values():
         sent = by_name(headers)

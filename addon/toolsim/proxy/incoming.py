@@ -49,7 +49,6 @@ class IncomingReader:
     def __init__(self, refusals: Refusals) -> None:
         self._refusals = refusals
         self.settings = Settings()
-        """The current settings."""
         self._tunnels: WeakKeyDictionary[Client, User] = WeakKeyDictionary()
         """The user of each client that has an open tunnel."""
         self._wrong_keys = WrongKeys()
@@ -138,7 +137,7 @@ class IncomingReader:
             self._wrong_keys.add(source_of(flow.client_conn))
 
     def _accepted(self, flow: HTTPFlow, user: User | None) -> tuple[User | None, bool]:
-        """Return the user or, if the flow's source must not use the key, None. Also return whether it is limited.
+        """Return the user, or None if the flow's source must not use the key, and whether the source is limited.
 
         A source is limited while it has sent too many wrong keys.
         """

@@ -53,8 +53,8 @@ Rewriting takes at most 16 ms; a worker would add 3 ms.
 ROUNDS_OFF = entry("ROUNDS_OFF", "request_too_large")
 """The warning for a request that is too large for several rounds, and is therefore answered in a single round."""
 
-# A body that mentions tools must not pass without being rewritten, because its prompt would not explain how to call
-# them.
+# A body that mentions tools must not pass without being rewritten, because the prompt would not explain how to call
+# tools.
 _MENTIONS_TOOLS = re.compile(rb'"(?:tools|functions|additional_tools|tool_calls|(?:custom_tool|function)_call)')
 
 
@@ -79,7 +79,6 @@ class RequestResult(JobResult):
     checked: Plan | None = None
     """The plan for checking the answer to an unchanged request, or None if the answer is not checked."""
     digest: str = ""
-    """The digest of the rewritten body."""
     topic: ConversationLabel | None = None
     """The conversation label of a rewritten request."""
     own: bytes = b""
@@ -151,15 +150,15 @@ class PluginResult(JobResult):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job[R: JobResult](ABC):
-    """A job on a body. ``data`` is the body as received, and ``limit`` its maximum decoded size in bytes."""
+    """A job that processes a body. ``data`` is the received body, and ``limit`` its maximum decoded size in bytes."""
 
     data: bytes
     limit: int
     encoding: str = ""
-    """The content encoding of the body."""
+    """The content encoding of ``data``."""
     report: Report = field(default_factory=Report)
     owner: str = ""
-    """The owner (see ``Exchange``).
+    """The owner of the exchange.
 
     Workers alternate between the jobs of different owners, so that one owner cannot delay the others.
     """
@@ -330,9 +329,9 @@ def is_heavy(job: Job[Any]) -> bool:
 
 
 def run[R: JobResult](job: Job[R], *, long_budget: bool = False) -> R:
-    """Run a job and return its result; never raises.
+    """Run a job and return its result. Never raises an exception.
 
-    ``long_budget`` lets checks take longer, because no other work waits for this process.
+    ``long_budget`` lets checks take longer. It is set in a worker, where no other work has to wait.
     """
     try:
         return job.run(long_budget=long_budget)
@@ -373,7 +372,7 @@ def _rewrite_request(job: RequestJob, body: bytes) -> RequestResult:
     if rewritten is not None and rewritten.passes:
         return RequestResult(job.report, checked=rewritten.plan)
     client = APIS[job.api_name]
-    # If the backend's API differs from the client's, an unchanged request would arrive at an unknown path.
+    # If the backend's API differs from the client's, the backend does not know the path of an unchanged request.
     is_translated = backend_of(client, job.policy.backend) is not client
     if rewritten is None and (job.action is not None or is_translated):
         raise BadRequest(unreadable(body))

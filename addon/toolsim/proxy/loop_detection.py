@@ -38,7 +38,7 @@ _Ends = tuple[_Address, _Address]
 
 
 class ProxyLoopDetector:
-    """Detects requests that have returned, and marks outgoing requests."""
+    """Detects requests that have returned to this proxy, and marks outgoing requests."""
 
     def __init__(self) -> None:
         self.connections = Connections()

@@ -146,5 +146,5 @@ async def _listed(client: Any, source: _Source) -> list[Model]:
 
 
 def _named(name: str) -> Model:
-    """Return a model in OpenAI's format of which only the name is known."""
+    """Return the list entry, in OpenAI's format, for a model of which only the name is known."""
     return {"id": name, "object": "model", "created": 0, "owned_by": "toolsim"}

@@ -153,7 +153,7 @@ class ProseFallback(Feature):
         return self._following.cancelled()
 
     async def wait(self) -> None:
-        """Wait until an event has arrived, but at most for ``_LOOK_SECONDS``."""
+        """Wait until an event has arrived, but for at most ``_LOOK_SECONDS``."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._changed.wait(), _LOOK_SECONDS)
 

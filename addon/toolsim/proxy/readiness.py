@@ -69,7 +69,7 @@ class Readiness:
         return any(await asyncio.gather(self._default_backend(flow), *checks))
 
     async def _default_backend(self, flow: HTTPFlow) -> bool | None:
-        """Return whether the backend for models outside of the file can be reached, or None if it does not exist."""
+        """Return whether the default backend can be reached, or None if there is no default backend."""
         mode, upstream = flow.client_conn.proxy_mode, self.settings.upstream
         if isinstance(mode, UpstreamMode):
             # All requests are sent to the next proxy, so only that proxy's address is checked.

@@ -64,7 +64,10 @@ class BoundedBuffer:
 
 
 class BodyRecorder:
-    """Records both sides of an answer: the bytes ``received`` from the backend, and those ``sent`` to the client."""
+    """Records both sides of an answer.
+
+    ``received`` contains the bytes received from the backend, and ``sent`` the bytes sent to the client.
+    """
 
     def __init__(self) -> None:
         self.sent = BoundedBuffer()

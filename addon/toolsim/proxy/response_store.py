@@ -94,7 +94,7 @@ class ResponseStore:
             self._leave(left)
 
     async def close(self) -> None:
-        """Finish pending writes and close the store, in bounded time. The store can be used again afterwards."""
+        """Finish pending writes and close the store, within a limited time. The store can be used again afterwards."""
         self._leave(self._store)
         if self._closing:
             await asyncio.wait(self._closing)
@@ -263,7 +263,7 @@ class ResponseStore:
         self._works(what)
 
     def _failed(self, what: str, problem: Exception) -> None:
-        """Count an error. Only the first error in a row is logged."""
+        """Count a failed operation, and log the error unless the previous operation of the same type also failed."""
         self.errors[what] += 1
         if what not in self._down:
             words = problem if isinstance(problem, StoreError) else repr(problem)

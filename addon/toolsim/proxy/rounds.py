@@ -222,7 +222,7 @@ def stored_by_us(
 ) -> tuple[ClientRequest, dict[str, Any], bytes]:
     """Return the request, document and body for the rounds of a request.
 
-    If toolsim stores the answer, they instruct the backend not to store the answers to the rounds.
+    If toolsim stores the answer, the backend is instructed not to store the answers to the rounds.
     """
     if memory is None or not should_store(document, memory.stored_as):
         return request, document, body
@@ -265,7 +265,7 @@ class Delegation(Feature):
 
 
 _ASKED: dict[str, RoundFlow] = {}
-"""The rounds in progress by flow id. A client cannot add a flow, regardless of its headers."""
+"""The rounds in progress, by flow id. A client cannot add an entry, regardless of the headers that it sends."""
 
 
 def round_of(flow: HTTPFlow) -> RoundFlow | None:
@@ -281,7 +281,7 @@ def round_of(flow: HTTPFlow) -> RoundFlow | None:
 
 
 class RoundSource:
-    """Creates the flows of rounds from a client's request as it was routed, and from its decoded and parsed body."""
+    """Creates the flows of rounds from a client's request after routing, and from its decoded and parsed body."""
 
     def __init__(
         self, flow: HTTPFlow, body: bytes, document: Mapping[str, Any], request: Request | None = None

@@ -112,7 +112,7 @@ class Upgrade:
 
 
 Default = Pass | Respond | None
-"""The route of requests for models that the file does not list, or None if the proxy has no default backend."""
+"""The route of requests for models that match no entry in the models file, or None if there is no default backend."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ class StoredContext:
     references: References = References()
     """The request's references to stored data."""
     body: bytes | None = None
-    """The request with the stored data that it refers to, or None if it has no references."""
+    """The request's body, including the stored data that it refers to, or None if it has no references."""
     own: bytes | None = None
     """The request's own items in stored form, or None if they have not been parsed yet."""
     names: tuple[str, ...] = ()

@@ -39,7 +39,7 @@ class Timeouts:
         """The error that ends the exchange early, regardless of the timers, or None."""
 
     def backend_active(self) -> None:
-        """Restart the timer of the backend's silence."""
+        """Restart the timer for the backend's silence."""
         self._last_input_at = time.monotonic()
 
     def connected(self) -> None:
@@ -48,17 +48,17 @@ class Timeouts:
         self.backend_active()
 
     def client_served(self) -> None:
-        """Restart the timer of the client's silence."""
+        """Restart the timer for the client's silence."""
         self._last_output_at, self._is_served = time.monotonic(), True
 
     def answered(self) -> None:
-        """Restart the timer of the client's silence because a part of the answer, not just a keep-alive, was sent."""
+        """Restart the timer for the client's silence after sending a part of the answer rather than a keep-alive."""
         self.client_served()
         self._answered_at = self._answered_at or self._last_output_at
 
     @property
     def first_byte(self) -> float | None:
-        """The time, in seconds, until the client of a stream received its first byte, or None before that."""
+        """The time, in seconds, until the client of a stream received the first byte of its answer, or None before."""
         return None if self._answered_at is None else self._answered_at - self._started_at
 
     def seconds(self) -> float:

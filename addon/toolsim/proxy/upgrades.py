@@ -44,7 +44,7 @@ TOO_MANY = Refusal(
 )
 
 
-# Headers that belong to the upgrade, and headers for a body, which an upgrade does not have.
+# Headers that apply only to the upgrade, not to the requests that arrive on the connection.
 _DROPPED = ("connection", "upgrade", "content-length", "transfer-encoding", TOKEN)
 _PREFIX = "sec-websocket-"
 
@@ -87,7 +87,10 @@ def forget(flow: HTTPFlow) -> None:
 
 
 _POSTS: dict[str, ClientUpgrade] = {}
-"""The connections of requests in progress, by flow id. A client cannot add a flow, regardless of its headers."""
+"""The connections on which requests in progress arrived, by flow id.
+
+A client cannot add an entry, regardless of the headers that it sends.
+"""
 
 
 def upgrade_of(flow: HTTPFlow) -> ClientUpgrade | None:

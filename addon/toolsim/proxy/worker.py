@@ -47,9 +47,9 @@ except ImportError:  # Windows has no module ``resource``.
 logger = logging.getLogger(__name__)
 
 MAX_SECONDS = 20
-"""Maximum CPU time of a job in seconds."""
+"""Maximum CPU time of a job, in seconds."""
 MAX_WAIT_SECONDS = 60
-"""Maximum wall-clock time of a job in seconds. It is used if the system cannot limit CPU time, as on Windows."""
+"""Maximum wall-clock time of a job, in seconds. It is used if the system cannot limit CPU time, as on Windows."""
 GROWTH = 16
 HUGE_BYTES = 1024 * 1024
 """Size, in bytes, above which a body is handled by a second worker, so that smaller bodies do not have to wait for it.
@@ -257,8 +257,8 @@ def _bound_memory(growth: int | None) -> None:
 if __name__ == "__main__":
     # Ctrl-C is intended for the proxy, which ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # On a busy machine, the proxy itself takes precedence over large bodies. But with a much lower priority, a local
-    # model that uses all cores would delay them for seconds.
+    # On a busy machine, the proxy itself takes precedence over large bodies. But with a much lower priority, this
+    # process would be delayed for seconds by a local model that uses all cores.
     if hasattr(os, "nice"):
         os.nice(5)
     with contextlib.suppress(BrokenPipeError):

@@ -27,8 +27,8 @@ class BoundedBodies(OwnStream):
     @override
     def check_body_size(self, request: bool) -> CommandGenerator[bool]:
         options = self.context.options
-        # mitmproxy's own check is skipped, because it would start streaming in mid-body and forward data that only
-        # toolsim should read.
+        # mitmproxy's own check is skipped, because it would start streaming in the middle of a body, and forward data
+        # that only toolsim should read.
         if self.exchange is not None and (not options.body_size_limit or options.stream_large_bodies):
             return False
         return (yield from super().check_body_size(request))

@@ -33,7 +33,7 @@ class ExchangeStream(EarlyStart, Resending, BoundedBodies):
     """A stream that monitors its backend, and always ends the client's answer."""
 
     is_unwatched = False
-    """Whether the backend is connected and its timer has yet to be started, which happens after the request is sent."""
+    """Whether the backend is connected, but its timer has not started. The timer starts once the request is sent."""
 
     @override
     def _handle_event(self, event: Event) -> CommandGenerator[None]:

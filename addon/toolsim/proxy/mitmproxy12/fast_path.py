@@ -51,7 +51,7 @@ _TASKS: set[asyncio.Task[None]] = set()
 class FastPath:
     """A protocol that reads the backend's connection while ``stream`` feeds ``answer``.
 
-    It leaves all data that it cannot handle to mitmproxy's own protocol.
+    Any data that this class cannot handle is left to mitmproxy's own protocol.
 
     ``http`` is mitmproxy's own reader of the answer. ``framed`` is a function that returns the bytes to send to the
     client for a part of the answer.
@@ -127,7 +127,7 @@ class FastPath:
         spawn(self._handler.server_event(Wakeup(self.resumption)), _TASKS)
 
     def _is_free(self) -> bool:
-        """Whether all earlier data has been sent to the client and both connections are open."""
+        """Return whether all earlier data has been sent to the client and both connections are open."""
         if self._rest is not None or self._stream._paused is not None or not self._http.conn.connected:
             return False
         if self._client.get_write_buffer_size() or self._client.is_closing():

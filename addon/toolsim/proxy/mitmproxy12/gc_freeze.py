@@ -19,7 +19,7 @@ _MOST = 3
 
 
 class GcFreeze:
-    """An addon that freezes the existing objects when mitmproxy has started, and unfreezes them when it is unloaded."""
+    """An addon that freezes existing objects once mitmproxy is running, and unfreezes them when toolsim is unloaded."""
 
     def __init__(self) -> None:
         self._began = 0.0

@@ -76,7 +76,7 @@ CHECKED: tuple[type[StartHook], ...] = (
     ToolsimResendHook,
     ToolsimStoreHook,
 )
-"""The hooks after which a flow must have been cleared before any more of its data is forwarded."""
+"""The hooks after which a flow has to be cleared before more of its data is forwarded."""
 
 _SERVER, _HOOKS = "mitmproxy.proxy.server", "mitmproxy.addonmanager"
 _CONTINUE = 100
@@ -117,7 +117,7 @@ class GuardedStream(ExchangeStream):
             yield from self.ending(event)
 
     def watched(self, commands: CommandGenerator[None]) -> CommandGenerator[None]:
-        """Pass on the commands with which the stream handles an event, and check that each hook in them has completed.
+        """Pass on the stream's ``commands`` for an event, and check that each hook among them has completed.
 
         Raises NotCleared.
         """
@@ -301,7 +301,7 @@ class Net(logging.Filter):
 
 
 def _settle(above: NextLayer) -> None:
-    """If the next layer has been chosen, make ``above`` pass all further events directly to it, as it normally does."""
+    """Make ``above`` pass further events directly to the next layer, if known, as ``NextLayer`` normally does."""
     if above.layer is not None:
         above.events.clear()
         above.handle_event = above._handle_event = above._handle = above.layer.handle_event  # type: ignore[method-assign]

@@ -72,7 +72,7 @@ class FlowHandler(ReplayHandler):
         super().__init__(flow, options)
         self._name = name
         self.reading = asyncio.Event()
-        """Cleared while the backend must not be read, because the consumer of the answer is too slow."""
+        """An event that is cleared while the backend must not be read, because the answer's consumer is too slow."""
         self.reading.set()
         self.layer.connections[self.client] = _OwnClient(flow, self.layer.context.fork(), answered)
 

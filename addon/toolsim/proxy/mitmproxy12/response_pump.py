@@ -65,7 +65,7 @@ class ToolsimStoreHook(StartHook):  # type: ignore[no-untyped-call]
 
 
 class ResponsePump(OwnStream):
-    """A stream that feeds the exchange's ``StreamedAnswer``."""
+    """A stream that feeds the backend's data to the exchange's ``StreamedAnswer``."""
 
     fed: StreamedAnswer | None = None
     """The answer that is being streamed, or None before and after streaming."""
@@ -98,7 +98,7 @@ class ResponsePump(OwnStream):
         self.begin_feeding()
 
     def begin_feeding(self) -> None:
-        """Start to feed the exchange's answer if it is streamed."""
+        """Start feeding data to the exchange's answer, if the answer is streamed."""
         exchange, response = self.exchange, self.flow.response
         answer = exchange.streamed if exchange is not None else None
         if answer is None or response is None or response.stream != answer.feed:

@@ -36,7 +36,7 @@ _OPTION = "toolsim_api_key"
 _DIGEST = "sha256:"
 _LIMITS = ("concurrent", "per_minute")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
-# Matches characters that are valid both in a header and in a line of the file.
+# Matches a key whose characters are all valid both in a header and in a line of the file.
 _KEY = re.compile(r"[\x21-\x7e]+")
 _HEX = re.compile(r"[0-9a-fA-F]{64}")
 _MAX_LISTED = 20
@@ -104,7 +104,7 @@ class ApiKeys:
         return user if user is not None and hmac.compare_digest(user.digest, digest) else None
 
     def current(self, user: User) -> User | None:
-        """Return the current version of a user, or None if the key is no longer accepted."""
+        """Return the current version of a user, or None if the user's key is no longer accepted."""
         return self.by_digest(user.digest) if user.digest else user
 
     def proxyauth_user(self, name: str) -> User:

@@ -36,7 +36,7 @@ _TABLE = "models"
 _ENTRIES = ("names", "url", "model", "key")
 _FROM_ENVIRONMENT = "env:"
 _WILDCARDS = re.compile(r"[*?\[]")
-# Matches characters that are valid in a header, without whitespace.
+# Matches a key whose characters are all valid in a header and not whitespace.
 _KEY = re.compile(r"[\x21-\x7e]+")
 _HEADER = re.compile(rf"^[ \t]*\[\[[ \t]*{_TABLE}[ \t]*\]\]", re.MULTILINE)
 
@@ -46,7 +46,7 @@ class ModelEntry:
     """An entry of the models file."""
 
     names: tuple[str, ...]
-    """Case-sensitive patterns of model names, with the wildcards of file globs."""
+    """Case-sensitive patterns of model names, with the same wildcards as file globs."""
     upstream: Upstream
     """The backend that receives the requests for these models."""
     model: str = ""

@@ -20,9 +20,9 @@ Value = str | int | bool | tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option, whose type is the type of its ``default``. If that is a tuple, the value is a list of words.
+    """An option, which has the same type as its ``default``.
 
-    The words can be separate arguments, or separated by commas.
+    If the default is a tuple, the value is a list of words. They can be separate arguments, or separated by commas.
     """
 
     name: str

@@ -116,7 +116,7 @@ def line_of(text: str, name: str, start: int = 0) -> int:
 
 
 def _line_in_form(text: str, wrong: InvalidForm) -> int:
-    """Return the line number of an entry of a form, or of the form itself if the entry is missing."""
+    """Return the line number of an entry in a form, or of the form itself if the entry is missing."""
     tables = [found.start() for found in re.finditer(r"^[ \t]*\[\[[ \t]*forms[ \t]*\]\]", text, re.MULTILINE)]
     if wrong.number >= len(tables):
         return line_of(text, "forms")

@@ -351,7 +351,8 @@ USELESS: tuple[tuple[Callable[[Mapping[str, Any]], bool], str], ...] = (
 def check_together(settings: Settings, hosts: Iterable[str]) -> None:
     """Raise OptionsError for settings that are valid separately but not together.
 
-    ``hosts`` are the addresses of the listeners. A Codex login must not be shared with other machines.
+    ``hosts`` are the listeners' addresses. They are checked because a Codex login must not be shared with other
+    machines.
     """
     if settings.builtin == "local" and settings.model is None:
         raise OptionsError("toolsim_backend=local requires toolsim_model=FILE.gguf.")  # type: ignore[no-untyped-call]

@@ -25,7 +25,7 @@ from toolsim.wire.apis import APIS
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 MAX_SERIES = 1000
-"""Maximum number of series per family, which keeps Prometheus and its dashboards fast, and memory bounded."""
+"""Maximum number of series per family. The limit keeps Prometheus and its dashboards fast, and bounds the memory."""
 MAX_VALUE = 128
 """Maximum length of a label's value, in characters."""
 
@@ -76,7 +76,7 @@ class Family:
         self._values = dict.fromkeys(_known_series(known), 0)
 
     def add(self, labels: Mapping[str, str], amount: int = 1) -> None:
-        """Add an amount to a series, or to the series ``other`` if there are too many."""
+        """Add an amount to a series, or to the series ``other`` if there are too many series."""
         key = _bounded(tuple(labels.items()), self._values)
         self._values[key] = self._values.get(key, 0) + amount
 
@@ -270,7 +270,7 @@ def _known_series(known: Known) -> Iterator[Labels]:
 
 
 def _bounded(key: Labels, series: Mapping[Labels, object]) -> Labels:
-    # Long values are cut, because names of models and tools come from clients and models.
+    # Long values are truncated, because the names of models and tools come from clients and models.
     key = tuple((name, value if len(value) <= MAX_VALUE else f"{value[:MAX_VALUE]}…") for name, value in key)
     if key in series or len(series) < MAX_SERIES:
         return key

@@ -42,10 +42,10 @@ class OpenCalls:
             self._turns[conversation] = OpenTurn(place, tuple(call_ids), held)
 
     def lost(self, conversation: int, unanswered: Collection[str]) -> OpenTurn | None:
-        """Remove and return the turn whose calls a later request in the conversation contains ``unanswered``.
+        """Remove and return the conversation's latest turn with calls, or None if all of its calls were answered.
 
-        The result contains only the unanswered calls. Return None if there are none. The stored turn is removed in any
-        case, since its calls can no longer be answered.
+        ``unanswered`` contains the calls without an output in the next request. The result contains only these calls.
+        The turn is removed in any case, since its calls can no longer be answered.
         """
         turn = self._turns.pop(conversation, None)
         if turn is None or not (ids := [call_id for call_id in turn.call_ids if call_id in unanswered]):

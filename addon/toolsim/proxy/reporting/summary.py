@@ -66,7 +66,7 @@ def _phrases(report: Report, status: int | None, words: str, place: str) -> Iter
     elif not report.error and not is_refused:
         yield "no call" if report.tools else NO_TOOLS
     for tally in findings:
-        # A call without a tag is not a problem.
+        # Untagged calls are omitted, because they are not a problem.
         if tally.entries and tally.key != "untagged":
             yield _counted(tally, sorted(set(tally.entries)))
     if report.rounds > 1:
