@@ -12,7 +12,7 @@ The rules apply in this order:
 3. *Web pages* are restricted unless a key is required. A page can send requests from any visitor's browser. So its
    origin has to be listed, unless this listener served the page, and the Host has to be a name that only this proxy can
    have. An attacker can make any other name resolve to this machine's address (DNS rebinding): the browser then
-   mistakes the proxy for the page's own server and lets the page read its answers.
+   mistakes the proxy for the page's own server and lets the page read the proxy's answers.
 4. *The Codex login* is available to other machines only with a key.
 
 Programs other than browsers send no ``Origin`` header, and can use an IP address as Host.

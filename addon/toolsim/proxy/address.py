@@ -101,8 +101,8 @@ def url_host(host: str) -> str:
 def is_listener(host: str, port: int, sockname: tuple[str | int, ...] | None) -> bool:
     """Return whether a request is addressed to the socket (``sockname``) on which it arrived.
 
-    Only names that certainly belong to this machine count. Another name that resolves to this machine might be an
-    attack by a web page (DNS rebinding).
+    Only names that certainly belong to this machine count. Any other name, even if it resolves to this machine, might
+    belong to an attacker's web page (DNS rebinding).
     """
     if not sockname or port != sockname[1]:
         return False

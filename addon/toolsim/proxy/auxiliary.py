@@ -22,7 +22,7 @@ _MAX_COUNT_BYTES = 64 * 1024
 
 
 class AuxiliaryRequest(Feature):
-    """A feature of an exchange that creates the result of an auxiliary request."""
+    """A feature that creates the result of an auxiliary request."""
 
     def __init__(self, action: Action) -> None:
         self._action = action

@@ -47,7 +47,7 @@ class Answers(Protocol):
         """Return the number of background answers in progress."""
 
     def families(self) -> list[Family]:
-        """Return the metrics of background answers."""
+        """Return the metrics about background answers."""
 
     async def stop(self) -> None:
         """End all background answers in progress."""
@@ -79,7 +79,7 @@ class Background:
         return self._answers
 
     def families(self) -> list[Family]:
-        """Return the metrics of background answers, or an empty list if the proxy has no store."""
+        """Return the metrics about background answers, or an empty list if the proxy has no store."""
         return self.answers.families() if self._parts.memory.is_on else []
 
     def count(self) -> int:

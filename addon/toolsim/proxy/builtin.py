@@ -143,7 +143,7 @@ class BuiltinBackend:
 
 
 class Admitted(Feature):
-    """A feature of an exchange that admits its request to the backend each time the request is sent."""
+    """A feature that admits an exchange's request to the backend each time the request is sent."""
 
     def __init__(self, builtin: BuiltinBackend, flow: HTTPFlow) -> None:
         self._builtin = builtin

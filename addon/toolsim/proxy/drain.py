@@ -9,14 +9,14 @@
    stays open until load balancers have had time to react, because a connection that arrives just as the listener closes
    is lost.
 3. *Wait.* Requests on existing connections are served as usual, each with ``connection: close``. Built-in pages are the
-   exception, so that a monitoring connection stays usable. A WebSocket connection is closed (1001) once its client is
-   no longer waiting for an answer; an idle WebSocket connection is closed immediately.
+   exception, so that a monitoring connection stays usable. A WebSocket connection is closed (close code 1001) once its
+   client is no longer waiting for an answer; an idle WebSocket connection is closed immediately.
 4. *End the remaining answers.* Each stream ends with its API's error event, and an answer whose headers have not been
    sent becomes a 503. Each stream checks its own timers (``timeouts``), so this step takes up to
    ``timeouts.MAX_TICK_SECONDS``. Answers that pass through unread cannot contain an error event, so they are cut off.
 
-The drain precedes mitmproxy's own shutdown, which calls the addons' hooks one after another and might close the file
-that ``-w`` writes before it calls this addon.
+The drain precedes mitmproxy's own shutdown. That shutdown calls the addons' hooks one after another, so it might close
+the file that ``-w`` writes before it calls this addon's hook.
 """
 
 from __future__ import annotations
@@ -140,12 +140,12 @@ class Drain:
         return self._exchanges.answers() + len(self._exchanges.passing) + self._background.count()
 
     def families(self) -> list[Family]:
-        """Return the metrics of the drain."""
+        """Return the metrics about the drain."""
         draining = Family("draining", "1 while the proxy is shutting down, otherwise 0.", "gauge")
         draining.add({}, int(self.is_draining))
         return [draining]
 
-    # mitmproxy calls these hooks after the same hooks of ``ToolSim``.
+    # mitmproxy calls these hooks after the hooks of the same names in ``ToolSim``.
 
     def requestheaders(self, flow: HTTPFlow) -> None:
         """Count a request, or reject it if the drain has timed out."""

@@ -471,7 +471,7 @@ class Exchange:
         return body
 
     def pass_on(self, response: Response, *, recorded: bool) -> None:
-        """Pass an answer through unchanged. With ``recorded``, record it so that people can inspect it later."""
+        """Pass an answer through unchanged. If ``recorded`` is true, record it so that people can inspect it later."""
         self.settle(State.PASSED)
         # A body that is already present comes from a file or from another addon.
         is_present = response.raw_content is not None
@@ -481,7 +481,7 @@ class Exchange:
             response.stream = self.recorder.passing
 
     def _stream(self, flow: HTTPFlow, plan: Plan) -> None:
-        """Start the streamed answer, whose headers are in the flow."""
+        """Start the streamed answer. Its headers are already in the flow."""
         response = flow.response
         assert response is not None
         self.enter(State.STREAMED)

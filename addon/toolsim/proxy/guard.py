@@ -102,7 +102,7 @@ class Guard:
         return described(problem)
 
     def families(self) -> list[Family]:
-        """Return the metrics of failures."""
+        """Return the metrics about failures."""
         failures = Family("internal_errors_total", "Exceptions in toolsim that ended an exchange.")
         failures.add({}, self.failures)
         return [failures]

@@ -19,7 +19,7 @@ from toolsim.wire.sse import UNBUFFERED
 
 logger = logging.getLogger(__name__)
 
-# Headers for the framing and encoding of the backend's answer, which do not apply to the rewritten answer.
+# Headers that describe the framing and encoding of the backend's answer. They do not apply to the rewritten answer.
 _HOP_HEADERS = (b"connection", b"keep-alive", b"transfer-encoding", b"content-length", b"content-encoding")
 
 # The HTTP statuses of answers without a body. Such answers cannot be streamed.
@@ -87,7 +87,7 @@ def internal_error() -> ApiError:
 def by_name(headers: Headers) -> dict[str, str]:
     """Return all headers by lower-case name.
 
-    A single pass is used, because mitmproxy scans all headers for each lookup.
+    Looking up several names in the result is faster than in ``headers``, where each lookup scans all headers.
     """
     found: dict[str, str] = {}
     for raw_name, raw in headers.fields:
@@ -104,7 +104,7 @@ def change(headers: Headers, *, without: Iterable[bytes], given: Mapping[str, st
 
 
 def set_head(response: Response, content_type: str) -> None:
-    """Change a backend's headers to those of a rewritten answer with this content type."""
+    """Adapt the headers of a backend's response to a rewritten answer with this content type."""
     buffering = UNBUFFERED if content_type.startswith("text/event-stream") else {}
     change(response.headers, without=_HOP_HEADERS, given={"content-type": content_type, **buffering})
     if response.http_version == "HTTP/1.0":

@@ -70,7 +70,7 @@ class IncomingReader:
             self._set(False)
 
     def http_connect(self, flow: HTTPFlow) -> None:
-        """Reject a tunnel if the forward proxy is not enabled, or if the client does not have a valid key."""
+        """Reject a tunnel if the forward proxy is not enabled, or if the client did not send a valid key."""
         if flow.response is not None:
             return
         user, is_guessing = self._accepted(flow, self._take_proxy_user(flow))

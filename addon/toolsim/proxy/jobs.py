@@ -196,7 +196,7 @@ class Job[R: JobResult](ABC):
         return self.result(self.report, error)
 
     def too_much(self, what: str) -> ApiError:
-        """Return the error for exceeding the limit on ``what``, which is "time" or "memory"."""
+        """Return the error for exceeding the limit on ``what``: "time" or "memory"."""
         message = f"The request body is too large: parsing its {self.size} bytes takes too much {what}."
         return ApiError(message, "invalid_request_error", "request_too_large", status=413)
 

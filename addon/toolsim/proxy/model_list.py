@@ -51,7 +51,7 @@ class _Source:
 
 @dataclass(frozen=True, slots=True)
 class ModelList:
-    """Answers requests for the model list, or for one of its models, according to the settings."""
+    """Answers requests for the model list, or for a single model in the list, according to the settings."""
 
     settings: Settings
     builtin: BuiltinBackend

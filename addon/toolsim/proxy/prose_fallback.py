@@ -1,4 +1,4 @@
-"""Replaces an answer that consists only of an undeclared call with plain text.
+"""Replaces an answer that consists only of an undeclared call, so that the client receives plain text instead.
 
 Another round requests the text from the model. The answer itself counts as the first round. The runner decides whether
 another round is allowed, and merges the output of both rounds. So the rules of ``rounds/`` apply, but only answers that
@@ -53,7 +53,7 @@ class ProseFallbacks:
     """A function that returns the policy of a flow before the flow's model is known."""
 
     def ask(self, flow: HTTPFlow, exchange: Exchange, retry: Retry, report: Report) -> ProseFallback | None:
-        """Start another round for an answer that ended with ``retry``. Return None if another round is not possible.
+        """Start another round for an answer, for the reason in ``retry``. Return None if no other round is possible.
 
         ``report`` is the answer's report, to which the additional round is added.
         """

@@ -36,10 +36,7 @@ SOURCE_LINES, ALL_LINES = 5, 60
 They are also the maximum sizes of bursts.
 """
 MAX_SOURCES = 1_000
-"""Maximum number of remembered sources, each of which takes about 300 bytes.
-
-The most recently refused sources are kept.
-"""
+"""Maximum number of remembered sources. Each takes about 300 bytes. The most recently refused sources are kept."""
 _NETWORK_BITS = 64
 _SECONDS = 60
 
@@ -62,7 +59,7 @@ class Refusals:
                 self._note(flow, error)
 
     def families(self) -> list[Family]:
-        """Return the metrics of refused requests."""
+        """Return the metrics about refused requests."""
         known = {"reason": REASONS}
         refused = Family("refused_requests_total", "Refused requests by reason.", known=known)
         for reason, count in self._counts.items():

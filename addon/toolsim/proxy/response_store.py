@@ -8,7 +8,7 @@
    without its context.
 3. An answer is stored before its end is sent. If storing fails, the answer has ``store: false``. An answer that belongs
    to a conversation fails instead, because it would be missing from the next turn.
-4. All data is stored in the partition of the client's key, of which the store receives only a hash.
+4. All data is stored in the partition of the client's key. The store receives only a hash of the key.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ LOST = ApiError(
     retry_after=1,
 )
 INTERNAL = LEASE, EVENTS, WANTED = ("lease_", "events_", "wanted_")
-"""Name prefixes of the records for background answers, which clients cannot read."""
+"""Name prefixes of the records that background answers need. Clients cannot read these records."""
 _LARGE_BYTES = 1024 * 1024
 
 
@@ -67,7 +67,7 @@ class ResponseStore:
         return self._store is not None
 
     def families(self) -> list[Family]:
-        """Return the metrics of the store, or an empty list if the proxy has no store."""
+        """Return the store's metrics, or an empty list if the proxy has no store."""
         if not self.is_on:
             return []
         records = Family("store_records", "Number of stored answers and conversations, as of the last write.", "gauge")

@@ -23,7 +23,7 @@ class RoundFlow:
     policy: Policy | None = None
     """The round's policy, or None for a flow from a file."""
     listener: Listener | None = None
-    """A function that receives the events of an answer as they arrive or, if the answer is not streamed, all at once.
+    """A function that receives an answer's events as they arrive or, if the answer is non-streamed, all together.
 
     It is None for a flow from a file.
     """

@@ -232,9 +232,9 @@ def stored_by_us(
 
 
 class Delegation(Feature):
-    """A feature of an exchange that redirects a client's flow to the runner.
+    """A feature that redirects a client's flow to the runner.
 
-    The runner answers it in rounds, each with a separate exchange.
+    The runner answers the flow in rounds, each with a separate exchange.
     """
 
     def __init__(self, flow: HTTPFlow, server: RunnerServer, job: RunnerJob | Stream) -> None:

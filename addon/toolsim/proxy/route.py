@@ -295,7 +295,7 @@ def api_of(method: str, path: str, action: Action | None = None) -> Api | None:
 
 
 def join(upstream: Upstream, path: str) -> str:
-    """Return the path of an API request at ``upstream``, whose own path replaces the part before the endpoint."""
+    """Return the path of an API request at ``upstream``. The upstream's path replaces the part before the endpoint."""
     ending = endpoint(path)
     if not upstream.path or not ending:
         return path

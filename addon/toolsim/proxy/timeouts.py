@@ -2,8 +2,8 @@
 
 1. ``seconds`` measures the time since the start of the exchange. It has no limit.
 2. *The backend's silence* is measured from its last activity; its limits are ``idle_timeout`` and ``connect_timeout``.
-3. *The client's silence* is measured from the last data that it received; its limit is ``keepalive``. Before the first
-   data the limit is somewhat longer, because the status of the answer can still change until then.
+3. *The client's silence* is measured from the last data that the client received; its limit is ``keepalive``. Before
+   the first data, the limit is somewhat longer, because the status of the answer can still change until then.
 
 When the proxy is stopped, all timers expire (``end``), so every exchange is overdue.
 
@@ -27,7 +27,7 @@ It is short enough to release finished streams soon, but long enough to cost lit
 
 
 class Timeouts:
-    """The timers of one exchange, which start when they are created."""
+    """The timers of one exchange. They start when this object is created."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -58,7 +58,7 @@ class Timeouts:
 
     @property
     def first_byte(self) -> float | None:
-        """The time, in seconds, until the client of a stream received the first byte of its answer, or None before."""
+        """The time, in seconds, until a stream's client received the first byte of its answer, or None until then."""
         return None if self._answered_at is None else self._answered_at - self._started_at
 
     def seconds(self) -> float:

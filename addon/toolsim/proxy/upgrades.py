@@ -164,14 +164,14 @@ class Sockets:
             request.headers = sent.headers.copy()
 
     def server_connected(self, data: ServerConnectionHookData) -> None:
-        """Limit the size of the kernel's buffers on the local server's side of a relayed connection."""
+        """Limit the size of the kernel's buffers for the connection to the local server."""
         if self._server is not None and data.server.address == ("127.0.0.1", self._server.port):
             writer = writer_of(data.client, data.server)
             if writer is not None:
                 bound_buffers(writer.get_extra_info("socket"), BUFFER_BYTES)
 
     def drain(self) -> None:
-        """Start the drain. It closes each connection once its client is no longer waiting for an answer."""
+        """Start the drain, which closes each connection once its client is no longer waiting for an answer."""
         self._is_draining = True
         if self._server is not None:
             self._server.drain()

@@ -18,7 +18,7 @@ _SECONDS = 60
 
 
 class UserTurn:
-    """A turn of a user.
+    """A user's turn.
 
     It counts toward the user's limits until its exchange calls ``leave`` or, after ``take_longer``, until ``end`` is
     called.
@@ -63,7 +63,7 @@ class UserLimits:
         self._turns: RecentDict[str, _Turns] = RecentDict(_MAX_USERS)
 
     def begin(self, user: User) -> UserTurn | Refusal | None:
-        """Start a turn of a user, and return the turn, or a refusal if the user exceeds a limit.
+        """Start a user's turn and return it, or return a refusal if the user would exceed a limit.
 
         Return None for a user without limits.
         """

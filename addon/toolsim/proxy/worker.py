@@ -1,12 +1,12 @@
-"""Runs quick jobs immediately, and jobs that would block the event loop in a separate process.
+"""Runs jobs with large or compressed bodies in separate processes, and all other jobs immediately.
 
-These are the jobs with large or compressed bodies.
+The event loop would be blocked for too long by a large body, and a compressed body might be large.
 
-A thread would not help, because Python's JSON parser holds the GIL until it is done, for seconds on 16 MiB of empty
-lists. In addition, a separate process can have limits that do not apply to this process:
+A thread would not help, because Python's JSON parser holds the GIL until it is done, which takes seconds for 16 MiB of
+empty lists. In addition, a separate process can have limits that do not apply to the proxy:
 
-1. *time*: the system ends the process after ``MAX_SECONDS`` of CPU time. If the system has no such limit, this process
-   ends the other after ``MAX_WAIT_SECONDS``. The separate process also runs at a lower priority.
+1. *time*: the system ends the process after ``MAX_SECONDS`` of CPU time. If the system has no such limit, the proxy
+   ends the process after ``MAX_WAIT_SECONDS``. The process also runs at a lower priority.
 2. *memory*: the process can grow by at most ``GROWTH`` times the size of the body. A single emoji makes a string four
    times as large in memory, and a job has a few copies of the string. Empty lists would need 20 times the size, and
    small objects even more.
@@ -165,7 +165,7 @@ class Worker:
 class WorkQueue:
     """Runs jobs.
 
-    With ``has_workers``, heavy jobs run in workers, because other clients would otherwise have to wait.
+    If ``has_workers`` is true, heavy jobs run in workers, so that other clients do not have to wait.
     """
 
     def __init__(self, *, has_workers: bool) -> None:
@@ -206,8 +206,8 @@ def serve(incoming: BinaryIO, outgoing: BinaryIO) -> None:
             return
         _limit_time(MAX_SECONDS)
         _bound_memory(_SPARE_BYTES + GROWTH * job.size)
-        # Cyclic garbage collection is turned off: JSON is a tree, so reference counting frees all of it, but searching
-        # for cycles would take a quarter of the time of a large job.
+        # Cyclic garbage collection is turned off. JSON is a tree, so reference counting frees all of it, and searching
+        # for cycles would take a quarter of a large job's time.
         gc.disable()
         done = run(job, long_budget=True)
         gc.enable()

@@ -1,7 +1,7 @@
-"""A limit on attempts with wrong keys, per source.
+"""Limits the number of wrong keys from each source.
 
 If a source (see ``refusals``) has sent too many wrong keys, it is limited: only users whose keys it has sent before are
-accepted from there. So keys cannot be guessed, and a program with a wrong key does not lock out users at the same
+accepted from there. So keys cannot be guessed, and a program with a wrong key does not lock out users who share its
 address.
 """
 

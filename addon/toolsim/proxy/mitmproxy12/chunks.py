@@ -7,11 +7,11 @@
    arrive together.
 3. h11's reader handles everything else: chunk extensions, partial chunks, the last chunk, and errors.
 
-Relies on these internals of ``mitmproxy.proxy.layers.http._http1`` 12.2: the reader of a chunked body is an object of
-the class that the module's global name ``ChunkedReader`` refers to (h11's class), and is called until it returns None.
-For a last chunk with trailers, it returns an ``EndOfMessage`` with headers. In h11 0.16, between two chunks,
-``_bytes_in_chunk`` is 0, ``_reading_trailer`` is false, and ``_bytes_to_discard`` is the missing part of the line break
-after the first chunk.
+Relies on these internals of ``mitmproxy.proxy.layers.http._http1`` 12.2: it creates the reader of a chunked body
+through the module's global name ``ChunkedReader``, which refers to h11's class, and calls the reader until the reader
+returns None. For a last chunk with trailers, the reader returns an ``EndOfMessage`` with headers. In h11 0.16, between
+two chunks, ``_bytes_in_chunk`` is 0, ``_reading_trailer`` is false, and ``_bytes_to_discard`` is the missing part of
+the line break after the first chunk.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def whole_chunks(raw: bytes) -> bytes | None:
 def _read(raw: bytes, *, follows_chunk: bool = False) -> tuple[list[bytes], int]:
     """Return the data of the plain chunks at the start of ``raw``, and the position where the last chunk's data ends.
 
-    With ``follows_chunk``, ``raw`` starts with the line break that ends the previous chunk.
+    If ``follows_chunk`` is true, ``raw`` starts with the line break that ends the previous chunk.
     """
     pieces = []
     at = 0

@@ -2,8 +2,8 @@
 
 A model can take minutes to read a long prompt, but clients give up after receiving nothing for about 20 s. So a
 streaming client that has received nothing for a while is sent a 200, the first frames of its answer, and then
-keep-alives (``Exchange.open_early``). When the backend answers, its answer is sent over that stream, even if the
-backend's own answer is not streamed. An error from the backend is sent as the API's error event.
+keep-alives (``Exchange.open_early``). When the backend answers, its answer is sent over that stream, even if it is
+non-streamed. An error from the backend is sent as the API's error event.
 
 Relies on these internals of ``mitmproxy.proxy.layers.http`` 12.2, in addition to those of ``response_pump``:
 

@@ -110,7 +110,7 @@ class ExchangeStream(EarlyStart, Resending, BoundedBodies):
             yield from super().handle_protocol_error(event)
         elif self.server_state == self.state_stream_response_body:
             if self.fed is not None and self.fed.waits:
-                # The client's answer waits for another round, so the backend's part of the answer is already complete.
+                # The client's answer waits for another round, so the failed backend's answer is already complete.
                 self.has_backend_ended = True
                 return
             # The backend has failed, so the answer ends after the data received so far.

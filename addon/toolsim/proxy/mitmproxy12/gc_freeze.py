@@ -15,7 +15,7 @@ from typing import Any
 
 _LONG_SECONDS = 0.01
 _MOST = 3
-"""Maximum number of long collections after which the existing objects are frozen."""
+"""Number of long collections after each of which the existing objects are frozen."""
 
 
 class GcFreeze:

@@ -9,7 +9,7 @@
    other answer is cut off, so that an incomplete answer never appears complete.
 
 An exception outside of any stream (in the reader of a body, in the fast path, or in this guard itself) reaches
-mitmproxy's event loop, which logs it and continues. The event is lost, and its client would wait forever. ``Net``
+mitmproxy's event loop, which logs it and continues. The event is lost, and the client would wait forever. ``Net``
 filters that log and ends the streams of the connection.
 
 Relies on these internals of mitmproxy 12.2:
@@ -169,7 +169,7 @@ class GuardedStream(ExchangeStream):
     def fail(self, *, is_rescued: bool = False) -> CommandGenerator[None]:
         """End the exchange with an error.
 
-        With ``is_rescued``, the stream has lost an event, so the client's connection is not reused.
+        ``is_rescued`` means that the stream has lost an event, so the client's connection cannot be reused.
         """
         if self.is_failed:
             yield from self.break_off()

@@ -59,7 +59,7 @@ def uninstall() -> None:
 
 
 def _client_place(flow: HTTPFlow) -> _Place | None:
-    """Return the parts of the URL that the client requested, or None if it is unknown or the request was edited."""
+    """Parse the URL that the client requested. Return None if the URL is unknown or the request was edited."""
     is_edited = bool(backup.incoming(flow)) and SENT not in flow.metadata
     url = flow.metadata.get(CLIENT_URL)
     if is_edited or not isinstance(url, str):

@@ -129,7 +129,7 @@ def owner_of_token(token: str) -> str:
 
 
 def owner_of_name(name: str) -> str:
-    """Return the owner of a named user's requests, which differs from the owner of any token."""
+    """Return the owner of a named user's requests. It differs from the owner of any token."""
     return _hashed(b"user " + name.encode())
 
 
@@ -183,7 +183,7 @@ def _lines(text: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _user(words: list[str]) -> User:
-    """Return the user that a line describes. Raises ValueError, whose message does not contain the key."""
+    """Return the user that a line describes. Raises ValueError, with a message that does not contain the key."""
     name, *rest = words
     if not _NAME.fullmatch(name):
         raise ValueError("expected a name of at most 64 letters, digits, '.', '_', '@' or '-', and then a key")

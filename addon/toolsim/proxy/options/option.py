@@ -20,9 +20,9 @@ Value = str | int | bool | tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option, which has the same type as its ``default``.
+    """An option, whose values have the type of its ``default``.
 
-    If the default is a tuple, the value is a list of words. They can be separate arguments, or separated by commas.
+    If the default is a tuple, a value is a list of words. The words can be separate arguments, or separated by commas.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Option:
 
     @property
     def full_name(self) -> str:
-        """The option's name in mitmproxy, which includes the prefix."""
+        """The option's name in mitmproxy, including the prefix."""
         return PREFIX + self.name
 
     @property

@@ -58,7 +58,7 @@ class Log:
         self._form = "text"
 
     def configure(self, form: str) -> None:
-        """Set the form of the log, which is text, json or off."""
+        """Set the form of the log: text, json or off."""
         self._form = form
         options = ctx.options
         is_debug = "termlog_verbosity" in options and options.termlog_verbosity == "debug"

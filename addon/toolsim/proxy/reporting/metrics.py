@@ -45,7 +45,7 @@ _ERRORS = (
     "invalid_tool_call",
     "invalid_answer",
 )
-# The outcomes of an MCP tool call (``mcp/outcome.py``), including those of its approval.
+# The outcomes of an MCP tool call and of its approval (``mcp/outcome.py``).
 _OUTCOMES = ("OK", "TOOL_FAILED", "SERVER_FAILED", "OUTPUT_TOO_LARGE", "REFUSED", "LIMIT", "APPROVAL_REQUESTED")
 _CUTOFFS = ("text after tools", "first call", "more than 1 calls")
 _TOKENS = ("input", "output", "cached", "reasoning")
@@ -53,7 +53,7 @@ _WARNINGS = (
     *("NO_CALL", "EMPTY_ANSWER", "ANSWER_MISMATCH", "DUPLICATE_CALL", "LOOP_ENDED"),
     *("UNANSWERED_CALL", "CALL_AS_TEXT", "TOOL_DROPPED", "NO_API", "CIPHERTEXT"),
 )
-# Maps a field of the report to the help text of its metric and the codes that are known in advance.
+# Maps fields of the report to the help texts of their metrics and the codes that are known in advance.
 _TALLIES: Mapping[str, tuple[str, Sequence[str]]] = {
     "parse_failures": ("Call blocks that stayed text, by reason.", _FAULTS),
     "strict_failures": ("Calls that violated a strict tool's schema, by reason.", _FAULTS),
@@ -111,7 +111,7 @@ class Histogram:
         self._sums[key] += seconds
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines of the histogram in the text format, in which a bucket counts all values up to its bound."""
+        """Yield the histogram's lines in the text format. There, each bucket counts all values up to its bound."""
         yield from self._head
         for labels, counts in sorted(self._counts.items()):
             total = 0
@@ -127,7 +127,7 @@ class Histogram:
 
 
 class Metrics:
-    """All metrics of exchanges.
+    """All metrics about exchanges.
 
     ``labels`` contains any of ``model`` and ``tool``. Each of them becomes an additional label.
     """

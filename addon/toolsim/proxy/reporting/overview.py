@@ -1,8 +1,8 @@
 """The page at ``/toolsim/``, which shows the backend, the base URLs for clients, and the outcomes of recent turns.
 
 For people, the page is HTML: one file without scripts or external resources, in which all text from clients, models and
-servers is escaped. Programs that accept JSON receive the same data as an object. If a key is set, a request without the
-key is only sent toolsim's name, the base URLs, and the information that a key is required.
+servers is escaped. Programs that accept JSON receive the same data as a JSON object. If a key is set, the response to a
+request without the key contains only toolsim's name, the base URLs, and the information that a key is required.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class StartupBanner:
         self._task: asyncio.Task[None] | None = None
 
     def start(self, settings: Settings, started: asyncio.Task[None]) -> None:
-        """Log the banner in the background once the task ``started``, which starts the built-in backend, is done."""
+        """Log the banner in the background, once the task ``started`` has started the built-in backend."""
         self.stop()
         if ctx.options.toolsim_log != "off":
             self._task = asyncio.get_running_loop().create_task(self._greet(settings, started))
@@ -93,7 +93,7 @@ class StartupBanner:
 
 
 async def ask_models(url: str, settings: Settings) -> Sequence[str] | str:
-    """Return the ids of the models of the backend at a base URL, or a description of the backend's problem.
+    """Return the model ids of the backend at a base URL, or a description of the backend's problem.
 
     Raises OSError.
     """
