@@ -1,4 +1,4 @@
-"""The addon, which contains the hooks, in the order in which mitmproxy calls them, and creates the objects they use.
+"""The addon. It contains the hooks in the order in which mitmproxy calls them, and creates the objects that they use.
 
 - ``dispatch`` handles a request whose headers have arrived.
 - ``bodies`` handles the body of a request or an answer.

@@ -180,7 +180,7 @@ class Attempt(Feature):
 
 
 def _note_missed_calls(backend: Backend, plan: Plan, report: Report) -> None:
-    """Remember that a backend does not parse tool calls: it received native tools but answered with a call as text."""
+    """If a backend received native tools but answered with a call as text, remember that it does not parse calls."""
     missed = any(verdict.startswith("call ") for block in report.blocks for verdict in block["verdicts"])
     if missed and "tools" in plan.attempts:
         backend.refuses(plan.backend_model, "tools")

@@ -121,7 +121,7 @@ class StoredContextLoader:
             answer.report.error = outcome.code
 
     async def store_whole(self, exchange: Exchange, done: AnswerResult) -> AnswerResult:
-        """Store a non-streamed answer. Return the answer to send, in which ``store`` shows whether it was stored."""
+        """Store a non-streamed answer. Return the answer to send. Its field ``store`` shows whether it was stored."""
         context = exchange.stored_context
         if context is None or done.names is None or done.error is not None or done.status != 200:
             return done

@@ -28,7 +28,7 @@ def decoded(data: bytes, encoding: str, limit: int) -> bytes:
     encoding = encoding.strip().lower() or "identity"
     decode = _DECODERS.get(encoding)
     if decode is None:
-        # mitmproxy's own decoder would now try Python's codecs, many of which are unrelated to HTTP.
+        # At this point, mitmproxy's own decoder would try Python's codecs, many of which are unrelated to HTTP.
         raise ValueError(f"got content encoding {encoding!r}, expected one of {', '.join(_DECODERS)}")
     body = decode(data, limit + 1) if data else data
     if len(body) > limit:

@@ -244,7 +244,7 @@ class Exchange:
         self._features.append(feature)
 
     def find[F: Feature](self, kind: type[F]) -> F | None:
-        """Return the attached feature of a class, or None."""
+        """Return the attached feature of this class, or None."""
         return next((feature for feature in self._features if isinstance(feature, kind)), None)
 
     def ask_again(self, flow: HTTPFlow, report: Report, further: Feature) -> None:
@@ -262,7 +262,7 @@ class Exchange:
 
     @property
     def is_edited(self) -> bool:
-        """Whether the operator edited the rewritten request, so that it must not be rewritten again."""
+        """Whether the operator edited the rewritten request. If so, it must not be rewritten again."""
         return self.replay is not None and self.replay.words is not None
 
     @property
@@ -367,7 +367,7 @@ class Exchange:
         if self.early is not None and self.plan is not None:
             self._follow(flow, response)
         elif not self.is_turn and not is_error and self.backend.is_named and response.raw_content is None:
-            # A model list has to be read completely, because context windows are added to it.
+            # A model list has to be read completely, because context window sizes are added to it.
             response.stream = False
         elif is_error and self._may_rewrite_error(response):
             # The error is not streamed, because only a complete error can be rewritten.
@@ -434,7 +434,7 @@ class Exchange:
         return self.early
 
     def _follow(self, flow: HTTPFlow, response: Response) -> None:
-        """Continue an answer that was started early with the backend's streamed or non-streamed answer."""
+        """Use the backend's answer, streamed or not, to continue an answer that was started early."""
         if 200 <= response.status_code < 300 and head.is_event_stream(response):
             self._continue(flow, response)
         else:

@@ -141,7 +141,7 @@ class Clearance:
         self._connecting: WeakSet[Server] = WeakSet()
 
     def http_connect(self, flow: HTTPFlow) -> None:
-        """Clear a flow whose hook has completed."""
+        """Clear a flow, since all other addons have completed the current hook."""
         self._guard.clear(flow)
 
     requestheaders = request = responseheaders = response = http_connect

@@ -86,7 +86,7 @@ class RequestResult(JobResult):
     names: tuple[str, ...] = ()
     """The new ids assigned to the request's items."""
     prepared: bytes = b""
-    """The messages kept by a summary, or an estimated token count; empty if the request is a turn."""
+    """The messages that a summary keeps, or an estimated token count. Empty if the request is a turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +135,9 @@ class PageResult(JobResult):
 
     body: bytes = b""
     change: tuple[str, bytes] | None = None
-    """The id of the record to write, and its new value.
+    """The id of the record to write and its new value, or None if no record is changed.
 
-    A value of b"" deletes the record. None if no record is changed.
+    A value of b"" deletes the record.
     """
 
 
@@ -401,7 +401,7 @@ def digest(body: bytes) -> str:
 
 
 def _own(document: dict[str, Any]) -> tuple[bytes, tuple[str, ...]]:
-    """Return the items of a request without references, in stored form, and the ids assigned to the items."""
+    """Return a request's items in stored form, and the ids assigned to the items. The request has no references."""
     resolved = resolve(in_own_shape(document), Recalled())
     return dump(resolved.own).encode(), resolved.names
 

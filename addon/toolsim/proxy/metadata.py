@@ -17,21 +17,21 @@ from toolsim.proxy.legacy import current_field
 from toolsim.wire.apis import RESPONSES
 
 REPORT = "toolsim"
-"""The metadata key of the report. Every finished exchange that toolsim handled has a report in its flow."""
+"""The metadata key for the report. Every finished exchange that toolsim handled has a report in its flow."""
 CLIENT_URL = "toolsim_client_url"
-"""The metadata key of the URL that the client requested. The flow itself has the backend's URL."""
+"""The metadata key for the URL that the client requested. The flow itself has the backend's URL."""
 SENT = "toolsim_sent"
-"""The metadata key of a digest of the body that was sent in place of the client's body."""
+"""The metadata key for a digest of the body that was sent in place of the client's body."""
 PAGE = "toolsim_page"
-"""The metadata key of the name of the built-in page that answered a flow."""
+"""The metadata key for the name of the built-in page that answered a flow."""
 SOCKET = "toolsim_socket"
 """The metadata key that marks the flow of a WebSocket connection to the local server."""
 REFUSED = "toolsim_refused"
-"""The metadata key of the reason why a request was refused."""
+"""The metadata key for the reason why a request was refused."""
 COMMENT = "toolsim_comment"
-"""The metadata key of the comment that toolsim set on a flow. Any other comment was written by a person."""
+"""The metadata key for the comment that toolsim set on a flow. Any other comment was written by a person."""
 NOTE = "toolsim_capture"
-"""The metadata key under which a recording describes itself: ``side``, ``options`` and more."""
+"""The metadata key for the description of a recording: ``side``, ``options`` and more."""
 
 
 def policy_as_dict(policy: Policy) -> dict[str, Any]:

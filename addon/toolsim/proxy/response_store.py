@@ -186,9 +186,9 @@ class ResponseStore:
             return PageResult(Report(), UNAVAILABLE)
 
     async def write(self, partition: str, records: Sequence[Record], expected: Mapping[str, int]) -> None:
-        """Write records if the current versions of the records in ``expected`` match.
+        """Write records if the records in ``expected`` still have these versions.
 
-        Raises Conflict, a subclass of StoreError, if a version does not match, and StoreError if the write fails.
+        Raises Conflict, a subclass of StoreError, if a version differs, and StoreError if the write fails.
         """
         with self._counting("write"):
             await self._put(partition, records, expected)

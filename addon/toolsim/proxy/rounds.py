@@ -305,7 +305,7 @@ class RoundSource:
 
 
 def _refused(flow: HTTPFlow) -> Refused:
-    """Return the error with which a round ended, if it produced no answer."""
+    """Return the error of a round that ended without an answer."""
     response = flow.response
     if flow.error is None and response is not None and response.raw_content is not None:
         kept = ("content-type", "retry-after", "www-authenticate")

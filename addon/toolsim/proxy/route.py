@@ -262,7 +262,7 @@ def _page(request: Incoming, plain: str, settings: Settings) -> Page:
 
 
 def leads_to(host: str, port: int, builtin_port: int | None) -> bool:
-    """Return whether an address is the built-in backend's."""
+    """Return whether an address is the address of the built-in backend."""
     return port == builtin_port and leads_here(host)
 
 

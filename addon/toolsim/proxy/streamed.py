@@ -59,7 +59,7 @@ class Further(Protocol):
 
 
 class StreamedAnswer:
-    """The streamed answer to the request of a ``plan``."""
+    """The streamed answer to the request that ``plan`` describes."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class StreamedAnswer:
 
     @property
     def has_read_all(self) -> bool:
-        """Whether the backend's answer was read to its end, so that this answer is finished or waits."""
+        """Whether the backend's answer was read to its end. If so, this answer is finished or waits."""
         return self._rewriter.has_read_all
 
     @property

@@ -51,7 +51,7 @@ _PREFIX = "sec-websocket-"
 
 @dataclass(frozen=True, slots=True)
 class ClientUpgrade:
-    """A client's upgrade.
+    """A client's upgrade to a WebSocket connection.
 
     ``sent`` is the request as received. ``proxy_user`` is the user whose key the client sent to the forward proxy.
     """
@@ -99,7 +99,7 @@ def upgrade_of(flow: HTTPFlow) -> ClientUpgrade | None:
 
 
 class SocketServer(Protocol):
-    """Serves the connections of expected upgrades, on 127.0.0.1:``port``."""
+    """The local server, which serves WebSocket connections for admitted upgrades on 127.0.0.1:``port``."""
 
     port: int
     is_draining: bool
@@ -124,7 +124,7 @@ class SocketServer(Protocol):
 
 
 class Sockets:
-    """An addon that admits upgrades.
+    """An addon that admits upgrades to WebSocket connections.
 
     ``has_store`` returns whether the proxy currently stores answers. ``do`` runs a job, in this process or in a worker.
     """

@@ -57,7 +57,7 @@ class _Turns:
 
 
 class UserLimits:
-    """Counts the turns of all users that have limits."""
+    """Counts the turns of all users who have limits."""
 
     def __init__(self) -> None:
         self._turns: RecentDict[str, _Turns] = RecentDict(_MAX_USERS)

@@ -88,7 +88,7 @@ def copied(response: Response) -> Response:
 
 
 def split(flow: HTTPFlow) -> tuple[HTTPFlow, HTTPFlow]:
-    """Return the received side and the sent side as separate flows without a backup."""
+    """Return the received side and the sent side as separate flows, neither of which has a backup."""
     backend: HTTPFlow = flow.copy()  # type: ignore[no-untyped-call]
     client: HTTPFlow = flow.copy()  # type: ignore[no-untyped-call]
     backend.revert()  # type: ignore[no-untyped-call]

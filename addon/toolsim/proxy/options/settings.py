@@ -93,7 +93,7 @@ class Settings:
     store: StoreUrl | None = None
     mcp: Mcp = Mcp()
     profiles: str = "auto"
-    """The value of the option for profiles. ``profiles.with_profiles`` reads the selected profiles."""
+    """The value of the option ``toolsim_profiles``. ``profiles.with_profiles`` reads the selected profiles."""
     by_hand: frozenset[str] = frozenset()
     """The short names of the explicitly set options."""
     drain_timeout: int = 0

@@ -111,7 +111,7 @@ class Histogram:
         self._sums[key] += seconds
 
     def lines(self) -> Iterator[str]:
-        """Yield the histogram's lines in the text format. There, each bucket counts all values up to its bound."""
+        """Yield the histogram's lines in the text format, with cumulative buckets."""
         yield from self._head
         for labels, counts in sorted(self._counts.items()):
             total = 0
@@ -198,8 +198,8 @@ class Metrics:
     def count(self, report: Report, status: int | None, seconds: float, first_byte: float | None = None) -> None:
         """Count one finished exchange.
 
-        ``status`` is None if the client received no answer. ``first_byte`` is the time until the client's first byte,
-        in seconds.
+        ``status`` is None if the client received no answer. ``first_byte`` is the time, in seconds, until the client
+        received its first byte.
         """
         model = {"model": report.model} if "model" in self.labels else {}
         client, stream = {"client": report.client}, {"stream": str(report.stream).lower()}

@@ -172,7 +172,7 @@ class OutcomeReporter(Feature):
         if exchange.round is None:
             self._reports.metrics.count_user(report, status)
         if not is_ours:
-            # The comment explains why there are no calls. No report is stored, because recordings do not depend on it.
+            # The comment explains why there are no calls. No report is stored, because recordings do not need one.
             _comment(flow, summary.comment(report))
             return
         if exchange.round is None:

@@ -141,7 +141,7 @@ async def _other_place(client: SimpleAsyncHTTPClient, url: str, settings: Settin
 
 
 def backend_url(settings: Settings, modes: Sequence[ProxyMode]) -> str:
-    """Return the base URL of the backend, or "" if the backend is built in or does not exist."""
+    """Return the base URL of the backend, or "" if the backend is built in or there is no backend."""
     if settings.builtin is not None:
         return ""
     if (upstream := settings.upstream) is not None:
