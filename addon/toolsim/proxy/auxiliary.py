@@ -74,7 +74,7 @@ class AuxiliaryRequest(Feature):
         return self._action == "input_tokens"
 
     def _take_count(self, exchange: Exchange, flow: HTTPFlow) -> None:
-        """Process a backend's answer to a token-count request. If the backend cannot count, it is not asked again."""
+        """Process a backend's answer to a token-count request. A backend that cannot count is not queried again."""
         response = flow.response
         if exchange.plan is None or response is None or not self._prepared:
             return

@@ -48,7 +48,8 @@ MAX_BODY_BYTES = 1024 * 1024
 The request is parsed on the event loop, and again for each round.
 """
 
-# Headers for the framing of the client's own connection, and a header that is meant only for the runner.
+# Headers that are not copied to the requests of rounds, because they apply only to the client's own body, or to the
+# runner.
 _DROPPED = ("transfer-encoding", "content-encoding", "content-length", "expect", TOKEN)
 
 

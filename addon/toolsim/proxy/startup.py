@@ -94,7 +94,7 @@ def _value(option: Option, entry: Any) -> Value:
 
 
 def _unknown(name: str) -> str:
-    """Return the error for an unknown option name. It names the option's replacement or the most similar name."""
+    """Return the error for an unknown option name. The error suggests the option's replacement or a similar name."""
     rest = re.sub(r"\W", "_", _OURS.sub("", name).lower())
     if rest in REMOVED:
         return f"{name}: this option was removed: {REMOVED[rest]}"
