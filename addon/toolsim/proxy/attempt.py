@@ -109,7 +109,8 @@ class Attempt(Feature):
     def is_refused(self, exchange: Exchange, flow: HTTPFlow, *, can_resend: bool) -> bool:
         """Inspect an error that has arrived completely, and return whether it will be replaced.
 
-        The replacement is the answer to the ``second`` request, if ``can_resend`` is true, or the ``final`` error.
+        If ``can_resend`` is true, the replacement is the answer to the ``second`` request. If no API is left to try, it
+        is the ``final`` error.
         """
         error = _error(flow)
         if error is None:

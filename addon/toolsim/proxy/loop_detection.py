@@ -4,8 +4,8 @@ The target of a request can be this proxy itself, under more names than can be l
 name that resolves to it. A single request of this kind would exhaust all file descriptors. A request can return in two
 ways:
 
-1. *Directly.* A connection that the proxy opens to its own listener arrives there with the same source address with
-   which the proxy opened it (``Connections``). Each connection is remembered together with the listeners that its
+1. *Directly.* A connection that the proxy opens to its own listener arrives there with the source address from which
+   the proxy opened it (``Connections``). Each connection is remembered together with the listeners that its
    request has passed through, and a request that returns to one of them is refused. A request from one listener to
    another in the same process is not a loop. Both the source and the target are compared, because a client on this
    machine can use the same source port as one of the proxy's connections to another target, and a busy machine reuses

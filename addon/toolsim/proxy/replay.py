@@ -1,11 +1,11 @@
 """Restores the client's own request in a replayed flow.
 
 A flow is replayed with "Replay" in mitmweb, ``replay.client`` in the console, or ``mitmdump -C FILE``. mitmproxy then
-sends the request that the flow contains. After "Revert" this is the client's own request, which is handled as it was
-the first time. Otherwise it is the rewritten request, without tools, so the answer would pass unchanged, with its calls
-as text. So the client's own request is restored from the flow's backup, and rewritten with the current options. If the
-operator edited the rewritten request, the edited text is sent to the model unchanged, but the answer is still parsed
-according to the plan of the client's own request.
+sends the request that the flow contains. After "Revert", this is the client's own request, which is handled as it was
+the first time. Otherwise, it is the rewritten request. That request declares no tools, so the answer would pass
+unchanged, with its calls as text. For this reason, the client's own request is restored from the flow's backup, and
+rewritten with the current options. If the operator edited the rewritten request, the edited text is sent to the model
+unchanged, but the answer is still parsed according to the plan of the client's own request.
 
 mitmproxy reads the body before the addon's first hook, but sets it in the flow only after that hook. So a request is
 restored in two steps: its headers in ``requestheaders`` and its body in ``request``.

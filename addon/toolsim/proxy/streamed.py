@@ -171,7 +171,7 @@ class StreamedAnswer:
         return self._chunk_of(self._rewriter.proceed(events))
 
     def release(self, end: bytes) -> list[bytes]:
-        """Return the ``end`` of the answer for sending, now that storing the answer has succeeded or failed."""
+        """Return the ``end`` that was held back. Storing the answer must have succeeded or failed before."""
         self.end = b""
         return self._sent([end])
 

@@ -21,7 +21,7 @@ from toolsim.proxy.mitmproxy12.stream import OwnStream
 
 
 class BoundedBodies(OwnStream):
-    """Limits the size of a body that is read completely to the maximum that the exchange allows."""
+    """Limits the size of bodies that are read completely. The exchange determines the maximum size."""
 
     @override
     def check_body_size(self, request: bool) -> CommandGenerator[bool]:

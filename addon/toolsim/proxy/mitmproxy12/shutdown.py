@@ -28,7 +28,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 def install_signal_handlers(handle: Callable[[], None]) -> list[signal.Signals]:
     """Call ``handle`` for the signals that end mitmproxy. Return the signals for which a handler was installed."""
-    # mitmproxy is embedded in a program that has chosen to let these signals end the process, or to ignore them.
+    # If mitmproxy has installed no handlers, the program that embeds it decides what these signals do.
     if signal.getsignal(signal.SIGTERM) in (signal.SIG_DFL, signal.SIG_IGN, None):
         return []
     asks_a_person = hasattr(ctx.master, "prompt_for_exit")
