@@ -87,7 +87,7 @@ def test_figures_match_the_report() -> None:
     assert "57.1 %" in text
     assert "4 of 7" in text
     assert "Interrupted: 7 of 9 runs are complete." in text
-    assert "Broken off" not in page().text
+    assert "Interrupted" not in page().text
 
 
 def test_report_without_runs_is_a_page() -> None:

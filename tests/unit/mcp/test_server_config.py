@@ -50,23 +50,24 @@ def test_shared_file_format_is_read() -> None:
         ({"a": {}}, "a.command"),
         ({"a": {"command": 3}}, "a.command"),
         ({"a": {"command": "x", "args": [3]}}, "array of strings"),
-        ({"a": {"command": "x", "env": {"A": 3}}}, "a.env"),
+        ({"a": {"command": "x", "env": {"A": ["s3cret"]}}}, "a.env"),
         ({"a": {"command": "x", "timeout": 0}}, "a.timeout"),
         ({"a": {"url": "http://x/mcp", "timeout": "5"}}, "a.timeout"),
         ({"a": {"command": "x", "timeout": True}}, "a.timeout"),
         ({"a": {"command": "x", "env": {"A": "${NONE}"}}}, "NONE"),
         ({"a": {"url": "ftp://x/"}}, "a.url"),
         ({"a": {"url": "http://x:99999/"}}, "a.url"),
-        ({"a": {"url": URL, "headers": {"A": "x\r\nB: y"}}}, "a.headers"),
+        ({"a": {"url": URL, "headers": {"A": "x\r\nB: s3cret"}}}, "a.headers"),
         ({"a": {"command": "x", "require_approval": "sometimes"}}, "require_approval"),
         ({"a": {"command": "x", "require_approval": {"always": {"read_only": False}}}}, "always"),
         ({"a": {"command": "x", "allowed_tools": 3}}, "allowed_tools"),
     ],
 )
 def test_invalid_entry_is_reported_without_values(servers: Any, words: str) -> None:
-    """The error for an invalid entry names the server or the key."""
-    with pytest.raises(ValueError, match=words):
+    """The error for an invalid entry names the server or the key, but not the value of a variable or header."""
+    with pytest.raises(ValueError, match=words) as refused:
         read(servers)
+    assert "s3cret" not in str(refused.value)
     with pytest.raises(ValueError, match="JSON object"):
         read_file("[]", {})
 
