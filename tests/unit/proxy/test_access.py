@@ -1,4 +1,4 @@
-"""Access control based on host names, web pages and keys, tested without flows."""
+"""Access control based on host names, web page origins and keys, tested without flows."""
 
 from __future__ import annotations
 
@@ -50,18 +50,20 @@ def refusal(request: Incoming, settings: Settings = SETTINGS, *, is_through: boo
 
 @each("name", KNOWN)
 def test_local_host_names_are_accepted(name: str) -> None:
-    """IP addresses, localhost, names of this machine and hosts of listed pages are accepted, with or without a port."""
+    """IP addresses, localhost, this machine's names, and the hosts of listed pages are accepted, with or without a
+    port.
+    """
     assert refusal(replace(ASKED, reached_at=name)) is None
 
 
 @each("name", FOREIGN)
 def test_foreign_host_names_are_refused(name: str) -> None:
-    """Any other name could belong to an attacker and is refused. A malformed host is also refused."""
+    """Any other host name could belong to an attacker and is refused, as is a malformed host."""
     assert refusal(replace(ASKED, reached_at=name)) == 403
 
 
 def test_wildcard_origin_accepts_every_name() -> None:
-    """If every origin is listed, every name is accepted."""
+    """If the list of origins contains ``*``, every host name is accepted."""
     settings = Settings(origins=Origins(("*",)))
     assert refusal(replace(ASKED, reached_at="evil.test", headers={"origin": "http://evil.test"}), settings) is None
 
@@ -88,7 +90,7 @@ def test_pages_are_accepted_by_origin(origin: str, reached_at: str, status: int 
 
 
 def test_local_pages_are_accepted_by_default() -> None:
-    """By default, web pages of this machine are accepted with any port, as are pages of the listed programs."""
+    """By default, web pages from this machine are accepted on any port, as are pages of the listed programs."""
     settings = Settings(origins=Origins(next(option.default for option in OPTIONS if option.name == "cors_origins")))
     for origin, status in (
         ("http://localhost:3000", None),
@@ -112,7 +114,9 @@ def test_key_is_sufficient_for_pages(origin: str) -> None:
 
 
 def test_proxy_key_does_not_open_the_listener() -> None:
-    """A key sent to the proxy does not authorize requests to the listener itself. They require a separate header."""
+    """A key in ``Proxy-Authorization`` does not authorize requests to the listener itself, which need a key in a
+    separate header.
+    """
     request, settings = replace(ASKED, proxy_user=USER), replace(SETTINGS, api_key=KEYS)
     assert refusal(request, settings) == 401
     assert refusal(request, settings, is_through=True) is None
@@ -132,14 +136,15 @@ FORWARDS: list[tuple[Settings, bool, int | None]] = [
 
 @pytest.mark.parametrize(("settings", "has_key", "status"), FORWARDS)
 def test_forwarding_is_limited(settings: Settings, has_key: bool, status: int | None) -> None:
-    """A built-in backend's listener forwards nothing unless an upstream is set. If a key is configured, forwarding
-    requires it."""
+    """With a built-in backend, nothing is forwarded unless an upstream is set. If a key is configured, forwarding
+    requires the key.
+    """
     error = check_forward(settings, has_key=has_key)
     assert (error and error.status) == status
 
 
 def test_forwarding_is_limited_with_a_models_file(tmp_path: Path) -> None:
-    """With a file of backends, nothing is forwarded to other hosts unless an upstream is set."""
+    """With a models file, nothing is forwarded to other hosts unless an upstream is set."""
     file = tmp_path / "models.toml"
     file.write_text('[[models]]\nnames = "m"\nurl = "http://small/v1"\n')
     settings = Settings(models=ModelsFile(file, {}))

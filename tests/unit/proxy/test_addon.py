@@ -64,7 +64,7 @@ def run(addon: ToolSim, flow: HTTPFlow, answer: object = ANSWER) -> HTTPFlow:
 
 
 def test_complete_turn(addon: ToolSim) -> None:
-    """The request and the answer are rewritten, the flow receives a report, and the exchange is removed from memory."""
+    """The request and the answer are rewritten, a report is added to the flow, and the exchange is removed from memory."""
     body = {"messages": [{"role": "user", "content": "hi"}], "tools": TOOLS}
     flow = run(addon, asked(body))
     assert b"CLIENT TOOL CATALOG" in (flow.request.content or b"")
@@ -161,8 +161,9 @@ STRATEGIES = [
 
 @pytest.mark.parametrize(("options", "expected"), STRATEGIES)
 def test_connection_strategy(options: dict[str, Any], expected: str, addon: Any) -> None:
-    """If connecting to a target in advance could end the client's connection before its request arrives, connections
-    are lazy."""
+    """Connections are lazy if connecting to the target in advance could close the client's connection before a request
+    arrives.
+    """
     addon.context.configure(addon, **options)
     assert addon.context.options.connection_strategy == expected
 
@@ -175,8 +176,9 @@ def loopback(addon: ToolSim) -> Iterator[Loopback]:
 
 
 def test_builtin_backend_as_upstream_is_guarded(addon: Any, loopback: Loopback) -> None:
-    """A request that reaches the codex backend through the upstream option must be local and must not come from a
-    web page."""
+    """If the upstream option refers to the built-in codex backend, a request must be local and must not come from a web
+    page.
+    """
     addon.context.configure(addon, toolsim_backend="codex", toolsim_upstream="http://127.0.0.1:4711")
     for peer, origin, status in (
         ("10.0.0.9", "", 403),
@@ -206,7 +208,7 @@ def test_reload_keeps_exchanges(addon: ToolSim) -> None:
 
 
 async def test_stores_are_closed(addon: ToolSim, tmp_path: Path) -> None:
-    """A replaced store is closed immediately, and the last store at shutdown, so no file remains open."""
+    """A replaced store is closed immediately and the last store at shutdown, so no file remains open."""
     for name in "one", "two":
         addon.context.configure(addon, toolsim_store=f"sqlite:{tmp_path / name}")
         assert await addon._memory.store(StoredContext("p", own=b"[]"), b"{}", []) is True
@@ -217,7 +219,9 @@ async def test_stores_are_closed(addon: ToolSim, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("hook", [ToolsimStoreHook, ToolsimPauseHook])
 async def test_hooks_during_an_answer_do_not_update_its_flow(hook: type, addon: Any) -> None:
-    """Hooks that run during an answer do not count as updates of its flow, since other addons would redraw the flow."""
+    """The hooks that toolsim triggers during an answer do not trigger ``update``, because that would make other addons
+    redraw the flow.
+    """
     updated: list[object] = []
     manager = addon.context.master.addons
     manager.chain = [addon, SimpleNamespace(update=updated.append)]
@@ -271,14 +275,16 @@ async def test_resent_request_keeps_its_references(addon: Any) -> None:
     ],
 )
 def test_lazy_connections(addon: Any, options: dict[str, Any], strategy: str) -> None:
-    """If an unreachable target would end the client's connection, mitmproxy does not connect in advance."""
+    """In modes in which an unreachable target would close the client's connection, mitmproxy does not connect in
+    advance.
+    """
     addon.context.configure(addon, **options)
     assert addon.context.options.connection_strategy == strategy
 
 
 @pytest.mark.parametrize("engine", ["auto", "vllm"])
 async def test_first_request_waits_only_for_engine_detection(addon: Any, engine: str) -> None:
-    """The first request waits for the detection of the engine only if no engine is configured."""
+    """The first request waits for engine detection only if no engine is configured."""
     addon.context.configure(addon, toolsim_engine=engine)
     waiting = addon.requestheaders(asked({"model": "m"}))
     assert (waiting is not None) == (engine == "auto")

@@ -1,4 +1,4 @@
-"""The operator's approval or refusal of MCP calls."""
+"""Approval and refusal of MCP calls by the operator."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from toolsim.proxy.approve import WAITS, Approve
 
 
 async def test_waiting_flow_can_be_approved() -> None:
-    """The comment of a waiting flow names the call. The commands accept this flow or the flow of its round."""
+    """The comment of a flow that waits for approval names the call. The commands accept the client's flow or the flow
+    of a round.
+    """
     approve = Approve()
     with taddons.context(approve) as context:
         for of_round in (False, True):
@@ -32,7 +34,7 @@ async def test_waiting_flow_can_be_approved() -> None:
 
 
 async def test_persons_comment_is_kept() -> None:
-    """A person's comment is not overwritten. A call waits for a decision even if its flow no longer exists."""
+    """A comment that a person wrote is not overwritten. A call waits for a decision even if its flow no longer exists."""
     approve = Approve()
     flow = tflow.tflow()
     flow.comment = "mine"

@@ -1,4 +1,4 @@
-"""Requests that try a feature, and are resent without it after the backend rejects it."""
+"""Requests that try a feature and, if the backend rejects it, are resent without it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ AUTO = Policy(engine="auto", mode="auto", constrain="auto", sentinel="auto")
 
 
 class Asked:
-    """A rewritten request that has been sent, and its exchange."""
+    """A rewritten request that was sent to the backend, with its exchange."""
 
     def __init__(self, backend: Backend | None = None) -> None:
         self.backend = backend or Backend(Root("http", "h", 1), engine="llama.cpp")
@@ -52,7 +52,7 @@ class Asked:
         return found
 
     def gets(self, status: int, content: bytes, *, can_resend: bool = True, **headers: str) -> bool:
-        """Simulate an answer from the backend, and return whether the request was resent."""
+        """Simulate the backend's answer, and return whether the request was resent because of it."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         self.flow.response = Response.make(status, b"", named)
         self.flow.response.raw_content = content
@@ -65,7 +65,9 @@ class Asked:
 
 
 def test_consecutive_refusals_are_handled(caplog: pytest.LogCaptureFixture) -> None:
-    """If tools and then the schema are refused, the last request uses neither, and each refusal is logged once."""
+    """If the backend refuses the tools and then the schema, the last request contains neither. Each refusal is logged
+    once.
+    """
     asked = Asked()
     assert asked.plan.attempts == {"tools"}
     assert asked.flow.request.raw_content == json.dumps(BODY).encode()
@@ -84,8 +86,7 @@ def test_consecutive_refusals_are_handled(caplog: pytest.LogCaptureFixture) -> N
 
 
 def test_resent_round_keeps_its_number() -> None:
-    """A round that is resent keeps its number and its main flow in the report, because metrics and recordings use
-    them."""
+    """A resent round keeps its round number and the id of the client's flow, because metrics and recordings use them."""
     asked = Asked()
     asked.exchange.report.round, asked.exchange.report.part_of = 2, "flow"
     assert asked.gets(400, b"m does not support tools")
@@ -93,7 +94,7 @@ def test_resent_round_keeps_its_number() -> None:
 
 
 def test_error_is_examined_before_the_client_receives_it() -> None:
-    """The body of an error is examined before the client receives the error, as long as it could refuse a feature."""
+    """As long as a request tries a feature, an error is withheld from the client until its body has been examined."""
     asked = Asked()
     asked.backend.refuses("m", "constraint")
     assert asked.plan.attempts == {"tools"}
@@ -105,7 +106,7 @@ def test_error_is_examined_before_the_client_receives_it() -> None:
     asked.flow.response = Response.make(500)
     asked.flow.response.raw_content = None
     asked.exchange.begin(asked.flow)
-    # At most, a missing code for a prompt that is too long could still be added; any other error passes unchanged.
+    # No feature is left to retry without, so the error passes to the client unchanged.
     assert asked.exchange.answer_job(asked.flow) is None
     assert asked.flow.response.raw_content is None
 
@@ -126,14 +127,16 @@ def test_other_answers_change_nothing(status: int, content: bytes) -> None:
 
 
 def test_refusal_of_an_unrepeatable_request_is_remembered() -> None:
-    """If the request cannot be resent, the client receives the error, and the next request omits the feature."""
+    """If a refused request cannot be resent, the client receives the error, and the next request omits the feature."""
     asked = Asked()
     assert not asked.gets(400, b"no support: does not support tools", can_resend=False)
     assert Asked(asked.backend).plan.attempts == {"constraint"}
 
 
 def test_missed_call_is_remembered() -> None:
-    """If a native answer contains a call as text, later requests to this model describe the tools in the prompt."""
+    """If an answer to a request with native tools contains a call as text, later requests to this model describe the
+    tools in the prompt.
+    """
     for verdict, refused in (("text UNKNOWN_TOOL", set()), ("call f", {("m", "tools")})):
         asked = Asked()
         block = {"choice": 0, "start": 0, "end": 1, "verdicts": [verdict], "repairs": []}

@@ -1,4 +1,4 @@
-"""Token counts and summaries that are sent instead of an answer, tested flow by flow."""
+"""Token counts and summaries, which clients receive instead of an answer from the model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from toolsim.wire.responses.operations import Action
 
 
 def asked(action: Action, backend: Any = "auto", **body: Any) -> tuple[Exchange, AuxiliaryRequest, HTTPFlow]:
-    """Return a rewritten auxiliary request with its exchange and its flow."""
+    """Return the exchange, the auxiliary request, and the flow with the rewritten request."""
     flow = tflow.tflow()
     flow.request.path = f"/v1/responses/{action}"
     flow.request.raw_content = json.dumps({"model": "m", "input": "Hello", **body}).encode()
@@ -38,7 +38,7 @@ def response_of(flow: HTTPFlow) -> dict[str, Any]:
 
 
 def test_chat_backend_receives_no_count_request() -> None:
-    """A chat backend has no counting endpoint, so toolsim sends an estimate without contacting the backend."""
+    """A chat backend has no endpoint for token counts, so toolsim returns an estimate without contacting the backend."""
     exchange, other, flow = asked("input_tokens", "chat")
     assert response_of(flow)["estimated"] is True
     other.on_body(exchange, flow)
@@ -54,7 +54,9 @@ def test_chat_backend_receives_no_count_request() -> None:
     ],
 )
 def test_backend_count_is_returned(status: int, body: bytes, expected: dict[str, Any]) -> None:
-    """The client receives the backend's count or error, or an estimate if the backend has no counting endpoint."""
+    """The client receives the backend's count or error. If the backend has no endpoint for token counts, the client
+    receives an estimate.
+    """
     exchange, other, flow = asked("input_tokens")
     assert flow.response is None
     assert flow.request.path == "/v1/responses/input_tokens"
@@ -72,8 +74,9 @@ def test_backend_count_is_returned(status: int, body: bytes, expected: dict[str,
     [("messages", "messages", "unknown"), ("messages", "auto", "vllm"), ("responses", "chat", "llama.cpp")],
 )
 def test_messages_server_counts_all_text(api: Any, backend: Any, engine: Any) -> None:
-    """A server with the Messages counting endpoint counts all text that a turn would contain, regardless of the
-    client's API."""
+    """A server that has the Messages API's ``count_tokens`` counts all text that a turn would contain, regardless of
+    the client's API.
+    """
     flow = tflow.tflow()
     flow.request.path = "/v1/messages/count_tokens?beta=true" if api == "messages" else "/v1/responses/input_tokens"
     tool = {
@@ -104,7 +107,9 @@ def test_messages_server_counts_all_text(api: Any, backend: Any, engine: Any) ->
 
 
 def test_compaction_replaces_the_answer() -> None:
-    """A compaction replaces a successful answer, but not an error or the answer of an ordinary turn."""
+    """A compaction replaces a successful answer to a compaction request, but not an error or the answer to an ordinary
+    turn.
+    """
     exchange, other, _ = asked("compact", "chat")
     item = {"id": "cmp_1", "type": "compaction", "encrypted_content": "toolsim:eA=="}
     body = json.dumps({"status": "completed", "output": [item]}).encode()

@@ -1,4 +1,4 @@
-"""The registry of facts about backends, and the limits on the probes that collect these facts."""
+"""The registry of facts about backends, and the limits on the probes that establish these facts."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ def test_page_urls_are_relative_to_the_root() -> None:
 
 
 def test_stale_backend_is_forgotten() -> None:
-    """If a backend becomes stale, its facts are dropped. If another backend has replaced it, that backend's facts
-    are kept."""
+    """The facts about a stale backend are dropped. If another backend has already replaced it, the facts about the new
+    one are kept.
+    """
     backends = BackendRegistry()
     old = backends.at("http", "h", 1)
     old.refuses("m", "tools")
@@ -45,7 +46,9 @@ def test_stale_backend_is_forgotten() -> None:
 
 
 def test_rejected_api_is_tried_last_for_ten_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rejected API is tried last for ten minutes, but never left out. A new server starts without rejections."""
+    """For ten minutes after its rejection, an API is tried last but never omitted. A new server starts without
+    rejections.
+    """
     clock = [1000.0]
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
     backend = Backend(Root("http", "h", 1), is_named=True)
@@ -62,7 +65,7 @@ def test_rejected_api_is_tried_last_for_ten_minutes(monkeypatch: pytest.MonkeyPa
 
 
 def test_apis_are_tried_only_at_configured_backends() -> None:
-    """Other APIs are tried only at a backend that the operator configured without specifying its API."""
+    """Other APIs are tried only if the operator configured the backend without specifying its API."""
     backend = Backend(Root("http", "h", 1))
     assert backend.apis_for(RESPONSES, "auto") == ("responses",)
     backend.is_named = True
@@ -70,7 +73,9 @@ def test_apis_are_tried_only_at_configured_backends() -> None:
 
 
 def test_unreachable_backend_keeps_its_engine() -> None:
-    """An unreachable backend keeps its engine, and the intervals between probes grow until it has been stable."""
+    """An unreachable backend keeps its engine. The intervals between probes grow until the backend has been reachable
+    for some time.
+    """
     backends, now, asked = BackendRegistry(), 0.0, []
     backend = backends.at("http", "h", 1)
     assert backend.may_be_asked(now)
@@ -108,7 +113,7 @@ VLLM = {"/version": b'{"version": "0.11.0"}'}
 
 
 class Pages:
-    """A server that has these pages and returns 404 for all others. If ``hangs`` is true, the server never answers."""
+    """A server that serves these pages and returns 404 for all other paths. If ``hangs`` is true, it never answers."""
 
     def __init__(self, pages: dict[str, bytes]) -> None:
         self.pages = pages
@@ -151,7 +156,7 @@ async def backends() -> AsyncIterator[BackendRegistry]:
 
 
 async def first_hook(backends: BackendRegistry, backend: Backend, key: str = "") -> None:
-    """Call the registry as the first hook of a request does."""
+    """Query the registry as the first hook of a request does."""
     if (answered := backends.ask(backend, key)) is not None:
         await answered
 
@@ -185,7 +190,7 @@ async def test_unknown_server_is_probed_once(backends: BackendRegistry) -> None:
 
 
 async def test_ollama_is_recognized_below_api(backends: BackendRegistry) -> None:
-    """A version page below /api identifies Ollama, although the same page elsewhere identifies vLLM."""
+    """A version page at /api/version identifies Ollama, even though the same page at /version identifies vLLM."""
     async with serve({"/api/version": b'{"version": "0.13.5"}'}) as pages:
         backend = backends.at("http", "127.0.0.1", pages.port, "/api")
         await first_hook(backends, backend)
@@ -242,7 +247,7 @@ async def test_probe_sends_the_operators_key(key: str, backends: BackendRegistry
 
 
 async def test_repeatedly_failing_server_keeps_its_facts(backends: BackendRegistry) -> None:
-    """A server that fails repeatedly keeps its facts without more probes, until another server replaces it."""
+    """A server that fails repeatedly keeps its facts without further probes until another server replaces it."""
     async with serve(VLLM) as pages:
         backend = backends.at("http", "127.0.0.1", pages.port)
         await first_hook(backends, backend)

@@ -70,7 +70,7 @@ async def test_port_in_use_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: py
 async def test_log_mentions_the_builtin_backend(
     backend: Any, mode: str, line: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The log states how requests reach the built-in backend, or why it receives none."""
+    """The log states how requests reach the built-in backend, or why the backend receives no requests."""
     caplog.set_level(logging.INFO)
     builtin = BuiltinBackend()
     await builtin.start(Settings(builtin=backend, codex_command=("no-such-codex",)), [ProxyMode.parse(mode)])
@@ -81,7 +81,7 @@ async def test_log_mentions_the_builtin_backend(
 
 
 async def test_request_is_admitted_once(builtin: BuiltinBackend) -> None:
-    """The backend answers a request only if it was admitted, and only once."""
+    """The built-in backend answers only requests that the proxy has admitted, and answers each of them only once."""
     assert builtin.port is not None
     async with httpx.AsyncClient(trust_env=False) as client:
         url = f"http://127.0.0.1:{builtin.port}/v1/models"

@@ -1,4 +1,4 @@
-"""Loading of the stored context before a request is rewritten, and storing of the answer before it is sent."""
+"""The stored context is loaded before a request is rewritten, and the answer is stored before it is sent."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def context_loader(memory: ResponseStore) -> StoredContextLoader:
 
 
 def received(context_loader: StoredContextLoader, body: Any, encoding: str = "") -> tuple[HTTPFlow, Exchange, bool]:
-    """Receive a request with this body, and return its flow, its exchange and whether the loading must be awaited."""
+    """Simulate a request with this body. Return its flow, its exchange, and whether the request must wait for loading."""
     flow = tflow.tflow()
     flow.live = True
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -70,7 +70,7 @@ def turn_of(exchange: Exchange) -> StoredContext:
 
 
 async def answered(context_loader: StoredContextLoader, flow: HTTPFlow, exchange: Exchange) -> dict[str, Any]:
-    """Let a chat backend answer the request, and return the answer as the client receives it."""
+    """Simulate a chat backend's answer to the request, and return the answer that the client receives."""
     job = exchange.request_job(flow, "responses", replace(Policy(), backend="chat"))
     assert job is not None
     exchange.take_request(flow, run(job))
@@ -88,7 +88,9 @@ async def answered(context_loader: StoredContextLoader, flow: HTTPFlow, exchange
 async def test_request_without_references_is_not_delayed(
     context_loader: StoredContextLoader, memory: ResponseStore
 ) -> None:
-    """A request without references is not delayed. Its answer is stored under the id that the client receives."""
+    """A request without references is not delayed. Its answer can later be referenced by the id that the client
+    received.
+    """
     flow, exchange, waits = received(context_loader, {"model": "m", "input": "Hello"})
     assert not waits
     first = await answered(context_loader, flow, exchange)
@@ -105,7 +107,9 @@ async def test_request_without_references_is_not_delayed(
 
 
 async def test_large_body_is_searched_in_pieces(context_loader: StoredContextLoader) -> None:
-    """A large body full of near-matches is searched in pieces, so other tasks can run in between."""
+    """The search for references in a large body pauses regularly so that other tasks can run, even if the body is full
+    of near-matches.
+    """
     body = b'{"input":"' + b'\\"pr' * 3_750_000 + b'"}'
     flow, exchange, waits = received(context_loader, body)
     assert waits
@@ -164,7 +168,7 @@ async def test_background_request_is_detected(context_loader: StoredContextLoade
 async def test_store_error_replaces_the_answer(
     context_loader: StoredContextLoader, memory: ResponseStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If the store fails, or the request is too large with its context, the client receives an error."""
+    """The client receives an error if the store fails, or if the request and its context together are too large."""
 
     async def fail(*_: object) -> Recalled | ApiError:
         return UNAVAILABLE
@@ -203,14 +207,16 @@ async def test_undecodable_or_oversized_body_is_refused(
 
 
 async def test_without_a_store_nothing_is_remembered() -> None:
-    """Without a store, nothing is stored, and requests with references do not wait."""
+    """Without a store, nothing is stored, and requests with references are not delayed."""
     flow, exchange = tflow.tflow(), Exchange(Report(), client_id="c", cors={}, limits=Limits())
     flow.request.raw_content = b'{"previous_response_id":"r"}'
     assert not over(ResponseStore()).take(flow, exchange)
 
 
 async def test_request_is_parsed_once(context_loader: StoredContextLoader) -> None:
-    """The stored form of a request is prepared while it is rewritten, so its body is not parsed a second time."""
+    """The form of a request that is stored is prepared while the request is rewritten, so the body is not parsed a
+    second time.
+    """
     jobs: list[Job[Any]] = []
 
     async def noted[R: JobResult](job: Job[R]) -> R:
@@ -226,7 +232,7 @@ async def test_request_is_parsed_once(context_loader: StoredContextLoader) -> No
 
 
 async def test_unstored_request_is_not_prepared(context_loader: StoredContextLoader) -> None:
-    """Nothing is prepared for the store if ``store`` is false or the request only counts tokens."""
+    """A request is not prepared for the store if ``store`` is false or if the request only counts tokens."""
     for body, action in ({"store": False}, None), ({}, "input_tokens"):
         flow, exchange, _ = received(context_loader, {"model": "m", "input": "Hello", **body})
         if action is not None:
@@ -240,7 +246,7 @@ async def test_unstored_request_is_not_prepared(context_loader: StoredContextLoa
 async def test_failed_storing_ends_with_store_false(
     memory: ResponseStore, context_loader: StoredContextLoader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If an unexpected exception prevents storing an answer, its stream ends with ``store: false``."""
+    """If an exception prevents an answer from being stored, the stream ends normally, and reports ``store: false``."""
 
     async def broken(*_: object) -> bool:
         raise RuntimeError
@@ -265,8 +271,9 @@ async def test_failed_storing_ends_with_store_false(
 async def test_failed_loading_is_an_error(
     context_loader: StoredContextLoader, memory: ResponseStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If an exception prevents loading the context, the client receives an error instead of an answer without
-    context."""
+    """If an exception prevents the context from being loaded, the client receives an error, rather than an answer that
+    ignores the context.
+    """
 
     async def fails(*_: object) -> None:
         raise TypeError("a bug")

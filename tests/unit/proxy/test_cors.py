@@ -1,4 +1,4 @@
-"""CORS: web pages that are allowed to read answers."""
+"""CORS headers, which control the web pages that can read answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ORIGINS: list[tuple[tuple[str, ...], str, bool]] = [
 
 @each(("patterns", "origin", "allowed"), ORIGINS)
 def test_origins_must_match(patterns: tuple[str, ...], origin: str, allowed: bool) -> None:
-    """An origin must match completely. ``:*`` stands for any port or none."""
+    """An origin must match completely. ``:*`` in the list stands for any port or no port."""
     assert Origins(patterns).allow(origin) is allowed
 
 
@@ -36,7 +36,9 @@ def test_listed_origin_receives_cors_headers() -> None:
 
 
 def test_preflight_is_granted() -> None:
-    """A preflight from a listed origin is granted the headers that it requests, if they form a valid list."""
+    """The answer to a preflight from a listed origin allows the headers that the preflight requests, if their list is
+    well-formed.
+    """
     origins = Origins(("app://x",))
     asked = {"origin": "app://x", "access-control-request-method": "POST"}
     assert preflight_headers(origins, {"origin": "app://x"}) is None

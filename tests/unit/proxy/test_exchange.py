@@ -61,7 +61,8 @@ def answered(status: int = 200, body: bytes | None = None, **headers: str) -> HT
     return flow
 
 
-# plan?, stream?, status, headers, body present? -> rewritten by toolsim?, flow.response.stream
+# Inputs: is the answer rewritten, streamed; status, headers, body. Results: is the answer toolsim's;
+# ``flow.response.stream``.
 DECISIONS: dict[str, tuple[bool, bool, int, dict[str, str], bytes | None, bool, str]] = {
     "stream": (True, True, 200, {"content_type": SSE}, None, True, "feed"),
     "stream with a charset": (True, True, 201, {"content_type": f"{SSE}; charset=utf-8"}, None, True, "feed"),
@@ -96,7 +97,9 @@ def test_answer_handling_depends_on_plan_and_headers(name: str) -> None:
 
 
 def test_backend_response_is_not_modified() -> None:
-    """The backend's original response is not modified, because mitmproxy evaluates its headers for the connection."""
+    """The backend's response object is not modified, because mitmproxy derives the handling of the connection from its
+    headers.
+    """
     made, flow = exchange(), answered(content_type=SSE, connection="close")
     original = flow.response
     assert original is not None
@@ -110,7 +113,7 @@ def test_backend_response_is_not_modified() -> None:
 
 
 def test_http_1_0_clients_get_no_chunks() -> None:
-    """Clients with HTTP/1.0 or HTTP/2 receive answers without chunked encoding."""
+    """Clients that use HTTP/1.0 or HTTP/2 receive answers without chunked encoding."""
     for version in ("HTTP/1.0", "HTTP/2.0"):
         made, flow = exchange(), answered(content_type=SSE, transfer_encoding="chunked")
         flow.request.http_version = version
@@ -139,7 +142,9 @@ def test_missing_non_streamed_answer_is_a_504(clock: Clock) -> None:
 
 
 def test_connect_timeout_is_separate(clock: Clock) -> None:
-    """A backend that cannot be reached in time causes a 504. A backend that refuses or disconnects causes a 502."""
+    """A backend that cannot be reached within the timeout causes a 504. A backend that refuses or drops the connection
+    causes a 502.
+    """
     for waited, connected, status in ((5, False, 504), (4, False, 502), (50, True, 502)):
         made = exchange()
         if connected:
@@ -163,7 +168,7 @@ def test_internal_error_in_a_non_streamed_answer_is_a_500(monkeypatch: pytest.Mo
 
 
 def test_answer_is_rewritten_only_once() -> None:
-    """An answer that was streamed or passed on is not rewritten again at its end."""
+    """An answer that was already streamed or passed on is not rewritten when it is complete."""
     for made, flow in (
         (exchange(), answered(content_type=SSE)),
         (exchange(), answered(500)),
@@ -215,7 +220,7 @@ REQUESTS: dict[str, tuple[bytes, dict[str, str], int | None]] = {
 
 @each("name", REQUESTS)
 def test_unreadable_requests_are_refused(name: str) -> None:
-    """A body that mentions tools is parsed or refused, but never passed on unchanged."""
+    """A body that mentions tools is either parsed or refused. It is never passed on unchanged."""
     body, headers, status = REQUESTS[name]
     limits = Limits(max_request_bytes=5_000 if "number" in name else 1_500)
     made, flow = Exchange(Report(), client_id="c", cors={}, limits=limits), request(body, **headers)
@@ -249,7 +254,7 @@ def test_repr_shows_the_state() -> None:
 
 
 def test_states_follow_the_documented_order() -> None:
-    """The state of an answer is set once, except that a streamed answer can still fail."""
+    """The state of an answer changes only once, except that a streamed answer can still fail."""
     for first in State:
         for then in State:
             made = exchange()
@@ -266,7 +271,7 @@ def test_states_follow_the_documented_order() -> None:
 
 
 def test_final_state_does_not_change() -> None:
-    """Settling an exchange in a final state changes nothing."""
+    """Settling an exchange that is already in a final state has no effect."""
     for final in (State.PASSED, State.REFUSED, State.DELEGATED):
         made = exchange()
         made.enter(final)
@@ -276,7 +281,7 @@ def test_final_state_does_not_change() -> None:
 
 
 def test_second_stream_raises() -> None:
-    """Starting a second stream for an exchange raises an error, because two answers would be mixed."""
+    """Starting a second stream for an exchange raises an error, because the client would receive two mixed answers."""
     made = exchange()
     made.begin(answered(content_type=SSE))
     with pytest.raises(RuntimeError, match="is streamed cannot become streamed"):

@@ -1,4 +1,4 @@
-"""Clearance of flows by hooks, and counting and logging of internal errors."""
+"""Clearance of flows by hooks, and the counting and logging of internal errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from toolsim.proxy.guard import Clearance, Guard, NotCleared, described, reporti
 
 
 def raised() -> Exception:
-    """Return an exception that passed through a function of toolsim."""
+    """Return an exception whose traceback contains a toolsim function."""
     try:
         code_of(None)  # type: ignore[arg-type]
     except Exception as problem:
@@ -22,10 +22,10 @@ def raised() -> Exception:
 
 
 def test_uncleared_flow_raises() -> None:
-    """A flow must be cleared separately for each hook. Otherwise the guard raises an exception."""
+    """A flow must be cleared separately for each hook. If it is not cleared, the guard raises an exception."""
     guard, flow, other = Guard(), tflow(), tflow()
     clearance = Clearance(guard)
-    guard.check(flow, "request")  # The guard has not been started, so clearance is not required.
+    guard.check(flow, "request")  # Clearance is not required yet, because the guard has not been started.
     guard.start()
     for hook in ("requestheaders", "request", "responseheaders", "response", "http_connect", "toolsim_store"):
         guard.forget(flow)
@@ -40,7 +40,9 @@ def test_uncleared_flow_raises() -> None:
 
 
 def test_new_connection_needs_both_hooks() -> None:
-    """A new connection is used only if both hooks have cleared it. An older connection needs no clearance."""
+    """A new connection to a server can be used only after both connection hooks have cleared it. Connections that are
+    older than the guard need no clearance.
+    """
     guard = Guard()
     clearance = Clearance(guard)
     old, new = tserver_conn(), tserver_conn()

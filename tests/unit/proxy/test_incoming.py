@@ -1,4 +1,4 @@
-"""Reading of the client's Host header and of a tunnel's key, tested flow by flow."""
+"""Handling of the client's Host header and of tunnel keys, tested with single flows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def reverse(host: str = "evil.test") -> HTTPFlow:
 
 
 def test_host_is_read_and_replaced(reader: Any) -> None:
-    """The Host header is replaced as mitmproxy would replace it, but not in flows from files or in other modes."""
+    """The Host header is replaced by the backend's, as mitmproxy would do, except in stored flows and in other modes."""
     assert reader.options.keep_host_header
     flow = reverse()
     assert reader.reader.take_host(flow) == "evil.test"
@@ -60,7 +60,9 @@ def test_absolute_target_precedes_the_host_header(reader: Any) -> None:
 
 
 def test_operator_can_change_keep_host_header(reader: Any) -> None:
-    """The operator can change ``keep_host_header`` while the proxy runs, and the last value is restored at the end."""
+    """The operator can change ``keep_host_header`` while the proxy runs. On shutdown, the option is reset to the
+    operator's last value.
+    """
     reader.options.update(keep_host_header=True)
     flow = reverse("kept")
     assert reader.reader.take_host(flow) == "kept"
@@ -74,7 +76,7 @@ def test_operator_can_change_keep_host_header(reader: Any) -> None:
 
 
 def test_tls_uses_the_backends_name(reader: Any) -> None:
-    """The TLS server name for the backend is the backend's host instead of the name in the client's connection."""
+    """The TLS server name sent to the backend is the backend's host, rather than the host that the client requested."""
     flow = reverse()
     for address, expected in ((("backend", 8000), "backend"), (("other", 1), None)):
         server = Server(address=address)
@@ -91,7 +93,7 @@ def tunnel(header: str = "") -> HTTPFlow:
 
 
 def test_tunnel_requires_the_key(reader: Any) -> None:
-    """Opening a tunnel requires the key, and the key is not forwarded. Requests inside the tunnel need no key."""
+    """Opening a tunnel requires the key, which is not forwarded. Requests inside the tunnel need no key."""
     reader.reader.settings = Settings(api_key=ApiKeys.single("k"))
     refused, opened = tunnel("Bearer x"), tunnel("Bearer k")
     for flow in (refused, opened):
@@ -115,8 +117,9 @@ def test_answered_tunnel_is_unchanged(reader: Any) -> None:
 
 
 def test_kind_of_flow_is_recognized() -> None:
-    """The reader distinguishes requests to the listener itself, requests in reverse mode, and requests to other
-    hosts."""
+    """The reader distinguishes between requests to the listener itself, requests in reverse mode, and requests to other
+    hosts.
+    """
     flow = tflow.tflow()
     flow.client_conn.sockname, flow.client_conn.peername = ("127.0.0.1", 8080), ("127.0.0.1", 1)
     flow.client_conn.proxy_mode = ProxyMode.parse("regular")

@@ -44,7 +44,7 @@ def answer_job(data: bytes, encoding: str = "", limit: int = 10_000) -> AnswerJo
 
 
 def plugin_job(data: bytes = b'{"input":"x","background":true}', encoding: str = "", limit: int = 10_000) -> PluginJob:
-    """Return a job that reads a request for a background answer."""
+    """Return a job that reads a request for an answer in background mode."""
     return PluginJob(partial(read_request, "responses", StoredAs("resp_1")), data=data, limit=limit, encoding=encoding)
 
 
@@ -74,7 +74,7 @@ def test_heavy_jobs_are_recognized(job: Job[Any], heavy: bool) -> None:
 
 
 def test_job_and_result_can_be_pickled() -> None:
-    """A job and its result are unchanged after being pickled and sent to another process."""
+    """A job returns the same result after it has been pickled, and the result is unchanged by pickling."""
     for job in (request_job(), answer_job(b'{"choices":[{"message":{"content":"Hi"}}]}'), plugin_job()):
         result = run(pickle.loads(pickle.dumps(job)), long_budget=True)
         travelled = pickle.loads(pickle.dumps(result))
@@ -84,14 +84,14 @@ def test_job_and_result_can_be_pickled() -> None:
 
 
 def test_compressed_resource_request_is_decoded() -> None:
-    """A compressed request for a stored resource is decoded within the job."""
+    """The compressed body of a request for a stored resource is decoded by the job."""
     done = run(page_job(gzip.compress(b'{"metadata":{"a":"b"}}'), "gzip"))
     assert done.error is None
     assert json.loads(done.body)["metadata"] == {"a": "b"}
 
 
 def test_rewritten_request_has_a_label() -> None:
-    """A rewritten request is returned with its label for logs, regardless of the process that rewrote it."""
+    """The result of a rewritten request contains the request's label for logs."""
     done = run(request_job())
     assert done.topic is not None
     assert done.topic.words == "x"
@@ -143,7 +143,7 @@ def test_no_exception_escapes(bug: type[Exception], monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("body", [b"plain", b'{"tools": []}', b'{"x": NaN}', b'["tools", NaN]'])
 def test_bodies_without_tools_pass(body: bytes) -> None:
-    """A body that is not an object, or does not mention tools, passes unchanged."""
+    """A body that is not an object, or does not mention tools, is passed on unchanged."""
     assert run(request_job(body)) == RequestResult(Report())
 
 

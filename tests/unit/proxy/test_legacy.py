@@ -61,7 +61,7 @@ FLAGS: list[tuple[str, str, str, object]] = [
 
 @each(("flag", "word", "name", "value"), FLAGS)
 def test_each_variable_changes_only_its_option(flag: str, word: str, name: str, value: object) -> None:
-    """Each environment variable is parsed leniently and changes only its own option."""
+    """Each environment variable is parsed leniently, and changes only the option that replaced it."""
     settings, warnings = load({flag: word})
     assert warnings == []
     assert getattr(settings.policy, name) == value
@@ -100,7 +100,7 @@ def test_several_variables_are_combined(environment: dict[str, str], defaults: d
 
 
 def test_explicit_option_overrides_variables() -> None:
-    """A variable changes only the default of its option, so an explicitly set option overrides it."""
+    """A variable changes only the default value of its option, so an explicitly set option overrides it."""
     environment = {"PROXY_STOP_AFTER_TOOLS": "1", "PROXY_TOOL_BLOCK_MAX": "3"}
     policy = load(environment, "toolsim_stop_after_tools=auto", "toolsim_tool_block_max=0")[0].policy
     assert policy == load()[0].policy
@@ -223,7 +223,7 @@ def test_earlier_codes_occur_only_in_legacy(old: str, new: str) -> None:
 
 
 def options_with(*given: str, yaml: str = "") -> Options:
-    """Return mitmproxy's options after a start with these settings. The start must succeed."""
+    """Return mitmproxy's options after a successful startup with these settings."""
     manager = Options()
     manager.set(*given, defer=True)
     optmanager.load(manager, yaml)
@@ -235,7 +235,7 @@ def options_with(*given: str, yaml: str = "") -> Options:
 
 @contextmanager
 def logged() -> Iterator[list[str]]:
-    """Collect the warnings that are logged during a start."""
+    """Collect the warnings that are logged during startup."""
     lines: list[str] = []
     handler = logging.Handler(logging.WARNING)
     handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]

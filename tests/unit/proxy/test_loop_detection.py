@@ -1,4 +1,4 @@
-"""Detection of requests that return to their own listener, directly or through another proxy."""
+"""Detection of requests that a listener receives from itself, directly or through another proxy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ def opened(connections: Connections, by: Client, to: Server) -> None:
 
 
 def test_request_loop_is_detected() -> None:
-    """A request loop is detected by the source address of an open connection, even through other listeners."""
+    """A request loop is detected by comparing the client's address with the local addresses of open connections, even
+    if the request passed through other listeners.
+    """
     connections = Connections()
     outside, outgoing = client(("10.0.0.9", 1)), server(("127.0.0.1", 50000))
     assert not connections.is_loop(outside)
@@ -42,7 +44,7 @@ def test_request_loop_is_detected() -> None:
 
 
 def test_connection_is_identified_by_both_ends() -> None:
-    """A connection is identified by both ends, because the system can use one local port for several targets."""
+    """Both addresses identify a connection, because the operating system can use one local port for several targets."""
     connections = Connections()
     opened(connections, client(("10.0.0.9", 1)), server(("127.0.0.1", 50000), ("127.0.0.1", 11434)))
     assert not connections.is_loop(client(("127.0.0.1", 50000)))
@@ -56,7 +58,7 @@ def test_dual_stack_addresses_are_recognized() -> None:
 
 
 def test_listener_recognizes_only_its_own_via() -> None:
-    """A listener recognizes its own Via entry, but not the entry of another listener or process."""
+    """A listener recognizes its own entry in the Via header, but not the entry of another listener or process."""
     here, there, elsewhere = Via(), Via(), tflow.tclient_conn()
     client = tflow.tclient_conn()
     client.sockname, elsewhere.sockname = ("127.0.0.1", 8080), ("127.0.0.1", 8081)

@@ -1,4 +1,4 @@
-"""Requests' access to MCP servers."""
+"""Access to MCP servers for requests."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_mcp_is_off_by_default() -> None:
 
 
 async def test_unlisted_web_page_has_no_access() -> None:
-    """Requests from web pages that are not listed have no access to MCP servers, because they would run tools."""
+    """Requests from unlisted web pages have no access to MCP servers. Otherwise any page could run tools."""
     servers = Servers()
     servers.update(MCP)
     for origin, may in ((None, True), ("app://obsidian.md", True), ("https://evil.example", False), ("null", False)):
@@ -42,8 +42,7 @@ async def test_unlisted_web_page_has_no_access() -> None:
 
 
 async def test_requests_that_use_mcp_are_recognized() -> None:
-    """With MCP servers in the file, every request uses MCP. Otherwise, only a request whose body mentions MCP uses
-    it."""
+    """If the file lists MCP servers, every request uses MCP. Otherwise, only a request whose body mentions MCP does."""
     servers = Servers()
     servers.update(MCP)
     mcp_context = servers.context(ORIGINS, asked(), "")

@@ -56,7 +56,7 @@ def test_earlier_field_names_are_converted(recorded: dict[str, Any], policy: Pol
 
 
 def test_stored_flows_are_recognized() -> None:
-    """A flow counts as stored if it comes from a file and the addon has not processed it."""
+    """A flow counts as stored if it was read from a file and the addon has not processed it."""
     flow = tflow.tflow()
     flow.live = True
     assert not is_stored(flow)

@@ -1,4 +1,4 @@
-"""Tests for the HTTP client that pauses between the chunks of a page."""
+"""The HTTP client that pauses between the chunks of a page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\npage"
 async def test_exit_during_a_page_logs_nothing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If the event loop cancels its tasks while the client pauses, tornado logs no exception."""
+    """If the client's task is canceled during a pause, tornado logs no exception."""
     is_paused = asyncio.Event()
 
     async def pause(self: TimeSlice) -> None:

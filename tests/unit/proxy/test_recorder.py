@@ -9,7 +9,7 @@ from toolsim.proxy.recorder import BodyRecorder, BoundedBuffer
 
 
 def exchanged(*, content: bytes | None) -> HTTPFlow:
-    """Return a flow with a backup and a rewritten request, and an answer with this content."""
+    """Return a flow with a rewritten request, a backup of the original, and an answer with this content."""
     flow = tflow.tflow()
     flow.request.content = b"the client's own"
     flow.backup()
@@ -22,7 +22,9 @@ def exchanged(*, content: bytes | None) -> HTTPFlow:
 
 
 def test_buffer_keeps_only_complete_chunks():
-    """A chunk that exceeds the limit and all later chunks are counted but not stored, so stored bodies have no gaps."""
+    """A chunk that exceeds the limit, and all later chunks, are counted but not stored, so that a stored body has no
+    gaps.
+    """
     buffer = BoundedBuffer(limit=5)
     for chunk in (b"ab", b"cd", b"efg", b"h"):
         buffer.add(chunk)
@@ -49,7 +51,9 @@ def test_long_stream_is_compressed():
 
 
 def test_both_sides_are_recorded():
-    """After a streamed exchange, the flow contains the client's bytes and its backup contains the backend's bytes."""
+    """After a streamed exchange, the flow contains the bytes sent to the client, and its backup contains the bytes from
+    the backend.
+    """
     recorder, flow = BodyRecorder(), exchanged(content=None)
     head = Response.make(200, headers={"server": "backend"})
     recorder.begin(head)
@@ -65,7 +69,7 @@ def test_both_sides_are_recorded():
 
 
 def test_revert_keeps_comment_mark_and_report():
-    """Reverting a flow keeps its comment, mark and report, and the report names the side that is shown."""
+    """Reverting a flow keeps its comment, mark and report. The report states that the backend's side is now shown."""
     recorder, flow = BodyRecorder(), exchanged(content=b"whole")
     recorder.whole(Response.make(200, b"raw"))
     recorder.store_in(flow)
@@ -90,7 +94,7 @@ def test_recorded_answer_is_not_affected_by_later_changes():
 
 
 def test_flow_without_answer_or_backup_is_unchanged():
-    """A flow that was aborted before its answer, or was never rewritten, is unchanged."""
+    """Nothing is stored in a flow that was aborted before its answer, or in a flow that was never rewritten."""
     recorder, flow = BodyRecorder(), exchanged(content=None)
     flow.response = None
     recorder.store_in(flow)
@@ -102,7 +106,7 @@ def test_flow_without_answer_or_backup_is_unchanged():
 
 
 def test_missing_bytes_are_counted():
-    """For each side with missing bytes, ``missing`` contains their number."""
+    """``missing`` contains the number of missing bytes for each side that has any."""
     recorder = BodyRecorder()
     assert recorder.missing == {}
     recorder.sent = BoundedBuffer(limit=1)

@@ -55,7 +55,9 @@ def test_answer_has_the_format_of_its_api(path: str, found: tuple[str, str | Non
 
 
 def test_refusal_is_logged_and_counted(caplog: pytest.LogCaptureFixture) -> None:
-    """A refusal is logged in one line, without control characters and without the query, since it can contain a key."""
+    """A refusal is logged in one line. Control characters are replaced, and the query is omitted because it can contain
+    a key.
+    """
     made, flow = Refusals(Log()), asked(path="/v1/mo\x1bdels?key=secret")
     with caplog.at_level(logging.WARNING):
         made.answer(flow, WRONG)
@@ -78,8 +80,7 @@ def test_other_errors_are_neither_logged_nor_counted(caplog: pytest.LogCaptureFi
 
 
 def test_log_lines_per_source_are_limited(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The number of log lines per source is limited. The next line that is logged contains the number of omitted
-    lines."""
+    """The number of log lines per source is limited. The next line for that source states how many lines were omitted."""
     now = 1000.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     made = Refusals(Log())

@@ -1,4 +1,4 @@
-"""Replayed flows: the request that is sent, and the data that are kept from the first run."""
+"""Replayed flows: the request that is sent, and the data that is kept from the first run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OWN, SENT = b"the client's own", b"rewritten"
 
 
 def finished() -> HTTPFlow:
-    """Return a flow whose request was rewritten and whose answer was received."""
+    """Return the flow of a completed exchange whose request was rewritten."""
     flow = tflow.tflow()
     flow.request.content, flow.request.path = OWN, "/v1/responses"
     backup.begin(flow)
@@ -28,7 +28,7 @@ def finished() -> HTTPFlow:
 
 
 def replay(flow: HTTPFlow) -> ReplayedRequest:
-    """Replay the flow by calling the same functions as mitmproxy and the addon's first two hooks."""
+    """Replay the flow as mitmproxy and the first two hooks of the addon do."""
     flow.backup()  # type: ignore[no-untyped-call]
     flow.is_replay, flow.response = "request", None
     body = flow.request.raw_content
@@ -40,7 +40,7 @@ def replay(flow: HTTPFlow) -> ReplayedRequest:
 
 
 def test_original_request_is_replayed() -> None:
-    """A replay sends the client's original request, even without "Revert", and discards all data of the first run."""
+    """A replay sends the client's original request, even without "Revert". All data from the first run is discarded."""
     flow = finished()
     assert replay(flow).words is None
     assert (flow.request.content, flow.request.path) == (OWN, "/v1/responses")
@@ -57,7 +57,7 @@ def test_edited_text_is_sent() -> None:
 
 
 def test_reverted_flow_sends_the_clients_request() -> None:
-    """After "Revert", the client's request is sent, including any edits made since then."""
+    """After "Revert", a replay sends the client's request with any edits made after the revert."""
     for edit in (None, b"edited"):
         flow = finished()
         flow.revert()  # type: ignore[no-untyped-call]
@@ -70,7 +70,7 @@ def test_reverted_flow_sends_the_clients_request() -> None:
 
 
 def test_unmodified_request_is_sent_with_edits() -> None:
-    """A request that was never rewritten is sent with a person's edits."""
+    """If toolsim never rewrote the request, a replay sends it with the person's edits."""
     flow = tflow.tflow(resp=True)
     flow.backup()  # type: ignore[no-untyped-call]
     flow.request.content = b"edited"
@@ -79,7 +79,7 @@ def test_unmodified_request_is_sent_with_edits() -> None:
 
 
 def test_persons_comment_and_mark_are_kept() -> None:
-    """A person's comment and mark are kept. Flows that toolsim never handled are not changed."""
+    """A comment or mark that a person added is kept. Flows that toolsim never handled are not changed."""
     flow = finished()
     flow.comment, flow.marked = "look at this", ":pig:"
     forget(flow)
@@ -91,7 +91,7 @@ def test_persons_comment_and_mark_are_kept() -> None:
 
 
 def test_only_a_persons_replay_counts_as_resent() -> None:
-    """A live request does not count as resent. A flow that server replay answered does not count either."""
+    """Neither a live request nor a flow that mitmproxy's server replay has answered counts as resent."""
     flow = tflow.tflow()
     assert not metadata.is_resent(flow)
     flow.is_replay = "response"

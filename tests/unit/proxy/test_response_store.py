@@ -1,4 +1,4 @@
-"""The response store, with underlying stores that work or fail."""
+"""The response store, on top of storage that works or fails."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ def turn(id: str, references: References | None = None) -> StoredContext:
 
 
 async def test_stored_answer_is_found() -> None:
-    """Within its partition only, a stored answer is found by its id, together with its items and the answers that it
-    continues."""
+    """A stored answer is found by its id, with its items and the answers that it continues, but only within its
+    partition.
+    """
     made = memory()
     assert await made.store(turn("resp_1"), ANSWER, ["o1"]) is True
     assert await made.store(turn("resp_2", References("resp_1")), ANSWER, ["o2"]) is True
@@ -66,7 +67,7 @@ async def test_conversation_without_its_beginning_is_not_found() -> None:
 
 
 async def test_oversized_context_is_a_413() -> None:
-    """If the referenced data exceeds the size limit of a request, the error has status 413."""
+    """If the referenced data exceeds the size limit for requests, the result is an error with status 413."""
     made = memory()
     await made.store(turn("resp_1"), ANSWER, [])
     refused = await made.recall("p", References("resp_1"), 10)
@@ -75,7 +76,7 @@ async def test_oversized_context_is_a_413() -> None:
 
 
 async def test_answer_is_added_to_its_conversation() -> None:
-    """An answer is appended to its conversation, even if other writers cause conflicts at the same time."""
+    """An answer is appended to its conversation even if other writers cause conflicts at the same time."""
     made = memory()
     store = made._store
     assert store is not None
@@ -113,9 +114,9 @@ class Broken:
 
 
 async def test_store_failures_are_counted_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """A failed read is an error. A failed write is an error only for an answer in a conversation.
+    """A failed read is an error. A failed write is an error only if the answer belongs to a conversation.
 
-    Failures are counted and logged once.
+    Every failure is counted, but only the first is logged.
     """
     made = memory()
     works, made._store = made._store, Broken()  # type: ignore[assignment]
@@ -204,7 +205,7 @@ async def test_records_are_written_with_versions(caplog: pytest.LogCaptureFixtur
 
 
 def test_store_is_reopened_only_if_it_changes(tmp_path: Path) -> None:
-    """The store is reopened only if its URL changes. Without a store, there are no metrics."""
+    """The store is reopened only if its URL changes. If the store is removed, so are its metrics."""
     made = memory()
     first = made._store
     made.configure(StoreUrl("memory"))

@@ -1,4 +1,4 @@
-"""The flow of a round, and the delegation of a client's flow; tests/proxy tests complete rounds."""
+"""The flows of rounds, and the delegation of a client's flow. Complete rounds are tested in tests/proxy."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ def opened() -> Exchange:
 
 
 def test_first_round_is_the_clients_request() -> None:
-    """The first round sends the client's body byte for byte. Every round uses the target and headers of the route."""
+    """The first round sends the client's body byte for byte. Every round is sent to the target of the client's request,
+    with its headers.
+    """
     flow = asked()
     flow.request.headers["authorization"] = "Bearer k"
     flow.request.headers["content-encoding"] = "gzip"
@@ -76,7 +78,9 @@ def test_first_round_is_the_clients_request() -> None:
 
 
 async def test_delegated_request_keeps_its_target(rounds: Rounds) -> None:
-    """A delegated request is sent to the runner's port. Afterwards its flow shows the original target again."""
+    """A delegated request is sent to the runner's port. When the exchange closes, its flow shows the original target
+    again.
+    """
     flow = asked()
     before = flow.request.copy()
     exchange = opened()
@@ -95,7 +99,7 @@ async def test_delegated_request_keeps_its_target(rounds: Rounds) -> None:
     [b"no JSON", b"\xff", b"{}", b'{"messages": 5, "tools": [{"type": "function"}]}'],
 )
 async def test_invalid_request_is_not_delegated(content: bytes, rounds: Rounds) -> None:
-    """A request that cannot be parsed, or has no tools, is not delegated."""
+    """A request that cannot be parsed, or that has no tools, is not delegated."""
     flow = asked(content)
     assert not rounds.take(flow, opened(), CHAT, Policy(retry=1), RoundLimits())
     assert flow.request.host == "backend"
@@ -125,13 +129,15 @@ def warnings_of(rounds: Rounds, flow: HTTPFlow, policy: Policy, mcp_context: Mcp
 async def test_request_too_large_for_rounds_causes_a_warning(
     content: bytes, policy: Policy, warns: bool, rounds: Rounds
 ) -> None:
-    """A request that is too large for rounds causes a warning only if it could otherwise have used several rounds."""
+    """A request that is too large for several rounds causes a warning only if it could otherwise have used them."""
     flow = asked(content + b" " * MAX_BODY_BYTES)
     assert warnings_of(rounds, flow, policy) == ([ROUNDS_OFF] if warns else [])
 
 
 async def test_large_mcp_request_causes_a_warning(rounds: Rounds) -> None:
-    """A large request causes a warning if the operator has MCP servers, or if the request declares MCP servers."""
+    """A request that is too large for MCP calls causes a warning if the operator has configured MCP servers or the
+    request declares some.
+    """
     nobody: Any = None  # No server is contacted.
     of_file = McpContext(nobody, Approvals(), {"files": Server("files", ("x",))})
     of_clients = McpContext(nobody, Approvals(), runs_clients=True)
@@ -145,8 +151,9 @@ async def test_large_mcp_request_causes_a_warning(rounds: Rounds) -> None:
 
 
 def test_round_is_recognized_by_its_flow() -> None:
-    """A round is recognized by the id of its flow. In a stored flow, it is recognized by a note that a client cannot
-    forge."""
+    """A round is recognized by the id of its flow. In a stored flow, a round is recognized by metadata that no client
+    can forge.
+    """
     flow = tflow.tflow()
     assert round_of(flow) is None
     report = Report(round=2, part_of="x")
@@ -164,7 +171,7 @@ def test_round_is_recognized_by_its_flow() -> None:
 
 
 class Played:
-    """A round that emits events while it is allowed to read from its backend."""
+    """A stub for a round that emits events as long as it is allowed to read from the backend."""
 
     def __init__(self, flow: HTTPFlow, *_: object) -> None:
         self.flow = flow

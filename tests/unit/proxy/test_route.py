@@ -1,4 +1,4 @@
-"""Routing of requests as a table of decisions, tested without flows."""
+"""Routing of requests, as a table of decisions. No flows are needed."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def bearer(key: str) -> dict[str, str]:
     return {"authorization": f"Bearer {key}"}
 
 
-# request, settings -> route, or the status of an error
+# Each entry: the request, the settings, and the expected route or error status.
 DECISIONS: dict[str, tuple[Incoming, Settings, Route | int]] = {
     "reverse: the backend's": (REVERSE, PLAIN, Pass()),
     "reverse: any path": (of(REVERSE, path="/x"), PLAIN, Pass()),
@@ -327,8 +327,9 @@ def test_unavailable_builtin_backend_is_a_503() -> None:
 
 
 def test_preflight_needs_no_key() -> None:
-    """A preflight needs no key. It is answered for a listed origin, refused for other origins, or passed on to other
-    hosts."""
+    """A preflight needs no key. It is answered for a listed origin, and refused for other origins. A preflight to
+    another host is passed on.
+    """
     settings = replace(KEYED, builtin="scripted", origins=Origins(("app://x",)))
     for incoming in (REVERSE, DIRECT):
         for origin, expected in (("app://x", None), ("app://y", 401)):
@@ -374,7 +375,7 @@ def test_endpoint(path: str, expected: str) -> None:
 
 
 def test_api_of() -> None:
-    """Only POST requests to a turn's endpoint can declare tools."""
+    """Only POST requests to the endpoint of a turn can declare tools."""
     assert api_of("POST", "/v1/responses") is RESPONSES
     assert api_of("POST", "/chat/completions") is CHAT_API
     assert api_of("GET", "/v1/responses") is None
@@ -425,22 +426,22 @@ def test_models_file_routes_by_model(models: ModelsFile) -> None:
         (of(REVERSE, headers=bearer("k")), keyed, Choose(Pass(authorization=""))),
         (of(DIRECT, method="GET", path=listing), plain, ListModels(None)),
         (of(REVERSE, method="GET", path="/v1/models"), plain, ListModels(Pass())),
-        # The access rules are unchanged.
+        # The access rules also apply with a models file.
         (DIRECT, keyed, 401),
         (of(DIRECT, method="GET", path=listing), keyed, 401),
         (of(REVERSE, headers=EVIL), plain, 403),
-        # The listener acts as a server, so it forwards only to an upstream.
+        # With a models file, the listener acts as a server, so it forwards requests only to an upstream.
         (FORWARD, plain, 403),
         (of(FORWARD, method="GET", path="/v1/models"), plain, 403),
         (forward, upstream, Choose(TAKEN_OVER)),
-        # Requests that are not turns, and requests to other hosts, are not affected.
+        # Requests other than turns, and requests to other hosts, are not affected.
         (of(DIRECT, path="/v1/embeddings"), plain, 404),
         (of(REVERSE, path="/v1/embeddings"), plain, Pass()),
         (of(REVERSE, method="POST", path="/v1/models"), plain, Pass()),
         (THROUGH, plain, Pass()),
         (of(THROUGH, method="GET", path="/v1/models"), plain, Pass()),
         (of(DIRECT, method="GET", path="/v1/responses", headers=UPGRADE), plain, Upgrade()),
-        # A person replays a flow that this listener received.
+        # A person can replay a flow that this listener received.
         (of(FORWARD, host="small", port=11434, is_resent=True), plain, Choose(None)),
         (of(FORWARD, is_resent=True), plain, Pass()),
     ]
@@ -480,8 +481,9 @@ def test_chosen_backend_receives_its_key(models: ModelsFile) -> None:
 
 
 def test_model_without_a_backend_uses_the_default() -> None:
-    """A model without a backend is routed to the default backend. If there is no default, it is refused with a short
-    error."""
+    """A request for a model that has no backend is routed to the default backend. Without a default, it is refused with
+    a short error.
+    """
     for model in ("other", "", None):
         assert choose(DIRECT, PLAIN, Choose(SERVED), ENTRIES, model) == SERVED
     for model, status, param, words in (

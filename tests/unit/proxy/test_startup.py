@@ -1,4 +1,4 @@
-"""Invalid options at startup: the messages that users see, and the fact that no option takes effect."""
+"""Invalid options at startup: the messages that users see, and the guarantee that no option takes effect."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from toolsim.proxy.options import table
 
 
 class Loader:
-    """A stand-in for mitmproxy's loader that can only add options."""
+    """A substitute for mitmproxy's loader that can only add options."""
 
     def __init__(self, manager: optmanager.OptManager) -> None:
         self.manager = manager
@@ -29,14 +29,14 @@ class Loader:
 
 
 def problems(*given: str, yaml: str = "", **known: Any) -> list[str]:
-    """Return the problems of ``--set`` arguments and a config.yaml, parsed by mitmproxy itself."""
+    """Return the problems with these ``--set`` arguments and this config.yaml, both parsed by mitmproxy itself."""
     manager = mitmproxy_options.Options()
     manager.set(*given, defer=True)
     optmanager.load(manager, yaml)
     manager.update(**known)
     table.register(Loader(manager), {})  # type: ignore[arg-type]
     found = startup.take_problems(manager)
-    # The remaining options can be applied.
+    # The remaining options can be applied without an exception.
     manager.process_deferred()
     return found
 
@@ -119,8 +119,9 @@ def test_invalid_argument_is_one_line(given: str, line: str) -> None:
     ],
 )
 def test_invalid_config_yaml_entry_is_one_line(yaml: str, line: str) -> None:
-    """An invalid entry in config.yaml causes the same message as on the command line, even if YAML has given it
-    another type."""
+    """An invalid entry in config.yaml causes the same message as on the command line, even if YAML parses the value as
+    another type.
+    """
     assert problems(yaml=yaml) == [line]
 
 
@@ -175,7 +176,7 @@ def test_codex_on_a_public_address_is_refused() -> None:
     "yaml", ["", "toolsim_tool_block_dedup: false\ntoolsim_tool_allowlist: [a]\ntoolsim_idle_timeout: 5\n"]
 )
 def test_valid_options_are_accepted(yaml: str) -> None:
-    """Valid values in every accepted form cause no problems, and the options of other addons are ignored."""
+    """Values in every accepted format cause no problems, and other addons' options are ignored."""
     right = ("toolsim_backend=chat", "toolsim_repair=off", "toolsim_tool_allowlist=a", "toolsim_tool_allowlist=!b")
     assert problems(*right, "toolsim_sse_telemetry", "toolsim_forward_hosted_tools=toggle", "other=1", yaml=yaml) == []
 
@@ -192,7 +193,9 @@ def test_every_default_is_accepted() -> None:
 
 
 def test_script_is_not_registered(caplog: pytest.LogCaptureFixture) -> None:
-    """Problems are logged as errors, so that mitmproxy aborts the start, and the addon is not registered."""
+    """If an option is invalid, the addon is not registered. Problems are logged as errors, which makes mitmproxy abort
+    the startup.
+    """
     with taddons.context() as context:
         context.options.set("toolsim_bakend=chat", defer=True)
         with pytest.raises(OptionsError, match="toolsim_bakend"):

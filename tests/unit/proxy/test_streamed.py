@@ -1,4 +1,4 @@
-"""A streamed answer: its keep-alives, its timeouts, and its end after a bug in toolsim."""
+"""A streamed answer: its keep-alives, its timeouts, and how it ends after a bug in toolsim."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_exception_ends_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_exception_after_the_end_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An answer that is already complete can no longer be reported as failed."""
+    """An exception after an answer is complete does not turn the answer into a failed one."""
     made, _ = streamed()
     with monkeypatch.context() as patched:
         patched.setattr(Timeouts, "answered", None)

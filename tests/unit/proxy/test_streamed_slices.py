@@ -11,19 +11,19 @@ from toolsim.proxy.streamed import in_slices
 
 
 def slowly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make a clock advance by one second with each reading."""
+    """Make the clocks advance by one second each time they are read."""
     for name in ("monotonic", "thread_time"):
         ticks = count(step=1)
         monkeypatch.setattr(f"time.{name}", lambda ticks=ticks: float(next(ticks)))
 
 
 def test_quick_steps_take_one_slice() -> None:
-    """Steps that take no time are emitted in a single slice."""
+    """The frames of steps that take no time are emitted in a single slice."""
     assert list(in_slices([[b"a"], [], [b"b", b"c"]], lambda: False, TimeSlice())) == [[b"a", b"b", b"c"]]
 
 
 def test_long_steps_take_separate_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a long step, other tasks can run, unless no more frames are needed."""
+    """Other tasks can run after each long step, unless no more frames are needed."""
     slowly(monkeypatch)
     assert list(in_slices([[b"a"], [b"b"]], lambda: False, TimeSlice())) == [[b"a"], None, [b"b"], None, []]
     assert list(in_slices([[b"a"], [b"b"]], lambda: True, TimeSlice())) == [[b"a", b"b"]]
@@ -43,7 +43,9 @@ def test_exception_follows_earlier_frames() -> None:
 
 
 def test_short_pieces_share_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many short pieces of work pause as often as one long piece, unless long gaps separate them."""
+    """Short pieces of work in quick succession pause as often as one long piece. Pieces with long gaps between them
+    never pause.
+    """
     now = [0.0]
     for name in ("monotonic", "thread_time"):
         monkeypatch.setattr(f"time.{name}", lambda: now[0])

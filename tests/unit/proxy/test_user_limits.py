@@ -38,7 +38,7 @@ def test_without_limits() -> None:
 
 
 def test_concurrent_turns() -> None:
-    """A turn counts as concurrent until both its exchange and any background answer have ended."""
+    """A turn stops counting as concurrent only when both its exchange and any background answer have ended."""
     limits, alice = UserLimits(), user(concurrent=2)
     first, second = started(limits, alice), started(limits, alice)
     assert refused(limits, alice) == ("Too many turns with this key: expected at most 2 at the same time.", 1)

@@ -45,8 +45,9 @@ def one() -> Iterator[Worker]:
 
 @pytest.mark.slow
 def test_jobs_have_the_same_results_as_locally(one: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several jobs run in one process with the same results as in the proxy. A process that grows too large is
-    replaced."""
+    """Several jobs run in the same process, with the same results as in the proxy. A process that uses too much memory
+    is replaced.
+    """
     for _ in range(2):
         assert asyncio.run(one.run(job())) == run(job(), long_budget=True)
     process = one._process
@@ -150,7 +151,7 @@ def test_job_runs_locally_without_processes(one: Worker, monkeypatch: pytest.Mon
 
 
 def test_large_jobs_do_not_wait_for_huge_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Large jobs do not wait for huge jobs, because each kind has a separate worker."""
+    """Large jobs do not wait for huge jobs, because each size class has a separate worker."""
 
     async def name(self: Worker, job: RequestJob) -> Any:
         return self.name
@@ -183,7 +184,7 @@ async def test_heavy_jobs_run_in_a_worker(monkeypatch: pytest.MonkeyPatch, body:
 
 
 async def test_owners_take_turns(one: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job waits for at most one job of each other client, regardless of how many jobs that client has queued."""
+    """However many jobs one client has queued, a job of another client waits for at most one of them."""
     go, done = threading.Event(), list[str]()
 
     def run_later(self: Worker, job: RequestJob) -> RequestResult:

@@ -15,7 +15,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_source_of_wrong_keys_is_blocked(clock: list[float]) -> None:
-    """After too many wrong keys from one source, only its known users are accepted. Other sources are not affected."""
+    """After too many wrong keys from one source, only users who have authenticated from it before are accepted. Other
+    sources are not affected.
+    """
     keys = WrongKeys()
     assert keys.accept("a", "alice")
     for _ in range(ATTEMPTS):

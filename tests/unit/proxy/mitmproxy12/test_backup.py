@@ -1,4 +1,4 @@
-"""Storage of both sides of an exchange in one flow, and the mitmproxy internals that it relies on."""
+"""The backup that lets one flow store both sides of an exchange, and the mitmproxy internals on which it relies."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ def rewritten() -> HTTPFlow:
 
 
 def test_original_messages_are_read() -> None:
-    """The original messages are read from a flow's backup without reverting the flow. Without a backup, the result
-    is None."""
+    """The original messages can be read from a flow's backup without reverting the flow. Without a backup, the result
+    is None.
+    """
     flow = rewritten()
     backup.set_incoming_response(flow, Response.make(201, b"raw"))
     request, response = backup.incoming_request(flow), backup.incoming_response(flow)
@@ -68,7 +69,7 @@ def test_copy_shares_no_state() -> None:
 
 
 def test_split() -> None:
-    """Splitting a flow results in one flow for each side, and these flows cannot be reverted."""
+    """Splitting a flow produces one flow for each side, and neither of the two can be reverted."""
     flow = rewritten()
     backup.set_incoming_response(flow, Response.make(200, b"raw"))
     backend, client = backup.split(flow)
@@ -88,7 +89,7 @@ def test_unexpected_backup_is_ignored(state: Any) -> None:
 
 
 def test_installed_mitmproxy_passes_the_check(caplog: pytest.LogCaptureFixture) -> None:
-    """The installed version of mitmproxy passes the check of its internals."""
+    """The installed version of mitmproxy has the internals that toolsim relies on."""
     patches.check()
     assert not caplog.records
 

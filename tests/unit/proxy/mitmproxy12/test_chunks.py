@@ -20,13 +20,15 @@ from toolsim.proxy.mitmproxy12 import chunks, patches
 
 @pytest.fixture(autouse=True)
 def _restore() -> Iterator[None]:
-    patches.uninstall()  # Another test might have loaded the addon.
+    patches.uninstall()  # An earlier test might have loaded the addon.
     yield
     patches.uninstall()
 
 
 def events(reader: Any, reads: Sequence[bytes]) -> list[list[Any]]:
-    """Return a list of pieces for each read, followed by the end of the body or an error."""
+    """Return the fragments that the reader emits for each network read. The last entry is the end of the body or an
+    error.
+    """
     buffer = ReceiveBuffer()
     found: list[list[Any]] = []
     for data in reads:
@@ -44,7 +46,7 @@ def events(reader: Any, reads: Sequence[bytes]) -> list[list[Any]]:
 
 
 def joined(found: list[list[Any]]) -> list[list[Any]]:
-    """Return the result with the pieces of each read joined."""
+    """Return the result of ``events`` with the fragments of each network read joined."""
     return [[b"".join(read)] if read and isinstance(read[0], bytes) else read for read in found]
 
 
@@ -59,7 +61,9 @@ def last_event(body: bytes) -> Any:
 
 
 def test_trailers_are_dropped() -> None:
-    """Trailers are dropped while the reader is installed. Afterwards, mitmproxy parses trailers again."""
+    """While toolsim's reader is installed, trailers are dropped. After it is uninstalled, mitmproxy parses trailers
+    again.
+    """
     with_trailers, without = b"1\r\na\r\n0\r\nX-T: 1\r\n\r\n", b"1\r\na\r\n0\r\n\r\n"
     assert list(last_event(with_trailers).headers) == [(b"x-t", b"1")]
     patches.install(Exchanges(), Guard())
@@ -70,7 +74,9 @@ def test_trailers_are_dropped() -> None:
 
 
 def test_chunks_of_one_read_are_one_piece() -> None:
-    """All complete chunks in one network read are returned as one piece. A partial chunk is returned without delay."""
+    """Complete chunks that arrive in one network read are joined. The available part of a partial chunk is returned
+    without delay.
+    """
     reads = [b"1\r\na\r\n2\r\nbc\r\n", b"1\r\nd", b"\r\n1\r\ne\r\n3\r\nfg", b"h\r\n0\r\n\r\n"]
     assert events(chunks.JoiningReader(), reads) == [[b"abc"], [b"d"], [b"e", b"fg"], [b"h"], ["end", b""]]
 
@@ -89,7 +95,7 @@ BODIES = (
 
 @pytest.mark.parametrize("body", BODIES)
 def test_splits_read_as_by_h11(body: bytes) -> None:
-    """Regardless of where a body is split, each read returns the same bytes as h11's reader."""
+    """Wherever a body is split, each network read returns the same bytes as with h11's reader."""
     cuts = [[body], [body[at : at + 1] for at in range(len(body))]]
     cuts += [[body[:i], body[i:j], body[j:]] for i in range(1, len(body)) for j in range(i + 1, len(body))]
     for reads in cuts:
@@ -123,7 +129,7 @@ def test_complete_chunks_are_decoded_as_by_h11(pieces: list[bytes], size: int, r
 
 
 def test_unknown_mitmproxy_is_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If mitmproxy does not use h11's reader, mitmproxy is left unchanged."""
+    """A version of mitmproxy that does not use h11's reader is not patched."""
     monkeypatch.setattr(_http1, "ChunkedReader", None)
     patches.install(Exchanges(), Guard())
     assert _http1.ChunkedReader is None  # type: ignore[attr-defined]

@@ -39,7 +39,9 @@ async def connect(limited: ConnectTimeout, to: Server, *, succeeds: bool, handsh
 
 
 async def test_slow_connection_is_canceled() -> None:
-    """If connecting takes too long, the task is canceled with a reason. Established connections are not affected."""
+    """A connection attempt that takes too long is canceled, with a timeout as the reason. Established connections are
+    not affected.
+    """
     limited = limit(0.05)
     with pytest.raises(asyncio.CancelledError, match="timed out"):
         await asyncio.create_task(connect(limited, server(), succeeds=False))
@@ -48,7 +50,7 @@ async def test_slow_connection_is_canceled() -> None:
 
 @pytest.mark.parametrize("over", [True, False])
 async def test_handshake_counts_toward_the_limit(over: bool) -> None:
-    """With TLS the time limit includes the handshake."""
+    """For a TLS connection, the time limit includes the handshake."""
     task = asyncio.create_task(connect(limit(0.05), server(tls=True), succeeds=True, handshakes=over))
     await asyncio.wait([task])
     assert task.cancelled() is not over
@@ -62,7 +64,7 @@ async def test_zero_disables_the_timeout() -> None:
 
 
 async def test_timeout_follows_the_option() -> None:
-    """The timeout is loaded together with the addon, and follows the option."""
+    """The addon that enforces the timeout is loaded with toolsim, and uses the value of ``toolsim_connect_timeout``."""
     addon = ToolSim()
     with taddons.context(addon) as context:
         context.options.add_option("connection_strategy", str, "eager", "")

@@ -1,4 +1,4 @@
-"""The fast path, compared with mitmproxy's own layers: for each read from the backend, both write the same bytes."""
+"""The fast path and mitmproxy's own layers, compared: for each read from the backend, they must write the same bytes."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ THOUGHT = ("Let", " me", " see", ".", " So", " be", " it", ".")
 def _installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     guard = Guard()
     patches.install(EXCHANGES, guard)
-    guard.stop()  # Without the addon, flows would never be cleared.
+    guard.stop()  # The guard is stopped because no addon is loaded here that would clear the flows.
     monkeypatch.setattr("secrets.token_hex", lambda size: "0" * 2 * size)
     monkeypatch.setattr("time.time", lambda: 1_764_967_971.0)
-    # On a busy machine, one path might need two time slices where the other needs only one.
+    # The time slice is long, because on a busy machine the two paths might otherwise need different numbers of slices.
     monkeypatch.setattr(time_slice, "SLICE_SECONDS", 60)
     yield
     patches.uninstall()
@@ -76,9 +76,9 @@ def installed() -> Iterator[Installed]:
 
 
 class Pipe(asyncio.Transport):
-    """One of the proxy's two connections, in memory.
+    """An in-memory substitute for one of the proxy's two connections.
 
-    ``sent`` lists each write with its connection's name. A closed connection is recorded as "closed".
+    ``sent`` lists each write with the name of its connection. Closing a connection is recorded as the write "closed".
     """
 
     def __init__(self, name: str, sent: list[tuple[str, bytes]]) -> None:
@@ -92,14 +92,14 @@ class Pipe(asyncio.Transport):
         self._protocol.connection_made(self)
 
     def receive(self, data: bytes) -> None:
-        """Deliver data as asyncio does."""
+        """Deliver data to the protocol in the way that asyncio does."""
         try:
             self._protocol.data_received(data)
         except Exception as problem:
             self.lose(problem)
 
     def lose(self, problem: Exception | None = None) -> None:
-        """Close the connection without a proper end."""
+        """Simulate a connection that is lost rather than closed."""
         self.is_over = True
         self._protocol.connection_lost(problem)
 
@@ -195,7 +195,7 @@ class Proxy(LiveConnectionHandler):
         return list(self.sent)
 
     async def rest(self) -> list[tuple[str, bytes]]:
-        """End all pauses and return the resulting writes."""
+        """Wait until the stream no longer pauses, and return the resulting writes."""
         self.sent.clear()
         while self._pauses:
             self._pauses.pop(0).set()
@@ -298,8 +298,8 @@ def sent_by(
 ) -> tuple[list[list[tuple[str, bytes]]], int]:
     """Return the writes for each read, and the number of reads that reached mitmproxy's layers.
 
-    ``unread`` lists, for each read, the number of bytes that the client has not yet read. ``eager`` starts tasks
-    immediately, as mitmproxy does since 12.2.
+    ``unread`` lists, for each read, the number of bytes that the client has not yet read. If ``eager`` is true, new
+    tasks start immediately, as in mitmproxy 12.2 and later.
     """
     reached = 0
     waiting = [*unread, *[0] * (len(reads) + 2 - len(unread))]
@@ -319,7 +319,7 @@ def sent_by(
                 for data, size in zip([HEAD, *reads, b"0\r\n\r\n"], waiting, strict=True)
             ]
             found.append(await proxy.rest())
-            # The fast path has removed its protocol again.
+            # By now, the fast path has restored the original protocol.
             assert proxy.backend is not None
             assert proxy.backend.get_protocol() is usual
             return found
@@ -335,8 +335,9 @@ def sent_by(
 
 
 def reads_of(frames: Sequence[bytes]) -> Iterator[list[bytes]]:
-    """Yield different ways to deliver the frames: one per read, several per read, in larger chunks, or split
-    anywhere."""
+    """Yield several ways of delivering the frames: one frame per read, several per read, several per chunk, or split at
+    random offsets.
+    """
     yield chunked(frames)
     yield [b"".join(chunked(frames[at : at + 5])) for at in range(0, len(frames), 5)]
     yield chunked([b"".join(frames[at : at + 5]) for at in range(0, len(frames), 5)])
@@ -345,7 +346,7 @@ def reads_of(frames: Sequence[bytes]) -> Iterator[list[bytes]]:
         choose = random.Random(seed)
         at, reads = 0, []
         while at < len(wire):
-            # Split mostly at the end of a chunk, and sometimes within one.
+            # Split at the end of a chunk in most cases, and anywhere in the others.
             step = choose.randint(1, 400)
             end = wire.find(b"\n\n\r\n", at + step) + 4 if choose.random() < 0.7 else at + step
             end = end if end > 3 else len(wire)
@@ -361,7 +362,7 @@ def reads_of(frames: Sequence[bytes]) -> Iterator[list[bytes]]:
 def test_both_paths_send_the_same(
     installed: Installed, api_name: ApiName, case: str, arguments: Any, eager: bool
 ) -> None:
-    """For each read, the fast path and mitmproxy's layers send the same bytes, wherever the stream is split."""
+    """For each read, the fast path sends the same bytes as mitmproxy's layers, regardless of where the stream is split."""
     policy = Policy(stream_arguments=arguments)
     for reads in reads_of(frames_of(api_name, TEXTS[case], 4)):
         short, _ = sent_by(installed, api_name, policy, reads, long=False, eager=eager)
@@ -371,14 +372,16 @@ def test_both_paths_send_the_same(
 
 @pytest.mark.parametrize("api_name", ["chat", "responses"])
 def test_most_reads_of_prose_bypass_the_layers(installed: Installed, api_name: ApiName) -> None:
-    """In a stream that arrives frame by frame, only the beginning and the end pass through the layers."""
+    """If each read contains one frame, only the beginning and the end of a stream of prose pass through mitmproxy's
+    layers.
+    """
     reads = chunked(frames_of(api_name, TEXTS["prose"] * 4, 4))
     _, reached = sent_by(installed, api_name, Policy(), reads, long=False)
     assert reached < 35 < len(reads) / 4
 
 
 async def test_silence_timer_starts_after_the_request(installed: Installed) -> None:
-    """The timer for a silent backend starts once, after the request has been sent, without delaying it."""
+    """The timer for a silent backend starts once, after the request has been sent, so it does not delay the request."""
     async with asked(*installed, "chat") as proxy:
         assert {who for who, _ in proxy.sent} == {"backend"}
         assert proxy.sent_before_watching == [len(proxy.sent)]
@@ -392,7 +395,7 @@ def one_delta(size: int) -> bytes:
     return frame
 
 
-# A chunk whose content consists of other chunks arrives in two reads. Alone, the second read looks like complete
+# A chunk whose data contains other chunks, split into two reads. The second read looks like a sequence of complete
 # chunks.
 CHUNKS_IN_CHUNKS = {
     "within its data": (b"%x\r\n%s" % (655, one_delta(250)), b"190\r\n%s\r\n" % one_delta(400)),
@@ -402,7 +405,7 @@ CHUNKS_IN_CHUNKS = {
 
 @pytest.mark.parametrize("case", CHUNKS_IN_CHUNKS)
 def test_rest_of_a_chunk_belongs_to_its_chunk(installed: Installed, case: str) -> None:
-    """The rest of a partial chunk belongs to that chunk, even if it looks like complete chunks."""
+    """The remainder of a partial chunk is added to that chunk, even if the remainder itself looks like complete chunks."""
     wire, (begun, rest) = chunked(frames_of("chat", TEXTS["prose"], 4)), CHUNKS_IN_CHUNKS[case]
     assert chunks.whole_chunks(begun + rest) is not None
     assert chunks.whole_chunks(rest) is not None
@@ -412,7 +415,9 @@ def test_rest_of_a_chunk_belongs_to_its_chunk(installed: Installed, case: str) -
 
 
 def test_data_waits_behind_a_pause(installed: Installed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a stream yields to other tasks, new data from the backend waits behind the earlier data."""
+    """While a stream yields to other tasks, new data from the backend is queued until the earlier data has been
+    processed.
+    """
     monkeypatch.setattr(time_slice, "SLICE_SECONDS", -1)
     frames = frames_of("chat", TEXTS["prose"], 4)
     reads = chunked([*frames[:30], b"".join(frames[30:34]) + b": \n\n" + frames[34], *frames[35:]])
@@ -425,7 +430,9 @@ def test_data_waits_behind_a_pause(installed: Installed, monkeypatch: pytest.Mon
 async def test_unreportable_bug_closes_both_connections(
     installed: Installed, monkeypatch: pytest.MonkeyPatch, shortly: bool
 ) -> None:
-    """If even the error message cannot be written, both connections are closed immediately, on either path."""
+    """If a bug prevents even the error message from being written, both connections are closed immediately, with or
+    without the fast path.
+    """
 
     def bug(*_: Any) -> list[bytes]:
         raise ZeroDivisionError
@@ -446,7 +453,9 @@ async def test_unreportable_bug_closes_both_connections(
 async def test_bug_in_the_fast_path_ends_the_stream(
     installed: Installed, monkeypatch: pytest.MonkeyPatch, name: str, eager: bool
 ) -> None:
-    """An exception in the fast path ends the stream with an error, or at least without a proper end, and is counted."""
+    """An exception in the fast path is counted. The stream ends with an error or, at least, without the usual final
+    event.
+    """
 
     def bug(*_: Any) -> None:
         monkeypatch.undo()

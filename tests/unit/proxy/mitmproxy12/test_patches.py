@@ -1,4 +1,4 @@
-"""Replacement of mitmproxy's classes. Their behavior is tested with a real mitmdump in tests/proxy."""
+"""Replacement of mitmproxy's classes by toolsim's. tests/proxy tests the replaced classes with a real mitmdump."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from toolsim.proxy.mitmproxy12.guarded import GuardedStream
 
 @pytest.fixture(autouse=True)
 def _restore() -> Iterator[None]:
-    patches.uninstall()  # Addons loaded by other tests are not unloaded.
+    patches.uninstall()  # Other tests load the addon without unloading it.
     yield
     patches.uninstall()
     assert http.HttpStream is HttpStream

@@ -34,14 +34,14 @@ def flow_of(url: object = OWN, comment: str = "") -> HTTPFlow:
 
 
 def web_url(flow: HTTPFlow) -> str:
-    """Return a flow's URL in the form that mitmweb displays."""
+    """Return a flow's URL as mitmweb displays it."""
     shown = app.flow_to_json(flow)["request"]
     port = "" if {"http": 80, "https": 443}[shown["scheme"]] == shown["port"] else f":{shown['port']}"
     return f"{shown['scheme']}://{shown['pretty_host']}{port}{shown['path']}"
 
 
 def console_text(flow: HTTPFlow, mode: common.RenderMode = common.RenderMode.TABLE, **how: Any) -> str:
-    """Return a row of the console as text, with its columns separated by a space."""
+    """Return a row of the console as plain text, with a space between columns."""
     widget = common.format_flow(flow, render_mode=mode, focused=False, **how)
     # urwid has no type annotations.
     drawn: Any = widget.render((200,))
@@ -88,7 +88,9 @@ def test_other_flows_are_displayed_unchanged(url: object) -> None:
 
 @pytest.mark.usefixtures("_installed")
 def test_edited_url_is_shown() -> None:
-    """If the user has edited the URL, the edited URL is shown, but an exchange always shows the client's URL."""
+    """If the user has edited a flow's URL, the edited URL is shown. A flow that toolsim has processed always shows the
+    client's URL.
+    """
     flow = flow_of()
     flow.backup()
     flow.request.path = "/edited"

@@ -18,7 +18,7 @@ STATIC = Path(webaddons.__file__).parent / "static"
 
 
 def test_comments_are_shown_unless_columns_were_chosen() -> None:
-    """In mitmweb the comment column is shown, unless the user has chosen other columns."""
+    """Mitmweb shows the comment column by default, but not if the user has chosen which columns to show."""
     assert set(web.COLUMNS) <= set(AVAILABLE_WEB_COLUMNS)
     with taddons.context() as plain:
         web.show_comments(plain.options)
@@ -32,7 +32,7 @@ def test_comments_are_shown_unless_columns_were_chosen() -> None:
 
 
 def test_column_is_widened_once_in_mitmweb() -> None:
-    """The comment column is widened only once. Without mitmweb, nothing is changed."""
+    """Widening the comment column a second time has no effect. Without mitmweb, nothing is changed."""
     assert issubclass(Application, TornadoApplication)
     application = TornadoApplication(static_path=str(STATIC))
     web.widen_comments(application)

@@ -1,4 +1,4 @@
-"""The file of API keys: its lines, its errors, and reloading."""
+"""The API key file: its lines, its errors, and reloading."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize("text", MISTAKES)
 def test_mistakes_are_reported_without_keys(file: Path, text: str) -> None:
-    """Each mistake in the key file causes a one-line error with the line number but without any key."""
+    """Each mistake in the key file causes a one-line error that contains the line number but no key."""
     file.write_text(text)
     with pytest.raises(ValueError, match="keys") as raised:
         read_users(file)

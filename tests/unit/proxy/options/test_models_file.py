@@ -1,4 +1,4 @@
-"""The file of models: its entries, its errors with file and line, and reloading."""
+"""The models file: its entries, its errors with file and line, and reloading."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def write(file: Path, text: str) -> None:
-    """Write the file so that its modification time changes, regardless of the clock's resolution."""
+    """Write the file and advance its modification time, even if the clock's resolution is too low to show the change."""
     before = file.stat().st_mtime_ns if file.exists() else 0
     file.write_text(text)
     os.utime(file, ns=(before + 1_000_000, before + 1_000_000))
@@ -193,7 +193,9 @@ def test_deleted_file_stays_in_use(file: Path, caplog: pytest.LogCaptureFixture)
 
 
 def test_replaced_file_is_detected(file: Path, tmp_path: Path) -> None:
-    """A replaced file is detected even if time and size are unchanged, because editors and Kubernetes replace files."""
+    """A replaced file is detected even if its size and modification time are unchanged. Editors and Kubernetes replace
+    files instead of overwriting them.
+    """
     models = ModelsFile(file, ENVIRONMENT)
     other = tmp_path / "other.toml"
     other.write_text(GOOD.replace("haiku", "mouse"))

@@ -24,7 +24,7 @@ HERMES = 'models = ["qwen*"]\n\n[options]\ntoolsim_manifest = "hermes"\ntoolsim_
 
 
 def own(tmp_path: Path, **texts: str) -> dict[str, str]:
-    """Write user profiles and return an environment in which they are found."""
+    """Write user profiles, and return environment variables that make toolsim find them."""
     folder = tmp_path / "toolsim" / "profiles"
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
@@ -33,7 +33,7 @@ def own(tmp_path: Path, **texts: str) -> dict[str, str]:
 
 
 def settings(environment: dict[str, str], *specs: str) -> Settings:
-    """Return the settings that the addon derives from explicitly set options."""
+    """Return the settings that result from these ``--set`` options in this environment."""
     options = Options()
     register(Loader(SimpleNamespace(options=options)), {})
     options.set(*specs)
@@ -76,7 +76,7 @@ def test_profile_overrides_the_defaults(tmp_path: Path) -> None:
     ],
 )
 def test_body_is_parsed_in_advance_only_if_needed(body: bytes, may: bool, tmp_path: Path) -> None:
-    """A body is parsed in advance only if its model's profile could require several rounds."""
+    """A body is parsed in advance only if the profile for its model could require several rounds."""
     policy = settings(own(tmp_path, small=HERMES)).policy
     assert policy.may_need_rounds(body) is may
     assert not settings({"XDG_CONFIG_HOME": "/nowhere"}, "toolsim_profiles=off").policy.may_need_rounds(body)
@@ -93,7 +93,9 @@ def test_explicit_option_overrides_the_profile(tmp_path: Path, by_hand: str) -> 
 
 
 def test_most_specific_pattern_takes_precedence() -> None:
-    """The pattern with the most literal characters takes precedence. Among equal patterns, the user's pattern does."""
+    """The pattern with the most literal characters takes precedence. If two patterns are equal, the user's takes
+    precedence.
+    """
     broad, near, same = (
         Profile(name, models) for name, models in (("a", ("*", "qwen*")), ("b", ("*0.5b*",)), ("c", ("qwen2.5-*",)))
     )
@@ -137,8 +139,9 @@ OTHERS = ("qwen2.5-coder:1.5b-base", "qwen2.5:1.5b", "qwen2.5-1.5b-instruct", "q
 
 
 def test_shipped_profiles_match_their_models() -> None:
-    """Each shipped profile is the result of a complete tuning run, and matches all names of its model but no other
-    model."""
+    """Each shipped profile is the result of a complete tuning run. It matches all names of its model and no name of
+    another model.
+    """
     found = read_profiles("auto", {"XDG_CONFIG_HOME": "/nowhere"})
     assert {profile.name for profile in found} == set(SHIPPED)
     for name, models in SHIPPED.items():
@@ -200,7 +203,9 @@ def test_unreadable_profile_stops_the_start(tmp_path: Path) -> None:
 
 
 def test_outdated_profile_causes_a_warning() -> None:
-    """A profile that was measured with another version or engine causes a warning, unless the engine is unknown."""
+    """A profile that was measured with another toolsim version or engine causes a warning, unless the current engine is
+    unknown.
+    """
     fields = (("manifest", "hermes"),)
     profile = Profile("p", ("*",), fields, engine="llama.cpp", toolsim=__version__)
     assert (

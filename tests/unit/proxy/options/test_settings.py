@@ -1,4 +1,4 @@
-"""Values of options: parsing and validation."""
+"""Parsing and validation of option values."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_writable_paths_are_accepted(tmp_path: Path) -> None:
 
 
 def test_choice_is_validated_without_mitmproxy() -> None:
-    """A choice is validated even if it bypassed mitmproxy's option manager."""
+    """A choice is validated even if mitmproxy's option manager has not checked it."""
     values = {option.full_name: option.default for option in OPTIONS} | {"toolsim_repair": "brave"}
     with pytest.raises(OptionsError, match="toolsim_repair: got 'brave', expected one of safe, off"):
         parse(SimpleNamespace(**values))
@@ -171,7 +171,7 @@ def test_mcp_servers_are_off_by_default() -> None:
 
 
 def test_mcp_server_file_is_read(tmp_path: Path) -> None:
-    """The file of MCP servers is read when the option is set, and an error in the file stops the start."""
+    """The MCP server file is read when the option is set, and an error in the file prevents startup."""
     file = tmp_path / "mcp.json"
     file.write_text(json.dumps({"mcpServers": {"files": {"command": "npx", "timeout": 5}}}))
     mcp = load(f"toolsim_mcp_config={file}").mcp
@@ -197,7 +197,7 @@ def test_mcp_hosts_are_parsed() -> None:
 
 
 def test_missing_mcp_package_stops_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the mcp package is missing, MCP options stop the start with an error that shows how to install it."""
+    """If the mcp package is missing, MCP options prevent startup. The error shows how to install the package."""
     monkeypatch.setattr(engine.importlib.util, "find_spec", lambda name: None)
     load()
     with pytest.raises(OptionsError, match="-m pip install 'mcp"):

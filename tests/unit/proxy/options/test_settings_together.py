@@ -1,4 +1,4 @@
-"""Combinations of options that have no useful effect and therefore stop the start."""
+"""Combinations of options that have no useful effect and therefore prevent startup."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def options(**given: Any) -> SimpleNamespace:
 
 
 def test_each_rule_has_an_example() -> None:
-    """There is exactly one example for each rule about useless combinations."""
+    """There is exactly one example for each rule against useless combinations."""
     assert len(NAMED) == len(USELESS) == 8
 
 

@@ -1,4 +1,4 @@
-"""The three formats of the log, with mitmproxy's own terminal handler."""
+"""The three log formats, tested with mitmproxy's own terminal handler."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TURN = Report(client="chat", backend="chat", model="m", tools=["f"], calls=["f"]
 
 
 class Terminal:
-    """A terminal with the given encoding, and mitmproxy's log handler writing to it."""
+    """A terminal with the given encoding, to which mitmproxy's log handler writes."""
 
     def __init__(self, encoding: str) -> None:
         self._bytes = io.BytesIO()
@@ -34,7 +34,7 @@ class Terminal:
 
 @pytest.fixture(params=["utf-8"])
 def terminal(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
-    # Unless this variable is unset, a handler created in one phase of a test is silent in later phases.
+    # While this variable is set, mitmproxy's handler writes only during the test phase in which it was created.
     with taddons.context(ToolSim()):
         with monkeypatch.context() as patch:
             patch.delenv("PYTEST_CURRENT_TEST")
@@ -77,8 +77,7 @@ def test_failures_are_warnings(log: Any, caplog: pytest.LogCaptureFixture) -> No
 
 
 def test_json_format(log: Any, terminal: Terminal) -> None:
-    """In JSON format, each line is one object. It contains the fields of a turn or a message, possibly with a
-    traceback."""
+    """In JSON format, each line is one object with the fields of a turn or a message. An exception adds its traceback."""
     made = log("json")
     made.turn(TURN, 200, 0.25)
     made.turn(TURN, 404, 0.25, problem="näh\n")
@@ -97,7 +96,7 @@ def test_json_format(log: Any, terminal: Terminal) -> None:
 
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_last_lines_have_the_same_format(log: Any, terminal: Terminal, form: str) -> None:
-    """A line logged after mitmproxy has removed its own handler has the same format, and appears only once."""
+    """After mitmproxy has removed its own handler, lines still have the same format, and each line appears only once."""
     made = log(form)
     made.restore()
     made.turn(TURN, 502, 0)
@@ -111,7 +110,7 @@ def test_last_lines_have_the_same_format(log: Any, terminal: Terminal, form: str
 
 
 def test_off_logs_no_turns(log: Any, terminal: Terminal) -> None:
-    """With ``off``, no turn is logged, and mitmproxy's own log is unchanged."""
+    """With ``off``, turns are not logged, but mitmproxy's own messages still are."""
     log("text")
     made = log("off")
     made.turn(TURN, 200, 0)
@@ -151,7 +150,7 @@ def test_unencodable_characters_are_escaped(log: Any, terminal: Terminal) -> Non
     ],
 )
 def test_requests_are_logged_once(path: str, is_logged: bool) -> None:
-    """mitmdump does not log requests for which toolsim logs a line, or requests for pages that are polled."""
+    """Mitmdump does not log a request if toolsim logs a line for it, or if the request polls one of toolsim's pages."""
     flow = tflow.tflow()
     flow.request.path = path
     wanted = flowfilter.parse(_NOT_OURS)

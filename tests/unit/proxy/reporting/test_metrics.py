@@ -12,7 +12,7 @@ from toolsim.version import __version__
 
 
 def value(text: str, series: str) -> float | None:
-    """Return the value of a series that is specified by name and labels, as in the text format."""
+    """Return the value of a series. ``series`` contains its name and labels, written as in the text format."""
     found = re.search(rf"^toolsim_{re.escape(series)} (.*)$", text, re.MULTILINE)
     return float(found[1]) if found else None
 
@@ -50,7 +50,9 @@ def test_series_exist_before_their_first_event() -> None:
 
 
 def test_rounds_and_mcp_calls_are_counted() -> None:
-    """Rounds and MCP calls are counted by outcome, and by tool if the operator enables that label."""
+    """Rounds are counted, and MCP calls are counted by outcome. If the operator enables the tool label, MCP calls are
+    also counted by tool.
+    """
     report = Report(client="chat", backend="chat", rounds=3, mcp_calls=["OK:files.read", "LIMIT:files.read"])
     plain, labelled = Metrics(), Metrics(["tool"])
     assert value(plain.text(0), 'mcp_calls_total{client="chat",outcome="SERVER_FAILED"}') == 0
@@ -82,7 +84,7 @@ def test_exchange_is_counted() -> None:
 
 
 def test_times_are_counted_in_buckets() -> None:
-    """A bucket counts times up to and including its bound. The last bucket counts all times."""
+    """A bucket counts times up to and including its bound, and the last bucket counts all times."""
     counted = Metrics()
     for seconds in (0.1, 0.11, 1000.0):
         counted.count(Report(client="chat", backend="chat"), 200, seconds)
@@ -95,7 +97,9 @@ def test_times_are_counted_in_buckets() -> None:
 
 
 def test_optional_labels() -> None:
-    """The operator can enable labels for models and tools. Series with these labels do not exist in advance."""
+    """The operator can add labels for models and tools. A series with such a label does not exist before its first
+    event.
+    """
     counted = Metrics(["model", "tool"])
     counted.count(failed(), 200, 1.5, 0.3)
     text = counted.text(0)

@@ -28,7 +28,7 @@ def reported(plan: Plan | None, reports: Reports) -> Exchange:
 
 
 def closed(*, planned: bool, status: int | None, comment: str = "") -> tuple[HTTPFlow, str]:
-    """Close an exchange and return its flow and the metrics."""
+    """Close an exchange, and return its flow and the text of the metrics."""
     reports = Reports()
     exchange = reported(Plan("chat", "chat", AnswerForm()) if planned else None, reports)
     flow = tflow.tflow(resp=True)
@@ -38,7 +38,7 @@ def closed(*, planned: bool, status: int | None, comment: str = "") -> tuple[HTT
 
 
 def test_turn_is_reported_or_counted_as_aborted() -> None:
-    """A completed turn leaves a report and a comment in its flow, while an interrupted turn is counted as aborted."""
+    """A completed turn adds a report and a comment to its flow, and an interrupted turn is counted as aborted."""
     flow, metrics = closed(planned=True, status=200)
     assert flow.metadata[REPORT]["status"] == 200
     assert flow.comment
@@ -48,7 +48,7 @@ def test_turn_is_reported_or_counted_as_aborted() -> None:
 
 
 def test_dropped_tool_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """A dropped tool is logged only once per owner and kind, because clients send the same tool with each request."""
+    """A dropped tool is logged only once per owner and tool type, because clients send the same tool with each request."""
     caplog.set_level("INFO")
     reports = Reports()
     marks: list[str] = []
@@ -91,7 +91,7 @@ def test_comment_contains_the_users_message() -> None:
 
 
 def test_passed_request_is_not_counted() -> None:
-    """A request without tools leaves a comment but no report, and is not counted."""
+    """A request without tools adds a comment but no report to its flow, and is not counted."""
     flow, metrics = closed(planned=False, status=200)
     assert REPORT not in flow.metadata
     assert flow.comment
@@ -128,7 +128,7 @@ def test_exchange_is_freed_when_it_ends() -> None:
 
 
 def test_lost_call_is_shown_in_its_flow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the next request lacks the output of a call, the call's flow shows this in its comment, mark and report."""
+    """If the next request lacks the output of a call, the flow of that call shows this in its comment, mark and report."""
     redrawn: list[HTTPFlow] = []
     monkeypatch.setattr(outcome, "updated", redrawn.append)
     reports, flow = Reports(), tflow.tflow(resp=True)
@@ -161,8 +161,9 @@ def test_lost_call_is_shown_in_its_flow(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_open_calls_are_bounded() -> None:
-    """Open calls are remembered for the latest turn of each of the last 1,000 conversations, without keeping flows
-    alive."""
+    """Open calls are remembered only for the latest turn of each of the last 1,000 conversations, and keep no flow in
+    memory.
+    """
     calls, flow = OpenCalls(), tflow.tflow()
     calls.add(1, "#1 turn 1", ["a"], flow)
     calls.add(1, "#1 turn 2", ["b"], None)

@@ -1,4 +1,4 @@
-"""Log lines at startup, with a stub as the backend."""
+"""Log lines at startup, with a stub in place of the backend."""
 
 from __future__ import annotations
 
@@ -53,7 +53,9 @@ def test_models_file_is_shown_without_keys(tmp_path: Path) -> None:
 
 
 async def answered(status: int, body: bytes, key: str = "") -> Sequence[str] | str:
-    """Request the list of models from a backend that sends this answer, and return the models or the problem."""
+    """Request the model list from a backend that sends this answer, and return the models or a description of the
+    problem.
+    """
 
     async def behave(answer: Answer) -> None:
         await answer.whole(body, status=status, Content_Type="application/json")
@@ -78,7 +80,7 @@ async def answered(status: int, body: bytes, key: str = "") -> Sequence[str] | s
     ],
 )
 async def test_models_or_problem_are_returned(status: int, body: bytes, key: str, expected: object) -> None:
-    """The result is the list of models or, if the backend's answer is unusable, a description of the problem."""
+    """The result is the model list or, if the backend's answer is unusable, a description of the problem."""
     models = await answered(status, body, key)
     assert (expected in models) if isinstance(models, str) else (models == expected)
 
@@ -107,7 +109,7 @@ async def test_wrong_base_path_is_corrected(pages: dict[str, int], expected: str
 
 
 async def test_endless_model_list_is_not_read() -> None:
-    """An endless list of models is not read completely, and a redirect is not followed."""
+    """Only a limited amount of an endless model list is read, and a redirect is not followed."""
 
     async def endless(answer: Answer) -> None:
         await answer.head(Content_Type="application/json")
@@ -137,7 +139,7 @@ class Builtin:
 
 
 async def greeted(models: Any, caplog: pytest.LogCaptureFixture, **options: str) -> list[tuple[str, str]]:
-    """Return the level and text of each logged line."""
+    """Log the startup banner, and return the level and text of each line."""
     with taddons.context(ToolSim()) as context, caplog.at_level(logging.INFO):
         context.options.update(**options)
         greeting = StartupBanner(cast(BuiltinBackend, Builtin(models)))

@@ -70,8 +70,9 @@ def test_headers() -> None:
 
 
 def test_marker() -> None:
-    """A failed answer is marked with a cross, and an answer with any other problem with a warning sign. A normal
-    answer is not marked."""
+    """A failed answer is marked with a cross. An answer with any other problem is marked with a warning sign, and a
+    normal answer is not marked.
+    """
     assert marker(Report(), 200) == ""
     assert marker(Report(repairs=["TRAILING_COMMA:f"]), 200) == ""
     assert marker(Report(error="backend_timeout"), 200) == ":heavy_multiplication_x:"
@@ -85,7 +86,7 @@ def test_marker() -> None:
 
 
 def test_comment_of_a_refusal_contains_the_status() -> None:
-    """The comment on a refused answer contains its status, unless toolsim has a more specific reason."""
+    """The comment on a refused answer contains the status, unless toolsim knows a more specific reason."""
     assert comment(Report(), 429, "Hi", "#1 turn 1") == "HTTP 429 · #1 turn 1 · “Hi”"
     assert comment(Report(error="bad"), 400) == "error: bad"
 
@@ -102,6 +103,6 @@ def test_mcp_calls_are_named() -> None:
 
 
 def test_replaced_outputs_are_counted_in_a_header() -> None:
-    """A header reports the number of tool outputs that were replaced since of their size, even in a streamed answer."""
+    """A header reports how many tool outputs were replaced because of their size, even in a streamed answer."""
     assert first_headers(Report(outputs_replaced=2))["x-toolsim-outputs-replaced"] == "2"
     assert "x-toolsim-outputs-replaced" not in first_headers(Report())
