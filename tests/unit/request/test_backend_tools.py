@@ -1,4 +1,6 @@
-"""Tests for tools that the backend runs. They are forwarded, or the client is informed that they were dropped."""
+"""Tests for hosted tools, which the backend runs. They are forwarded to the backend, or the client learns that they
+were dropped.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from toolsim.core.plan import ApiName, Policy, StoredAs
 from toolsim.core.report import Report
 from toolsim.request.rewrite import Rewritten, rewrite_request
 
-# All hosted tool types of the Responses API, from OpenAI's type definitions, and an unknown type.
+# All hosted tool types in OpenAI's type definitions for the Responses API, plus an unknown type.
 HOSTED: list[dict[str, Any]] = [
     {"type": "mcp", "server_label": "docs", "server_url": "https://x.example/mcp"},
     {"type": "web_search"},
@@ -62,7 +64,9 @@ def test_hosted_tools_alone_pass_byte_for_byte(client: ApiName, tool: dict[str, 
 
 @every_hosted
 def test_hosted_tools_alone_stay_in_a_changed_request(tool: dict[str, Any]) -> None:
-    """If a request is changed because of its history or a store, its hosted tools and tool choice remain unchanged."""
+    """If toolsim changes a request because of its history or because it will store the answer, hosted tools and the
+    tool choice remain unchanged.
+    """
     fields = {"tools": [tool], "tool_choice": "required", "parallel_tool_calls": False, "max_tool_calls": 3}
     for more in ({"input": [USER, *HISTORY]}, {"kept": StoredAs("resp_1")}):
         made, report, _ = rewrite("responses", **fields, **more)
@@ -79,7 +83,9 @@ def test_hosted_tools_alone_stay_in_a_changed_request(tool: dict[str, Any]) -> N
 @every_hosted
 @each("client", API_NAMES)
 def test_hosted_tool_is_rejected_for_another_api(client: ApiName, tool: dict[str, Any]) -> None:
-    """A hosted tool is rejected for a backend with another API. If the client forbids calls, it is dropped instead."""
+    """A request with a hosted tool is rejected if the backend has another API. If the client forbids calls, the tool is
+    dropped instead.
+    """
     other: ApiName = "chat" if client == "responses" else "responses"
     error = refusal(client, Policy(backend=other, forward_hosted_tools=True), tools=[tool]).error
     assert (error.status, error.param) == (400, "tools")
@@ -95,8 +101,9 @@ def test_hosted_tool_is_rejected_for_another_api(client: ApiName, tool: dict[str
 @each("client", API_NAMES)
 @each("backend", API_NAMES)
 def test_hosted_tool_next_to_functions_is_dropped(client: ApiName, backend: ApiName, tool: dict[str, Any]) -> None:
-    """A hosted tool next to functions is dropped with a warning, unless it is forwarded to a backend with the same
-    API."""
+    """If a request also has functions, its hosted tools are dropped with a warning. With forwarding enabled, a backend
+    with the same API receives them.
+    """
     for forwards in (False, True):
         made, report, _ = rewrite(client, Policy(backend=backend, forward_hosted_tools=forwards), tools=[F, tool])
         assert made is not None
@@ -108,8 +115,9 @@ def test_hosted_tool_next_to_functions_is_dropped(client: ApiName, backend: ApiN
 
 @each("backend", API_NAMES)
 def test_function_only_for_programs_is_dropped(backend: ApiName) -> None:
-    """A function that only programs can call is dropped and reported together with the tool that runs the programs.
-    Without other tools, both are forwarded to a backend with the same API."""
+    """A function that only programs can call is dropped and reported, as is the tool that runs programs. If a request
+    has no other tools, both are forwarded to a backend with the same API.
+    """
     direct = {**F, "name": "g", "allowed_callers": ["direct", "programmatic"]}
     runner, inner = {"type": "programmatic_tool_calling"}, {**F, "allowed_callers": ["programmatic"]}
     space = {"type": "namespace", "name": "n", "tools": [{**F, "name": "h"}, inner]}
@@ -128,8 +136,9 @@ def test_function_only_for_programs_is_dropped(backend: ApiName) -> None:
 @every_hosted
 @each("way", ["named", "allowed"])
 def test_choice_of_a_dropped_tool_is_rejected(tool: dict[str, Any], way: str) -> None:
-    """A tool choice is rejected if it names a dropped tool or allows only dropped tools, but not if it also allows a
-    function."""
+    """A tool choice is rejected if it names a dropped tool or allows only dropped tools. A choice that also allows a
+    function is accepted.
+    """
     named = {key: value for key, value in tool.items() if key in ("type", "server_label")}
     wanted = named if way == "named" else {"type": "allowed_tools", "mode": "auto", "tools": [named]}
     error = refusal("responses", tools=[F, tool], tool_choice=wanted).error
@@ -162,7 +171,9 @@ def test_choice_of_a_dropped_tool_is_rejected(tool: dict[str, Any], way: str) ->
 def test_operator_lists_apply_to_hosted_tools(
     lists: dict[str, Any], left: list[dict[str, Any]], forwards: bool, mode: Any
 ) -> None:
-    """Hosted tools that the operator's lists exclude are dropped, and a tool choice that requires them is rejected."""
+    """Hosted tools excluded by the operator's lists are dropped. A tool choice that requires a dropped tool is
+    rejected.
+    """
     policy = Policy(**lists, forward_hosted_tools=forwards, mode=mode)
     for functions in ([], [F]):
         made, report, _ = rewrite("responses", policy, tools=[*functions, SEARCH, MCP])

@@ -44,15 +44,18 @@ BONN_CALL = {"name": "get_weather", "arguments": {"city": "Bonn"}}
     ],
 )
 def test_call_schema_accepts_only_valid_calls(call: Any, fits: bool) -> None:
-    """A valid call is one object with the name of an offered tool and arguments that conform to the tool's schema."""
+    """A valid call is one object that contains the name of an offered tool, and arguments that conform to that tool's
+    schema.
+    """
     validator = jsonschema.Draft202012Validator(call_schema(ALL))
     validator.check_schema(validator.schema)
     assert validator.is_valid(call) is fits
 
 
 def test_name_precedes_the_arguments() -> None:
-    """The name precedes the arguments, because engines write properties in schema order and arguments depend on the
-    name."""
+    """In the schema, the name precedes the arguments. Engines write properties in schema order, and the arguments
+    depend on the name.
+    """
     assert list(call_schema([WEATHER])["properties"]) == ["name", "arguments"]
     assert "title" not in json.dumps(call_schema([PLANT]))
 
@@ -69,16 +72,18 @@ def test_name_precedes_the_arguments() -> None:
     ],
 )
 def test_enforcement_depends_on_the_form(kind: Any, choice: ToolChoice, type_: str | None) -> None:
-    """A schema constrains the entire answer, but only if a call is required. Structural tags leave other text
-    unconstrained."""
+    """A JSON schema is used only if a call is required, because it constrains the entire answer. Structural tags leave
+    other text unconstrained.
+    """
     form = constraint(ALL, choice, policy=Policy(constrain=kind), one_call=False)
     assert (form and form["type"]) == type_
 
 
 @pytest.mark.parametrize("required", [True, False])
 def test_structural_tags_constrain_calls(required: bool) -> None:
-    """A structural tag allows a call to an offered tool after the sentinel's tag, and constrains the arguments to
-    the tool's schema."""
+    """A structural tag allows a call to an offered tool after the sentinel, with arguments that conform to the tool's
+    schema.
+    """
     choice = ToolChoice("required" if required else "auto")
     form = constraint(ALL, choice, policy=Policy(constrain="structural_tag", sentinel="acme"), one_call=True)
     assert form is not None
@@ -101,7 +106,7 @@ def test_structural_tags_constrain_calls(required: bool) -> None:
     ],
 )
 def test_objects_are_closed_unless_declared_open(keywords: dict[str, Any], closed: bool) -> None:
-    """Objects at any depth do not allow undeclared properties, unless the schema explicitly allows them."""
+    """Objects at any depth exclude undeclared properties, unless the schema explicitly allows them."""
     inner = {"type": "object", "properties": {"a": {"type": "string"}}, **keywords}
     outer = {"type": "object", "properties": {"list": {"type": "array", "items": inner}}}
     schema = call_schema([Tool("f", "f", parameters=outer)])["properties"]["arguments"]
@@ -120,7 +125,7 @@ ANY = '<tool_call>{"name":"get_time","arguments":{"zone":[1]}}</tool_call>'
     [
         ("Hello.", True, False, True),
         (BONN, True, True, True),
-        # If a call is required, this engine allows no text before it.
+        # If a call is required, this engine rejects any text before the call.
         (f"Let me see. {BONN}", True, False, True),
         (f"{BONN}{ANY}", True, True, False),
         (ANY, True, True, True),
@@ -132,7 +137,9 @@ ANY = '<tool_call>{"name":"get_time","arguments":{"zone":[1]}}</tool_call>'
     ],
 )
 def test_engine_accepts_the_structural_tag(text: str, free: bool, required: bool, one_call: bool) -> None:
-    """The engine of vLLM and SGLang accepts only text and valid calls, up to the permitted number of calls."""
+    """The engine of vLLM and SGLang accepts text and valid calls, up to the permitted number of calls, and rejects
+    everything else.
+    """
     for choice, single, accepted in (("auto", False, free), ("required", False, required), ("auto", True, one_call)):
         form = constraint(
             [WEATHER, TIME, PLANT], ToolChoice(choice), policy=Policy(constrain="structural_tag"), one_call=single
@@ -155,8 +162,9 @@ def test_engine_accepts_the_structural_tag(text: str, free: bool, required: bool
     ],
 )
 def test_several_calls_are_enforced_where_possible(engine: Any, named: bool, one_call: bool, several: bool) -> None:
-    """Several calls are not enforced for a named function, with a limit of one call, or if the schema's root must be
-    an object."""
+    """The schema allows only one call if the tool choice names a function, if the limit is one call, or if the engine
+    requires an object at the schema's root.
+    """
     choice = ToolChoice("required", frozenset({"get_weather"}) if named else None)
     policy = Policy(constrain="json_schema", engine=engine, tool_block_max=2)
     form = constraint([WEATHER, TIME], choice, policy=policy, one_call=one_call)
@@ -179,7 +187,7 @@ def test_several_calls_are_enforced_where_possible(engine: Any, named: bool, one
     ],
 )
 def test_schema_accepts_several_calls(calls: Any, most: int, fits: bool) -> None:
-    """The schema accepts one or more calls up to the limit, each with its tool's schema. An engine confirms this."""
+    """The schema accepts from one call up to the limit, with each tool's own schema. A real engine confirms this."""
     validator = jsonschema.Draft202012Validator(calls_schema(ALL, most))
     validator.check_schema(validator.schema)
     assert validator.is_valid(calls) is fits
@@ -196,7 +204,9 @@ def test_engine_accepts_the_call_schema() -> None:
 
 @pytest.mark.parametrize("required", [True, False])
 def test_grammar_is_sent_in_a_separate_field(required: bool) -> None:
-    """A grammar replaces any other constraint. Its field contains the tools' grammar with the operator's tag."""
+    """The grammar replaces any other constraint. It is sent in a separate field, and uses the tag that the operator
+    configured.
+    """
     choice = ToolChoice("required" if required else "auto")
     policy = Policy(constrain="gbnf", sentinel="acme")
     assert constraint(ALL, choice, policy=policy, one_call=False) is None
@@ -207,7 +217,9 @@ def test_grammar_is_sent_in_a_separate_field(required: bool) -> None:
 
 
 def test_grammar_is_omitted_if_not_usable() -> None:
-    """The grammar is omitted if another constraint was chosen, or if the tools are too numerous or too complex."""
+    """No grammar is sent if the operator chose another constraint, or if the tools are too numerous or too complex for
+    one.
+    """
     assert (
         grammar_fields(ALL, ToolChoice(), policy=Policy(constrain="json_schema"), one_call=False, untagged=True) == {}
     )

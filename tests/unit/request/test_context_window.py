@@ -1,4 +1,4 @@
-"""Tests for reading context window sizes from the documents of several servers."""
+"""Tests for reading the size of the context window from the pages of several servers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from toolsim.request.context_window import listed_window, shown_window, windows_
 
 
 def test_sizes_are_read_from_server_pages() -> None:
-    """The sizes are read from llama.cpp's slots, Ollama's loaded models and LM Studio's model list."""
+    """The context window size is read from llama.cpp's slots, Ollama's loaded models or LM Studio's model list."""
     assert windows_on("/props", {"default_generation_settings": {"n_ctx": 8192}, "total_slots": 4}) == {"": 8192}
     assert windows_on("/props", {"default_generation_settings": {}}) == {}
     loaded = {"models": [{"name": "qwen3:8b", "model": "qwen3:8b", "context_length": 4096}, {"name": "old"}]}
@@ -17,7 +17,9 @@ def test_sizes_are_read_from_server_pages() -> None:
 
 
 def test_configured_window_of_ollama_takes_precedence() -> None:
-    """An Ollama model's configured window takes precedence over the window that the model was trained with."""
+    """The context window configured for an Ollama model takes precedence over the context length from the model's
+    training.
+    """
     facts = {"model_info": {"qwen3.context_length": 40960, "qwen3.block_count": 36}}
     assert shown_window(facts) == 40960
     assert shown_window(facts | {"parameters": "stop  x\nnum_ctx                        16384\n"}) == 16384
@@ -25,7 +27,9 @@ def test_configured_window_of_ollama_takes_precedence() -> None:
 
 
 def test_model_entry_receives_the_window() -> None:
-    """A model's entry receives the window size under each missing name, and an existing size is kept."""
+    """The window size is added to a model's entry under each name that is missing, but an existing size is not
+    overwritten.
+    """
     assert listed_window({"max_model_len": 32768}) == 32768
     assert listed_window({"max_model_len": True, "context_window": 0}) is None
     assert with_window({"id": "m"}, None) == {"id": "m"}

@@ -1,4 +1,4 @@
-"""Tests for draft messages: joining parts to the current message, and beginning a new message."""
+"""Tests for draft messages: when a text or another part joins the current message, and when it begins a new one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ def message(role, *parts, name=None):
 
 
 def test_texts_of_one_role_are_joined():
-    """A message's first text is joined to the previous text with an empty line. All other parts stay separate."""
+    """A message's first text is joined to the preceding text of the same role, separated by an empty line. All other
+    parts remain separate.
+    """
     draft = Draft()
     for one in message("user", "a", "b"), message("user", "c", "", "d"), message("user", Image("data:,"), "e"):
         draft.message(one)
@@ -21,7 +23,7 @@ def test_texts_of_one_role_are_joined():
 
 
 def test_other_role_or_name_begins_a_message():
-    """A different role or name begins a new message, even if it has no text. A hosted item ends a message."""
+    """A new role or name begins a new message, even if the message has no text. A hosted item ends the current message."""
     ann, bob = message("user", "a", name="ann"), message("user", "b", name="bob")
     draft = Draft()
     for one in ann, bob, message("user", "c"), message("assistant"):
@@ -39,7 +41,7 @@ def test_other_role_or_name_begins_a_message():
 
 
 def test_records_are_lines():
-    """Adjacent records are lines of one message, and are separated from text by an empty line."""
+    """Adjacent records become lines of one message. An empty line separates records from other text."""
     draft = Draft()
     draft.message(message("user", "a"))
     draft.record("user", "[1]")

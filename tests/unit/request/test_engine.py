@@ -1,4 +1,4 @@
-"""Tests for recognizing an inference server, and for the settings that depend on it."""
+"""Tests for recognizing an inference server, and for the settings that depend on the server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from toolsim.wire.apis import CHAT, RESPONSES
 AUTO = Policy(engine="unknown", sentinel="auto", constrain="auto", mode="auto")
 TOOL = Tool("f", "f")
 
-# The known responses of each server.
+# Pages by which servers are recognized, for each server: path, then status, headers and body.
 PAGES: dict[str, dict[str, tuple[int, dict[str, str], dict[str, Any]]]] = {
     "llama.cpp": {"/props": (200, {"server": "llama.cpp"}, {"default_generation_settings": {}, "total_slots": 1})},
     "llama.cpp with a key": {"/props": (401, {"server": "llama.cpp"}, {"error": {"code": 401}})},
@@ -25,7 +25,7 @@ PAGES: dict[str, dict[str, tuple[int, dict[str, str], dict[str, Any]]]] = {
     "sglang before": {"/get_server_info": (200, {}, {"version": "0.4.1", "internal_states": [{}]})},
     "lmstudio": {
         "/api/v0/models": (200, {}, {"object": "list", "data": [{"id": "qwen"}]}),
-        # LM Studio also answers any other page with status 200.
+        # LM Studio answers even unknown paths with status 200.
         "/props": (200, {}, {"error": "Unexpected endpoint or method. (GET /props)"}),
         "/version": (200, {}, {"error": "Unexpected endpoint or method. (GET /version)"}),
     },
@@ -38,7 +38,7 @@ PAGES: dict[str, dict[str, tuple[int, dict[str, str], dict[str, Any]]]] = {
 
 @each("server", PAGES)
 def test_servers_are_recognized_by_their_pages(server: str) -> None:
-    """Each server is recognized by at least one page and not mistaken for another server."""
+    """Each server is recognized by at least one of its pages, and is not mistaken for another server."""
     missing: tuple[int, dict[str, str], dict[str, Any]] = (404, {}, {})
     found = {engine_of(probe, *PAGES[server].get(probe.path, missing)) for probe in PROBES} - {None}
     name = server.partition(":")[0].split()[0]
@@ -77,8 +77,7 @@ def test_ollama_gets_a_private_tag(engine: Any, model: str, tag: str) -> None:
 
 @pytest.mark.parametrize("engine", ["llama.cpp", "ollama", "lmstudio", "vllm", "sglang"])
 def test_required_call_is_enforced(engine: Any) -> None:
-    """With every server that supports schemas, toolsim attempts to enforce a required call with a schema, in either
-    API."""
+    """On any server that supports schemas, toolsim enforces a required call with a schema, in both APIs."""
     policy = replace(AUTO, engine=engine, mode="inject")
     for api in (CHAT, RESPONSES):
         assert resolve_auto(policy, request(required=True), api, ())[0].constrain == "json_schema"
@@ -90,7 +89,9 @@ def test_required_call_is_enforced(engine: Any) -> None:
     ("engine", "kind"), [("vllm", "structural_tag"), ("sglang", "structural_tag"), ("ollama", "off")]
 )
 def test_strict_tools_are_enforced_in_free_text(engine: Any, kind: str) -> None:
-    """Strict tools are enforced within free text with the chat API, if the engine supports structural tags."""
+    """If the engine supports structural tags, calls to strict tools are enforced without constraining other text, but
+    only in the chat API.
+    """
     policy = replace(AUTO, engine=engine, mode="inject")
     assert resolve_auto(policy, request(strict=True), CHAT, ())[0].constrain == kind
     over_responses = resolve_auto(policy, request(strict=True), RESPONSES, ())[0].constrain
@@ -104,8 +105,9 @@ def test_unknown_server_has_the_defaults() -> None:
 
 
 def test_refused_feature_is_not_attempted_again() -> None:
-    """A refused feature is not attempted again for that model, but is still sent if the operator chose it
-    explicitly."""
+    """A feature that the backend refused for a model is not attempted again for that model, unless the operator
+    explicitly enabled it.
+    """
     policy = replace(AUTO, engine="llama.cpp")
     refused = {("m", "tools"), ("m", "constraint")}
     settled, attempts = resolve_auto(policy, request(required=True), CHAT, refused)
@@ -118,7 +120,7 @@ def test_refused_feature_is_not_attempted_again() -> None:
 
 
 def test_native_tools_need_a_backend_of_the_same_api() -> None:
-    """Tools are sent natively only to a backend with the client's API. A translated request contains them as text."""
+    """Tools are sent natively only to a backend with the client's API. A translated request describes them as text."""
     assert resolve_auto(AUTO, request(), RESPONSES, ())[0].mode == "inject"
 
 
@@ -135,7 +137,9 @@ def test_native_tools_need_a_backend_of_the_same_api() -> None:
     ],
 )
 def test_special_tokens(engine: str, model: str, preserved: bool) -> None:
-    """Special tokens are preserved for models that write calls between them, on servers that would drop the tokens."""
+    """For a model that writes its calls between special tokens, toolsim requests these tokens from servers that would
+    otherwise drop them.
+    """
     assert engine_fields(engine, model) == ({"skip_special_tokens": False} if preserved else {})
 
 
@@ -174,11 +178,11 @@ OTHERS = [
 
 @each(("feature", "status", "message"), REFUSALS)
 def test_refusals_are_recognized(feature: Any, status: int, message: str) -> None:
-    """The error messages of servers that lack a feature are recognized as refusals of that feature."""
+    """A server's error message about a missing feature is recognized as a refusal of that feature."""
     assert is_refusal(feature, status, message)
 
 
 @pytest.mark.parametrize(("feature", "status", "message"), OTHERS)
 def test_other_errors_are_not_refusals(feature: Any, status: int, message: str) -> None:
-    """Errors about other problems are not treated as refusals and are passed on to the client."""
+    """An error about any other problem does not count as a refusal."""
     assert not is_refusal(feature, status, message)

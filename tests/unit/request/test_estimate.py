@@ -1,4 +1,4 @@
-"""Tests that compare the token estimate with a real tokenizer's counts."""
+"""Tests that compare the token estimate with the counts from a real tokenizer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from toolsim.core.events import Usage
 from toolsim.request.estimate import estimated_tokens, estimated_usage
 
-# The number of tokens that Qwen2.5's tokenizer produces for each text.
+# For each text, the number of tokens that Qwen2.5's tokenizer produces.
 COUNTED: dict[str, tuple[int, str]] = {
     "prose": (
         45,
@@ -53,14 +53,14 @@ def message(content: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", COUNTED)
 def test_estimate_is_near_the_real_count(name: str) -> None:
-    """The estimate is within 20 % of the real count, except for numbers, because tokenizers split them differently."""
+    """The estimate is within 20% of the real count, except for numbers, because tokenizers split them differently."""
     count, text = COUNTED[name]
     estimated = estimated_tokens({"messages": [message(text)]}) - 4
     assert 0.8 * count <= estimated <= (1.35 if name == "numbers" else 1.2) * count
 
 
 def test_apis_have_the_same_estimate() -> None:
-    """A conversation has the same estimate in either API. Instructions and formats count as well."""
+    """A conversation has the same estimate in both APIs. Instructions and the answer format are included."""
     text = COUNTED["prose"][1]
     whole = estimated_tokens({"messages": [message(text)]})
     assert whole == estimated_tokens({"input": text})
@@ -80,7 +80,9 @@ def test_longer_request_has_no_lower_estimate(value: Any) -> None:
 
 
 def test_usage_counts_the_prompt() -> None:
-    """An answer's usage counts the prompt like the counting endpoints. An invalid body has a minimal count."""
+    """The usage in an answer contains the same prompt estimate as the counting endpoints. For an invalid body, the
+    estimate is minimal.
+    """
     body = {"model": "m", "messages": [message(COUNTED["prose"][1])]}
     read, wrote = estimated_tokens(body), estimated_tokens({"messages": [message(COUNTED["code"][1])]}) - 4
     sent = json.dumps(body).encode()
@@ -89,7 +91,9 @@ def test_usage_counts_the_prompt() -> None:
 
 
 def test_long_text_is_sampled() -> None:
-    """The estimate for a megabyte of text agrees with the sum for its parts."""
+    """The estimate for a long text, of which only samples are counted, is close to the sum of the estimates for its
+    parts.
+    """
     texts = [text for _, text in COUNTED.values()]
     part = sum(estimated_tokens({"messages": [message(text)]}) - 4 for text in texts)
     many = (1 << 20) // sum(map(len, texts))

@@ -29,7 +29,7 @@ SCHEMAS = [
 
 @each("schema", SCHEMAS, ids=json.dumps)
 def test_examples_conform(schema):
-    """The example conforms to types, enums, constants, bounds and local references."""
+    """The example conforms to the schema's types, enums, constants, bounds and local references."""
     jsonschema.validate(example_arguments(schema), schema)
 
 

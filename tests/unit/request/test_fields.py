@@ -7,13 +7,15 @@ from toolsim.request.fields import RESERVED, read_fields, with_fields
 
 
 def test_defaults_and_overrides_are_applied() -> None:
-    """A client's field replaces a default but not an override, and a null override removes the field."""
+    """The operator's default applies only if the client did not send the field. An override always applies, and a null
+    override removes the field.
+    """
     body: dict[str, Any] = {"model": "m", "temperature": 1, "top_p": 0.5, "seed": 1}
     assert with_fields(body, defaults="", overrides="") == body
     defaults, overrides = '{"temperature": 0, "top_k": 5}', '{"top_p": 0.9, "seed": null, "stop": null}'
     changed = {"model": "m", "temperature": 1, "top_p": 0.9, "top_k": 5}
     assert with_fields(body, defaults=defaults, overrides=overrides) == changed
-    # A null from the client is kept.
+    # A null that the client sent is kept.
     assert with_fields({"seed": None}, defaults='{"seed": 3}', overrides='{"a": 1}') == {"seed": None, "a": 1}
 
 
@@ -25,6 +27,5 @@ def test_invalid_fields_are_rejected(text: str) -> None:
 
 
 def test_empty_option_adds_no_fields() -> None:
-    """An empty option adds no fields."""
     assert read_fields(" ") == {}
     assert "model" in RESERVED

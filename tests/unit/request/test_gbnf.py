@@ -1,4 +1,4 @@
-"""Tests for grammars. An engine that reads GBNF checks the syntax, and jsonschema the values."""
+"""Tests for grammars. A GBNF engine checks their syntax, and jsonschema checks which values they accept."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ CITY = {
 
 
 def accepts(schema: dict[str, Any]) -> Callable[[Any], bool]:
-    """Return a predicate that reports whether the grammar accepts a call of ``f`` with these arguments."""
+    """Return a function that checks whether the grammar for this schema accepts a call of ``f`` with the given
+    arguments.
+    """
     tool = Tool("f", "f")
     engine = engine_grammar.gbnf(call_grammar([(tool, schema)], "t", required=True, untagged=True, limit=1))
     return lambda arguments: engine(f'<t>{{"name": "f", "arguments": {json.dumps(arguments, ensure_ascii=False)}}}</t>')
@@ -36,7 +38,7 @@ def closed(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
-# These schemas have values that do or do not conform. The grammar must agree with jsonschema on each value.
+# Schemas with values that do or do not conform to them. The grammar must agree with jsonschema about each value.
 SCHEMAS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "strings": (CITY, [{"city": "Bonn"}, {"city": 'a"\\\n\u0000é😀'}, {"city": ""}, {"city": 1}, {}, {"town": "Bonn"}]),
     "order and what may be left out": (
@@ -124,7 +126,7 @@ SCHEMAS: dict[str, tuple[dict[str, Any], list[Any]]] = {
 
 @each("kind", SCHEMAS)
 def test_grammar_accepts_exactly_conforming_values(kind: str) -> None:
-    """For each kind of schema, the grammar accepts exactly the values that conform."""
+    """For each kind of schema, the grammar accepts a value if and only if the value conforms to the schema."""
     schema, values = SCHEMAS[kind]
     validator = jsonschema.Draft202012Validator(schema)
     accepted = accepts(schema)
@@ -149,7 +151,7 @@ def test_grammar_accepts_exactly_conforming_values(kind: str) -> None:
     ],
 )
 def test_inexpressible_schema_is_accepted_broadly(schema: dict[str, Any]) -> None:
-    """If a schema cannot be expressed exactly, the grammar accepts more values than the schema, but never fewer."""
+    """If a grammar cannot express a schema exactly, it accepts more values than the schema rather than fewer."""
     assert accepts(schema)({"s": "a"})
 
 
@@ -165,8 +167,9 @@ def engine(*, required: bool = False, untagged: bool = True, limit: int = 0) -> 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_free_text_is_accepted_before_a_call(text: str) -> None:
-    """Free text is accepted alone or before a call, but not after a call. If a call is required, no free text is
-    accepted."""
+    """A call can be preceded, but not followed, by free text. An answer can also consist of free text alone. If a call
+    is required, no free text is accepted.
+    """
     free, demanded = engine(), engine(required=True)
     assert free(text)
     assert free(text + WEATHER)
@@ -187,7 +190,7 @@ def test_tagged_block_must_contain_a_call() -> None:
 
 @pytest.mark.parametrize("between", ["", "\n"])
 def test_several_calls_are_accepted(between: str) -> None:
-    """Several calls are accepted one after another or as a list in one block, up to the limit."""
+    """Several calls are accepted up to the limit, either one after another or as a list in one block."""
     call, time = WEATHER[len("<tool_call>") : -len("</tool_call>")], '{"name": "a.time", "arguments": {}}'
     two, listed = f"{WEATHER}{between}{TIME}", f"<tool_call>\n[{call},{between}{time}]\n</tool_call>"
     for text in (two, listed):
@@ -207,8 +210,9 @@ def test_several_calls_are_accepted(between: str) -> None:
 
 @pytest.mark.parametrize("around", ["{}", "{}\n", "```\n{}\n```", "```json\n{}\n```\n"])
 def test_required_call_without_the_tag(around: str) -> None:
-    """If untagged calls count, a required call can be written as a list, as objects on separate lines, or in a
-    fence."""
+    """If untagged calls are allowed, required calls can be written as a list or as objects on separate lines, with or
+    without a code fence.
+    """
     call, time = WEATHER[len("<tool_call>") : -len("</tool_call>")], '{"name": "a.time", "arguments": {}}'
     for calls, number in ((call, 1), (f"[{call}]", 1), (f"[{call}, {time}]", 2), (f"{time}\n{call}", 2)):
         text = around.format(calls)
@@ -220,8 +224,9 @@ def test_required_call_without_the_tag(around: str) -> None:
 
 
 def test_whitespace_within_a_call() -> None:
-    """Whitespace within a call is accepted as models write it, on one line or indented, but only up to a maximum
-    length."""
+    """Whitespace that models usually write within a call is accepted up to a maximum length, whether the call is on one
+    line or indented.
+    """
     spread = json.dumps({"name": "get_weather", "arguments": {"city": "Bonn"}}, indent=4)
     assert engine()(f"<tool_call>\n{spread}\n</tool_call>")
     assert not engine()(WEATHER.replace('{"city"', '{  "city"'))
@@ -231,20 +236,20 @@ def test_whitespace_within_a_call() -> None:
 
 @given(st.text(alphabet='<tolca_/>{}"x\n', max_size=40))
 def test_text_without_the_tag(text: str) -> None:
-    """Text without the opening tag is accepted as text. After the tag, a call must follow."""
+    """Text is accepted as long as it does not contain the opening tag, after which a call must follow."""
     assert engine()(text) == ("<tool_call>" not in text)
 
 
 @pytest.mark.parametrize("tag", ["x-call", "a_b.c", "ttt"])
 def test_other_tags(tag: str) -> None:
-    """A private tag name works in the same way, regardless of its spelling."""
+    """The grammar works with any name of the tag, even if the name contains punctuation or repeated characters."""
     accepted = engine_grammar.gbnf(call_grammar(TOOLS, tag, required=False, untagged=True, limit=0))
     assert accepted(f"<{tag[:-1]}> " + WEATHER.replace("tool_call", tag))
     assert not accepted(f"<{tag}>")
 
 
 def test_oversized_catalog_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A catalog that is too large raises an exception instead of producing a grammar that no server accepts."""
+    """A catalog that is too large raises an exception. No server would accept its grammar."""
     monkeypatch.setattr(gbnf, "_MAX_RULES", 10)
     with pytest.raises(TooLarge):
         call_grammar(TOOLS, "tool_call", required=True, untagged=True, limit=1)

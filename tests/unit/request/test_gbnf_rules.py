@@ -1,4 +1,4 @@
-"""Tests for the GBNF notation, with an engine that reads it."""
+"""Tests for GBNF rules, with an engine that parses them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ CHARS = st.sampled_from("ab\\\"'-]^[{}<>\t\n\r /é😀")
 
 @given(st.text(CHARS, min_size=1, max_size=8), st.text(CHARS, max_size=8))
 def test_literal_matches_its_text(text: str, other: str) -> None:
-    """A literal matches exactly its text."""
     accepts = engine_grammar.gbnf(f"root ::= {literal(text)}\n")
     assert accepts(text)
     assert accepts(other) == (other == text)
@@ -22,7 +21,7 @@ def test_literal_matches_its_text(text: str, other: str) -> None:
 
 @given(st.text(CHARS, min_size=1, max_size=8), CHARS)
 def test_character_outside_the_set_matches(chars: str, char: str) -> None:
-    """The rule matches exactly one character that is not among the given characters."""
+    """The rule matches exactly one character, which can be any character outside the given set."""
     accepts = engine_grammar.gbnf(f"root ::= {none_of(chars)}\n")
     assert accepts(char) == (char not in chars)
     assert not accepts("")
@@ -30,7 +29,7 @@ def test_character_outside_the_set_matches(chars: str, char: str) -> None:
 
 
 def test_rules_can_refer_to_each_other() -> None:
-    """A rule can refer to a new name before that name's rule is set."""
+    """A rule can refer to a new name before the rule for that name has been set."""
     rules = Rules()
     name = rules.new()
     rules.set("root", rules.add(f'"(" {name} ")"'))

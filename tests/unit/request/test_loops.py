@@ -1,4 +1,4 @@
-"""Tests for loops across turns: counting of repetitions, and the line that mentions a loop in the prompt."""
+"""Tests for loops across turns: how repetitions are counted, and the line in the prompt that mentions a loop."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ POLICY = Policy()
 
 
 def turns(*pairs: str) -> list[Item]:
-    """Return a conversation. "a" is a call with the output "x", "a=y" is a call with the output "y", and "!…" is a
-    user's message."""
+    """Return a conversation. "a" is a call with the arguments "a" and the output "x", "a=y" is the same call with the
+    output "y", and "!…" is a user message.
+    """
     items: list[Item] = [Message("user", (Text("Go."),))]
     for number, pair in enumerate(pairs):
         if pair.startswith("!"):
@@ -44,20 +45,21 @@ def counts(*pairs: str) -> list[int]:
     ],
 )
 def test_only_repetitions_without_progress_count(pairs: Sequence[str], expected: Sequence[int]) -> None:
-    """Only repetitions without progress in between are counted."""
+    """A repeated call is counted only if there was no progress since the previous one."""
     assert counts(*pairs) == expected
 
 
 def test_parallel_calls_are_matched_by_id() -> None:
-    """Outputs are matched to their calls by ID, regardless of their order."""
+    """Outputs are matched to calls by ID, regardless of their order."""
     items: list[Item] = [Call("1", "f", "a"), Call("2", "f", "b"), CallOutput("2", (Text("y"),)), CallOutput("1", ())]
     assert [repetition.call.call_id for repetition in LoopCounter().take(items)] == ["2", "1"]
     assert list(LoopCounter().take([CallOutput("3", ())])) == []
 
 
 def test_loop_is_mentioned_once() -> None:
-    """The prompt mentions a loop once, when the count reaches half the limit, rounded up. With a limit of 2 or less,
-    it never does."""
+    """The prompt mentions a loop only once, when the count reaches half the limit, rounded up. With a limit of 2 or
+    less, the prompt never mentions a loop.
+    """
     for limit, at in ((6, 3), (5, 3), (4, 2), (2, None), (1, None), (0, None)):
         counter, said = LoopCounter(), []
         for number, start in enumerate(range(1, 21, 2), 1):
@@ -67,7 +69,7 @@ def test_loop_is_mentioned_once() -> None:
 
 
 def test_loop_ends_the_turn_at_its_limit() -> None:
-    """A loop has ended the turn only if its count has reached the limit and its last output is unanswered."""
+    """A loop ends the turn if its count has reached the limit and the model has not yet responded to its last output."""
     loop = loop_at_end(turns(*["a"] * 6), POLICY)
     assert loop is not None
     assert loop.count == 6

@@ -1,5 +1,6 @@
-"""Tests for the content of a manifest in every form: the requirements of the request, and finding the manifest in
-text."""
+"""Tests for the content of a manifest, in every form: the requirements of the request, and the search for a manifest in
+text.
+"""
 
 import pytest
 from hypothesis import given
@@ -26,14 +27,13 @@ def write(*tools, sentinel="tool_call", answer_format=None):
 
 
 def test_strict_rule_names_only_strict_tools():
-    """The rule for strict tools names only the strict tools."""
     rule = "For pay the arguments MUST conform exactly"
     assert rule in write(WEATHER, STRICT)
     assert "MUST conform" not in write(WEATHER)
 
 
 def test_answer_format():
-    """Structured output is requested in the prompt, because the backend cannot enforce it next to calls."""
+    """The manifest asks for structured output if the request also has tools, because the backend cannot enforce both."""
     wanted = {"type": "json_schema", "name": "x", "schema": {"type": "object", "title": "X"}}
     assert write(WEATHER, answer_format=wanted).endswith('to this schema:\n{"type":"object"}')
     assert "must be one JSON object and nothing else" in write(WEATHER, answer_format={"type": "json_object"})
@@ -49,7 +49,7 @@ FORMAT = {"type": "json_schema", "schema": {"type": "object"}}
 @each("around", [("", ""), ("You are terse.\n\n", "\n\nWhat now?")], ids=["alone", "amid"])
 @each("form", FORMS)
 def test_manifest_is_read_back(form, answer_format, around):
-    """A complete manifest is found anywhere in a text, with its tools and its tag."""
+    """A complete manifest is found anywhere in a text, and its tools and tag are parsed."""
     text = manifest((FORGING, PAY, PATCH), sentinel="my_call", answer_format=answer_format, form=form)
     before, after = around
     found = find_catalog(before + text + after)
@@ -74,7 +74,7 @@ def test_manifest_is_read_back(form, answer_format, around):
     "text", ["", "no manifest", HEADING, f"{HEADING}\n\n- a\n", f"as in {HEADING}\n[function_call name="]
 )
 def test_incomplete_text_is_not_a_manifest(text):
-    """A heading alone is not a manifest, and neither is a truncated or quoted manifest."""
+    """A heading alone, a truncated manifest, and a quoted manifest do not count as a manifest."""
     assert find_catalog(text) is None
 
 
@@ -97,7 +97,7 @@ def test_incomplete_text_is_not_a_manifest(text):
     )
 )
 def test_any_lines_are_read_without_an_exception(lines):
-    """Lines that resemble a manifest do not raise an exception, and the found position is within the text."""
+    """Lines that resemble a manifest raise no exception. If a manifest is found, its range is within the text."""
     text = "\n".join(lines)
     found = find_catalog(text)
     assert found is None or 0 <= found.start < found.end <= len(text)

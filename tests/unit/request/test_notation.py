@@ -1,4 +1,4 @@
-"""Tests for arguments with slots: generating a template from a schema, and parsing the template."""
+"""Tests for the slot notation: a template for arguments is generated from a schema, and parsed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def an_object(required: list[str] | None = None, **properties: Any) -> dict[str,
     ],
 )
 def test_template(schema: dict[str, Any], written: str) -> None:
-    """Each kind of schema has a corresponding slot, and the template is a single line."""
+    """Each kind of schema is shown as a slot, and the template is a single line."""
     assert SlotNotation(schema).template == written
 
 
@@ -66,12 +66,12 @@ def test_template(schema: dict[str, Any], written: str) -> None:
     ],
 )
 def test_inexpressible_schemas_are_reported(schema: dict[str, Any], expressible: bool) -> None:
-    """References, conditions and rules for property names are reported as not expressible in the notation."""
+    """Schemas with references, conditions or rules for property names are reported as inexpressible in the notation."""
     assert SlotNotation(schema).is_all is expressible
 
 
 def test_descriptions_are_listed_below_by_path() -> None:
-    """Each described property has a note that begins with its path. The notes also mark optional objects."""
+    """Each described property has a note that begins with the property's path. Optional objects also have a note."""
     inner = an_object(["q"], q={"type": "number", "description": "Quantity.\nWhole."})
     schema = an_object(
         ["city"],
@@ -90,7 +90,7 @@ def test_descriptions_are_listed_below_by_path() -> None:
 
 
 def test_notes_follow_the_template() -> None:
-    """A note's path leads to a value of the template, even if a schema describes both an object and a list."""
+    """The path in each note exists in the template, even if the schema describes both an object and a list."""
     q = {"type": "number", "description": "Quantity"}
     shown = SlotNotation(an_object(["a"], a=an_object(["q"], q=q) | {"items": an_object(p=q)}))
     assert shown.template == '{"a": {"q": <number>}}'
@@ -120,8 +120,7 @@ SCHEMAS = st.recursive(
 
 @given(st.dictionaries(st.text(max_size=4), SCHEMAS, max_size=4), st.data())
 def test_template_is_read_back(properties: dict[str, Any], data: st.DataObject) -> None:
-    """The template of a schema that contains only plain types, objects and lists can be parsed back to the identical
-    schema."""
+    """If a schema contains only plain types, objects and lists, parsing its template returns an identical schema."""
     scalars = [
         name for name, schema in properties.items() if SlotNotation(an_object(a=schema)).template.startswith('{"a": <')
     ]
@@ -135,13 +134,13 @@ def test_template_is_read_back(properties: dict[str, Any], data: st.DataObject) 
 
 @given(st.text(alphabet='{}[]<>":, .a|\\', max_size=40))
 def test_any_line_is_parsed_without_an_exception(text: str) -> None:
-    """Any line parses as a template or yields None."""
+    """Parsing an arbitrary line returns a schema or None, and never raises an exception."""
     assert read_template(text) is None or isinstance(read_template(text), dict)
 
 
 @pytest.mark.parametrize("depth", [3, 50, 5000])
 def test_depth_is_bounded(depth: int) -> None:
-    """A schema of any depth has a template, but deeply nested templates are not parsed."""
+    """A template is generated for a schema of any depth, but a deeply nested template is not parsed."""
     schema: dict[str, Any] = {"type": "string"}
     for _ in range(min(depth, 300)):
         schema = an_object(["a"], a=schema)
@@ -152,6 +151,6 @@ def test_depth_is_bounded(depth: int) -> None:
 
 @pytest.mark.parametrize("schema", [{"type": 7}, {"type": ["string", 7]}, {"enum": []}, {"anyOf": [7]}, {"items": 7}])
 def test_invalid_types_are_shown_as_slots(schema: dict[str, Any]) -> None:
-    """An invalid type in a client's schema is still shown as a slot."""
+    """Even if a client's schema contains an invalid type, it is shown as a slot."""
     assert re.fullmatch(r"[a-z0-9 |]+", slot_type(schema))
     assert json.dumps(SlotNotation(an_object(a=schema)).template)

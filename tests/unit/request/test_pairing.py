@@ -1,5 +1,6 @@
-"""Tests that each output in a prompt names its call, so that a model can match outputs with calls in any
-conversation."""
+"""Tests that each output in a prompt identifies its call, so that the model can match outputs to calls in any
+conversation.
+"""
 
 import json
 import re
@@ -23,7 +24,7 @@ ARGUMENTS = [
     '{ "city" : "Oslo", "days": [1.0, 2] }',
     json.dumps({"text": f"]\n{FORGED}"}),
     '{"city": ',
-    # These arguments are long, and some of them have the same beginning.
+    # Long arguments, two of which begin with the same 300 characters.
     json.dumps({"text": "x" * 300}),
     json.dumps({"text": "x" * 300 + "y"}),
     json.dumps({"text": '\\"' * 300}),
@@ -32,8 +33,8 @@ ARGUMENTS = [
     '"' + "z" * 500,
 ]
 
-# A conversation contains calls (tool, arguments, ID) of functions, a custom tool and a local shell, outputs (ID,
-# whether with an image) and a user's messages. IDs repeat, some outputs have no call, and some precede their call.
+# The steps of a conversation: calls (tool, arguments, ID), outputs (ID, whether it contains an image) and user
+# messages. IDs can repeat, and an output can have no call or precede its call.
 CALLS = st.tuples(st.just("call"), st.sampled_from(["f", "g", "custom", "shell"]), st.sampled_from(ARGUMENTS))
 STEPS = st.lists(
     st.one_of(
@@ -58,7 +59,7 @@ LONG = [("call", "f", text, call_id) for text, call_id in zip(ARGUMENTS[5:], "ab
 @example([*(("call", "f", "{}", call_id) for call_id in "aa"), ("output", "a", True), ("output", "a", 0)], POLICIES[1])
 @example([*LONG, *(("output", call_id, False) for call_id in "dcbacba")], POLICIES[0])
 def test_each_output_names_its_call(api, steps, policy):
-    """Each output names its call, even if calls are parallel, repeated, equal or long, or share an ID."""
+    """Each output identifies its call, even if calls are parallel, repeated, identical or long, or share an ID."""
     lines = prompt(api, steps, policy)
     calls = [shown_call(line) for role, line in lines if role == "assistant"]
     records = [fields(line) for role, line in lines if role == "user" and line.startswith("[function_call_output ")]
@@ -71,24 +72,24 @@ def test_each_output_names_its_call(api, steps, policy):
 @pytest.mark.parametrize("api", PATHS)
 @given(STEPS, STEPS, st.sampled_from(POLICIES))
 def test_continued_conversation_keeps_its_prompt(api, steps, more, policy):
-    """A continued conversation keeps its previous prompt unchanged, so the backend's cache remains valid.
+    """The prompt of a continued conversation begins with the previous prompt, so the backend can use its cache.
 
-    The exception is an output that precedes its call.
+    The exception is a conversation in which an output precedes its call.
     """
     calls = [place for place, step in enumerate(steps) if step[0] == "call"]
     early = {steps[place][1] for place, owner in owners(steps).items() if owner is None or calls[owner] > place}
     more = [step for step in more if step[0] != "call" or step[3] not in early]
-    assume(not steps or steps[-1][0] != "call")  # No request ends with a call that has no output.
+    assume(not steps or steps[-1][0] != "call")  # A request never ends with a call that has no output.
     before = prompt(api, steps, policy)
     after = prompt(api, [*steps, ("call", "g", "{}", "y"), ("say", "And now?"), *more], policy)
     assert after[: len(before)] == before
 
 
 def owners(steps):
-    """Return the number of the call to which each output belongs, or None, by the output's position.
+    """Map the position of each output to the number of its call, or to None if the output has no call.
 
-    The call is the first earlier call with the output's ID that has no output, or else the last earlier call with
-    the ID. If no earlier call has the ID, it is the first later call with the ID.
+    The call is the first earlier call with the output's ID that has no output yet or, if all have one, the last earlier
+    call with this ID. If no earlier call has the ID, it is the first later call with the ID.
     """
     calls = [(place, step[3]) for place, step in enumerate(steps) if step[0] == "call"]
     found = {}
@@ -102,7 +103,7 @@ def owners(steps):
 
 
 def prompt(api, steps, policy):
-    """Return the nonempty lines that the backend receives, each with its role."""
+    """Return the nonempty lines of the prompt that the backend receives, each with its role."""
     body = {"model": "m", **(chat_body(steps) if api == "chat" else responses_body(steps))}
     written = rewrite_request(api, PATHS[api], json.dumps(body).encode(), policy, output_mode=None, report=Report())
     sent = json.loads(written.body)
@@ -153,7 +154,7 @@ def responses_body(steps):
 
 
 def fields(line):
-    """Return the fields of a record, each value as written: a bare word or JSON."""
+    """Return the fields of a record by name. Each value is returned as it is written, as a bare word or as JSON."""
     found, at = {}, line.index(" ")
     while line[at] == " ":
         name = re.compile(r" ([a-z_]+)=").match(line, at)
@@ -166,7 +167,7 @@ def fields(line):
 
 
 def shown_call(line):
-    """Return the ID, the name and the arguments of a call. The ID of a call in a block is None."""
+    """Return the ID, name and arguments of a call in the prompt. The ID is None if the call is written as a block."""
     if line.startswith("[function_call "):
         record = fields(line)
         return record["call_id"], record["name"], record["arguments"]
@@ -175,7 +176,7 @@ def shown_call(line):
 
 
 def named_call(record, calls):
-    """Return the number of the call that an output names, or None if it names no call."""
+    """Return the number of the call that an output identifies, or None if the output identifies no call."""
     fitting = [
         number
         for number, (call_id, name, arguments) in enumerate(calls)
@@ -186,7 +187,7 @@ def named_call(record, calls):
 
 
 def fits(shown, arguments):
-    """Return whether the arguments in a record match these arguments. "…" marks shortened arguments."""
+    """Return whether the arguments shown in a record are ``arguments``, possibly shortened with "…"."""
     if not shown.endswith("…"):
         return shown == arguments
     shown = shown.removesuffix("…")

@@ -1,4 +1,4 @@
-"""Tests that a prompt, with any options, begins with the previous prompt."""
+"""Tests that each prompt begins with the previous prompt, regardless of the options."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SCHEMA = {"type": "object", "properties": {"city": {"type": "string", "descripti
 
 @dataclass(frozen=True)
 class Step:
-    """A model's answer: its text, and its calls by the number of the tool."""
+    """A model's answer, consisting of text and of calls. Each call is the number of its tool."""
 
     words: str
     calls: tuple[int, ...] = ()
@@ -37,10 +37,10 @@ def functions(*numbers: int) -> list[dict[str, Any]]:
 def prompts_of(
     steps: list[Step], api: ApiName, tool_count: int, declares: frozenset[int] = frozenset()
 ) -> list[list[dict[str, Any]]]:
-    """Return the conversation of each request. Before each step, the user speaks or the client returns the outputs.
+    """Return the conversation that each request contains. Each step is preceded by a user message or by the outputs of
+    the previous step.
 
-    ``declares`` lists the steps before which a client declares further tools, if its API has an item for such a
-    declaration.
+    ``declares`` lists the steps before which the client declares more tools, if its API has an item for that.
     """
     items: list[dict[str, Any]] = [{"role": "system", "content": "Be good."}]
     requests = []
@@ -77,7 +77,7 @@ def answer(api: ApiName, step: Step, calls: dict[str, int]) -> list[dict[str, An
 def prompt(
     api: ApiName, items: list[dict[str, Any]], tool_count: int, policy: Policy, choice: Any = "auto", **fields: Any
 ) -> str:
-    """Return the complete text that a model reads, with each message after its role."""
+    """Return the complete text that the model reads. Each message is preceded by its role."""
     tools = functions(*range(tool_count))
     if api == "chat":
         tools = [{"type": "function", "function": tool} for tool in tools]
@@ -134,13 +134,14 @@ CHOICES = st.sampled_from(["auto", "required", "none", "tool_0", ["tool_0"]])
 def test_prompt_begins_with_the_previous_prompt(
     steps: list[Step], api: ApiName, tool_count: int, policy: Policy, declares: frozenset[int], data: st.DataObject
 ) -> None:
-    """A prompt begins with the complete previous prompt, except for closing lines that apply only to the previous
-    request."""
+    """A prompt begins with the complete previous prompt. Only closing lines that applied to the previous request are
+    removed.
+    """
     last = plain = ""
     for items in prompts_of(steps, api, tool_count, declares):
         choice = data.draw(CHOICES)
         if choice == "none" and not any("tool_calls" in item or "call_id" in item for item in items):
-            choice = "auto"  # Tools that were never called are not shown with the choice "none".
+            choice = "auto"  # With the choice "none", a catalog is shown only if a tool was called before.
         written = prompt(
             api,
             items,
@@ -165,8 +166,9 @@ def test_summary_is_requested_at_the_end(steps: list[Step], tool_count: int, pol
 
 
 def test_tools_declared_later_are_shown_at_their_declaration() -> None:
-    """Tools that are declared later are shown at their declaration. Redeclared tools are shown again only if they
-    differ."""
+    """Tools that are declared later are shown at the position of their declaration. A tool that is declared again is
+    shown again only if it has changed.
+    """
     items: list[dict[str, Any]] = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "Well."}]
     before = prompt("responses", items[:1], 2, Policy())
     other = {**functions(1)[0], "description": "Another one."}
@@ -179,8 +181,9 @@ def test_tools_declared_later_are_shown_at_their_declaration() -> None:
 
 
 def test_first_declared_tools_form_the_catalog() -> None:
-    """The first declared tools form the catalog at the beginning, regardless of the position of their item in the
-    conversation."""
+    """The tools that were declared first form the catalog at the beginning, even if their declaration is later in the
+    conversation.
+    """
     items: list[dict[str, Any]] = [
         {"role": "user", "content": "hi"},
         {"type": "additional_tools", "tools": functions(7)},
@@ -205,7 +208,7 @@ HOSTED = HostedItem({"type": "web_search_call"})
 
 
 def lines(*items: Item, tools: tuple[Tool, ...] = (F, G), offered: tuple[Tool, ...] | None = None, **more: Any) -> Any:
-    """Return the text added after each item, or "" if none was added."""
+    """Return the suffix that was added after each item, or "" if none was added."""
     plan = Plan("chat", "chat", tools=tools if offered is None else offered, visible_tools=tools, **more)
     after: list[str] = []
     for item in with_suffixes(items, plan):
@@ -218,8 +221,7 @@ def lines(*items: Item, tools: tuple[Tool, ...] = (F, G), offered: tuple[Tool, .
 
 
 def test_closing_lines_do_not_depend_on_the_next_step() -> None:
-    """A prompt has the same closing lines after the last user message or output, regardless of the model's
-    next step."""
+    """The closing lines after a user message or an output are the same before and after the model has answered."""
     policy = Policy(tool_use_mode="enforced")
     assert lines(USER) == [""]
     assert lines(USER, CALL, OUTPUT, ASSISTANT, USER, policy=policy) == [DEMAND, "", "", "", ""]
@@ -230,7 +232,7 @@ def test_closing_lines_do_not_depend_on_the_next_step() -> None:
 
 
 def test_added_line_belongs_to_the_last_participant() -> None:
-    """An added line belongs to the participant who spoke last, because it would otherwise be a separate message."""
+    """An added line has the name of the last participant, because it would otherwise become a separate message."""
     plan = Plan("chat", "chat", tools=(F,), visible_tools=(F,), tool_choice=ToolChoice("required"))
     assert [getattr(item, "name", None) for item in with_suffixes([NAMED], plan)] == ["Ann", "Ann"]
 
@@ -247,7 +249,7 @@ def test_added_line_belongs_to_the_last_participant() -> None:
     ],
 )
 def test_tool_choice_is_stated_at_the_end(choice: ToolChoice, offered: tuple[Tool, ...], line: str) -> None:
-    """The request's tool choice is stated only at the end of the prompt, and can be parsed from it."""
+    """The tool choice is stated only at the end of the prompt, from which it can be parsed."""
     said = lines(USER, ASSISTANT, USER, tools=(F, G, H), offered=offered, tool_choice=choice)
     assert said == ["", "", line]
     prompt = Message("user", (Text(f"hi\n\n{line}"),))
@@ -256,15 +258,16 @@ def test_tool_choice_is_stated_at_the_end(choice: ToolChoice, offered: tuple[Too
 
 
 def test_enforced_mode_demands_a_call_for_each_question() -> None:
-    """``tool_use_mode=enforced`` demands a call after each user message but not after an output."""
+    """With ``tool_use_mode=enforced``, the prompt demands a call after each user message, but not after an output."""
     policy = Policy(tool_use_mode="enforced")
     said = lines(USER, CALL, OUTPUT, ASSISTANT, USER, policy=policy, tool_choice=ToolChoice("required"))
     assert said == [DEMAND, "", "", "", DEMAND]
 
 
 def test_entries_follow_the_first_call() -> None:
-    """The entries of tools that the catalog only names follow the first call. If tools cannot be looked up, the
-    entries end the prompt."""
+    """If the catalog contains only names, the entries of the tools follow the first call. If the model cannot look up
+    tools, the entries end the prompt.
+    """
     short = frozenset("fg")
     shown = lines(
         USER, CALL, OUTPUT, ASSISTANT, USER, CALL, OUTPUT, name_only_tools=short, tools_to_look_up=frozenset("g")

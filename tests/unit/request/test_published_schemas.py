@@ -1,8 +1,8 @@
-"""Tests that validate requests to vLLM and SGLang with the request models of those packages.
+"""Tests that validate requests to vLLM and SGLang against the request models of those packages.
 
-The packages cannot be installed without large GPU dependencies. Therefore, the models are extracted from the source
-of an installed package, or from a folder listed in ``TOOLSIM_ENGINE_SOURCES`` (separated as in ``PATH``) that
-contains an unpacked wheel of sglang or sdist of vllm. Last run with vllm 0.33.0 and sglang 0.5.23.
+Installing the packages would require large GPU dependencies. Instead, the models are extracted from the source of an
+installed package, or of an unpacked wheel of sglang or sdist of vllm in a folder that ``TOOLSIM_ENGINE_SOURCES`` lists
+(separated as in ``PATH``). Last run with vllm 0.33.0 and sglang 0.5.23.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from toolsim.core.plan import Policy
 from toolsim.core.report import Report
 from toolsim.request.rewrite import rewrite_request
 
-# For each package, the files that can contain its models, and the types of its chat request's ``response_format``.
+# For each package, the files that can contain its request models, and the type of ``response_format`` in chat requests.
 PUBLISHED = {
     "vllm": (
         ("entrypoints/generate/base/protocol.py", "entrypoints/openai/protocol.py"),
@@ -37,7 +37,7 @@ _IMPORTS = ("pydantic", "typing", "typing_extensions", "dataclasses")
 
 
 def source(package: str) -> str:
-    """Return the source of a package's request models, or skip the test if it is not available."""
+    """Return the source code of a package's request models, or skip the test if the code is not available."""
     roots = [
         Path(folder) / package for folder in os.environ.get("TOOLSIM_ENGINE_SOURCES", "").split(os.pathsep) if folder
     ]
@@ -61,7 +61,7 @@ def defined(node: ast.stmt) -> Iterator[str]:
 
 
 def response_format(package: str) -> Any:
-    """Return the type of ``response_format``, built from only the models that it needs."""
+    """Return the type of ``response_format``. Of the package's models, only those that this type needs are executed."""
     tree = ast.parse(source(package))
     by_name = {name: node for node in tree.body for name in defined(node)}
     wanted = ast.parse(PUBLISHED[package][1], mode="eval")
@@ -78,12 +78,12 @@ def response_format(package: str) -> Any:
         if (isinstance(node, ast.ImportFrom) and node.module in (*_IMPORTS, "__future__"))
         or needed & set(defined(node))
     ]
-    # The definitions need a module, because pydantic resolves the names in annotations within a module.
+    # The models must be defined in a module, because pydantic resolves the names in annotations through the module.
     module = ModuleType(f"published_{package}")
     sys.modules[module.__name__] = module
     logger = logging.getLogger(package)
-    # These definitions are from other files: the base of vllm's models, which keeps unknown fields, and the engine's
-    # model.
+    # Substitutes for definitions in other files: the base class of vllm's models, which keeps unknown fields, and the
+    # engine's model of structural tags.
     base = pydantic.create_model("OpenAIBaseModel", __config__=pydantic.ConfigDict(extra="allow"))
     module.__dict__.update(logger=logger, OpenAIBaseModel=base, StructuralTag=engine_grammar.structural_tag_model())
     exec(compile(ast.Module(body=body, type_ignores=[]), package, "exec"), module.__dict__)
@@ -120,7 +120,7 @@ def asked(constrain: Any, *, required: bool) -> dict[str, Any]:
     ],
 )
 def test_constraints_fit_the_published_models(package: str, constrain: str, required: bool, kind: str) -> None:
-    """The server's request model accepts each constraint without losing a field."""
+    """The server's request model accepts every kind of constraint that toolsim sends, and keeps all of its fields."""
     form = asked(constrain, required=required)["response_format"]
     read = pydantic.TypeAdapter(response_format(package)).validate_python(form)
     assert kind in type(read).__name__
@@ -130,7 +130,9 @@ def test_constraints_fit_the_published_models(package: str, constrain: str, requ
 
 @pytest.mark.parametrize("package", PUBLISHED)
 def test_published_models_reject_other_forms(package: str) -> None:
-    """The extracted models reject other forms, which shows that the test above can fail."""
+    """The extracted models reject invalid formats, which proves that ``test_constraints_fit_the_published_models`` can
+    fail.
+    """
     adapter = pydantic.TypeAdapter(response_format(package))
     for wrong in ({"type": "gbnf"}, {"type": "json_schema", "json_schema": {"schema": {}}}, {"type": "structural_tag"}):
         with pytest.raises(pydantic.ValidationError):
@@ -139,7 +141,7 @@ def test_published_models_reject_other_forms(package: str) -> None:
 
 @pytest.mark.parametrize("package", PUBLISHED)
 def test_special_tokens_field_is_defined(package: str) -> None:
-    """The field for special tokens is sent for a model that needs it, and the packages define it."""
+    """The packages define the field for special tokens, which toolsim sends for models that need it."""
     assert asked("off", required=False)["skip_special_tokens"] is False
     text = source(package)
     assert package == "vllm" or "skip_special_tokens: bool" in text

@@ -82,15 +82,16 @@ def param_of(make, *arguments, **fields):
     ],
 )
 def test_request_without_tools_passes(api_name, body):
-    """A request without tools and calls passes unchanged, as does a body that is not a JSON object."""
+    """A request that has neither tools nor calls is passed on unchanged, as is a body that is not a JSON object."""
     report = Report()
     assert rewrite(api_name, body, report=report) is None
     assert report == Report()
 
 
 def test_responses_request():
-    """Tools become a manifest, the history becomes lines of text, and the plan contains all data needed for
-    the answer."""
+    """Tools become a manifest, and the history becomes lines of text. The plan contains everything that is needed to
+    process the answer.
+    """
     report = Report()
     rewritten = responses(
         tools=[F, G, SEARCH],
@@ -129,7 +130,7 @@ def test_responses_request():
 
 
 def test_chat_request():
-    """In a chat request, the manifest ends the system message, and calls and outputs become lines."""
+    """In a chat request, the manifest is appended to the system message, and calls and outputs become lines of text."""
     call = {"id": "call_3", "type": "function", "function": {"name": "g", "arguments": "{}"}}
     messages = [
         {"role": "system", "content": "Be good."},
@@ -156,7 +157,7 @@ def test_history_without_tools_becomes_text():
 
 
 def test_choice_none():
-    """With tool_choice none, every tool is masked. The prompt does not mention tools unless one was called before."""
+    """If ``tool_choice`` is "none", every tool is masked. The prompt mentions no tools unless one was called earlier."""
     rewritten = responses(tools=[F, G], tool_choice="none", text={"format": {"type": "json_object"}})
     assert texts(rewritten) == [("user", "hi")]
     assert (rewritten.plan.tools, rewritten.plan.masked_tools) == ((), {"f", "g"})
@@ -178,8 +179,9 @@ def test_choice_none():
     ],
 )
 def test_offered_and_masked(choice, policy, offered):
-    """Tool choice, allowlist and denylist mask tools in the answer. The manifest shows the tools that the operator
-    allows."""
+    """The tool choice and the operator's lists determine which tools are masked in the answer. The manifest omits only
+    tools that the operator excludes.
+    """
     namespace = {"type": "namespace", "name": "ns", "tools": [{"type": "function", "name": "h"}]}
     rewritten = responses(policy, tools=[F, G, namespace], tool_choice=choice)
     assert [tool.name for tool in rewritten.plan.tools] == offered
@@ -189,7 +191,9 @@ def test_offered_and_masked(choice, policy, offered):
 
 
 def test_masked_strict_tool_counts():
-    """A strict tool makes an unknown name a failure even if the strict tool itself is masked."""
+    """If a request declares a strict tool, a call with an unknown name is a failure, even if the strict tool itself is
+    masked.
+    """
     assert responses(Policy(tool_denylist=frozenset({"g"})), tools=[F, G]).plan.any_strict
 
 
@@ -202,7 +206,7 @@ def test_masked_strict_tool_counts():
     ],
 )
 def test_required_call_of_a_denied_tool_is_a_400(make, fields, param):
-    """A request that requires a call to a denied tool is refused with a 400, because the call could never be made."""
+    """A request that requires a call to a denied tool is refused with status 400, because the call could never be made."""
     assert param_of(make, Policy(tool_denylist=frozenset({"f"})), **fields) == param
 
 
@@ -220,8 +224,9 @@ def test_required_call_of_a_denied_tool_is_a_400(make, fields, param):
     ],
 )
 def test_strict_schemas_must_compile(tools, param):
-    """A strict tool with an unusable schema causes a 400. A tool that is not strict is accepted with the same
-    schema."""
+    """A strict tool with an unusable schema causes an error with status 400. The same schema is accepted for other
+    tools.
+    """
     assert param_of(responses, tools=tools) == param
     lenient = json.loads(json.dumps(tools).replace('"strict": true', '"strict": false'))
     assert responses(tools=lenient) is not None
@@ -238,7 +243,7 @@ def test_answer_can_be_limited_to_one_call(parallel, policy, one_call):
 
 @pytest.mark.parametrize("make", [responses, chat])
 def test_structured_output_moves_to_the_manifest(make):
-    """A requested JSON format moves from the body to the manifest, because in the body it would prevent tool calls."""
+    """A requested JSON format is moved from the body to the manifest. In the body, it would prevent tool calls."""
     schema = {"type": "object", "properties": {"answer": {"type": "string"}}}
     flat = {"type": "json_schema", "name": "x", "schema": schema}
     nested = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
@@ -256,8 +261,9 @@ def test_echo_keeps_the_format():
 
 
 def test_hosted_tools_can_be_forwarded():
-    """Hosted tools are forwarded to a backend with the same API if the operator enables it, but never to another
-    API."""
+    """If the operator enables forwarding, hosted tools are forwarded to a backend with the same API, but never to
+    another API.
+    """
     policy, report = Policy(forward_hosted_tools=True), Report()
     assert sent(responses(policy, tools=[F, SEARCH], report=report))["tools"] == [SEARCH]
     assert report.dropped == []
@@ -275,8 +281,9 @@ APPROVAL = [
 
 
 def test_hosted_tool_history_is_forwarded():
-    """Items of hosted tools are forwarded unchanged and in place to a backend with the same API. Otherwise they are
-    dropped."""
+    """With forwarding enabled, a backend with the same API receives hosted tools' history items unchanged and at their
+    positions. Otherwise, the items are dropped.
+    """
     policy, report = Policy(forward_hosted_tools=True), Report()
     choice = {"type": "mcp", "server_label": "docs"}
     fields = {"tools": [F, MCP], "input": [USER, *APPROVAL, USER], "tool_choice": choice}
@@ -295,7 +302,7 @@ def test_hosted_tool_history_is_forwarded():
 
 
 def test_hosted_tool_secrets_are_not_echoed():
-    """The backend receives a hosted tool's headers and URL, but the client's Response does not echo them."""
+    """The backend receives a hosted tool's headers and URL, but the Response returned to the client omits them."""
     secret = {**MCP, "server_url": "https://u:p@x.example/mcp?key=s3", "authorization": "s3"}
     rewritten = responses(Policy(forward_hosted_tools=True), tools=[F, secret])
     assert sent(rewritten)["tools"] == [secret]
@@ -312,15 +319,16 @@ def test_hosted_tool_secrets_are_not_echoed():
     ],
 )
 def test_path_follows_the_backends_api(path, exchanged):
-    """The end of the path is replaced with the endpoint of the backend's API. The prefix and the query are kept."""
+    """The end of the path is replaced by the endpoint of the backend's API. The prefix and the query are kept."""
     assert responses(Policy(backend="chat"), tools=[F], path=path).path == exchanged
     assert responses(Policy(backend="responses"), tools=[F], path=path).path == path
     assert chat(Policy(backend="responses"), tools=[F], path="/x/chat/completions?q").path == "/x/responses?q"
 
 
 def test_responses_client_over_chat():
-    """A Responses request is translated to chat completions, with instructions and manifest in a single system
-    message."""
+    """A Responses request is translated to chat completions. The instructions and the manifest share one system
+    message.
+    """
     rewritten = responses(
         Policy(backend="chat"),
         tools=[F],
@@ -340,8 +348,9 @@ def test_responses_client_over_chat():
 
 
 def test_chat_client_over_responses():
-    """A chat request is translated to the Responses API. Its instructions come first, then the manifest, then the
-    user's message."""
+    """A chat request is translated to the Responses API. The system message becomes the instructions, and the manifest
+    precedes the user's message.
+    """
     system = {"role": "system", "content": "Be good."}
     rewritten = chat(Policy(backend="responses"), tools=[F], messages=[system, USER], max_tokens=9)
     body = sent(rewritten)
@@ -363,7 +372,9 @@ def test_request_without_tools_is_translated():
 
 @pytest.mark.parametrize("key", ["previous_response_id", "conversation"])
 def test_stored_history_over_responses(key):
-    """References to the backend's store are passed on, and call numbers start in a range that avoids clashes."""
+    """References to the backend's store are passed on. Call numbers start at a large number that depends on the
+    request, to avoid collisions with stored calls.
+    """
     first = responses(tools=[F], **{key: "resp_1"})
     assert sent(first)[key] == "resp_1"
     assert 1_000 <= first.plan.first_number < 901_000
@@ -375,14 +386,17 @@ def test_stored_history_over_responses(key):
 
 
 def test_requests_of_one_conversation_start_at_other_numbers():
-    """Two requests of one stored conversation start at different call numbers, because the start depends on the
-    content."""
+    """Different requests in one stored conversation start at different call numbers, which depend on the request's
+    content.
+    """
     numbers = {responses(tools=[F], input=text, conversation="c").plan.first_number for text in ("a", "b")}
     assert len(numbers) == 2
 
 
 def test_stored_history_is_rejected_over_chat():
-    """A reference to an earlier response is rejected for a chat backend, because it does not store responses."""
+    """A reference to an earlier response is rejected if the backend has the chat API, because such a backend does not
+    store responses.
+    """
     assert param_of(responses, Policy(backend="chat"), tools=[F], previous_response_id="r") == "previous_response_id"
 
 
@@ -399,7 +413,7 @@ def test_stored_history_is_rejected_over_chat():
     ],
 )
 def test_first_number_follows_the_history(ids, number):
-    """Call numbers continue after the highest number in the IDs that toolsim assigned."""
+    """Numbering of calls continues after the highest number among the IDs that toolsim assigned."""
     items = [
         item
         for call_id in ids
@@ -426,7 +440,7 @@ def test_first_number_follows_the_history(ids, number):
     ],
 )
 def test_manifest_role(role, api_name, roles):
-    """The role of the message with the manifest depends on the backend, unless the operator sets a role."""
+    """The role of the message with the manifest depends on the backend, unless the operator has set a role."""
     make = responses if api_name == "responses" else chat
     assert [place for place, _ in texts(make(Policy(manifest_role=role), tools=[F]))] == roles
 
@@ -442,14 +456,16 @@ def test_manifest_role(role, api_name, roles):
     ],
 )
 def test_output_mode(wish, mode):
-    """A client selects its output mode with a header. The header accepts several spellings."""
+    """A client can select its output mode with a header, whose value can be spelled in several ways."""
     report = Report()
     assert responses(tools=[F], output_mode=wish, report=report).plan.policy.output_mode == mode
     assert (report.mode, report.dropped) == (mode, [])
 
 
 def test_unknown_output_mode_is_a_400():
-    """An unknown output mode causes a 400 that names the header, since the client would wait for that mode in vain."""
+    """An unknown output mode causes an error with status 400 that names the header. Otherwise the client would receive
+    a format that it does not expect.
+    """
     assert param_of(responses, tools=[F], output_mode="yaml") == "x-proxy-output-mode"
 
 
@@ -471,19 +487,19 @@ def test_client_output_mode_overrides_the_operators():
 
 @pytest.mark.parametrize("model", [None, 3])
 def test_missing_model_is_accepted(model):
-    """A missing or invalid model name is not an error, because the backend can have a default model."""
+    """A missing or invalid model name is accepted, because the backend can have a default model."""
     assert responses(tools=[F], model=model).plan.form.model == ""
 
 
 def test_text_is_unchanged():
-    """Text arrives unchanged, except that a lone surrogate, which UTF-8 cannot represent, becomes U+FFFD."""
+    """Text is forwarded unchanged, except that a lone surrogate, which UTF-8 cannot represent, becomes U+FFFD."""
     assert "é 🌍".encode() in responses(tools=[F], input="é 🌍").body
     assert texts(responses(tools=[F], input="\ud800"))[-1] == ("user", "\ufffd")
 
 
 @pytest.mark.parametrize("title", [b'"title":"T",', b""])
 def test_nesting_is_bounded(title: bytes):
-    """A deeply nested schema is rewritten up to a limit, and a body beyond the limit passes unchanged."""
+    """A deeply nested schema is rewritten up to a limit. A body that exceeds the limit is passed on unchanged."""
     for levels in (400, 3_000):
         deep = b'{"a":' * levels + b"1" + b"}" * levels
         body = b'{"tools":[{"type":"function","name":"f","parameters":{' + title + b'"properties":' + deep + b"}}],"
@@ -529,8 +545,9 @@ junk = st.recursive(
 
 
 def nearly(*values):
-    """Generate valid values in which at most one field is replaced with junk, so that most values pass the first
-    check."""
+    """Generate valid values in which at most one field is replaced by an arbitrary value. Most of the results pass the
+    first checks.
+    """
     change = st.just({}) | st.dictionaries(keys, junk, max_size=1)
     return st.builds(lambda value, changed: {**value, **changed}, st.sampled_from(values), change)
 
@@ -567,7 +584,7 @@ fields = st.fixed_dictionaries(
     "auto",
 )
 def test_any_body_is_rewritten_or_refused(body, api_name, backend, history, role):
-    """For any JSON body, the request is rewritten, rejected with a 400, or passed unchanged."""
+    """Any JSON body is rewritten, rejected with status 400, or passed on unchanged."""
     policy = Policy(backend=backend, history=history, manifest_role=role)
     try:
         rewritten = rewrite(api_name, body, policy)
@@ -576,7 +593,7 @@ def test_any_body_is_rewritten_or_refused(body, api_name, backend, history, role
     if rewritten is not None:
         written = json.loads(rewritten.body)
         kept = written.get("tools")
-        # Hosted tools without client tools remain in the body, although calls in the history are rewritten.
+        # If the only tools are hosted tools, they remain in the body even if calls in the history are rewritten.
         if not (isinstance(kept, list) and all(tool["type"] not in ("function", "custom") for tool in kept)):
             assert not written.keys() & {"tools", "tool_choice", "functions", "function_call", "parallel_tool_calls"}
         json.dumps(dict(rewritten.plan.form.echo))
@@ -585,7 +602,7 @@ def test_any_body_is_rewritten_or_refused(body, api_name, backend, history, role
 @pytest.mark.parametrize("make", [responses, chat], ids=["responses", "chat"])
 @pytest.mark.parametrize("backend", ["responses", "chat"])
 def test_forced_call_is_enforced_by_the_backend(make, backend):
-    """In either API, the schema of a required call replaces the client's structured output format."""
+    """If a call is required, the schema for the call replaces the client's own structured output format, in either API."""
     own = {"type": "json_schema", "name": "mine", "schema": {"type": "object"}}
     fields = {"text": {"format": own, "verbosity": "low"}} if make is responses else {"response_format": own}
     policy = Policy(constrain="json_schema", backend=backend)
@@ -603,7 +620,9 @@ def test_forced_call_is_enforced_by_the_backend(make, backend):
 
 @pytest.mark.parametrize("api_name", PATHS)
 def test_native_tools(api_name):
-    """A backend with native tools receives identical bytes, and the plan contains the tools for parsing the answer."""
+    """A backend with native tools receives the request byte for byte. The plan contains the tools, so calls in the
+    answer can be parsed.
+    """
     body = {"model": "m", "input": [USER, CALL, OUTPUT], "messages": [USER], "tools": [F, G, SEARCH]}
     content = json.dumps(body, indent=2).encode()
     rewritten = rewrite(api_name, content, Policy(mode="native"))
@@ -613,7 +632,7 @@ def test_native_tools(api_name):
 
 @pytest.mark.parametrize("api_name", PATHS)
 def test_native_tools_are_masked(api_name):
-    """A denied tool is also removed from native tools. Hosted tools and all other fields are kept."""
+    """In native mode, denied tools are removed from the request. Hosted tools and all other fields are kept."""
     namespace = {"type": "namespace", "name": "ns", "description": "", "tools": [F, {**F, "name": "h"}]}
     body = {"model": "m", "input": "hi", "messages": [USER], "tools": [F, G, SEARCH, namespace]}
     rewritten = rewrite(api_name, body, Policy(mode="native", tool_denylist=frozenset({"g", "ns__f"})))
@@ -621,12 +640,12 @@ def test_native_tools_are_masked(api_name):
 
 
 def test_native_tools_need_the_same_api():
-    """If a native backend has a different API, tools are described as text."""
+    """In native mode, tools are still described as text if the backend has another API than the client."""
     assert "tools" not in sent(responses(Policy(mode="native", backend="chat"), tools=[F]))
 
 
 def test_call_without_output_is_reported():
-    """A call without an output is reported, because the model sees the call without a result."""
+    """A call without an output is reported, because the model would see a call without a result."""
     report = Report()
     responses(tools=[F], input=[USER, CALL, {**CALL, "call_id": "x", "name": "g"}, OUTPUT], report=report)
     assert report.warnings == ["UNANSWERED_CALL:g"]
@@ -643,14 +662,16 @@ def test_call_without_output_is_reported():
     ],
 )
 def test_stop_mode_is_reported(make, policy, mode):
-    """The report contains the effective stop-after-tools mode, regardless of the individual options."""
+    """The report contains the resulting stop-after-tools mode, regardless of which options determined it."""
     report = Report()
     make(policy, tools=[F], report=report)
     assert report.stop_after_tools_mode == mode
 
 
 def test_call_required_by_the_operator_is_enforced():
-    """``tool_use_mode=enforced`` adds a constraint if the engine supports one, except after an output."""
+    """With ``tool_use_mode=enforced``, a constraint enforces a call if the engine supports one, except directly after
+    an output.
+    """
     policy = Policy(engine="llama.cpp", constrain="auto", tool_use_mode="enforced")
     assert sent(chat(policy, tools=[F]))["response_format"]["type"] == "json_schema"
     assert sent(responses(policy, tools=[F]))["text"]["format"]["type"] == "json_schema"
@@ -668,8 +689,9 @@ def test_call_required_by_the_operator_is_enforced():
     ],
 )
 def test_several_calls_are_enforced_unless_limited(fields, root):
-    """Several calls are enforced unless the client disables parallel calls, names a function, or uses legacy
-    functions."""
+    """The constraint allows several calls unless the client disables parallel calls, names a function, or uses legacy
+    functions.
+    """
     policy = Policy(engine="llama.cpp", constrain="auto", tool_use_mode="enforced")
     assert sent(chat(policy, **fields))["response_format"]["json_schema"]["schema"]["type"] == root
 
@@ -678,7 +700,9 @@ def test_several_calls_are_enforced_unless_limited(fields, root):
 @pytest.mark.parametrize("backend", ["chat", "responses"])
 @pytest.mark.parametrize("tools", [[], [F]])
 def test_unprepared_background_request_is_refused(stream, backend, tools):
-    """A background request that was not intercepted earlier is rejected for any backend."""
+    """A request with ``background: true`` that the background runner has not prepared is rejected, regardless of the
+    backend's API.
+    """
     body = {"model": "m", "input": "hi", "tools": tools, "stream": stream}
     policy, kept = Policy(backend=backend), StoredAs("resp_1")
 
@@ -695,13 +719,14 @@ def test_unprepared_background_request_is_refused(stream, backend, tools):
         assert made(background).plan.form.id == "resp_1"
 
 
-# -- a model with a different name at the backend
+# -- models that have another name at the backend
 
 
 @each("make", [responses, chat], ids=lambda make: make.__name__)
 def test_backend_receives_its_model_name(make):
-    """The backend receives its own name for the model, with and without tools. Plan and report keep the client's
-    name."""
+    """The backend receives its own name for the model, with or without tools. The plan and the report keep the client's
+    name.
+    """
     report = Report()
     for fields in ({}, {"tools": [F]}, {"tools": [F], "tool_choice": "none"}):
         for mode in ("inject", "native"):
@@ -712,13 +737,13 @@ def test_backend_receives_its_model_name(make):
 
 
 def test_translated_request_has_the_backends_model_name():
-    """A request that is translated to another API also contains the backend's name for the model."""
+    """A request that is translated to another API also uses the backend's name for the model."""
     for backend in ("chat", "messages"):
         assert sent(responses(Policy(backend=backend, backend_model="qwen")))["model"] == "qwen"
 
 
 def test_renaming_the_model_changes_no_other_field():
-    """Without tools, renaming the model changes no other field, even if the policy has overrides and transforms."""
+    """In a request without tools, only the model's name is changed, even if the policy has overrides and transforms."""
     fields = {"temperature": 0.3, "logprobs": True, "n": 2, "unknown": [1.0, None]}
     policy = Policy(backend_model="qwen", request_overrides='{"temperature":0}', transforms=frozenset({"x"}))
     body = {"model": "m", "messages": [USER, USER, {"role": "system", "content": "s"}], **fields}
@@ -726,13 +751,15 @@ def test_renaming_the_model_changes_no_other_field():
 
 
 def test_equal_model_name_passes():
-    """A request without tools is unchanged if its model already has the backend's name."""
+    """A request without tools is passed on unchanged if it already uses the backend's name for the model."""
     assert chat(Policy(backend_model="m")) is None
     assert chat(Policy()) is None
 
 
 def test_profiles_follow_the_backends_model():
-    """Profiles and engine settings follow the backend's model, regardless of the name in the client's request."""
+    """Profiles and engine settings depend on the backend's name for the model, rather than on the name that the client
+    sent.
+    """
     profiles = (Profile("q", ("qwen*",), (("history", "bracketed"),)), Profile("m", ("m",), (("repair", "off"),)))
     policy = Policy(backend_model="qwen3", known_profiles=profiles, mode="auto", engine="ollama", sentinel="auto")
     plan = chat(policy, tools=[F]).plan

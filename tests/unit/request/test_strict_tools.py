@@ -37,7 +37,9 @@ def test_cached_tools_are_not_written_again() -> None:
 
 
 def test_cached_tools_stay_alive() -> None:
-    """A cached entry keeps its tools alive, because otherwise a new object could reuse their identity."""
+    """A cached entry keeps its tool objects in memory. Otherwise a new object could have the same ``id()`` and receive
+    a wrong entry.
+    """
     for round_number in range(200):
         one = [Tool(f"g{round_number}", "g")]
         assert entries(one, lambda tool, _: tool.name, "t") == f"g{round_number}"
@@ -51,8 +53,9 @@ def check(tools: Sequence[Tool]) -> None:
 
 
 def test_invalid_schema_is_reported_each_time() -> None:
-    """A strict tool's invalid schema is reported every time it is checked. The schemas of other tools are not
-    checked."""
+    """The error about a strict tool's invalid schema is raised every time the schema is checked. Schemas of other tools
+    are not checked.
+    """
     good, bad = tools(1), tools(1, properties={"a": {"$ref": "#/gone"}})
     bad = [replace(bad[0], name="bad", wire_name="bad")]
     for _ in range(2):
@@ -66,7 +69,9 @@ def test_invalid_schema_is_reported_each_time() -> None:
 
 
 def test_patterns_of_strict_tools_share_a_limit() -> None:
-    """The patterns of all strict tools share a limit, because together they could block the server for a second."""
+    """One limit applies to the patterns of all strict tools together, because many patterns could block the proxy for a
+    second.
+    """
     for strict, count, problem in ((True, 4, False), (True, 8, True), (False, 8, False)):
         named = [{"properties": {"a": {"pattern": f"^(?:{count}{at}{strict}){{600}}"}}} for at in range(count)]
         offered = [Tool(f"f{at}", "f", parameters=schema, strict=strict) for at, schema in enumerate(named)]

@@ -1,4 +1,4 @@
-"""Tests for searching deferred tools with the patterns and words that models write."""
+"""Tests for finding deferred tools with the patterns and words that models write."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def names(**arguments: Any) -> list[str]:
     [
         ({"pattern": "^read"}, ["read_file"]),
         ({"pattern": "WEATHER"}, ["getWeather"]),
-        # The pattern matches the name of a parameter, and the query matches its description.
+        # The pattern matches a parameter's name, and the query matches the parameter's description.
         ({"pattern": "path"}, ["read_file"]),
         ({"query": "where is the file"}, ["read_file"]),
         ({"query": "weather"}, ["getWeather"]),
         ({"query": "send_mail"}, ["send_mail"]),
-        # Patterns that are invalid or match no tool are searched as words.
+        # If a pattern is invalid or matches no tool, its words are searched instead.
         ({"pattern": "mail people"}, ["send_mail"]),
         ({"pattern": "weather("}, ["getWeather"]),
         ({"paths": ["getWeather"]}, ["getWeather"]),
@@ -42,12 +42,12 @@ def names(**arguments: Any) -> list[str]:
     ],
 )
 def test_tools_are_found(arguments: dict[str, Any], found: list[str]) -> None:
-    """Tools are found by pattern, query or path, with the best match first."""
+    """Tools can be found by pattern, query or path, and the best match comes first."""
     assert names(**arguments) == found
 
 
 def test_number_of_results_is_limited() -> None:
-    """The number of results is limited, and a match in a name ranks above a match in a description."""
+    """The number of results is limited. A match in a tool's name ranks above a match in a description."""
     tools = [Tool(f"tool_{number}", f"tool_{number}", description="Heron.") for number in range(100)]
     assert len(find_tools(tools, {"pattern": "heron"})) == MAX_FOUND
     assert find_tools([*tools, Tool("heron", "heron")], {"pattern": "heron"})[0].name == "heron"
@@ -55,7 +55,7 @@ def test_number_of_results_is_limited() -> None:
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a{1000}){1000}", "(" * 190, "(?:a|a?)+" * 15 + "b", "\\p{L}" * 30])
 def test_malicious_patterns_are_fast(pattern: str) -> None:
-    """Malicious patterns do not take long to search."""
+    """Patterns that are designed to be slow take little time to search."""
     tools = [Tool(f"t{number}", f"t{number}", description="a" * 4_000 + "!") for number in range(200)]
     started = time.monotonic()
     find_tools(tools, {"pattern": pattern})

@@ -1,4 +1,4 @@
-"""Tests for each transform and preset, both alone and in a complete rewrite."""
+"""Tests for each transform and preset, alone and as part of a complete rewrite."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def native(*names: str) -> dict[str, Any]:
 
 
 def test_body_is_unchanged_without_transforms() -> None:
-    """Without a transform, a native body is passed on unchanged."""
+    """Without transforms, a body in native mode is passed on unchanged. It also remains unchanged with transforms that
+    are built in.
+    """
     assert native() == BODY
     for name in BUILT_IN:
         assert native(name) == BODY
@@ -57,14 +59,16 @@ def test_blank_content_is_null() -> None:
 
 
 def test_missing_reasoning_is_empty() -> None:
-    """Messages with calls receive the empty reasoning field that DeepSeek requires. Other messages remain unchanged."""
+    """The empty reasoning field that DeepSeek requires is added to messages with calls. Other messages remain
+    unchanged.
+    """
     _, called, _, spoke = native("assistant_tool_calls_reasoning_content_empty_if_missing")["messages"]
     assert called["reasoning_content"] == ""
     assert "reasoning_content" not in spoke
 
 
 def test_missing_signatures_are_skipped() -> None:
-    """Calls without a thought signature receive a placeholder that Gemini accepts. Existing signatures are kept."""
+    """A placeholder that Gemini accepts is added to calls without a thought signature. Existing signatures are kept."""
     name = "assistant_tool_calls_signature_skip_validator_if_missing"
     google = {"google": {"thought_signature": "skip_thought_signature_validator"}}
     assert native(name)["messages"][1]["tool_calls"] == [CALL | {"extra_content": google}]
@@ -82,7 +86,7 @@ def test_descriptions_are_left_out(mode: str) -> None:
 
 @pytest.mark.parametrize(("api_name", "mode"), [("chat", "native"), ("chat", "inject"), ("responses", "inject")])
 def test_outputs_are_compact(mode: str, api_name: ApiName) -> None:
-    """Empty fields of an output's envelope are removed, in a record and in a message."""
+    """Empty fields are removed from an output's JSON envelope, both in records and in native messages."""
     output = {"type": "function_call_output", "call_id": "fc_001", "output": ENVELOPE}
     asked = {"model": "m", "input": [output], "tools": [{"type": "function", "name": "f"}]}
     body = BODY if api_name == "chat" else asked
@@ -101,7 +105,7 @@ def test_outputs_are_compact(mode: str, api_name: ApiName) -> None:
     ],
 )
 def test_only_envelopes_are_compacted(output: str, written: str) -> None:
-    """Only an envelope is compacted. Other outputs remain verbatim."""
+    """Only outputs that are envelopes are compacted. All other outputs remain verbatim."""
     assert compact(output) == written
 
 
@@ -120,7 +124,7 @@ def test_unknown_transforms_are_refused() -> None:
 
 
 def test_operator_fields_reach_the_backend() -> None:
-    """The operator's default and override fields reach the backend in both modes."""
+    """The fields in the operator's defaults and overrides are sent to the backend in both modes."""
     for mode in ("native", "inject"):
         body = sent(mode=mode, request_overrides='{"top_p": 0.5}', request_defaults='{"top_k": 3}')
         assert (body["top_p"], body["top_k"], body["model"]) == (0.5, 3, "m")
@@ -138,7 +142,7 @@ def test_operator_fields_reach_the_backend() -> None:
     ids=BUILT_IN,
 )
 def test_nonstandard_calls_are_read_without_an_option(message: dict[str, Any]) -> None:
-    """Every known nonstandard format of a call in a backend's answer is parsed without setting an option."""
+    """Every known nonstandard format of calls in a backend's answer is parsed, without any option."""
     plan = make_plan("chat", "chat", False, [Tool("f", "f")])
     answer = {"choices": [{"index": 0, "message": {"role": "assistant"} | message, "finish_reason": "stop"}]}
     rewriter = ResponseRewriter(plan, Report(), content_type="application/json")

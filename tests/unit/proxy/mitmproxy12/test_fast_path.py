@@ -453,9 +453,7 @@ async def test_unreportable_bug_closes_both_connections(
 async def test_bug_in_the_fast_path_ends_the_stream(
     installed: Installed, monkeypatch: pytest.MonkeyPatch, name: str, eager: bool
 ) -> None:
-    """An exception in the fast path is counted. The stream ends with an error or, at least, without the usual final
-    event.
-    """
+    """An exception in the fast path is counted. The stream ends with an error or, at least, without its final chunk."""
 
     def bug(*_: Any) -> None:
         monkeypatch.undo()
