@@ -64,7 +64,9 @@ def run(addon: ToolSim, flow: HTTPFlow, answer: object = ANSWER) -> HTTPFlow:
 
 
 def test_complete_turn(addon: ToolSim) -> None:
-    """The request and the answer are rewritten, a report is added to the flow, and the exchange is removed from memory."""
+    """The request and the answer are rewritten, a report is added to the flow, and the exchange is removed from
+    memory.
+    """
     body = {"messages": [{"role": "user", "content": "hi"}], "tools": TOOLS}
     flow = run(addon, asked(body))
     assert b"CLIENT TOOL CATALOG" in (flow.request.content or b"")

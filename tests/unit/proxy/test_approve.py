@@ -34,7 +34,9 @@ async def test_waiting_flow_can_be_approved() -> None:
 
 
 async def test_persons_comment_is_kept() -> None:
-    """A comment that a person wrote is not overwritten. A call waits for a decision even if its flow no longer exists."""
+    """A comment that a person wrote is not overwritten. A call waits for a decision even if its flow no longer
+    exists.
+    """
     approve = Approve()
     flow = tflow.tflow()
     flow.comment = "mine"

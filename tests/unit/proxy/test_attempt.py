@@ -86,7 +86,9 @@ def test_consecutive_refusals_are_handled(caplog: pytest.LogCaptureFixture) -> N
 
 
 def test_resent_round_keeps_its_number() -> None:
-    """A resent round keeps its round number and the id of the client's flow, because metrics and recordings use them."""
+    """A resent round keeps its round number and the id of the client's flow, because metrics and recordings use
+    them.
+    """
     asked = Asked()
     asked.exchange.report.round, asked.exchange.report.part_of = 2, "flow"
     assert asked.gets(400, b"m does not support tools")

@@ -38,7 +38,9 @@ def response_of(flow: HTTPFlow) -> dict[str, Any]:
 
 
 def test_chat_backend_receives_no_count_request() -> None:
-    """A chat backend has no endpoint for token counts, so toolsim returns an estimate without contacting the backend."""
+    """A chat backend has no endpoint for token counts, so toolsim returns an estimate without contacting the
+    backend.
+    """
     exchange, other, flow = asked("input_tokens", "chat")
     assert response_of(flow)["estimated"] is True
     other.on_body(exchange, flow)

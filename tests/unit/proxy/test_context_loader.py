@@ -51,7 +51,9 @@ def context_loader(memory: ResponseStore) -> StoredContextLoader:
 
 
 def received(context_loader: StoredContextLoader, body: Any, encoding: str = "") -> tuple[HTTPFlow, Exchange, bool]:
-    """Simulate a request with this body. Return its flow, its exchange, and whether the request must wait for loading."""
+    """Simulate a request with this body. Return its flow, its exchange, and whether the request must wait for
+    loading.
+    """
     flow = tflow.tflow()
     flow.live = True
     data = body if isinstance(body, bytes) else json.dumps(body).encode()

@@ -37,7 +37,9 @@ def reverse(host: str = "evil.test") -> HTTPFlow:
 
 
 def test_host_is_read_and_replaced(reader: Any) -> None:
-    """The Host header is replaced by the backend's, as mitmproxy would do, except in stored flows and in other modes."""
+    """The Host header is replaced by the backend's, as mitmproxy would do, except in stored flows and in other
+    modes.
+    """
     assert reader.options.keep_host_header
     flow = reverse()
     assert reader.reader.take_host(flow) == "evil.test"

@@ -80,7 +80,9 @@ def test_other_errors_are_neither_logged_nor_counted(caplog: pytest.LogCaptureFi
 
 
 def test_log_lines_per_source_are_limited(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The number of log lines per source is limited. The next line for that source states how many lines were omitted."""
+    """The number of log lines per source is limited. The next line for that source states how many lines were
+    omitted.
+    """
     now = 1000.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     made = Refusals(Log())

@@ -23,7 +23,9 @@ def test_texts_of_one_role_are_joined():
 
 
 def test_other_role_or_name_begins_a_message():
-    """A new role or name begins a new message, even if the message has no text. A hosted item ends the current message."""
+    """A new role or name begins a new message, even if the message has no text. A hosted item ends the current
+    message.
+    """
     ann, bob = message("user", "a", name="ann"), message("user", "b", name="bob")
     draft = Draft()
     for one in ann, bob, message("user", "c"), message("assistant"):

@@ -69,7 +69,9 @@ def test_loop_is_mentioned_once() -> None:
 
 
 def test_loop_ends_the_turn_at_its_limit() -> None:
-    """A loop ends the turn if its count has reached the limit and the model has not yet responded to its last output."""
+    """A loop ends the turn if its count has reached the limit and the model has not yet responded to its last
+    output.
+    """
     loop = loop_at_end(turns(*["a"] * 6), POLICY)
     assert loop is not None
     assert loop.count == 6

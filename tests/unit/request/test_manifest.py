@@ -33,7 +33,9 @@ def test_strict_rule_names_only_strict_tools():
 
 
 def test_answer_format():
-    """The manifest asks for structured output if the request also has tools, because the backend cannot enforce both."""
+    """The manifest asks for structured output if the request also has tools, because the backend cannot enforce
+    both.
+    """
     wanted = {"type": "json_schema", "name": "x", "schema": {"type": "object", "title": "X"}}
     assert write(WEATHER, answer_format=wanted).endswith('to this schema:\n{"type":"object"}')
     assert "must be one JSON object and nothing else" in write(WEATHER, answer_format={"type": "json_object"})

@@ -157,7 +157,9 @@ def test_history_without_tools_becomes_text():
 
 
 def test_choice_none():
-    """If ``tool_choice`` is "none", every tool is masked. The prompt mentions no tools unless one was called earlier."""
+    """If ``tool_choice`` is "none", every tool is masked. The prompt mentions no tools unless one was called
+    earlier.
+    """
     rewritten = responses(tools=[F, G], tool_choice="none", text={"format": {"type": "json_object"}})
     assert texts(rewritten) == [("user", "hi")]
     assert (rewritten.plan.tools, rewritten.plan.masked_tools) == ((), {"f", "g"})
@@ -206,7 +208,9 @@ def test_masked_strict_tool_counts():
     ],
 )
 def test_required_call_of_a_denied_tool_is_a_400(make, fields, param):
-    """A request that requires a call to a denied tool is refused with status 400, because the call could never be made."""
+    """A request that requires a call to a denied tool is refused with status 400, because the call could never be
+    made.
+    """
     assert param_of(make, Policy(tool_denylist=frozenset({"f"})), **fields) == param
 
 
@@ -602,7 +606,9 @@ def test_any_body_is_rewritten_or_refused(body, api_name, backend, history, role
 @pytest.mark.parametrize("make", [responses, chat], ids=["responses", "chat"])
 @pytest.mark.parametrize("backend", ["responses", "chat"])
 def test_forced_call_is_enforced_by_the_backend(make, backend):
-    """If a call is required, the schema for the call replaces the client's own structured output format, in either API."""
+    """If a call is required, the schema for the call replaces the client's own structured output format, in either
+    API.
+    """
     own = {"type": "json_schema", "name": "mine", "schema": {"type": "object"}}
     fields = {"text": {"format": own, "verbosity": "low"}} if make is responses else {"response_format": own}
     policy = Policy(constrain="json_schema", backend=backend)

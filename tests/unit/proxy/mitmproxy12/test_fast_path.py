@@ -1,4 +1,6 @@
-"""The fast path and mitmproxy's own layers, compared: for each read from the backend, they must write the same bytes."""
+"""The fast path and mitmproxy's own layers, compared: for each read from the backend, they must write the same
+bytes.
+"""
 
 from __future__ import annotations
 
@@ -362,7 +364,9 @@ def reads_of(frames: Sequence[bytes]) -> Iterator[list[bytes]]:
 def test_both_paths_send_the_same(
     installed: Installed, api_name: ApiName, case: str, arguments: Any, eager: bool
 ) -> None:
-    """For each read, the fast path sends the same bytes as mitmproxy's layers, regardless of where the stream is split."""
+    """For each read, the fast path sends the same bytes as mitmproxy's layers, regardless of where the stream is
+    split.
+    """
     policy = Policy(stream_arguments=arguments)
     for reads in reads_of(frames_of(api_name, TEXTS[case], 4)):
         short, _ = sent_by(installed, api_name, policy, reads, long=False, eager=eager)
@@ -405,7 +409,9 @@ CHUNKS_IN_CHUNKS = {
 
 @pytest.mark.parametrize("case", CHUNKS_IN_CHUNKS)
 def test_rest_of_a_chunk_belongs_to_its_chunk(installed: Installed, case: str) -> None:
-    """The remainder of a partial chunk is added to that chunk, even if the remainder itself looks like complete chunks."""
+    """The remainder of a partial chunk is added to that chunk, even if the remainder itself looks like complete
+    chunks.
+    """
     wire, (begun, rest) = chunked(frames_of("chat", TEXTS["prose"], 4)), CHUNKS_IN_CHUNKS[case]
     assert chunks.whole_chunks(begun + rest) is not None
     assert chunks.whole_chunks(rest) is not None

@@ -42,7 +42,9 @@ def file(tmp_path: Path) -> Path:
 
 
 def write(file: Path, text: str) -> None:
-    """Write the file and advance its modification time, even if the clock's resolution is too low to show the change."""
+    """Write the file and advance its modification time, even if the clock's resolution is too low to show the
+    change.
+    """
     before = file.stat().st_mtime_ns if file.exists() else 0
     file.write_text(text)
     os.utime(file, ns=(before + 1_000_000, before + 1_000_000))

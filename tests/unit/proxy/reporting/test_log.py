@@ -77,7 +77,9 @@ def test_failures_are_warnings(log: Any, caplog: pytest.LogCaptureFixture) -> No
 
 
 def test_json_format(log: Any, terminal: Terminal) -> None:
-    """In JSON format, each line is one object with the fields of a turn or a message. An exception adds its traceback."""
+    """In JSON format, each line is one object with the fields of a turn or a message. An exception adds its
+    traceback.
+    """
     made = log("json")
     made.turn(TURN, 200, 0.25)
     made.turn(TURN, 404, 0.25, problem="näh\n")
@@ -96,7 +98,9 @@ def test_json_format(log: Any, terminal: Terminal) -> None:
 
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_last_lines_have_the_same_format(log: Any, terminal: Terminal, form: str) -> None:
-    """After mitmproxy has removed its own handler, lines still have the same format, and each line appears only once."""
+    """After mitmproxy has removed its own handler, lines still have the same format, and each line appears only
+    once.
+    """
     made = log(form)
     made.restore()
     made.turn(TURN, 502, 0)

@@ -48,7 +48,9 @@ def test_turn_is_reported_or_counted_as_aborted() -> None:
 
 
 def test_dropped_tool_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """A dropped tool is logged only once per owner and tool type, because clients send the same tool with each request."""
+    """A dropped tool is logged only once per owner and tool type, because clients send the same tool with each
+    request.
+    """
     caplog.set_level("INFO")
     reports = Reports()
     marks: list[str] = []
@@ -128,7 +130,9 @@ def test_exchange_is_freed_when_it_ends() -> None:
 
 
 def test_lost_call_is_shown_in_its_flow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the next request lacks the output of a call, the flow of that call shows this in its comment, mark and report."""
+    """If the next request lacks the output of a call, the flow of that call shows this in its comment, mark and
+    report.
+    """
     redrawn: list[HTTPFlow] = []
     monkeypatch.setattr(outcome, "updated", redrawn.append)
     reports, flow = Reports(), tflow.tflow(resp=True)
