@@ -27,13 +27,13 @@ STORED_IMAGE = {"type": "input_image", "file_id": "file_1", "detail": "auto"}
     ],
 )
 def test_parts_of_both_apis_are_accepted(content, parts, api_name):
-    """Text and images are accepted in the form of either API at either endpoint."""
+    """Text and images are accepted in both APIs' forms at the endpoints of both APIs."""
     assert read_parts(content, api_name, "content") == parts
 
 
 @pytest.mark.parametrize("part", [FILE, AUDIO, STORED_IMAGE, {"type": "new_kind"}, {}, {"type": 3}])
 def test_other_parts_are_kept_as_sent(part):
-    """Parts other than text and images with a URL are kept as sent."""
+    """Parts are kept as sent, except text and images with a URL."""
     assert read_parts([part], "responses", "content") == (Raw("responses", part),)
 
 
@@ -77,7 +77,7 @@ def test_malformed_content(content, param):
     ],
 )
 def test_translate_parts(part, to, translated):
-    """Files and audio are converted between the APIs. Parts without a counterpart are replaced with a description."""
+    """Files and audio are converted between the APIs. Parts without an equivalent are replaced with a description."""
     notes = []
     is_line = isinstance(translated, str)
     expected = Text(translated) if is_line else translated
@@ -87,13 +87,14 @@ def test_translate_parts(part, to, translated):
 
 @pytest.mark.parametrize("item", [Message("user", (Text("x"), Image("u"))), CallOutput("c", (Text("x"),))])
 def test_translate_item_unchanged(item):
-    """An item that is identical in both APIs is returned as the same object."""
+    """An item that needs no conversion is returned as the same object."""
     assert translate_item(item, "chat", []) is item
 
 
 def test_chat_content():
-    """Content that consists only of text becomes one string, because every backend accepts a string. Other content
-    becomes an array."""
+    """Content that contains only text becomes one string, which every backend accepts. Other content becomes an
+    array.
+    """
     assert chat_content(()) == ""
     assert chat_content((Text("a"), Text("b"))) == "a\nb"
     assert chat_content((Text("a"), Image("u"), Image("v", "low"), Raw("chat", AUDIO))) == [
@@ -116,8 +117,9 @@ def test_responses_content():
 
 
 def test_translate_item() -> None:
-    """The parts of messages and outputs are translated, calls are kept, and the chat role ``developer`` becomes
-    ``system``."""
+    """The parts of messages and outputs are translated, and calls are kept. The role ``developer`` becomes ``system``
+    for a chat backend.
+    """
     audio = Raw("chat", {"type": "input_audio", "input_audio": {}})
     notes: list[str] = []
     for role in ("system", "developer", "user", "assistant"):

@@ -1,4 +1,4 @@
-"""Detection of errors about a prompt that exceeds the context window, in the wording of several servers."""
+"""Detection of errors about prompts that exceed the context window, as worded by several servers."""
 
 from __future__ import annotations
 
@@ -43,12 +43,14 @@ OTHERS = [
 
 @pytest.mark.parametrize("server", TOO_LONG)
 def test_context_errors_have_one_code(server: str) -> None:
-    """An error about a prompt that is too long receives OpenAI's code, type and status, regardless of its wording."""
+    """An error about a prompt that is too long receives OpenAI's code, type and status, regardless of how the backend
+    words it.
+    """
     error = read_error(TOO_LONG[server])
     assert (error.code, error.type, error.status) == ("context_length_exceeded", "invalid_request_error", 400)
 
 
 @pytest.mark.parametrize("error", OTHERS)
 def test_other_limits_are_not_context_errors(error: dict[str, str]) -> None:
-    """An error about another limit is not mistaken for a full context window."""
+    """An error about another limit is not mistaken for an error about the context window."""
     assert read_error(error).code is None

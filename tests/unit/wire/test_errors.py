@@ -32,13 +32,14 @@ WHOLE = {"message": "out", "type": "tokens", "code": "rate_limit_exceeded", "par
     ],
 )
 def test_read_error(error: object, expected: ApiError) -> None:
-    """Errors are parsed in every common form: flat, nested, plain text, and with numeric codes."""
+    """Errors are parsed in every common format: flat, nested, as plain text, and with numeric codes."""
     assert read_error(error) == expected
 
 
 def test_missing_answer_error() -> None:
-    """The error for a missing answer quotes the backend's message. Without a message, it contains the name of the
-    expected field."""
+    """If a body contains no answer, the error quotes the backend's message or, if there is none, names the field that
+    is missing.
+    """
     assert no_answer({"object": "error", "message": "out", "code": 400}, "choices").message == "out"
     assert no_answer({"detail": "out"}, "choices").message == "out"
     error = no_answer({"output": []}, "choices")
@@ -47,7 +48,7 @@ def test_missing_answer_error() -> None:
 
 @given(st.text(), st.none() | st.text())
 def test_error_body(message: str, code: str | None) -> None:
-    """An error body has the four keys of OpenAI's schema, and is valid JSON for any message."""
+    """An error body has the four keys in OpenAI's schema, and is valid JSON regardless of the message."""
     error = json.loads(error_body(ApiError(message, code=code)).decode())["error"]
     assert set(error) == {"message", "type", "param", "code"}
     assert error["message"] == message.encode("utf-8", "replace").decode()
@@ -77,6 +78,7 @@ def test_error_body(message: str, code: str | None) -> None:
     ],
 )
 def test_errors_that_reject_a_path(status: int, body: dict[str, Any] | None, model: str, expected: bool) -> None:
-    """Only an error about an unknown path counts as a rejection of the path. Other errors are passed on to the
-    client."""
+    """Only an error about an unknown path counts as a rejection of the path. All other errors are passed on to the
+    client.
+    """
     assert rejects_path(status, body, model) is expected

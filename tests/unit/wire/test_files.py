@@ -1,4 +1,4 @@
-"""Documents, ciphertext and other binary parts of each API, sent to a backend with each API."""
+"""Documents, ciphertext and other binary parts in the form of each API, sent to a backend with each API."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PATHS = {"responses": "/v1/responses", "chat": "/v1/chat/completions", "messages
 
 
 def request(client: str, place: str, part: dict[str, Any]) -> dict[str, Any]:
-    """Return a request that contains this part in a message or in a tool output."""
+    """Return a request in which a message or a tool output contains this part."""
     text = {"type": "input_text" if client == "responses" else "text", "text": "Read this."}
     question = {"role": "user", "content": [text, part] if place == "message" else "Read it."}
     function: dict[str, Any] = {"name": "read", "parameters": {"type": "object", "properties": {}}}
@@ -89,14 +89,14 @@ def bytes_of(backend: str, part: dict[str, Any]) -> bytes:
 @pytest.mark.parametrize("client", APIS)
 @pytest.mark.parametrize("shape", APIS)
 def test_documents_reach_every_backend(client: ApiName, backend: ApiName, shape: str, place: str) -> None:
-    """Every backend receives a client's document byte for byte, and the prompt text hardly grows."""
+    """Every backend receives a client's document byte for byte. The document adds little to the text of the prompt."""
     with_part = sent_to(client, backend, request(client, place, PARTS[shape]))
     without = sent_to(client, backend, request(client, place, {"type": "text", "text": "x"}))
     (part,) = binary(with_part)
     assert bytes_of(backend, part) == PDF
     assert abs(len(texts(with_part)) - len(texts(without))) < 300
     if shape == backend:
-        # The part is forwarded as sent.
+        # A backend with the API of the part's form receives the part as sent.
         assert part == PARTS[shape]
 
 
@@ -123,7 +123,7 @@ def test_documents_reach_every_backend(client: ApiName, backend: ApiName, shape:
 def test_unrepresentable_part_is_described(
     client: ApiName, place: str, part: dict[str, Any], takes: tuple[str, ...], line: str
 ) -> None:
-    """A part that the backend's API cannot represent is described in exactly one line."""
+    """A part that the backend's API cannot represent is replaced by a description of one line."""
     for backend in APIS:
         sent = sent_to(client, backend, request(client, place, part))
         shown = texts(sent)
@@ -133,7 +133,9 @@ def test_unrepresentable_part_is_described(
 
 @pytest.mark.parametrize("backend", APIS)
 def test_anthropic_only_data_never_reach_the_prompt(backend: ApiName) -> None:
-    """Ciphertext, signatures, and binary data in blocks of Anthropic's server tools never reach the prompt."""
+    """Ciphertext, signatures, and binary data in blocks of Anthropic's server tools are never included in the
+    prompt.
+    """
     secret = "gAAAAAB" + "x" * 200
     result = {"type": "web_search_result", "url": "https://h/", "title": "Herons", "encrypted_content": secret}
     nested = {"type": "document", "title": "a.pdf", "source": SOURCE}
@@ -159,7 +161,7 @@ def test_anthropic_only_data_never_reach_the_prompt(backend: ApiName) -> None:
 
 
 def test_text_document_becomes_text() -> None:
-    """A text document becomes text with its title, and its images remain images."""
+    """A text document becomes text with its title, and images in the document remain images."""
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "QUJD"}}
     content = [{"type": "text", "text": "One."}, image, {"type": "text", "text": BASE64[:64]}]
     documents = [
@@ -186,7 +188,7 @@ def test_text_document_becomes_text() -> None:
     ],
 )
 def test_any_part_is_described_in_one_line(part: dict[str, Any], line: str) -> None:
-    """Any part can be described in one line with a limited length."""
+    """Any part can be described in one line of limited length."""
     assert described(part) == line
 
 
@@ -207,13 +209,14 @@ def test_any_part_is_described_in_one_line(part: dict[str, Any], line: str) -> N
     ],
 )
 def test_document_for_a_messages_backend(part: dict[str, Any], expected: dict[str, Any] | None) -> None:
-    """For a Messages backend, PDFs and plain text become documents. The type or file name determines the kind of
-    document."""
+    """For a Messages backend, PDFs and plain text become documents. The media type or the file name determines which
+    kind.
+    """
     found = file_part(part, "messages")
     assert found == expected or (found or {}).get("source") == expected
 
 
 def test_ciphertext_is_removed_from_a_block() -> None:
-    """Ciphertext fields are removed from a block. The same words in the block's text are kept."""
+    """Fields with ciphertext are removed from a block. The names of these fields are kept where they occur in text."""
     block = {"type": "x", "signature": "s", "content": [{"text": "signature", "encrypted_index": "e", "n": 1.0}]}
     assert json.loads(legible(block)) == {"type": "x", "content": [{"text": "signature", "n": 1.0}]}

@@ -108,12 +108,14 @@ def sent_to(backend: ApiName, body: dict[str, Any], *, path: ApiName = "chat", *
 
 @pytest.mark.parametrize("backend", ["chat", "responses", "messages"])
 def test_messages_blocks_at_the_chat_path(backend: ApiName) -> None:
-    """Messages API blocks in a chat request result in the same prompt as the same conversation in the chat form."""
+    """A chat request that contains Messages API blocks results in the same prompt as the same conversation in the chat
+    form.
+    """
     assert sent_to(backend, CLAUDE) == sent_to(backend, NATIVE)
 
 
 def test_messages_blocks_for_a_native_backend() -> None:
-    """If the backend has native tools, Messages API blocks in a chat request are converted to the chat form."""
+    """For a backend with native tools, Messages API blocks in a chat request are converted to the chat form."""
     sent = sent_to("chat", CLAUDE, mode="native")
     assert sent["messages"][2:4] == [
         {**NATIVE["messages"][2], "content": [{"type": "text", "text": "I read it."}]},
@@ -125,7 +127,9 @@ def test_messages_blocks_for_a_native_backend() -> None:
 
 @pytest.mark.parametrize("backend", ["chat", "responses", "messages"])
 def test_responses_body_at_the_chat_path(backend: ApiName) -> None:
-    """A Responses body at the chat path results in a prompt with the complete conversation but without ciphertext."""
+    """A Responses body sent to the chat path results in a prompt with the complete conversation, but without
+    ciphertext.
+    """
     sent = json.dumps(sent_to(backend, AGENT))
     for words in ("You are an agent.", "Read a.txt.", "I read it.", "Seven.", "Done.", "*** Begin", "And now?"):
         assert words in sent
@@ -135,7 +139,7 @@ def test_responses_body_at_the_chat_path(backend: ApiName) -> None:
 
 
 def test_responses_body_for_a_native_backend() -> None:
-    """If the backend has native tools, a Responses body at the chat path is converted together with its settings."""
+    """For a backend with native tools, a Responses body sent to the chat path is converted, including its settings."""
     sent = sent_to("chat", AGENT, mode="native")
     assert sent["max_tokens"] == 500
     assert sent["reasoning_effort"] == "medium"
@@ -165,12 +169,14 @@ def test_responses_body_for_a_native_backend() -> None:
     ],
 )
 def test_native_body_is_the_same_object(body: dict[str, Any]) -> None:
-    """A body in the form of its path is returned as the same object, because it can then pass unchanged."""
+    """If a body already has the form of its path, the same object is returned, so that the request can pass
+    unchanged.
+    """
     assert as_chat(body) is body
 
 
 def test_call_in_two_forms_is_kept_once() -> None:
-    """A call that occurs both as a block and in ``tool_calls`` is kept only once."""
+    """A call that is contained both in a block and in ``tool_calls`` is kept only once."""
     message = {**CLAUDE["messages"][2], "tool_calls": NATIVE["messages"][2]["tool_calls"]}
     (read,) = as_chat({"model": "m", "messages": [message]})["messages"]
     assert len(read["tool_calls"]) == 1
@@ -185,7 +191,7 @@ def test_call_in_two_forms_is_kept_once() -> None:
     ],
 )
 def test_errors_name_their_path(body: dict[str, Any], param: str) -> None:
-    """An error contains the path of the field in the client's own request."""
+    """An error about a converted body contains the field's path in the body that the client sent."""
     with pytest.raises(BadRequest) as refused:
         CHAT.read(as_chat(body))
     assert refused.value.error.param == param
@@ -193,7 +199,7 @@ def test_errors_name_their_path(body: dict[str, Any], param: str) -> None:
 
 CALL_ARGUMENTS = {"path": "a.txt"}
 OUTPUT_FORMAT = {"type": "json_schema", "name": "answer", "schema": SCHEMA, "strict": True}
-# The same question in the form of each API.
+# The same request in the form of each API.
 SAME: dict[ApiName, dict[str, Any]] = {
     "chat": {
         **NATIVE,
@@ -259,7 +265,7 @@ CROSSINGS = [(path, shape) for path in SAME for shape in SAME if path != shape]
 
 
 def plain(body: dict[str, Any]) -> dict[str, Any]:
-    """Return a body without insignificant differences such as whitespace in arguments."""
+    """Return a body in which insignificant details, such as whitespace in arguments, are normalized."""
     text = json.dumps(body, sort_keys=True).replace('{\\"path\\":\\"a.txt\\"}', '{\\"path\\": \\"a.txt\\"}')
     read: dict[str, Any] = json.loads(text)
     return read
@@ -268,14 +274,16 @@ def plain(body: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(("path", "shape"), CROSSINGS)
 @pytest.mark.parametrize("backend", SAME)
 def test_any_form_at_any_path(path: ApiName, shape: ApiName, backend: ApiName) -> None:
-    """A body in any form at any path results in the same prompt and settings as the path's own form."""
+    """A body in any form, sent to any path, results in the same prompt and settings as a body in the path's own
+    form.
+    """
     foreign, own = (sent_to(backend, SAME[each], path=path) for each in (shape, path))
     assert {**plain(foreign), "store": None} == {**plain(own), "store": None}
 
 
 @pytest.mark.parametrize(("path", "shape"), CROSSINGS)
 def test_native_backend_receives_the_paths_form(path: ApiName, shape: ApiName) -> None:
-    """A backend with native tools receives the path's own form, and a converted body is not converted again."""
+    """A backend with native tools receives the path's own form. Converting a converted body again changes nothing."""
     sent = sent_to(path, SAME[shape], path=path, mode="native")
     if path == "chat":
         sent["tool_choice"] = SAME[path]["tool_choice"]
@@ -289,7 +297,7 @@ def test_native_backend_receives_the_paths_form(path: ApiName, shape: ApiName) -
 
 @pytest.mark.parametrize("path", SAME)
 def test_unconverted_body_is_the_same_object(path: ApiName) -> None:
-    """A body in the form of its path is returned as the same object."""
+    """If a body already has the form of its path, the same object is returned."""
     assert APIS[path].expand_opaque_items(SAME[path]) is SAME[path]
 
 
@@ -315,13 +323,13 @@ MIXED: list[tuple[ApiName, dict[str, Any]]] = [
 @pytest.mark.parametrize(("path", "changed"), MIXED)
 @pytest.mark.parametrize("backend", SAME)
 def test_parts_in_another_form_are_converted(path: ApiName, changed: dict[str, Any], backend: ApiName) -> None:
-    """A body is also converted if only its history, tools or tool choice has another form."""
+    """A body is converted even if only its history, its tools or its tool choice has another API's form."""
     mixed, own = (sent_to(backend, body, path=path) for body in (SAME[path] | changed, SAME[path]))
     assert plain(mixed) == plain(own)
 
 
 def test_settings_are_renamed_for_the_path() -> None:
-    """Settings are renamed for the API of the path, and settings without a counterpart are dropped."""
+    """Settings are renamed for the API of the path, and settings without an equivalent are dropped."""
     question = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
     chat = {"max_completion_tokens": 9, "response_format": {"type": "json_schema", "json_schema": OUTPUT_FORMAT}}
     chat |= {"reasoning_effort": "low", "verbosity": "low", "stop": "x", "parallel_tool_calls": False}
@@ -346,8 +354,9 @@ def test_settings_are_renamed_for_the_path() -> None:
 
 
 def test_tools_at_the_messages_path() -> None:
-    """At the Messages path, a custom tool becomes a function with one string parameter, and a namespace becomes a
-    name prefix."""
+    """In a request to the Messages path, a custom tool becomes a function with one string parameter, and a namespace
+    becomes a prefix of the tools' names.
+    """
     tools = [PATCH, {"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "f"}]}, {"type": "mcp"}]
     body = APIS["messages"].expand_opaque_items({"model": "m", "input": "Hi", "tools": tools})
     assert [tool.get("name") for tool in body["tools"]] == ["ApplyPatch", "n__f", None]
@@ -358,7 +367,9 @@ def test_tools_at_the_messages_path() -> None:
 
 
 def test_legacy_functions_at_the_responses_path() -> None:
-    """At the Responses path, legacy calls and outputs of one function are matched by its name."""
+    """In a request to the Responses path, the legacy calls and outputs of a function are matched by the function's
+    name.
+    """
     history = [
         {"role": "user", "content": "Hi"},
         {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}},
@@ -383,7 +394,7 @@ def test_legacy_functions_at_the_responses_path() -> None:
     ],
 )
 def test_errors_at_each_path_name_their_path(path: ApiName, body: dict[str, Any], param: str) -> None:
-    """At each path, an error contains the path of the field in the client's own request."""
+    """For each path, an error contains the field's path in the body that the client sent."""
     with pytest.raises(BadRequest) as refused:
         APIS[path].read(APIS[path].expand_opaque_items(body))
     assert refused.value.error.param == param

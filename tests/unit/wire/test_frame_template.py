@@ -1,4 +1,4 @@
-"""Repeated frames. Fast decoding has the same result as full parsing, for any stream and any split."""
+"""Fast decoding of repeated frames, which must have the same result as full parsing for any stream and any split."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def reader_of(api: ApiName) -> Reader:
 
 
 def joined(events: Iterable[BackendEvent]) -> list[BackendEvent]:
-    """Return the events, with neighbors joined if they differ only in their text."""
+    """Return the events, with adjacent events joined if they differ only in their text."""
     out = list[BackendEvent]()
     for event in events:
         last = out[-1] if out else None
@@ -60,7 +60,7 @@ def slowly(api: ApiName, chunks: Iterable[bytes]) -> list[BackendEvent]:
 
 
 def quickly(api: ApiName, chunks: Iterable[bytes]) -> tuple[list[BackendEvent], int]:
-    """Return the reader's events, and the number of frames that were decoded as repeats."""
+    """Return the events of fast decoding, and the number of frames that were recognized as repeats."""
     stream, decoder, reader = RepeatReader(reader_of(api)), RepeatDecoder(), reader_of(api)
     events, expected = list[BackendEvent](), list[BackendEvent]()
     repeats = 0
@@ -81,7 +81,9 @@ def quickly(api: ApiName, chunks: Iterable[bytes]) -> tuple[list[BackendEvent], 
 
 
 def test_most_frames_are_repeats() -> None:
-    """Almost all frames of a typical stream are repeats. Only some at its beginning and end are parsed in full."""
+    """Almost all frames of a typical stream are repeats. Only a few frames at the beginning and at the end are parsed
+    in full.
+    """
     for api in APIS_NAMES:
         _, body = backend_answer(api, True, TEXTS * 20)
         events, repeats = quickly(api, [body, b""])
@@ -92,9 +94,9 @@ def test_most_frames_are_repeats() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("api", APIS)
 def test_splits_make_no_difference(api: ApiName) -> None:
-    """A stream in two pieces yields the same events regardless of where it is split.
+    """A stream that is split in two at any byte yields the same events as the unsplit stream.
 
-    This is the only test that tries every split, because later stages receive events instead of bytes.
+    No other test needs to try every split, because later stages receive events instead of bytes.
     """
     _, body = backend_answer(api, True, TEXTS)
     expected = slowly(api, [body, b""])
@@ -115,7 +117,9 @@ def test_byte_by_byte_yields_the_same_events(api: ApiName) -> None:
 
 
 def test_other_kinds_of_frames_repeat() -> None:
-    """Frames of reasoning, of calls and of several choices are recognized as repeats, separately for each kind."""
+    """Frames with reasoning, calls or several choices are also recognized as repeats, separately for each kind of
+    frame.
+    """
     answer = ChatAnswer()
     frames = [frame for text in TEXTS * 4 for frame in answer.add_reasoning(text)]
     frames += [chat_frame(text, index=index) for text in TEXTS * 20 for index in (0, 1)]
@@ -131,7 +135,7 @@ def test_other_kinds_of_frames_repeat() -> None:
 
 @pytest.mark.parametrize("api", APIS_NAMES)
 def test_texts_of_one_write_are_one_event(api: ApiName) -> None:
-    """Repeated frames that arrive together become one event. Frames that arrive separately do not."""
+    """Repeated frames that arrive together are combined into one event. Frames that arrive separately are not."""
     answer, words = ANSWERS[api](), ["so ", "it ", "is\n"] * 30
     frames = [frame for word in words for frame in answer.add_reasoning(word)]
     frames += [*answer.begin_message(), *(frame for word in words for frame in answer.add_text(word))]
@@ -146,7 +150,8 @@ def test_texts_of_one_write_are_one_event(api: ApiName) -> None:
 
 
 HIDDEN = b'data: {"choices":[{"index":0,"delta":{"content":"%s"}}],"usage":null,"obfuscation":"aX3"}\n\n'
-# A Pydantic model writes its fields in the order of its class. vLLM uses the OpenAI SDK's class, as in this test.
+# A Pydantic model writes its fields in the order in which its class declares them. vLLM uses this class of the OpenAI
+# SDK.
 VLLM = (
     b"event: response.output_text.delta\ndata: %s\n\n"
     % ResponseTextDeltaEvent(
@@ -161,7 +166,7 @@ VLLM = (
     .model_dump_json()
     .encode()
 )
-# Frames that almost repeat each other but have another envelope, another spelling, or one error.
+# Frames that almost equal each other, but have different envelopes, different notations, or one error.
 ENVELOPES = (
     b'data: {"choices":[{"index":0,"delta":{"content":"%s"}}]}\n\n',
     b'data: {"choices":[{"index":0,"delta":{"content":"%s"}}],"created":17}\n\n',
@@ -209,7 +214,9 @@ INSIDES += (b'"', b"\x01", b"</tool_call>", b'a"},"x":{"y":"b', b"\xed\xa0\xbd",
     st.lists(st.integers(1, 200)),
 )
 def test_any_frames_at_any_split(runs: list[tuple[bytes, int, list[bytes]]], cuts: list[int]) -> None:
-    """Runs of equal, similar or broken frames yield the same events as full parsing, wherever they are split."""
+    """Sequences of equal, similar or broken frames yield the same events as with full parsing, wherever they are
+    split.
+    """
     body = b"".join(
         (envelope % inside if b"%" in envelope else envelope)
         for envelope, count, insides in runs
@@ -227,7 +234,7 @@ def test_any_frames_at_any_split(runs: list[tuple[bytes, int, list[bytes]]], cut
 @each("envelope", ENVELOPES)
 @each("inside", INSIDES)
 def test_repeated_frame_has_the_parsed_document(envelope: bytes, inside: bytes) -> None:
-    """The document of a repeated frame equals the result of ``json.loads``."""
+    """The fast decoder's document for a repeated frame equals the result of ``json.loads``."""
     template = learned(envelope.replace(b"%s", b"Hel"))
     frame = envelope.replace(b"%s", inside)
     texts = template and template.texts(frame)
@@ -238,8 +245,9 @@ def test_repeated_frame_has_the_parsed_document(envelope: bytes, inside: bytes) 
 
 
 def test_frames_that_arrive_together_are_decoded_together() -> None:
-    """Frames that arrive together are decoded together only if all of them are repeats and no other bytes separate
-    them."""
+    """Frames that arrive together are decoded in one step only if all of them are repeats and there are no other bytes
+    between them.
+    """
     for envelope in (ENVELOPES[0], ENVELOPES[1], ENVELOPES[13], HIDDEN, VLLM):
         template = learned(envelope.replace(b"%s", b"Hel"))
         assert template is not None
@@ -254,14 +262,16 @@ def test_frames_that_arrive_together_are_decoded_together() -> None:
 
 
 def still(document: dict[str, Any] | None) -> dict[str, Any]:
-    """Return a document without the values that can differ between repeated frames."""
+    """Return a document without the fields whose values can differ between repeated frames."""
     assert document is not None
     return {key: value for key, value in document.items() if key not in ("sequence_number", "obfuscation")}
 
 
 @pytest.mark.parametrize("envelope", [ENVELOPES[13], VLLM], ids=["before the text", "behind it"])
 def test_sequence_numbers_can_change(envelope: bytes) -> None:
-    """A frame with a different sequence number is still a repeat, unless the number is not valid JSON."""
+    """A frame with another sequence number is still recognized as a repeat, unless the number is not an unsigned JSON
+    integer.
+    """
     template = learned(envelope.replace(b"%s", b"Hel"))
     assert template is not None
     frame = envelope.replace(b"%s", b"lo")
@@ -274,7 +284,7 @@ def test_sequence_numbers_can_change(envelope: bytes) -> None:
 
 
 def test_alternating_kinds_are_recognized() -> None:
-    """Frames of two alternating kinds are recognized as repeats, alone and together."""
+    """Frames of two kinds that alternate are recognized as repeats, whether they arrive separately or together."""
     decoder = RepeatDecoder()
     kinds = [envelope.replace(b"%s", b"a") for envelope in (ENVELOPES[0], ENVELOPES[7])]
     for frame in kinds * 10:
@@ -285,7 +295,7 @@ def test_alternating_kinds_are_recognized() -> None:
 
 @pytest.mark.parametrize("key", [b"obfuscation", b"p"])
 def test_obfuscation_can_change(key: bytes) -> None:
-    """Random letters that hide the length of a text delta, as in OpenAI's frames, can differ between repeats."""
+    """The random letters with which OpenAI hides the length of a text delta can differ between repeated frames."""
     envelope = HIDDEN.replace(b"obfuscation", key)
     template = learned(envelope.replace(b"%s", b"Hel"))
     assert template is not None
@@ -302,8 +312,9 @@ def test_obfuscation_can_change(key: bytes) -> None:
 
 
 def test_frame_with_a_time_is_relearned() -> None:
-    """If each frame contains the time, as with llama.cpp and Ollama, only a few frames per second are parsed in
-    full."""
+    """If each frame contains the current time, as with llama.cpp and Ollama, only a few frames per second are parsed in
+    full.
+    """
     frames = [ENVELOPES[1].replace(b"17", b"%d" % (at // 50)).replace(b"%s", b"a") for at in range(2000)]
     events, repeats = quickly("chat", frames)
     assert events == slowly("chat", frames)
@@ -311,7 +322,7 @@ def test_frame_with_a_time_is_relearned() -> None:
 
 
 def test_dissimilar_frames_are_all_parsed() -> None:
-    """Frames that never resemble each other are all parsed in full."""
+    """Frames that never repeat each other are all parsed in full."""
     frames = [ChatAnswer(id=str(number)).add_text("a")[0] for number in range(300)]
     events, repeats = quickly("chat", frames)
     assert events == slowly("chat", frames)

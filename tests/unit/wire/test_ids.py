@@ -13,5 +13,5 @@ def test_toolsim_ids_are_recognized(call_id, kind, number):
 
 @pytest.mark.parametrize("ids", [[], ["call_abc"], ["fc_"], ["a_fc_3"], ["fc_3x"], ["call_" + "9" * 16]])
 def test_other_ids_do_not_count(ids):
-    """Ids from other programs, and numbers that toolsim never reaches, do not affect the numbering."""
+    """Call ids that other programs created, and numbers too large for toolsim, do not affect the numbering."""
     assert highest_number(ids) == 0

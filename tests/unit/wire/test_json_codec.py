@@ -30,7 +30,7 @@ HALVES = "\ud83d", "\ude00"
 
 @given(st.text())
 def test_any_string_survives_a_round_trip(text: str) -> None:
-    """Any string is encoded as one line of UTF-8. Decoding returns the same string except for lone surrogates."""
+    """Any string is encoded as one line of UTF-8, which decodes to the same string, except for lone surrogates."""
     written = dump_string(text)
     assert json.loads(written.encode().decode()) == whole_text(text)
     assert "\n" not in written
@@ -90,12 +90,12 @@ def test_surrogate_halves_are_joined(text: str, whole: str) -> None:
     ],
 )
 def test_parse_object(data: bytes, value: object) -> None:
-    """A JSON object is parsed, and its surrogate pairs are joined. For any other text, the result is None."""
+    """A JSON object is parsed, and its surrogate pairs are joined. The result for any other text is None."""
     assert parse_object(data) == value
 
 
 def test_numbers_can_be_refused() -> None:
-    """NaN is accepted unless the caller refuses it."""
+    """A number such as NaN is accepted unless the caller refuses it."""
 
     def refuse(_text: str) -> None:
         raise ValueError
@@ -106,7 +106,7 @@ def test_numbers_can_be_refused() -> None:
 
 @given(st.text(), st.data())
 def test_joiner(text: str, data: st.DataObject) -> None:
-    """The joined text is complete even if deltas are split within a character."""
+    """The joined text contains all characters, even if a delta ends within a character."""
     units = text.encode("utf-16-le", "surrogatepass")
     joiner: Joiner[str] = Joiner()
     joined, at = "", 0
@@ -151,7 +151,7 @@ def test_numbers_keep_their_digits(number: str) -> None:
 
 
 def test_value_too_deep_for_digits_is_encoded() -> None:
-    """A value that is nested too deeply to keep its digits is still encoded."""
+    """A value that is nested too deeply for keeping its digits is still encoded."""
     deep: list[Any] = []
     for _ in range(600):
         deep = [deep]
@@ -161,7 +161,7 @@ def test_value_too_deep_for_digits_is_encoded() -> None:
 @pytest.mark.parametrize(("opened", "closed"), [("[", "]"), ('{"a":', "}"), ('[{"b":', "}]")])
 @pytest.mark.parametrize("around", ["%s", '["[[[", %s]', '["\\"[", %s, "\\\\"]'])
 def test_depth_counts_only_arrays_and_objects(opened: str, closed: str, around: str) -> None:
-    """Only nested arrays and objects count toward the depth limit, and brackets in strings do not."""
+    """Only nested arrays and objects count toward the depth limit. Brackets within strings do not count."""
     for levels in (MAX_DEPTH - 8, MAX_DEPTH + 8):
         count = levels // len(closed)
         text = around % f"{opened * count}0{closed * count}"

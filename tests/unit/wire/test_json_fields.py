@@ -29,12 +29,11 @@ from toolsim.wire.json_fields import (
     ],
 )
 def test_kind_of(value, name):
-    """The name of each JSON type includes an article, as in "an object"."""
     assert kind_of(value) == name
 
 
 def test_type_error_names_expectation_and_value():
-    """The error for an incorrect type has OpenAI's wording and contains the exact path of the field."""
+    """The error for a value of the wrong type has OpenAI's wording and contains the exact path of the field."""
     with pytest.raises(BadRequest) as caught:
         expect(3, str, "tools[0].name")
     assert caught.value.error.body() == {
@@ -69,7 +68,9 @@ def test_required_field_must_be_present():
 
 
 def test_optional_field_can_be_absent():
-    """An optional field can be absent or null. An incorrect type is an error that contains the field's path."""
+    """An optional field can be absent or null. A value of the wrong type causes an error that contains the field's
+    path.
+    """
     assert optional({}, "a", str) is None
     assert optional({"a": None}, "a", str) is None
     assert optional({"a": ""}, "a", str) == ""
@@ -82,7 +83,7 @@ def test_optional_field_can_be_absent():
 
 @pytest.mark.parametrize("value", [None, 5, 1.5, True, "x", [1, {"a": 1}], {"a": 1}])
 def test_wrong_type_counts_as_absent(value: object) -> None:
-    """A value of an incorrect type is read as an empty value."""
+    """A value of the wrong type is read as an empty value."""
     assert string(value) == (value if isinstance(value, str) else "")
     assert mapping(value) == (value if isinstance(value, dict) else {})
     assert mappings(value) == ([{"a": 1}] if isinstance(value, list) else [])
@@ -90,13 +91,13 @@ def test_wrong_type_counts_as_absent(value: object) -> None:
 
 
 def test_json_text_is_unchanged() -> None:
-    """JSON text is returned unchanged, and an object is encoded."""
+    """JSON text is returned unchanged, and an object is encoded as JSON text."""
     assert json_text('{"a": 1.0}') == '{"a": 1.0}'
     assert json_text({"a": "ä"}) == '{"a":"ä"}'
     assert [json_text(value) for value in (None, 5, [1])] == ["", "", ""]
 
 
 def test_seconds() -> None:
-    """Times are truncated to integers. Values that are not finite numbers count as absent."""
+    """Times are truncated to whole seconds. A value that is not a finite number counts as absent."""
     assert [seconds(value) for value in (5, 5.9, 10**30)] == [5, 5, 10**30]
     assert [seconds(value) for value in (None, "5", float("inf"), float("nan"), [5])] == [None] * 5

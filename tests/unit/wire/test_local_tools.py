@@ -1,4 +1,4 @@
-"""Tools that are declared only by type. Their calls and items are validated with the SDK's types."""
+"""Tools that are declared only by type. Their calls and history items are validated with the SDK's types."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from openai.types.responses import ResponseInputItemParam, ResponseOutputItem
 from support.each import each
 from toolsim.wire.local_tools import CALLS, LOCAL_TOOLS, OUTPUTS, is_local, local_item, local_tool
 
-# Arguments as a model writes them, by kind of tool.
+# Arguments that a model could write, for each kind of tool.
 ARGUMENTS: dict[str, list[dict[str, Any]]] = {
     "shell": [{"commands": ["ls"]}, {"commands": ["a", "b"], "timeout_ms": 5, "max_output_length": 9}],
     "local_shell": [{"command": ["ls", "-l"]}, {"command": ["x"], "working_directory": "/", "timeout_ms": 5}],
@@ -30,7 +30,9 @@ CASES = [(kind, arguments) for kind, each in ARGUMENTS.items() for arguments in 
 
 @each(("kind", "arguments"), CASES)
 def test_call_is_an_item_of_its_type(kind: Any, arguments: dict[str, Any]) -> None:
-    """A call becomes an item that the SDK accepts. A later history that contains the item has the same arguments."""
+    """A call becomes an item that the SDK accepts. When the item is read from a history, it yields the same
+    arguments.
+    """
     jsonschema.Draft202012Validator(LOCAL_TOOLS[kind].parameters).validate(arguments)
     fields = {"id": "x_1", "call_id": "x_1", "type": f"{kind}_call", "status": "completed"}
     item = {**fields, **local_item(kind, json.dumps(arguments))}
@@ -45,7 +47,7 @@ def test_call_is_an_item_of_its_type(kind: Any, arguments: dict[str, Any]) -> No
 
 @pytest.mark.parametrize("kind", LOCAL_TOOLS)
 def test_schemas_are_valid(kind: str) -> None:
-    """Each schema is valid, and rejects arguments that have no corresponding field in the item."""
+    """Each schema is valid and rejects arguments that the item cannot represent."""
     validator = jsonschema.Draft202012Validator(dict(LOCAL_TOOLS[kind].parameters))
     validator.check_schema(validator.schema)
     for wrong in ({}, {"commands": "ls"}, {"command": []}, {"operation": "move", "path": "a"}, {"query": 1}):
@@ -72,12 +74,12 @@ def test_schemas_are_valid(kind: str) -> None:
     ],
 )
 def test_client_tools_are_distinguished(declared: dict[str, Any], local: bool) -> None:
-    """The type, environment and execution of a tool determine whether the client or the backend runs it."""
+    """A tool's type, environment and ``execution`` field determine whether the client or the backend runs it."""
     assert is_local(declared) is local
 
 
 def test_search_tool_keeps_its_description() -> None:
-    """A search tool has the client's own description and schema, or defaults if the client sends none."""
+    """A search tool has the description and the schema that the client sent, or defaults if the client sent none."""
     own = {"type": "object", "properties": {"goal": {"type": "string"}}}
     tool = local_tool({"type": "tool_search", "execution": "client", "description": "Find.", "parameters": own})
     assert (tool.name, tool.kind, tool.description, tool.parameters) == ("tool_search", "tool_search", "Find.", own)
@@ -118,12 +120,12 @@ def test_search_tool_keeps_its_description() -> None:
     ],
 )
 def test_outputs_are_readable(item: dict[str, Any], expected: str) -> None:
-    """The output of a local tool in any format is shown to the model in readable form."""
+    """The model sees the output of a local tool in readable form, regardless of the output's format."""
     assert OUTPUTS[item["type"]].answer(item) == expected
 
 
 @each("item", [{}, {"action": "odd"}, {"operation": []}, {"arguments": "{"}, {"arguments": '{"a": 1}'}])
 @each("kind", LOCAL_TOOLS)
 def test_malformed_history_item_is_read(kind: str, item: dict[str, Any]) -> None:
-    """A malformed item in a history can still be read, because clients can store arbitrary items."""
+    """A malformed item in a history can still be read, because a client's history can contain arbitrary items."""
     json.dumps(dict(LOCAL_TOOLS[kind].arguments(item)))

@@ -81,7 +81,7 @@ def test_sdk_reads_every_event() -> None:
     ],
 )
 def test_errors_become_text(error: Any, words: str) -> None:
-    """A stored error in any form is converted to text."""
+    """A stored error is converted to text, regardless of its format."""
     assert error_text(error) == words
 
 
@@ -104,7 +104,9 @@ FUNCTION = {"type": "function", "name": "files__read"}
 
 
 def test_mcp_request_becomes_a_function_request() -> None:
-    """MCP tools and items of known servers become functions, calls and outputs. Items of other servers are kept."""
+    """MCP tools of known servers become functions, and their items become calls and outputs. Those of other servers are
+    kept.
+    """
     body = {"input": HISTORY, "tools": [MCP, THEIRS, {"type": "function", "name": "f"}]}
     decided = {"mcpr_1": (Call("mcp_9", "files__drop", '{"a":1}'), CallOutput("mcp_9", (Text("done"),)))}
     plain = as_functions(body, [FUNCTION], shown, lambda label: label == "files", decided)
@@ -128,7 +130,7 @@ def test_mcp_request_becomes_a_function_request() -> None:
 
 
 def test_pending_decisions_are_returned() -> None:
-    """Each approval decision that was not followed by a call is returned once, together with its request."""
+    """Each approval decision that no call has followed yet is returned once, with the request to which it responds."""
     [decision] = decisions({"input": HISTORY})
     assert (decision.id, decision.approve, decision.asked) == ("mcpr_1", True, HISTORY[4])
     made = {**HISTORY[2], "approval_request_id": "mcpr_1"}
@@ -175,14 +177,14 @@ FUNCTIONS = [{"type": "function", "name": name} for name in ALL.values()]
     ],
 )
 def test_choice_of_mcp_tools(choice: Any, becomes: Any) -> None:
-    """A choice of MCP tools becomes a choice of the functions that replace these tools."""
+    """A choice of MCP tools becomes a choice of the functions that represent these tools."""
     assert choice_of_functions(choice, lambda label: ALL if label == "files" else {}) == becomes
     with pytest.raises(BadRequest):
         choice_of_functions({**MCP, "name": "unknown"}, lambda label: ALL)
 
 
 def test_forced_choice_becomes_auto_after_a_call() -> None:
-    """After a call, a forced tool choice becomes "auto", so the model can answer."""
+    """After a call, a forced tool choice becomes "auto", so that the model can write its answer."""
     forced = {"type": "function", "name": "f"}
     limit = {"type": "allowed_tools", "mode": "required", "tools": [forced]}
     assert [after_calls(choice) for choice in ("auto", "none", "required", forced)] == ["auto", "none", "auto", "auto"]

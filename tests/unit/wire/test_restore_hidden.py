@@ -1,4 +1,4 @@
-"""Restoration of hidden calls at the positions in the conversation at which they were made."""
+"""Restoration of hidden calls at the positions in the conversation where they were made."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAIR: Called = (Call("mcp_1", "files__read", "{}"), CallOutput("mcp_1", (Text("t
 
 
 def test_conversation_key_covers_all_messages() -> None:
-    """The key of a conversation depends on the roles and texts of all its messages and on its owner."""
+    """A conversation's key depends on its owner and on the roles and texts of all its messages."""
     keys = list(conversations([USER, ANSWER], "me"))
     assert len(set(keys)) == 3
     assert whole_key({"messages": [USER]}, "me") == keys[1]
@@ -26,7 +26,7 @@ def test_conversation_key_covers_all_messages() -> None:
 
 
 def test_hidden_calls_precede_their_answer() -> None:
-    """Hidden calls are inserted directly before the answer to which they belong, in a copy of the request."""
+    """In a copy of the request, hidden calls are inserted directly before the answer to which they belong."""
     body: dict[str, Any] = {"model": "m", "messages": [USER, ANSWER, USER, ANSWER]}
     known = {answer_key(whole_key({"messages": [USER]}, "me"), "Well.", ()): [PAIR]}
     shown = with_hidden(body, "me", lambda key: known.get(key, []))
@@ -67,7 +67,9 @@ OTHER: list[Any] = [
 
 
 def test_answer_is_recognized_by_its_text() -> None:
-    """An answer is recognized by its text in any form in which clients store it, but only in its own conversation."""
+    """An answer is recognized by its text, in any form in which clients store it, but only within its own
+    conversation.
+    """
     key = answer_key(whole_key({"messages": [USER]}, "me"), "Well.", ())
     for message in SAME + OTHER:
         shown = with_hidden({"messages": [USER, message]}, "me", lambda found: [PAIR] if found == key else [])

@@ -11,7 +11,7 @@ from support.each import each
 from toolsim.wire.json_codec import parse_object
 from toolsim.wire.sse import ServerSentEvent, SSEDecoder, comment, encode
 
-# These are examples from the WHATWG specification, and line endings and deviations of real servers.
+# Examples from the WHATWG specification, and streams with line endings and deviations that real servers send.
 CASES = {
     "stock": (b"data: YHOO\ndata: +2\ndata: 10\n\n", [("", "YHOO\n+2\n10")]),
     "comment and ids": (
@@ -48,7 +48,7 @@ def decode(chunks: list[bytes]) -> list[tuple[str, str]]:
 
 @each("name", CASES)
 def test_case_in_one_piece(name: str) -> None:
-    """A stream in one piece results in the events that the specification requires."""
+    """A stream that arrives in one piece results in the events that the specification requires."""
     stream, events = CASES[name]
     assert decode([stream]) == events
 
@@ -76,7 +76,7 @@ def test_any_bytes_at_any_split(pieces: list[bytes], data: st.DataObject) -> Non
 
 @given(st.lists(st.tuples(st.sampled_from(["", "delta", "response.created"]), st.text(alphabet='aé🐢{}":, '))))
 def test_frames_against_httpx_sse(events: list[tuple[str, str]]) -> None:
-    """Frames that toolsim writes are decoded identically by httpx-sse and by toolsim."""
+    """httpx-sse and toolsim decode the frames that toolsim writes in the same way."""
     stream = b"".join(encode(data, event) + comment("telemetry") for event, data in events)
     answer = httpx.Response(200, headers={"content-type": "text/event-stream"}, content=stream)
     seen = list(httpx_sse.EventSource(answer).iter_sse())
@@ -107,20 +107,20 @@ _LINES = st.tuples(st.sampled_from(_FIELDS), st.text(alphabet="a:é🐢{ \u2028\
 
 @given(st.lists(st.lists(_LINES, max_size=4)), st.sampled_from(["\n", "\r", "\r\n"]), st.data())
 def test_any_stream_against_httpx_sse(events: list[list[str]], end: str, data: st.DataObject) -> None:
-    """Any stream yields the same events as with httpx-sse, with any line endings and splits."""
+    """For any line endings and splits, toolsim's decoder yields the same events as httpx-sse."""
     stream = "".join(line + end for lines in events for line in [*lines, ""]).encode()
     cuts = sorted(data.draw(st.sets(st.integers(0, len(stream)))))
     pieces = [stream[a:b] for a, b in pairwise([0, *cuts, len(stream)])]
     answer = httpx.Response(200, headers={"content-type": "text/event-stream"}, content=iter(pieces))
     seen = [(event.event, event.data) for event in httpx_sse.EventSource(answer).iter_sse()]
-    # httpx-sse also reports events without data if they have a name or an id.
+    # Unlike toolsim, httpx-sse also reports an event without data if the event has a name or an id.
     read = [(event or "message", data) for event, data in decode(pieces)]
     assert [event for event in read if event[1]] == [event for event in seen if event[1]]
 
 
 @pytest.mark.parametrize("stream", [b"data: " + b"x" * 200, b"data: xxxx\n" * 20], ids=["line", "lines"])
 def test_oversized_event_is_truncated(stream: bytes) -> None:
-    """An event over the size limit is truncated, and later events are not affected."""
+    """An event that exceeds the size limit is truncated, and later events are not affected."""
     decoder = SSEDecoder(limit=100)
     events = [event for n in range(len(stream)) for event in decoder.feed(stream[n : n + 1])]
     assert len(events) == 1 + (len(stream) == 220)
@@ -147,5 +147,5 @@ def test_event_with_too_many_values_fails(inside: bytes, whole: bool) -> None:
     assert (parse_object(event.data.encode()) is not None) is whole
     parsed = event.parsed()
     assert isinstance(parsed, dict) if whole else "more than 50000 values" in parsed.message
-    # The failed event does not affect the event after it.
+    # The next event is not affected by the failed event.
     assert behind == ServerSentEvent("", "ok")

@@ -49,7 +49,7 @@ def param_of(function, *arguments, **options):
     ],
 )
 def test_choices_are_read(value, choice):
-    """Every form of ``tool_choice`` is converted to a ToolChoice with the names that the model uses."""
+    """Every form of ``tool_choice`` is converted to a ToolChoice that contains the names used by the model."""
     assert read_choice(value, TOOLS, hosted=False, param="tool_choice") == (choice, [])
 
 
@@ -71,7 +71,7 @@ def test_choices_are_read(value, choice):
     ],
 )
 def test_ignored_choices_are_noted(value, choice, notes):
-    """The part of a tool choice that concerns hosted tools is ignored with a note."""
+    """Parts of a tool choice that concern hosted tools are ignored with a note."""
     assert read_choice(value, TOOLS, hosted=True, param="tool_choice") == (choice, notes)
 
 
@@ -85,7 +85,7 @@ def test_required_can_refer_to_a_hosted_tool():
     [("auto", ToolChoice()), ("none", ToolChoice("none")), ({"name": "f"}, ToolChoice("required", frozenset({"f"})))],
 )
 def test_legacy_function_call(value, choice):
-    """The legacy field ``function_call`` is accepted in its legacy form."""
+    """The field ``function_call`` is accepted in its legacy format."""
     assert read_choice(value, TOOLS, hosted=False, param="function_call") == (choice, [])
 
 
@@ -116,7 +116,7 @@ def test_legacy_function_call(value, choice):
     ],
 )
 def test_malformed_choice_is_refused(value, param):
-    """A malformed or impossible choice causes an error with status 400 and the exact path."""
+    """A malformed choice, or a choice that cannot be fulfilled, causes an error with status 400 and the exact path."""
     assert param_of(read_choice, value, TOOLS, hosted=False, param="tool_choice") == param
 
 
@@ -125,7 +125,7 @@ def test_malformed_choice_is_refused(value, param):
     [("required", "function_call"), ({}, "function_call.name"), ({"name": "gone"}, "function_call")],
 )
 def test_malformed_function_call_is_refused(value, param):
-    """An error in the legacy field contains the name ``function_call`` instead of ``tool_choice``."""
+    """An error in the legacy field names ``function_call`` rather than ``tool_choice``."""
     assert param_of(read_choice, value, TOOLS, hosted=False, param="function_call") == param
 
 
@@ -151,5 +151,7 @@ def test_required_without_tools_is_refused():
     ],
 )
 def test_choice_of_hosted_tools_is_forwarded(choice, left):
-    """A choice of hosted tools is forwarded to the backend without the part that concerns the client's tools."""
+    """A choice of hosted tools is forwarded to the backend. Any part that concerns the client's tools is removed from
+    it.
+    """
     assert hosted_choice(choice, {"f", "shell"}) == left

@@ -96,12 +96,12 @@ def param_of(function, *arguments, **options):
     ],
 )
 def test_read_tools(body, tools):
-    """Every form of declaration is converted to an equal Tool, regardless of where the tool is declared."""
+    """Every form of a tool declaration is converted to an equal Tool, wherever the request contains it."""
     assert read_tools(body)[0] == tools
 
 
 def test_hosted_tools_stay_as_sent():
-    """Tools that the client does not run are returned separately, as sent and in order."""
+    """Tools that the client does not run are returned separately, in order and as sent."""
     mcp = {"type": "mcp", "server_label": "x"}
     assert read_tools({"tools": [SEARCH, FLAT, mcp, NAMESPACE]})[1] == (SEARCH, mcp, SEARCH)
 
@@ -156,7 +156,7 @@ def test_malformed_tools(body, param):
 
 
 def test_message_names_expectation_and_value():
-    """The error contains the expected and the received value, and shortens long names."""
+    """The error contains the expected value and the received value. A long received value is shortened."""
     with pytest.raises(BadRequest, match=r"expected a string that matches .* but got 'a b' instead"):
         read_tools({"tools": [{"type": "function", "name": "a b"}]})
     with pytest.raises(BadRequest) as caught:
@@ -184,7 +184,9 @@ def test_message_names_expectation_and_value():
     ],
 )
 def test_declares_tools(body, declares):
-    """A request declares tools if it contains a client tool, even a malformed one. Hosted tools alone do not count."""
+    """A request declares tools if it contains a client tool, even a malformed one. Hosted tools alone do not count as
+    declared tools.
+    """
     assert declares_tools(body) is declares
 
 
@@ -216,7 +218,7 @@ CONTAINER = {"type": "shell", "environment": {"type": "container_auto"}}
 
 
 def test_tools_declared_by_type():
-    """Tools declared by type are client tools in the Responses API, but hosted tools in chat."""
+    """A tool that is declared by type is a client tool in the Responses API, but a hosted tool in chat completions."""
     declared = [SHELL, CONTAINER, {"type": "apply_patch"}, {"type": "tool_search"}]
     tools, hosted = read_tools({"input": "hi", "tools": declared})
     assert [(tool.name, tool.kind) for tool in tools] == [("shell", "shell"), ("apply_patch", "apply_patch")]
@@ -231,7 +233,7 @@ def test_tools_declared_by_type():
 
 @pytest.mark.parametrize("kind", ["shell_call", "local_shell_call", "apply_patch_call", "tool_search_call"])
 def test_call_item_type_is_not_a_client_tool(kind: str) -> None:
-    """A tool whose type is the type of a call item is not a client tool, and is left to the backend."""
+    """A tool whose type is the name of a call item is not a client tool, and is left to the backend."""
     declared = {"type": kind, "execution": "client"}
     assert read_tools({"input": "hi", "tools": [declared]}) == ((), (declared,))
 
@@ -248,14 +250,14 @@ def test_schema_param():
 
 
 def test_echo_tools():
-    """In a response, functions are written in flat form with all keys, and other tools as they were sent."""
+    """In a response, functions are shown in flat form with all keys, and all other tools are shown as sent."""
     bare = {"type": "function", "name": "g", "description": None, "parameters": None, "strict": None}
     assert echo_tools([NESTED, {"name": "g"}, SEARCH, NAMESPACE]) == [FLAT, bare, SEARCH, NAMESPACE]
     assert echo_tools(None) == []
 
 
 def test_name_next_to_its_function_is_used():
-    """A name next to ``function`` is used if the name inside is missing."""
+    """If ``function`` contains no name, the name next to ``function`` is used."""
     declared = {"type": "function", "name": "f", "strict": True, "function": {"description": "d", "parameters": SCHEMA}}
     assert read_tools({"tools": [declared]}) == ((F,), ())
     both = {"type": "function", "name": "outer", "function": {"name": "f"}}
@@ -263,14 +265,14 @@ def test_name_next_to_its_function_is_used():
 
 
 def test_tools_loaded_by_a_search():
-    """Tools that a tool search has loaded can be called. The search tool itself remains a hosted tool."""
+    """Tools that a tool search has returned can be called. The search tool itself remains a hosted tool."""
     body = {"tools": [{"type": "tool_search"}], "input": [{"type": "tool_search_output", "tools": [FLAT]}]}
     assert declares_tools(body)
     assert read_tools(body) == ((F,), ({"type": "tool_search"},))
 
 
 def test_equal_declarations_are_the_same_object() -> None:
-    """Equal declarations return the same cached Tool object, and different declarations do not."""
+    """Equal declarations yield the same cached Tool object, and different declarations yield different objects."""
     one = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"a": {}}}}}
     other = copy.deepcopy(one)
     first, _ = read_tools({"tools": [one], "messages": [{"role": "user", "content": "a"}]})

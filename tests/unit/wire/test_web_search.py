@@ -1,4 +1,4 @@
-"""Results of web searches in the formats of several servers, limits on domains, and citations."""
+"""Web search results in the formats of several servers, domain limits, and citations."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HERON = {"title": "Herons", "url": "https://b.example/h", "snippet": "Grey."}
     ],
 )
 def test_results_in_json(output: object) -> None:
-    """Results are found in JSON regardless of where the list is nested, and under any common field name."""
+    """Results are found in JSON under any common field name, regardless of how deeply their list is nested."""
     assert read_results(json.dumps(output)) == [SearchResult("https://b.example/h", "Herons", "Grey.")]
 
 
@@ -95,12 +95,12 @@ def test_large_outputs_are_fast() -> None:
 def test_domains_include_subdomains(
     allowed: tuple[str, ...], blocked: tuple[str, ...], url: str, permitted: bool
 ) -> None:
-    """A domain includes its subdomains, but not names that merely have the same ending."""
+    """A domain includes its subdomains, but not other names that merely end in the same letters."""
     assert SearchLimits(allowed, blocked).permits(url) == permitted
 
 
 def test_limits_of_both_apis() -> None:
-    """Limits are read in the form of either API. A malformed list of domains is refused."""
+    """Search limits are read in the forms of both APIs. A malformed list of domains is refused."""
     assert read_limits({"max_uses": 3, "allowed_domains": ["a"]}, "tools[0]") == SearchLimits(("a",), (), 3)
     assert read_limits({"filters": {"allowed_domains": ["a"]}}, "tools[0]") == SearchLimits(("a",))
     with pytest.raises(BadRequest, match=r"tools\[0\].blocked_domains"):
@@ -108,7 +108,7 @@ def test_limits_of_both_apis() -> None:
 
 
 def test_citations() -> None:
-    """A citation is assigned to the longest matching URL, and a Markdown link is cited as one unit."""
+    """A citation refers to the longest URL that matches. A Markdown link is cited as a whole."""
     titles = {"https://a/": "A", "https://a/b": "B", "https://c/": "C"}
     text = "See [it](https://a/b), https://a/ and [x](https://d/)."
     found = [(text[note["start_index"] : note["end_index"]], note["title"]) for note in citations(text, titles)]
@@ -119,7 +119,9 @@ def test_citations() -> None:
 
 
 def test_query_parameter_is_found() -> None:
-    """The query parameter of a search tool is found by its name. Otherwise, it is the first required string."""
+    """The query parameter of a search tool is found by its name. If no name matches, it is the first required
+    string.
+    """
     text, number = {"type": "string"}, {"type": "integer"}
     assert query_parameter({"properties": {"n": number, "q": text}}) == "q"
     assert query_parameter({"properties": {"n": number, "a": text, "b": text}, "required": ["n", "b"]}) == "b"

@@ -20,7 +20,9 @@ PLAIN = {"type": "json_object"}
     ],
 )
 def test_flat_format(wanted, flat):
-    """Both forms of a JSON format are converted to the flat form. For a text format, the result is None."""
+    """A JSON format is converted to the flat form from either of its two forms. For a text format, the result is
+    None.
+    """
     assert flat_format(wanted) == flat
 
 

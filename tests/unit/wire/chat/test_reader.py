@@ -53,7 +53,7 @@ def test_text_and_finish() -> None:
 
 
 def test_answer_is_opened_once() -> None:
-    """The first chunk opens the answer with its metadata. Later chunks do not open it again."""
+    """The first chunk opens the answer and supplies its metadata. Later chunks do not open the answer again."""
     reader = ChatReader()
     first = json.dumps({"created": 5, "model": "m", "system_fingerprint": "fp", "choices": []})
     assert reader.event(ServerSentEvent("", first)) == [Opened(None, 5, "m", "fp")]
@@ -68,12 +68,14 @@ def test_stream_without_done_needs_a_finish_reason() -> None:
 
 
 def test_second_finish_is_ignored() -> None:
-    """A repeated finish reason is ignored, because some servers send it again with the usage."""
+    """A second finish reason is ignored, because some servers repeat it in the chunk with the usage."""
     assert stream(chunk("stop"), chunk("stop"), "[DONE]") == [Finished("stop"), Closed()]
 
 
 def test_structured_calls_in_fragments() -> None:
-    """Calls in fragments, including legacy calls, are emitted complete and in order before the finish reason."""
+    """Calls that arrive in fragments, including legacy calls, are emitted in order before the finish reason, each as
+    one complete call.
+    """
     one = {"index": 0, "id": "a", "function": {"name": "f", "arguments": '{"a"'}}
     two = {"index": 1, "custom": {"name": "p", "input": "x"}}
     more = {"index": 0, "function": {"arguments": ":1}"}}
@@ -84,7 +86,9 @@ def test_structured_calls_in_fragments() -> None:
 
 
 def test_reasoning_refusal_and_parts() -> None:
-    """The reader accepts reasoning under either of its field names, refusals, and content that is a list of parts."""
+    """The reader accepts reasoning in either of its two fields, refusals, and content in the form of a list of
+    parts.
+    """
     assert stream(chunk(reasoning_content="a")) == [ReasoningDelta("a", "text")]
     assert stream(chunk(reasoning="a")) == [ReasoningDelta("a", "text")]
     assert stream(chunk(refusal="no")) == [RefusalDelta("no")]
@@ -93,7 +97,7 @@ def test_reasoning_refusal_and_parts() -> None:
 
 @pytest.mark.parametrize("thinking", ["a", [{"type": "text", "text": "a"}], [{"text": ""}, 5, {"text": "a"}]])
 def test_thinking_parts_become_reasoning(thinking: object) -> None:
-    """Thinking parts in the content, which Mistral's models send, become reasoning."""
+    """The thinking parts that Mistral's models send within the content become reasoning."""
     parts = [{"type": "thinking", "thinking": thinking}, {"type": "text", "text": "b"}]
     assert stream(chunk(content=parts)) == [ReasoningDelta("a", "text"), TextDelta("b")]
     for nothing in ([], {}, 5, [{"thinking": "x"}]):
@@ -101,8 +105,9 @@ def test_thinking_parts_become_reasoning(thinking: object) -> None:
 
 
 def test_non_streamed_completion() -> None:
-    """A non-streamed completion becomes the same events as a stream. Each choice finishes even without a finish
-    reason."""
+    """A non-streamed completion is converted to the same events as a stream. Each choice is finished, even without a
+    finish reason.
+    """
     body = {
         "choices": [
             {"message": {"content": "a"}},
@@ -133,7 +138,9 @@ def test_errors_end_the_answer(body: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("body", [{"object": "error", "message": "out", "code": 500}, {"detail": "out"}])
 def test_bare_error_in_a_stream(body: dict[str, Any]) -> None:
-    """An error object in place of a chunk, as sent by older versions of vLLM, is a failure, even if [DONE] follows."""
+    """In a stream, an error object in place of a chunk is a failure, even if ``[DONE]`` follows. Older versions of vLLM
+    send such errors.
+    """
     text, failed = stream(chunk(content="a"), body, "[DONE]")
     assert text == TextDelta("a")
     assert isinstance(failed, Failed)
@@ -141,7 +148,7 @@ def test_bare_error_in_a_stream(body: dict[str, Any]) -> None:
 
 
 def test_invalid_chunk_fails_the_answer() -> None:
-    """A chunk that is not JSON causes the answer to fail, unless the end of the stream truncated the chunk."""
+    """A chunk that is not JSON makes the answer fail, unless the chunk was truncated by the end of the stream."""
     assert isinstance(stream("{oops")[0], Failed)
     assert ChatReader().event(ServerSentEvent("", "{oops", whole=False)) == []
     assert isinstance(ChatReader().event(ServerSentEvent("error", '{"message":"out"}'))[0], Failed)
@@ -154,7 +161,7 @@ def call(name: str, arguments: Any, **fields: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("place", [{"index": 0}, {}], ids=["all at index 0", "without an index"])
 def test_calls_that_share_an_index(place: dict[str, Any]) -> None:
-    """Calls with equal indexes are kept apart by their ids, since some backends use index 0 for every call."""
+    """Calls with the same index are distinguished by their ids, since some backends use index 0 for every call."""
     one, two = call("f", '{"a":1}', id="x", **place), call("f", '{"a":2}', id="y", **place)
     more = {**place, "id": "y", "function": {"arguments": " "}}
     emitted = stream(chunk(tool_calls=[one]), chunk(tool_calls=[two]), chunk("tool_calls", tool_calls=[more]))
@@ -164,11 +171,11 @@ def test_calls_that_share_an_index(place: dict[str, Any]) -> None:
 @pytest.mark.parametrize("place", [{"index": 0}, {"index": 0, "id": ""}, {}], ids=["index 0", "empty id", "neither"])
 @pytest.mark.parametrize("names", [("f", "g"), ("f", "f")], ids=["another name", "the same name"])
 def test_calls_that_share_an_index_without_ids(names: tuple[str, str], place: dict[str, Any]) -> None:
-    """Calls with equal indexes and without ids are kept apart, even if they call the same tool."""
+    """Two calls with the same index and without ids are kept separate, even if they call the same tool."""
     one, two = (call(name, f'{{"a":{number}}}', **place) for number, name in enumerate(names, 1))
     calls = [StructuredCall(name, f'{{"a":{number}}}') for number, name in enumerate(names, 1)]
     assert stream(chunk(tool_calls=[one]), chunk(tool_calls=[two]), "[DONE]") == [*calls, Closed()]
-    # Without an index, the position in the list would be used, and these two positions differ.
+    # Add an index if there is none. Otherwise the positions in the list, which differ, would be used as indexes.
     places = {"index": 0, **place}
     both = chunk(tool_calls=[{**one, **places}, {**two, **places}])
     assert stream(both, "[DONE]") == [*calls, Closed()]
@@ -192,7 +199,7 @@ def test_calls_that_share_an_index_without_ids(names: tuple[str, str], place: di
     ],
 )
 def test_repeated_name_with_a_new_object_begins_a_call(pieces: list[str], calls: list[str]) -> None:
-    """If every fragment repeats the tool's name, a new object after a complete object begins a new call."""
+    """If every fragment repeats the tool's name, an object that follows a complete object begins a new call."""
     chunks = [chunk(tool_calls=[call("f", piece, index=0)]) for piece in pieces]
     emitted = stream(*chunks, "[DONE]")
     assert [call.arguments for call in emitted if isinstance(call, StructuredCall)] == calls
@@ -202,7 +209,9 @@ def test_repeated_name_with_a_new_object_begins_a_call(pieces: list[str], calls:
 
 
 def test_arguments_are_parsed_only_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Arguments are parsed only a few times, even if every fragment could begin a new call."""
+    """The total length of the argument text that is parsed is limited, even if every fragment could begin a new
+    call.
+    """
     parsed: list[str] = []
     monkeypatch.setattr(reader, "loaded", lambda text: (parsed.append(text), loaded(text))[1])
     pieces = ['{"a":"', *["}", "{"] * 2_000, '"}']
@@ -212,7 +221,7 @@ def test_arguments_are_parsed_only_a_few_times(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_call_fragments_with_different_indexes() -> None:
-    """A fragment without a name and an id, at an index where no call has started, continues the latest call."""
+    """A fragment that has neither a name nor an id continues the latest call if no call has started at its index."""
     chunks = [chunk(tool_calls=[call(name, '{"a"', index=0, id=f"c{name}")]) for name in "fg"]
     tails = [chunk(tool_calls=[{"index": 1, "function": {"arguments": piece}}]) for piece in (":", "2}")]
     rest = chunk(tool_calls=[{"index": 0, "function": {"arguments": ":1}"}}])
@@ -221,7 +230,7 @@ def test_call_fragments_with_different_indexes() -> None:
 
 
 def test_repeated_name_without_arguments() -> None:
-    """A repeated name without arguments starts a new call only if arguments follow."""
+    """A fragment that repeats the tool's name without arguments starts a new call only if arguments follow."""
     first, name = chunk(tool_calls=[call("f", '{"a":1}', index=0)]), chunk(tool_calls=[call("f", "", index=0)])
     rest = [chunk(tool_calls=[{"index": 0, "function": {"arguments": piece}}]) for piece in ('{"a"', ":2}")]
     assert stream(first, name, *rest, "[DONE]")[:-1] == [StructuredCall("f", '{"a":1}'), StructuredCall("f", '{"a":2}')]
@@ -229,8 +238,9 @@ def test_repeated_name_without_arguments() -> None:
 
 
 def test_object_without_a_name_replaces_the_arguments() -> None:
-    """An object without a name, or with the same id, replaces a call's arguments. The input of a custom tool is
-    appended instead."""
+    """A complete object without a name, or with the same call id, replaces the arguments received so far. For a custom
+    tool, the text is appended to the input instead.
+    """
     bare = [{"index": 0, "function": {"arguments": '{"a":2}'}}, call("f", '{"a":2}', index=0, id="x")]
     for again in bare:
         emitted = stream(chunk(tool_calls=[call("f", '{"a":1}', index=0, id="x")]), chunk(tool_calls=[again]), "[DONE]")
@@ -242,7 +252,7 @@ def test_object_without_a_name_replaces_the_arguments() -> None:
 
 @pytest.mark.parametrize("reason", [None, "", 5])
 def test_non_streamed_calls_without_a_finish_reason(reason: object) -> None:
-    """The calls of a non-streamed answer are emitted even if its finish reason is missing or invalid."""
+    """Calls in a non-streamed answer are emitted even if the finish reason is missing or invalid."""
     message = {"content": "Hi\ud83d", "tool_calls": [call("f", "{}")]}
     emitted = ChatReader().whole({"choices": [{"message": message, "finish_reason": reason}]})
     assert emitted[1:] == [
@@ -256,12 +266,12 @@ def test_non_streamed_calls_without_a_finish_reason(reason: object) -> None:
 
 
 def test_empty_events_and_space_around_the_terminator() -> None:
-    """Empty events, and whitespace around [DONE], are not treated as broken JSON."""
+    """Empty events, and whitespace around ``[DONE]``, are not treated as invalid JSON."""
     assert stream("", " ", chunk("stop"), "", " [DONE] ", "{oops") == [Finished("stop"), Closed()]
 
 
 def test_arguments_sent_as_an_object() -> None:
-    """Arguments that a backend sends as an object are encoded as JSON text."""
+    """If a backend sends arguments as an object, they are encoded as JSON text."""
     assert stream(chunk("stop", tool_calls=[call("f", {"a": 1})]))[0] == StructuredCall("f", '{"a":1}')
 
 
@@ -279,7 +289,7 @@ def test_finish_reasons_for_truncation(reason: str) -> None:
 
 
 def test_finish_reason_error_fails_the_answer() -> None:
-    """The finish reason "error" causes the answer to fail, streamed or not, with the error that the backend sent."""
+    """The finish reason "error" makes the answer fail with the backend's error, streamed or not."""
     choice = {"finish_reason": "error", "error": {"code": 502, "message": "upstream died"}}
     for emitted in (stream({"choices": [choice]}, "[DONE]"), ChatReader().whole({"choices": [choice]})[1:]):
         (failed,) = emitted
@@ -290,12 +300,12 @@ def test_finish_reason_error_fails_the_answer() -> None:
 
 @pytest.mark.parametrize("body", [{}, {"choices": []}, {"detail": "loading"}, {"output": []}])
 def test_body_without_a_completion_is_a_failure(body: dict[str, Any]) -> None:
-    """A body with status 200 that contains no answer is a failure instead of an empty answer."""
+    """A body with status 200 that contains no answer is treated as a failure, rather than as an empty answer."""
     assert [type(event) for event in ChatReader().whole(body)] == [Failed]
 
 
 def test_first_chunk_without_a_time() -> None:
-    """Azure's first chunk contains only filter results and the time 0. The time is ignored."""
+    """The time is ignored in Azure's first chunk, which contains only filter results and has the time 0."""
     first = {"choices": [], "created": 0, "id": "", "model": "", "prompt_filter_results": []}
     assert ChatReader().event(ServerSentEvent("", json.dumps(first))) == [Opened()]
 
@@ -316,7 +326,9 @@ OLD = {"name": "f", "arguments": '{"a": 1}'}
     ],
 )
 def test_unusual_forms_of_calls(message: dict[str, Any], calls: list[tuple[str, str]]) -> None:
-    """Calls in unusual forms, such as an object instead of a list, or two forms together, are emitted exactly once."""
+    """Calls in unusual structures are emitted exactly once, for example if an object replaces the list, or if two
+    structures contain the same call.
+    """
     whole = ChatReader().whole({"choices": [{"message": message, "finish_reason": "tool_calls"}]})
     streamed = stream({"choices": [{"delta": message}]}, {"choices": [{"delta": {}, "finish_reason": "tool_calls"}]})
     for emitted in (whole, streamed):
@@ -347,14 +359,16 @@ def test_cumulative_arguments(pieces: list[str], arguments: str) -> None:
 
 
 def test_surrogate_halves_are_joined() -> None:
-    """A surrogate pair that is split across two deltas is joined. A lone half at the end becomes U+FFFD."""
+    """If a surrogate pair is split across two deltas, its halves are joined. A lone half at the end becomes U+FFFD."""
     chunks = ({"choices": [{"delta": {"content": text}}]} for text in ("a\ud83d", "\ude00b", "\ud83d"))
     emitted = stream(*chunks, {"choices": [{"delta": {}, "finish_reason": "stop"}]})
     assert [event.text for event in emitted if isinstance(event, TextDelta)] == ["a", "😀b", "\ufffd"]
 
 
 def test_content_after_an_early_finish_reason_is_kept() -> None:
-    """Content after an early finish reason is kept. Only another finish reason or [DONE] closes the answer."""
+    """Content that follows an early finish reason is kept. Only a second finish reason or ``[DONE]`` closes the
+    answer.
+    """
     call = {"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}}
     thought, text = ReasoningDelta("hm", "text"), TextDelta("Hi")
     early = [chunk("length", reasoning="hm"), chunk("stop", content="Hi")]
@@ -377,8 +391,9 @@ def fragment(index: int, arguments: str, **function: str) -> dict[str, Any]:
 
 
 def test_first_call_is_streamed_in_pieces() -> None:
-    """The first call is streamed in pieces until another call starts. The complete call has the same key as its
-    pieces."""
+    """If incremental calls are enabled, the first call is emitted in fragments until another call starts. Its final
+    event has the same key as the fragments.
+    """
     emitted = streamed_ahead(
         fragment(0, "", name="f"), fragment(0, '{"a"'), fragment(0, ":"), fragment(1, "{", name="g"), fragment(0, "1}"),
         fragment(1, "}"), chunk("tool_calls"),
@@ -389,7 +404,9 @@ def test_first_call_is_streamed_in_pieces() -> None:
 
 
 def test_other_calls_are_not_streamed_in_pieces() -> None:
-    """Later calls, calls without a name, and custom calls are not streamed in pieces. By default, no call is."""
+    """Even if incremental calls are enabled, later calls, calls without a name, and custom calls are emitted only when
+    complete. By default, all calls are.
+    """
     assert streamed_ahead(fragment(1, "{", name="g")) == []
     assert streamed_ahead(fragment(0, "{"), fragment(0, '"a"', name="f")) == []
     assert streamed_ahead(chunk(tool_calls=[{"index": 0, "custom": {"name": "f", "input": "{"}}])) == []
@@ -399,7 +416,9 @@ def test_other_calls_are_not_streamed_in_pieces() -> None:
 @pytest.mark.parametrize("more", [{}, {"id": "c"}])
 @pytest.mark.parametrize("ahead", [False, True])
 def test_name_in_two_fragments_is_joined(more: dict[str, str], ahead: bool) -> None:
-    """A name in two fragments is joined if only the joined name is an offered tool. Otherwise, there are two calls."""
+    """A name that is split across two fragments is joined if the joined name is an offered tool and the parts are not.
+    Otherwise, the fragments are two calls.
+    """
 
     def read(*offered: str) -> list[BackendEvent]:
         reader = ChatReader()
@@ -423,7 +442,9 @@ def test_name_in_two_fragments_is_joined(more: dict[str, str], ahead: bool) -> N
 
 
 def test_call_is_announced_at_its_first_fragment() -> None:
-    """Each call is announced once, at its first fragment, so text after the fragment cannot end the turn."""
+    """A call is announced only once, at its first fragment. Text that follows this fragment therefore cannot end the
+    turn.
+    """
     first = {"index": 0, "id": "a", "function": {"name": "f", "arguments": "{"}}
     more = {"index": 0, "function": {"arguments": "}"}}
     second = {"index": 1, "id": "b", "function": {"name": "g", "arguments": "{}"}}

@@ -75,12 +75,12 @@ def test_uses_tools(body, uses):
     ],
 )
 def test_messages_become_items(message, items):
-    """Each kind of message is converted to items, with an assistant's text before its calls."""
+    """Each kind of message is converted to items. The text of an assistant message precedes its calls."""
     assert list(read(message).items) == items
 
 
 def test_legacy_calls_get_ids():
-    """Each legacy call receives an id, and a legacy output belongs to the latest call with the same name."""
+    """Each legacy call receives an id. A legacy output is matched to the latest call with the same name."""
     call = {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}}
     output = {"role": "function", "name": "f", "content": "x"}
     assert read(call, output, call, output).items == (
@@ -140,7 +140,7 @@ def test_bad_requests(fields, param):
 
 
 def test_fields_are_read():
-    """All fields that affect the answer are read. A null value stands for the default."""
+    """All fields that affect the answer are read, and a null value stands for the default."""
     request = read(tools=[F], tool_choice="none", n=2, stream=True, stream_options={"include_usage": True})
     assert (request.tool_choice, request.n, request.form.stream, request.form.include_usage) == (
         ToolChoice("none"),
@@ -153,14 +153,14 @@ def test_fields_are_read():
 
 
 def test_legacy_functions():
-    """A request with ``functions`` receives legacy calls, unless it also has ``tools``."""
+    """Calls are returned in the legacy form if the request has ``functions``, unless it also has ``tools``."""
     legacy = read(functions=[{"name": "f"}], function_call={"name": "f"})
     assert (legacy.form.legacy_functions, legacy.tool_choice) == (True, ToolChoice("required", frozenset({"f"})))
     assert not read(functions=[{"name": "f"}], tools=[F]).form.legacy_functions
 
 
 def test_call_ids():
-    """Ids are found in calls and in outputs. Malformed messages are skipped."""
+    """Ids are found in calls and in outputs, and malformed messages are skipped."""
     messages = [{"tool_calls": [CALL, {"id": 3}, "x"]}, {"tool_call_id": "call_2"}, {"tool_calls": 3}, "x"]
     assert call_ids(messages) == ["call_1", "call_2"]
 
@@ -171,7 +171,9 @@ def written(request, *messages, keep_format=True, keep_hosted=False):
 
 
 def test_compose_keeps_all_other_fields():
-    """Tool fields are removed, messages are replaced, and all other fields of the client are kept."""
+    """The composed request contains neither tool fields nor the original messages, but all other fields that the client
+    sent.
+    """
     kept = {"model": "m", "seed": 1, "x_vendor": None, "stream_options": {"include_usage": True}, "n": 1}
     request = read(**kept, tools=[F], tool_choice="auto", parallel_tool_calls=True, functions=[], function_call="auto")
     assert written(request, say("user", "hi", name="Ann")) == {
@@ -181,14 +183,14 @@ def test_compose_keeps_all_other_fields():
 
 
 def test_compose_keeps_hosted_tools():
-    """If hosted tools are to be forwarded, they are kept without the client's tools."""
+    """Hosted tools are kept on request. The client's own tools are always removed."""
     request = read(tools=[F, {"type": "web_search"}])
     assert written(request, keep_hosted=True)["tools"] == [{"type": "web_search"}]
     assert "tools" not in written(request)
 
 
 def test_compose_strips_the_format():
-    """The answer format can be omitted from the composed request."""
+    """The answer format is kept by default, but can be omitted from the composed request."""
     request = read(response_format={"type": "json_object"})
     assert "response_format" not in written(request, keep_format=False)
     assert written(request)["response_format"] == {"type": "json_object"}
@@ -225,7 +227,7 @@ def test_responses_fields_are_translated(sent, gives):
 
 
 def test_responses_format_can_be_left_out():
-    """The answer format of a Responses client is omitted if the manifest requests it instead."""
+    """The answer format of a Responses client can be omitted, because the manifest requests it instead."""
     request = responses(text={"format": {"type": "json_object"}})
     assert "response_format" not in written(request, keep_format=False)
 
@@ -237,7 +239,7 @@ def test_adopt_same_api():
 
 
 def test_adopt_responses():
-    """Instructions come first, developer messages become system messages, and each dropped field or part is noted."""
+    """Instructions come first, and developer messages become system messages. Each dropped field or part is noted."""
     content = [
         {"type": "input_text", "text": "a"},
         {"type": "input_file", "file_id": "f"},
@@ -277,7 +279,9 @@ def test_adopt_responses():
     ],
 )
 def test_stored_references_are_refused(sent, code):
-    """A request that refers to data stored by a Responses backend is refused instead of losing the reference."""
+    """A request that refers to data stored by a Responses backend is refused. Otherwise the reference would be lost
+    silently.
+    """
     with pytest.raises(BadRequest) as caught:
         to_items(responses(**sent))
     [param] = sent
@@ -285,8 +289,9 @@ def test_stored_references_are_refused(sent, code):
 
 
 def test_cache_prewarming_is_refused():
-    """A request to prewarm the cache is refused, since a chat backend would answer it. Other cache options are
-    dropped."""
+    """A request to prewarm the cache is refused, because a chat backend would answer it like any other request. Other
+    cache options are dropped.
+    """
     with pytest.raises(BadRequest) as caught:
         to_items(responses(prompt_cache_options={"prewarm": True}))
     assert caught.value.error.param == "prompt_cache_options.prewarm"
@@ -317,8 +322,9 @@ def test_reasoning_precedes_calls(field):
 
 
 def test_side_request() -> None:
-    """A side request, which asks the model about the conversation, has the same model and settings, but another
-    question and a short, deterministic answer."""
+    """A side request asks the model an additional question. It keeps the model and its settings, but its answer is
+    short and deterministic.
+    """
     body = {
         "model": "m",
         "messages": [{"role": "user", "content": "hi"}],
@@ -345,7 +351,7 @@ def test_side_request() -> None:
 
 
 def test_arguments_sent_as_an_object():
-    """Arguments that a client sends as an object are encoded as JSON text, in both current and legacy calls."""
+    """If a client sends arguments as an object, they are encoded as JSON text, in both current and legacy calls."""
     function = {"name": "f", "arguments": {"a": 1.0, "b": "ä"}}
     turns = [
         {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": function}]},

@@ -33,7 +33,7 @@ FORM = AnswerForm(stream=True, model="text-model")
 
 
 def write(events: Sequence[ClientEvent], form: AnswerForm = FORM) -> tuple[list[dict[str, Any]], bool, ChatWriter]:
-    """Return the chunks, whether they were followed by ``[DONE]``, and the writer."""
+    """Write these events. Return the chunks, whether ``[DONE]`` followed, and the writer."""
     writer = ChatWriter(form)
     frames = [frame for event in events for frame in writer.write(event)]
     assert all(frame.startswith(b"data: ") and frame.endswith(b"}\n\n") for frame in frames[:-1])
@@ -55,8 +55,9 @@ def call(number: int, choice: int = 0, **fields: Any) -> list[ClientEvent]:
 
 
 def test_order_of_a_stream() -> None:
-    """A stream contains the role, each call's id and name once, followed by its fragments, a finish reason and
-    [DONE]."""
+    """A stream contains the role, the id and name of each call followed by its fragments, a finish reason, and
+    ``[DONE]``, in this order.
+    """
     chunks, done, _ = write([Opened(None, 5, "m"), TextDelta("Hi"), *call(3), *call(4), Ended({0: "tool_calls"})])
     assert deltas(chunks) == [
         {"role": "assistant", "content": "", "refusal": None},
@@ -86,7 +87,9 @@ def test_order_of_a_stream() -> None:
 
 
 def test_usage_is_sent_only_on_request() -> None:
-    """If the client requests usage, it is null in each chunk and sent in a final chunk. Otherwise, no usage is sent."""
+    """If the client requests usage, ``usage`` is null in each chunk except the last, which contains it. Otherwise, no
+    usage is sent.
+    """
     asked = dataclasses.replace(FORM, include_usage=True)
     chunks, _, _ = write([TextDelta("a"), Ended({0: "stop"}, Usage(1, 2, 3))], asked)
     assert [chunk["usage"] for chunk in chunks[:-1]] == [None] * 3
@@ -97,7 +100,7 @@ def test_usage_is_sent_only_on_request() -> None:
 
 
 def test_choices() -> None:
-    """The first chunk belongs to choice 0. A choice without content still has a role and a finish reason."""
+    """The first chunk belongs to choice 0. Even a choice without content has a role and a finish reason."""
     chunks, _, _ = write([TextDelta("b", 1), *call(1, 0), Ended({0: "tool_calls", 1: "length", 2: "stop"})])
     assert chunks[0]["choices"][0]["index"] == 0
     assert deltas(chunks, 1)[1] == {"content": "b"}
@@ -107,14 +110,14 @@ def test_choices() -> None:
 
 
 def test_empty_answer() -> None:
-    """Even an empty answer has a role, a finish reason and [DONE]."""
+    """Even an empty answer has a role, a finish reason and ``[DONE]``."""
     chunks, done, _ = write([Ended()])
     assert deltas(chunks) == [{"role": "assistant", "content": "", "refusal": None}, {}]
     assert done
 
 
 def test_non_streamed_message() -> None:
-    """The content of a non-streamed message is null if it contains only calls."""
+    """If a non-streamed message contains only calls, its content is null."""
     whole = dataclasses.replace(FORM, stream=False)
     _, _, writer = write([*call(1), Ended({0: "tool_calls"}, Usage(1, 2, 3))], whole)
     assert writer.body is not None
@@ -133,7 +136,7 @@ def test_non_streamed_message() -> None:
 
 
 def test_legacy_functions() -> None:
-    """Legacy calls are written as ``function_call`` and have a separate finish reason."""
+    """Legacy calls are written as ``function_call``, with the finish reason "function_call"."""
     legacy = dataclasses.replace(FORM, legacy_functions=True)
     chunks, _, _ = write([*call(1), Ended({0: "tool_calls"})], legacy)
     assert deltas(chunks)[1:] == [
@@ -161,7 +164,9 @@ def test_custom_calls() -> None:
 
 
 def test_failed() -> None:
-    """After a failure, the stream ends with an error object and without [DONE], so the client raises the error."""
+    """After a failure, the stream ends with an error object and without ``[DONE]``, so that the client raises the
+    error.
+    """
     chunks, done, writer = write([TextDelta("a"), Failed(ApiError("out", code="c"))])
     assert chunks[-1] == {"error": {"message": "out", "type": "server_error", "param": None, "code": "c"}}
     assert not done
@@ -172,7 +177,7 @@ def test_failed() -> None:
 
 
 def test_keepalive_reasoning_and_omitted_items() -> None:
-    """A keep-alive is an empty delta, reasoning has its usual field name, and items of built-in tools are omitted."""
+    """A keep-alive is an empty delta, and reasoning is sent in its usual field. Items of built-in tools are omitted."""
     chunks, _, _ = write(
         [Opened(), KeepAlive(), ReasoningDelta("hm"), RefusalDelta("no"), PassThrough({"type": "mcp_call"})]
     )
@@ -180,7 +185,9 @@ def test_keepalive_reasoning_and_omitted_items() -> None:
 
 
 def test_keepalive_before_the_answer_is_a_comment() -> None:
-    """A keep-alive before the answer is a comment, because chunks contain the model, and it is not known yet."""
+    """A keep-alive before the answer is a comment. It cannot be a chunk, because each chunk names the model, which is
+    not yet known.
+    """
     writer = ChatWriter(FORM)
     assert writer.write(KeepAlive()) == [b": keepalive\n\n"]
     frames = [*writer.write(Opened(model="theirs")), *writer.write(TextDelta("a")), *writer.write(Ended())]
@@ -220,13 +227,15 @@ def test_any_answer(parts: list[str | None], usage: bool) -> None:
     ],
 )
 def test_first_chunk_has_null_content_before_a_call(events: list[ClientEvent], content: str | None) -> None:
-    """The first chunk's content is null before a call, as in a non-streamed answer, and empty before text."""
+    """If an answer begins with a call, the content in the first chunk is null, as in a non-streamed answer. If it
+    begins with text, the content is empty.
+    """
     chunks, _, _ = write(events)
     assert deltas(chunks)[0] == {"role": "assistant", "content": content, "refusal": None}
 
 
 def test_filtered_answer_without_text() -> None:
-    """If a filter removed the answer, its content is null instead of an empty string."""
+    """If a filter has removed the answer, its content is null rather than an empty string."""
     _, _, writer = write([Ended({0: "content_filter"})], dataclasses.replace(FORM, stream=False))
     assert writer.body is not None
     assert writer.body["choices"][0]["message"]["content"] is None

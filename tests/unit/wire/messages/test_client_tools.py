@@ -1,4 +1,4 @@
-"""Tools that a client of the Messages API runs and declares only by type."""
+"""Tools that a Messages API client runs itself and declares only by their type."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ def planned(*tools: dict[str, Any], messages: Any = None) -> tuple[Plan, str]:
 
 
 def test_each_type_becomes_a_function() -> None:
-    """Each declared type becomes a function with a schema, and disabled members of a toolset are omitted."""
+    """Each declared type is converted to a function with a schema. Members of a toolset that are disabled are
+    omitted.
+    """
     plan, prompt = planned(BASH, EDITOR, MEMORY, COMPUTER, COMPUTERS, BROWSER)
     names = [tool.name for tool in plan.tools]
     assert names[:4] == ["bash", "str_replace_based_edit_tool", "memory", "computer"]
@@ -55,7 +57,7 @@ def test_each_type_becomes_a_function() -> None:
 
 @pytest.mark.parametrize("kind", ["Computer", "Browser"])
 def test_toolset_members_match_the_sdk(kind: str) -> None:
-    """The members of a toolset have the same names and required fields as in the SDK."""
+    """The members of each toolset have the same names and fields as in the SDK."""
     toolset = client_tool({"type": f"{kind.lower()}_toolset_20260801"})
     assert toolset is not None
     members = {tool["function"]["name"]: tool["function"]["parameters"] for tool in toolset["tools"]}
@@ -70,8 +72,9 @@ def test_toolset_members_match_the_sdk(kind: str) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_call_of_a_toolset_member(stream: bool) -> None:
-    """A call to a member of a toolset contains the names of the member and the toolset, and is recognized in a later
-    history."""
+    """A call to a toolset member contains the names of the member and of its toolset. It is recognized when a later
+    request contains it in the history.
+    """
     plan, _ = planned(COMPUTERS, BASH)
     arguments = {"coordinate": [3, 4]}
     text = f'<tool_call>{{"name":"computer__left_click","arguments":{json.dumps(arguments)}}}</tool_call>'
@@ -93,7 +96,7 @@ def test_call_of_a_toolset_member(stream: bool) -> None:
 
 
 def test_older_editor_has_undo() -> None:
-    """The older editor tool has a different name and the additional command ``undo_edit``."""
+    """The older type of the editor has another name and supports the additional command ``undo_edit``."""
     old, new = (
         client_tool({**EDITOR, "type": "text_editor_20250124", "name": "str_replace_editor"}),
         client_tool(EDITOR),
@@ -104,5 +107,5 @@ def test_older_editor_has_undo() -> None:
 
 @pytest.mark.parametrize("kind", ["bash", "bash_2025", "web_search_20250305", "bash_code_execution_20250825", 3, None])
 def test_other_types_are_not_client_tools(kind: object) -> None:
-    """Tools that a server runs, and unknown types, are not client tools."""
+    """Tools that a server runs, and tools of an unknown type, do not count as client tools."""
     assert client_tool({"type": kind, "name": "x"}) is None

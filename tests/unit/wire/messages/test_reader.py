@@ -36,7 +36,7 @@ CALL = StructuredCall("get_weather", ARGUMENTS)
 
 
 def decoded(chunks: Iterable[bytes], *, ahead: bool = False) -> tuple[MessagesReader, list[BackendEvent]]:
-    """Return the reader and the events of a stream that arrives in ``chunks``."""
+    """Decode a stream that arrives in ``chunks``, and return the reader and its events."""
     reader, decoder = MessagesReader(), SSEDecoder()
     reader.streams_ahead = ahead
     events: list[BackendEvent] = []
@@ -47,7 +47,7 @@ def decoded(chunks: Iterable[bytes], *, ahead: bool = False) -> tuple[MessagesRe
 
 
 def told(*frames: dict[str, Any] | str) -> list[BackendEvent]:
-    """Return the events of these frames, except the event that opens the answer."""
+    """Return the events for these frames, without the event that opens the answer."""
     data = [frame if isinstance(frame, str) else json.dumps(frame) for frame in frames]
     events = decoded([f"data: {text}\n\n".encode() for text in data])[1]
     return [event for event in events if not isinstance(event, Opened)]
@@ -70,7 +70,7 @@ def ended(reason: str = "end_turn") -> list[dict[str, Any]]:
 
 
 def answer() -> tuple[bytes, dict[str, Any]]:
-    """Return the same answer as a stream and as a document, each validated by the SDK's types."""
+    """Return one answer in two forms: as a stream and as a JSON document."""
     made = MessagesAnswer(counts=COUNTS)
     frames = [*made.begin(), *made.add_reasoning("hm"), *made.add_text("Hi \N{GRINNING FACE}")]
     frames += made.begin_call("get_weather")
@@ -106,7 +106,7 @@ def test_stream_cut_at_every_byte() -> None:
 
 
 def test_non_streamed_answer_equals_its_stream() -> None:
-    """A non-streamed answer yields the same events as a stream, except that usage precedes the text."""
+    """A non-streamed answer yields the same events as its stream, except that the usage precedes the text."""
     stream, whole = answer()
     Message.model_validate(whole)
     streamed = decoded([stream])[1]
@@ -123,7 +123,9 @@ def test_non_streamed_answer_equals_its_stream() -> None:
 
 @pytest.mark.parametrize("ahead", [True, False])
 def test_call_pieces_are_emitted_on_request(ahead: bool) -> None:
-    """On request, the pieces of a call are emitted as they arrive. Together they equal its arguments."""
+    """If incremental calls are enabled, the fragments of a call are emitted as they arrive. Joined, they equal the
+    arguments.
+    """
     stream, _ = answer()
     _, events = decoded([stream], ahead=ahead)
     pieces = [event for event in events if isinstance(event, StructuredDelta)]
@@ -134,7 +136,9 @@ def test_call_pieces_are_emitted_on_request(ahead: bool) -> None:
 
 
 def test_arguments_in_the_start_event_are_used() -> None:
-    """Arguments in the start event of a call are used, because some gateways send no deltas. The default is ``{}``."""
+    """Arguments in a call's start event are used, because some gateways send no deltas. If there are no arguments at
+    all, they are ``{}``.
+    """
     at_once = start(0, "tool_use", name="f", input={"a": 1.0})
     assert told(at_once, stop(0), *ended())[0] == StructuredCall("f", '{"a":1.0}')
     assert told(start(0, "tool_use", name="f", input={}), stop(0), *ended())[0] == StructuredCall("f", "{}")
@@ -142,20 +146,22 @@ def test_arguments_in_the_start_event_are_used() -> None:
 
 @pytest.mark.parametrize("number", ["1e5", "0.1234567890123456789", "12345678901234567890.5", "-0.0"])
 def test_arguments_sent_as_an_object_keep_their_digits(number: str) -> None:
-    """Numbers in arguments that arrive as an object keep their exact digits."""
+    """If arguments arrive as an object, numbers keep their exact digits."""
     frame = '{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","name":"f","input":{"a":%s}}}'
     assert told(frame % number, stop(0), *ended())[0] == StructuredCall("f", f'{{"a":{number}}}')
 
 
 def test_text_in_the_start_event_precedes_deltas() -> None:
-    """Text in the start event of a block precedes its deltas. A delta without a start event is treated as text."""
+    """Text in a block's start event precedes the text in its deltas. A text delta is accepted even if its block has no
+    start event.
+    """
     assert told(start(0, "text", text="a"), delta(0, "text_delta", text="b"), delta(5, "text_delta", text="c")) == [
         *(TextDelta("a"), TextDelta("b"), TextDelta("c"))
     ]
 
 
 def test_surrogate_halves_are_joined() -> None:
-    """A surrogate pair that is split across two deltas is joined. A lone half is replaced with U+FFFD."""
+    """If a surrogate pair is split across two deltas, its halves are joined. A lone half is replaced with U+FFFD."""
     halves = [delta(0, "text_delta", text="\ud83d"), delta(0, "text_delta", text="\ude00")]
     assert told(start(0, "text", text=""), *halves, stop(0)) == [TextDelta("\N{GRINNING FACE}")]
     assert told(start(0, "thinking", thinking=""), delta(0, "thinking_delta", thinking="x\ud83d"), stop(0)) == [
@@ -203,7 +209,7 @@ def test_broken_off_answer_is_not_closed() -> None:
     ],
 )
 def test_errors_end_the_answer(frame: str, message: str) -> None:
-    """An error in any form ends the answer, and all events after the error are ignored."""
+    """An error in any format ends the answer, and all later events are ignored."""
     *_, failed = told(start(0, "text", text="a"), frame, start(1, "text", text="b"), *ended())
     assert isinstance(failed, Failed)
     assert failed.error.message == message
@@ -220,7 +226,7 @@ def test_malformed_values_are_ignored() -> None:
 
 
 def test_server_tool_blocks_are_skipped() -> None:
-    """Blocks and deltas of server tools are skipped, and unknown types are recorded."""
+    """Blocks and deltas of server tools are skipped. Unknown types are skipped and recorded."""
     reader, events = decoded(
         f"data: {json.dumps(frame)}\n\n".encode()
         for frame in (

@@ -37,7 +37,9 @@ VERSION = {"anthropic-version": "2023-06-01"}
     ],
 )
 def test_backend_error_is_converted(status: int, body: str, kind: str, message: str) -> None:
-    """A backend's error in any format is converted. A prompt that is too long is reported as Claude Code expects."""
+    """A backend's error in any format is converted to the Messages API's. An error about a prompt that is too long has
+    the message that Claude Code expects.
+    """
     answer = json.loads(error_answer(status, body.encode()))
     assert answer["type"] == "error"
     assert answer["request_id"].startswith("req_")
@@ -61,16 +63,18 @@ def test_messages_error_is_unchanged() -> None:
     ],
 )
 def test_client_of_another_api_gets_messages_headers(sent: dict[str, str], got: dict[str, str]) -> None:
-    """For a client with another API, the version header and the key's usual headers are added for a Messages
-    backend."""
+    """If the client uses another API, a Messages backend receives a version header and the key in the header that this
+    API uses.
+    """
     headers = Headers(**sent)
     assert for_backend(headers, CHAT, MESSAGES) == []
     assert dict(headers) == got
 
 
 def test_messages_client_headers_are_unchanged() -> None:
-    """A Messages backend receives the client's headers unchanged. Any other backend receives no headers specific to
-    the Messages API."""
+    """A Messages backend receives a Messages client's headers unchanged. For any other backend, headers specific to the
+    Messages API are removed, and the key is moved to ``Authorization``.
+    """
     sent = {**VERSION, "x-api-key": "k", "anthropic-beta": "a-1, b-2,", "accept": "*/*"}
     headers = Headers([(name.encode(), value.encode()) for name, value in sent.items()])
     assert for_backend(headers, MESSAGES, MESSAGES) == []
@@ -81,7 +85,7 @@ def test_messages_client_headers_are_unchanged() -> None:
 
 
 def test_logged_headers_are_limited() -> None:
-    """The list of dropped headers is limited in number and length."""
+    """The list of dropped headers for the log is limited, as is the length of its entries."""
     headers = Headers(**{"anthropic-beta": ",".join(["x" * 1000] * 1000)})
     dropped = for_backend(headers, MESSAGES, CHAT)
     assert len(dropped) <= 20

@@ -1,4 +1,4 @@
-"""Conversion of a Messages request to a chat request with the same texts in the same order."""
+"""Conversion of Messages requests to chat requests, which contain the same texts in the same order."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def call(number: int) -> Call:
 
 
 def test_order_of_blocks_is_kept() -> None:
-    """Text and calls keep their order within a message. Tool outputs precede the user's text."""
+    """Within a message, text and calls keep their order. Tool outputs precede the user's text."""
     read = items(
         {"role": "user", "content": "Hi"},
         {
@@ -78,7 +78,7 @@ def test_order_of_blocks_is_kept() -> None:
 
 
 def test_call_numbers_follow_the_history() -> None:
-    """The number of the next call is one higher than the highest in the history."""
+    """The highest call number in the history is found, so that numbering continues after it."""
     request = read_request(
         asked([{"role": "assistant", "content": [use(7)]}, {"role": "user", "content": [result(7)]}])
     )
@@ -98,19 +98,23 @@ def test_call_numbers_follow_the_history() -> None:
     ],
 )
 def test_tool_result_content_is_converted(content: Any, text: str) -> None:
-    """The content of a tool result is converted from every form, and parts that are not text are described."""
+    """The content of a tool result is converted to text from every form. Parts other than text are described."""
     (output,) = items({"role": "user", "content": [result(1, content)]})
     assert output == CallOutput("toolu_001", (Text(text),))
 
 
 def test_failed_tool_output_is_marked() -> None:
-    """The output of a failed tool begins with a line about the failure, since chat completions have no field for it."""
+    """The output of a failed tool begins with a line that states the failure, because chat completions have no field
+    for it.
+    """
     (output,) = items({"role": "user", "content": [result(1, "no such city", is_error=True)]})
     assert output.parts == (Text("The tool failed.\nno such city"),)
 
 
 def test_system_prompt_keeps_its_position() -> None:
-    """The system prompt comes first, without Claude Code's billing line. A system message keeps its position."""
+    """The system prompt comes first, without the billing line that Claude Code adds. A system message within the
+    conversation keeps its position.
+    """
     billing = {"type": "text", "text": "x-anthropic-billing-header: cc_version=2; cch=1;"}
     system = [billing, {"type": "text", "text": "Be kind.", "cache_control": {"type": "ephemeral"}}]
     read = items({"role": "user", "content": "a"}, {"role": "system", "content": "b"}, system=system)
@@ -122,7 +126,7 @@ def test_system_prompt_keeps_its_position() -> None:
 
 
 def test_tools_and_choices() -> None:
-    """Tools become functions, and each form of tool choice becomes the corresponding form of chat completions."""
+    """Tools are converted to functions, and each form of tool choice to the corresponding form in chat completions."""
     request = read_request(asked([{"role": "user", "content": "x"}], tools=[TOOL], tool_choice={"type": "any"}))
     (tool,) = request.tools
     assert (tool.name, tool.description, tool.parameters) == ("get_weather", TOOL["description"], TOOL["input_schema"])
@@ -152,8 +156,9 @@ def test_tools_and_choices() -> None:
     ],
 )
 def test_client_tools_are_offered(declared: dict[str, Any], is_own: bool) -> None:
-    """A client's own tool is offered under any name. Tools of Anthropic's types are kept for the server that runs
-    them."""
+    """A tool that the client defines is offered under any name. A tool of one of Anthropic's types is kept for the
+    server that runs it.
+    """
     tool = {**TOOL, **declared} if is_own else declared
     request = read_request(asked([{"role": "user", "content": "x"}], tools=[tool]))
     assert [found.name for found in request.tools] == ([tool["name"]] if is_own else [])
@@ -161,7 +166,7 @@ def test_client_tools_are_offered(declared: dict[str, Any], is_own: bool) -> Non
 
 
 def test_openai_forms_are_accepted() -> None:
-    """OpenAI's forms of tools, roles and images are accepted as well. ``foreign.py`` handles other fields."""
+    """Tools, roles and images are also accepted in OpenAI's forms. ``foreign.py`` converts the other fields."""
     tool = {"type": "function", "function": {"name": "get_weather", "parameters": TOOL["input_schema"]}}
     parts = [{"type": "image_url", "image_url": {"url": "http://x/y.png"}}, {"type": "input_text", "text": "Where?"}]
     messages = [{"role": "developer", "content": "Be kind."}, {"role": "user", "content": parts}]
@@ -174,8 +179,9 @@ def test_openai_forms_are_accepted() -> None:
 
 
 def test_deferred_tool_is_declared_where_it_is_loaded() -> None:
-    """A deferred tool is declared at the point where the client loads it, but its schema is known from the
-    beginning."""
+    """A deferred tool is declared at the point in the conversation where the client loads it, but toolsim knows its
+    schema from the beginning.
+    """
     deferred = {**TOOL, "defer_loading": True}
     (tool,) = read_request(asked([{"role": "user", "content": "x"}], tools=[deferred])).tools
     assert (tool.deferred, tool.parameters) == (True, TOOL["input_schema"])
@@ -199,7 +205,7 @@ def test_anthropic_only_fields_are_noted() -> None:
 
 
 def test_cache_marks_do_not_affect_the_prompt() -> None:
-    """Cache marks do not affect the prompt, because Claude Code moves them in every turn."""
+    """Cache marks do not affect the prompt. Claude Code moves them in every turn."""
 
     def shown(**more: Any) -> Any:
         history = [
@@ -228,7 +234,7 @@ def test_cache_marks_do_not_affect_the_prompt() -> None:
             "'messages[0].content[0].tool_use_id'",
         ),
         ({"tools": [{"description": "x"}]}, "Missing required parameter: 'tools[0].name'."),
-        # These fields are sent by clients of other APIs.
+        # Requests with fields of other APIs.
         ({"messages": None, "input": "Hello"}, "Missing required parameter: 'messages'."),
         ({"tools": [{"type": "function"}]}, "Missing required parameter: 'tools[0].name'."),
         ({"tool_choice": "any"}, "Invalid type for 'tool_choice'"),
@@ -247,8 +253,9 @@ def test_bad_requests_name_their_path(fields: dict[str, Any], message: str) -> N
 
 
 def test_messages_backend_receives_supported_fields() -> None:
-    """A Messages backend receives all supported fields. Other fields are noted, and a stored file is represented by
-    its name."""
+    """A request for a Messages backend contains every field that the API supports. All other fields are noted, and a
+    stored file is represented by its id.
+    """
     parts = [{"type": "text", "text": "Hi."}, {"type": "file", "file": {"file_id": "f"}}]
     messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": parts}]
     body = {"model": "m", "messages": messages, "seed": 3, "user": "u", "stop": "END", "max_completion_tokens": 7}
@@ -271,7 +278,7 @@ def test_messages_backend_receives_supported_fields() -> None:
 
 
 def test_examples_are_kept() -> None:
-    """Examples of a tool's input are kept unless they are not objects."""
+    """Examples of a tool's input are kept if they are objects."""
     declared = declared_tool({"name": "f", "input_schema": {}, "input_examples": [{"a": 1}, "x"]}, "tools[0]")
     (tool,), _ = read_tools({"tools": [declared]})
     assert tool.examples == ({"a": 1},)

@@ -1,4 +1,4 @@
-"""Changes of tools during a Messages conversation. They never change the beginning of the prompt."""
+"""Tool changes during a Messages conversation. A change never modifies the beginning of the prompt."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def system(*blocks: Any) -> dict[str, Any]:
 
 
 def sent(messages: list[Any], tools: list[Any], backend: ApiName = "chat", **fields: Any) -> tuple[Plan, str]:
-    """Return the plan, and the prompt as a single string."""
+    """Rewrite a request with these messages and tools. Return the plan, and the prompt as a single string."""
     body = {"model": "m", "max_tokens": 9, "messages": messages, **({"tools": tools} if tools else {}), **fields}
     data, policy = json.dumps(body).encode(), Policy(backend=backend)
     rewritten = rewrite_request("messages", "/v1/messages", data, policy, output_mode=None, report=Report())
@@ -90,12 +90,12 @@ def test_each_prompt_begins_with_the_previous_one(backend: ApiName) -> None:
     assert before.count("A tool is there.") == 1
     assert before.index("Go on.") < before.index("b_argument")
     assert "tool_addition" not in before
-    # A tool that was withdrawn is shown again at the point where it is added again.
+    # When a tool that was withdrawn is added again, its entry is shown again at that point.
     assert before.count("a_argument") == 2
 
 
 def test_first_added_tools_precede_the_conversation() -> None:
-    """If all tools are added by messages, the tools added first are shown before the conversation."""
+    """If messages add all of the tools, those added first are shown before the conversation."""
     plan, prompt = sent([USER, system(defines("a"))], [])
     assert [found.name for found in plan.tools] == ["a"]
     assert prompt.index("a_argument") < prompt.index("Go on.")

@@ -1,4 +1,4 @@
-"""Messages streams and answers, validated by the SDK's types."""
+"""Messages API streams and answers, validated with the SDK's types."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def shape(frames: list[dict[str, Any]]) -> list[Any]:
 
 
 def test_stream_has_the_sdks_types() -> None:
-    """A stream contains one block after another, with increasing indexes. The usage comes last."""
+    """In a stream, blocks follow one another with increasing indexes, and the usage comes last."""
     _, frames = written(
         Opened(), ReasoningDelta("hm"), TextDelta("Hi"), *CALL, TextDelta("so"), Ended({0: "tool_calls"}, USED)
     )
@@ -72,7 +72,9 @@ def test_stream_has_the_sdks_types() -> None:
 
 
 def test_non_streamed_answer_has_the_sdks_type() -> None:
-    """A non-streamed answer contains the same blocks. Their arguments are an object whose numbers are exact."""
+    """A non-streamed answer contains the same blocks as a stream. The arguments of a call are an object whose numbers
+    are exact.
+    """
     writer, frames = written(Opened(), TextDelta("Hi"), *CALL, Ended({0: "tool_calls"}, USED), stream=False)
     assert frames == []
     assert writer.body is not None
@@ -98,13 +100,15 @@ def test_non_streamed_answer_has_the_sdks_type() -> None:
 )
 @each("stream", [True, False])
 def test_stop_reasons(events: list[ClientEvent], reason: str, stream: bool) -> None:
-    """Each way in which an answer can end has a stop reason, streamed or not."""
+    """Every way in which an answer can end is mapped to a stop reason, streamed or not."""
     writer, frames = written(*events, stream=stream)
     assert (frames[-2]["delta"] if stream else writer.body or {})["stop_reason"] == reason
 
 
 def test_pings_and_failures() -> None:
-    """Pings do not affect a stream. A failure is the last event of a stream, or the error of a non-streamed answer."""
+    """Pings do not affect a stream. A failure is sent as the last event of a stream, or as the error of a non-streamed
+    answer.
+    """
     _, frames = written(KeepAlive(), TextDelta("x"), KeepAlive(), Failed(ApiError("Gone.", status=502)))
     assert [frame["type"] for frame in frames][0::3] == ["ping", "content_block_delta"]
     assert frames[-1]["error"] == {"type": "api_error", "message": "Gone."}
@@ -124,7 +128,7 @@ def test_pings_and_failures() -> None:
     ],
 )
 def test_non_streamed_arguments_are_always_an_object(arguments: str, value: Any) -> None:
-    """Arguments that are not a JSON object are wrapped in one, because the API accepts only objects."""
+    """Arguments that are not a JSON object are wrapped in an object, because the API accepts nothing else."""
     delta = [CallDelta(arguments)] if arguments else []
     writer, _ = written(CallStarted(1, "f"), *delta, CallEnded(), Ended({0: "tool_calls"}), stream=False)
     assert writer.body is not None
@@ -135,7 +139,7 @@ def test_non_streamed_arguments_are_always_an_object(arguments: str, value: Any)
     "number", ["1.0", "-0", "1e5", "3.14159265358979323846", "12345678901234567890.5", "1e999", "7" * 5000]
 )
 def test_numbers_keep_their_digits(number: str) -> None:
-    """Numbers in a non-streamed answer have exactly the digits that the model wrote, as in a stream."""
+    """Numbers in a non-streamed answer have exactly the digits that the model wrote, as they do in a stream."""
     arguments = f'{{"a":[{number}],"b":"😀"}}'
     events = [CallStarted(1, "f"), CallDelta(arguments), CallEnded(), Ended({0: "tool_calls"})]
     whole, _ = written(*events, stream=False)

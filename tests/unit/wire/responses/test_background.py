@@ -1,4 +1,4 @@
-"""The status of a background answer, which depends on the stored record and on the process that produces the answer."""
+"""The status of a background answer, which depends on its stored record and on the process that is producing it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from toolsim.wire.responses.stored import items_of
     ],
 )
 def test_current_state_of_an_answer(kept: str, state: str, cancel: bool, now: str) -> None:
-    """A finished answer is unchanged. An unfinished answer without a producer has failed."""
+    """The status of a finished answer does not change. An unfinished answer that no process is producing has failed."""
     response = {"id": "r", "status": kept, "output": []}
     assert response_now(response, state, cancel=cancel)["status"] == now
     value = value_of(json.dumps(response).encode(), b'[{"id":"i"}]', stream=True)
@@ -54,7 +54,9 @@ def test_current_state_of_an_answer(kept: str, state: str, cancel: bool, now: st
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_background_answer_is_a_marked_record(stream: bool) -> None:
-    """A background answer is stored as an ordinary record that is marked as background and as streamed or not."""
+    """A background answer is stored like any other answer, but its record is marked as background, and as streamed or
+    not.
+    """
     value = value_of(b'{"id":"r","status":"queued","output":[{"id":"o"}]}', b'[{"id":"i"}]', stream=stream)
     record = parse_object(value)
     assert record is not None

@@ -1,4 +1,6 @@
-"""Compaction: a request with a trigger, an answer with a single item, and later requests that contain this item."""
+"""Compaction: a request with a compaction trigger, its answer with a single item, and later requests that contain the
+item.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ EVENT: TypeAdapter[ResponseStreamEvent] = TypeAdapter(ResponseStreamEvent)
 
 
 def asked(backend: Any = "chat", *, mode: Any = "inject", **body: Any) -> Rewritten:
-    """Return the rewritten request that asks a backend for a summary."""
+    """Return the rewritten request, which asks the backend for a summary."""
     sent = {"model": "m", "input": [HELLO, TRIGGER], "tools": [TOOL], **body}
     policy = Policy(backend=backend, mode=mode)
     data = json.dumps(sent).encode()
@@ -38,7 +40,9 @@ def asked(backend: Any = "chat", *, mode: Any = "inject", **body: Any) -> Rewrit
 
 
 def answered(text: str, *, stream: bool, backend: Any = "chat", cut: int = 0, **body: Any) -> list[dict[str, Any]]:
-    """Return the events of the answer if the model writes ``text``, or the answer's body if it is not streamed."""
+    """Return the client's events if the model answers with ``text``. For a non-streamed answer, return its body
+    instead.
+    """
     plan = asked(backend, stream=stream, **body).plan
     _, chunks = rewrite(plan, *backend_answer(backend, stream, [text[i : i + 5] for i in range(0, len(text), 5)]), cut)
     if not stream:
@@ -55,7 +59,7 @@ def item_of(text: str) -> dict[str, Any]:
 @pytest.mark.parametrize("mode", ["inject", "native"])
 @pytest.mark.parametrize("backend", ["chat", "responses"])
 def test_summary_request_follows_the_conversation(backend: str, mode: str) -> None:
-    """The request for a summary follows the conversation. It has no answer format and allows no calls."""
+    """The request for a summary follows the conversation, has no answer format, and forbids calls."""
     form = {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}}
     body = json.loads(asked(backend, mode=mode, text=form, tool_choice="required", parallel_tool_calls=True).body)
     items = body["messages" if backend == "chat" else "input"]
@@ -69,7 +73,9 @@ def test_summary_request_follows_the_conversation(backend: str, mode: str) -> No
 @pytest.mark.parametrize("backend", ["chat", "responses"])
 @pytest.mark.parametrize("cut", [0, 1, 7])
 def test_stream_contains_one_item(backend: str, cut: int) -> None:
-    """A stream contains exactly one compaction item. It is announced empty and completed with the summary."""
+    """A stream contains exactly one compaction item. The item is empty when it is announced, and contains the summary
+    when it is done.
+    """
     events = answered("Launch on Tuesday.", stream=True, backend=backend, cut=cut)
     for event in events:
         EVENT.validate_python(event)
@@ -95,8 +101,9 @@ def test_non_streamed_answer_contains_one_item() -> None:
 @each("text", ["", " \n", CALL, f"I look. {CALL}", f"Done so far: nothing. {CALL} {CALL}"])
 @each("stream", [True, False])
 def test_missing_summary_is_an_error(text: str, stream: bool) -> None:
-    """If the model writes no text or calls tools, the answer is an error, so the client does not replace its
-    conversation."""
+    """If the model calls a tool or writes no text, the answer is an error, so that the client does not replace its
+    conversation.
+    """
     last = answered(text, stream=stream)[-1]
     error = last["response"]["error"] if stream else last["error"]
     assert error["message"] == NO_SUMMARY.message
@@ -123,7 +130,9 @@ def test_misplaced_trigger_is_an_error() -> None:
 
 
 def test_stored_conversation_continues_from_its_summary() -> None:
-    """After a compaction, a stored conversation consists of the summary and all messages except the model's."""
+    """After a compaction, a stored conversation consists of the summary and of all earlier messages except those by the
+    model.
+    """
     said = {"type": "message", "role": "assistant", "id": "msg_1", "content": []}
     first = {"input": [HELLO], "response": {"status": "completed", "output": [said]}}
     body = {"model": "m", "input": [TRIGGER], "previous_response_id": "resp_1"}
@@ -162,7 +171,7 @@ def test_item_contains_the_summary(text: str) -> None:
     ],
 )
 def test_other_requests_are_unchanged(item: Any) -> None:
-    """A request without compaction items from toolsim is returned as the same object."""
+    """If a request contains no compaction item from toolsim, the same object is returned."""
     body = {"input": [item]}
     assert with_summaries(body) is body
     assert with_summaries({"input": "x"}) == {"input": "x"}

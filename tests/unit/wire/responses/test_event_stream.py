@@ -12,7 +12,7 @@ TEXTS = st.lists(st.text(min_size=1), min_size=1, max_size=4)
 
 
 def read(frames: list[bytes]) -> list[dict[str, Any]]:
-    """Return the events in the frames, and check that each frame contains the name of its type."""
+    """Return the events in these frames. Check that the event line of each frame matches the type in its data."""
     found = []
     for event in SSEDecoder().feed(b"".join(frames)):
         document = json.loads(event.data)
@@ -23,7 +23,7 @@ def read(frames: list[bytes]) -> list[dict[str, Any]]:
 
 @given(st.lists(TEXTS | st.sampled_from(["a", "b"])))
 def test_events_are_numbered_from_zero(batches: list[list[str] | str]) -> None:
-    """A single counter numbers all events from 0, regardless of how often events are fetched."""
+    """A single counter numbers all events from 0, regardless of when they are fetched."""
     events = EventStream(is_on=True)
     events.start_deltas("d", {"item_id": "m"}, ',"logprobs":[]')
     frames: list[bytes] = []
@@ -45,7 +45,7 @@ def test_events_are_numbered_from_zero(batches: list[list[str] | str]) -> None:
 
 
 def test_terminator_has_no_number() -> None:
-    """The terminator follows the last event and does not have a number."""
+    """The stream's terminator follows the last event, and has no sequence number."""
     events = EventStream(is_on=True)
     events.start_deltas("d", {})
     events.delta("a")
@@ -54,7 +54,7 @@ def test_terminator_has_no_number() -> None:
 
 
 def test_non_streamed_answer_has_no_events() -> None:
-    """If the answer is not streamed, no events are created."""
+    """No events are created for a non-streamed answer."""
     events = EventStream(is_on=False)
     events.start_deltas("d", {})
     events.delta("a")

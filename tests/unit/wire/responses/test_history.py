@@ -1,4 +1,4 @@
-"""Conversion of the input items of a Responses request to items of the conversation."""
+"""Conversion of input items in a Responses request to conversation items."""
 
 import pytest
 from support.each import each
@@ -83,7 +83,7 @@ def read(*items):
     ],
 )
 def test_input_items_are_converted(item, read_as):
-    """Each known kind of input item is converted without causing a note."""
+    """Each known type of input item is converted without a note."""
     request = read(item)
     assert request.items == (read_as,)
     assert request.dropped == ()
@@ -93,7 +93,7 @@ TOKEN = "gAAAAAB" + "x" * 120
 
 
 def test_messages_between_agents():
-    """In messages between agents, plain text is kept. Ciphertext is dropped with a note."""
+    """In messages between agents, plain text is kept, and ciphertext is dropped with a note."""
     head = {"type": "input_text", "text": "Payload:"}
     plain, sealed = ({"type": "encrypted_content", "encrypted_content": text} for text in ("Count.", TOKEN))
     message = {"type": "agent_message", "author": "/root", "recipient": "/root/a"}
@@ -103,12 +103,12 @@ def test_messages_between_agents():
 
 
 def test_string_input():
-    """An input string becomes one user message."""
+    """An input that is a string becomes one user message."""
     assert read_request({"input": "hi"}).items == (say("user", "hi"),)
 
 
 def test_output_by_name():
-    """An output that contains the name of its tool instead of a call ID belongs to the latest call with that name."""
+    """An output that contains a tool name instead of a call ID is matched to the latest call with that name."""
     calls = [
         {"type": "function_call", "call_id": f"c{n}", "name": "f", "namespace": "ns", "arguments": "{}"} for n in (1, 2)
     ]
@@ -137,7 +137,7 @@ def test_output_by_name():
     ],
 )
 def test_unknown_items(item, read_as, note):
-    """Unknown items become text or are dropped. They always cause a note and never an error."""
+    """An unknown item is converted to text or dropped. It always causes a note and never an error."""
     request = read(item)
     assert request.items == (() if read_as is None else (read_as,))
     assert request.dropped == (note,)
@@ -154,13 +154,13 @@ def test_unknown_items(item, read_as, note):
     ],
 )
 def test_hosted_tool_items_are_kept_as_sent(item):
-    """Items of hosted tools are kept as sent, because a backend with the same API might accept them."""
+    """Hosted tools' items are kept as sent, because a backend with the same API might accept them."""
     assert read(item).items == (HostedItem(item),)
     assert read(item).dropped == ()
 
 
 def test_resolved_reference():
-    """A reference to an item in the same request adds nothing to the conversation."""
+    """A reference to an item in the same request does not add the item to the conversation a second time."""
     message = {"type": "message", "id": "msg_1", "role": "assistant", "content": "hi"}
     reference = {"type": "item_reference", "id": "msg_1"}
     request = read(reference, message, reference)
@@ -192,7 +192,9 @@ EXIT = {"type": "exit", "exit_code": 0}
 
 
 def test_calls_of_tools_declared_by_type():
-    """The arguments of calls to tools declared by type are JSON, and their outputs are matched by either id."""
+    """For a tool that is declared by type, a call's arguments are JSON, and its output is matched by the item ID or the
+    call ID.
+    """
     request = read(
         {"type": "shell_call", "id": "sh_1", "call_id": "sh_001", "action": {"commands": ["ls"], "timeout_ms": None}},
         {"type": "shell_call_output", "call_id": "sh_001", "output": [{"stdout": "a", "stderr": "", "outcome": EXIT}]},
@@ -233,8 +235,9 @@ def test_hosted_calls_are_kept_as_opaque_items():
 
 
 def test_reasoning_items():
-    """Reasoning is read from the item's text or, if there is no text, from its summary, with each part as a
-    paragraph."""
+    """Reasoning is read from the item's text or, if there is none, from its summary, in which each part becomes a
+    paragraph.
+    """
     summary = [{"type": "summary_text", "text": "short"}, {"type": "summary_text", "text": "words"}]
     request = read(
         {"type": "reasoning", "summary": summary},

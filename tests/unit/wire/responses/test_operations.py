@@ -1,4 +1,4 @@
-"""Token counting and compaction: paths, requests to a backend, and the answer for the client."""
+"""Token counting and compaction: the paths, the requests to a backend, and the answers to the client."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def answer(*items: dict[str, Any], **fields: Any) -> bytes:
     ],
 )
 def test_paths(path: str, action: Any, turn: str) -> None:
-    """The path of an operation can be derived from the path of its turn, and vice versa."""
+    """The path of an operation can be derived from the path for turns, and vice versa."""
     assert action_of(path) == action
     assert turn_path(path) == turn
     assert action_of(action_path(turn, action, api_of_path(turn))) == action
@@ -61,7 +61,7 @@ def test_backend_receives_only_supported_fields() -> None:
 
 
 def test_estimate_is_marked() -> None:
-    """An additional field marks an estimate, and the SDK can still parse it."""
+    """An estimate is marked by an additional field, which the SDK ignores."""
     read = InputTokenCountResponse.model_validate_json(count_answer(5, estimated=True))
     assert (read.input_tokens, read.object, read.model_extra) == (5, "response.input_tokens", {"estimated": True})
 
@@ -81,12 +81,14 @@ def test_estimate_is_marked() -> None:
     ],
 )
 def test_missing_counting_endpoint_is_recognized(status: int, body: dict[str, Any], expected: bool | None) -> None:
-    """A missing counting endpoint is distinguished from errors that concern the client's request."""
+    """An error that shows that a backend has no counting endpoint is distinguished from an error about the client's
+    request.
+    """
     assert has_counted(status, json.dumps(body).encode(), "m") is expected
 
 
 def test_summary_request_keeps_model_fields() -> None:
-    """The request for a summary keeps the fields about the model and drops fields that apply only to turns."""
+    """The request for a summary keeps fields that concern the model, and drops fields that apply only to turns."""
     turn = summary_request({"model": "m", "input": "Hello", "instructions": "Be brief.", "tools": [{}], "stream": True})
     assert turn == {
         "model": "m",
@@ -108,7 +110,7 @@ def test_compaction_without_a_model_is_refused(body: dict[str, Any]) -> None:
 
 
 def test_all_messages_except_the_models_remain() -> None:
-    """All messages except the assistant's are kept in order. Calls and outputs are dropped."""
+    """All messages except the assistant's are kept in order, and calls and outputs are dropped."""
     picture = {"role": "user", "content": [{"type": "input_image", "image_url": "u"}], "id": "msg_1"}
     items = [
         {"role": "developer", "content": "Be kind."},
@@ -127,7 +129,7 @@ def test_all_messages_except_the_models_remain() -> None:
 
 
 def test_compaction_has_the_sdks_types() -> None:
-    """A compaction contains the messages, the summary item and the usage, in the SDK's types."""
+    """A compaction contains the messages, the summary item and the usage, and conforms to the SDK's types."""
     messages = json.dumps(remaining({"input": [HELLO]})).encode()
     made = compaction(answer(ITEM), messages)
     assert isinstance(made, bytes)
@@ -142,5 +144,7 @@ def test_compaction_has_the_sdks_types() -> None:
 
 @pytest.mark.parametrize("body", [answer(), answer({"type": "message", "content": []}), b"{}", b"no"])
 def test_missing_summary_is_an_error(body: bytes) -> None:
-    """If the backend's answer contains no summary item, the compaction fails, so that the conversation is not lost."""
+    """If the backend's answer contains no summary, the compaction fails, so that the client does not lose its
+    conversation.
+    """
     assert compaction(body, b"[]") is NO_SUMMARY

@@ -53,7 +53,7 @@ def delta(text: str, output_index: int = 0, **fields: Any) -> dict[str, Any]:
 
 
 def test_text_is_emitted_once() -> None:
-    """Text that has arrived in deltas is not emitted again for later events with the complete text."""
+    """Text that was emitted from deltas is not emitted again for later events that contain the complete text."""
     done = {"type": "response.output_text.done", "output_index": 0, "content_index": 0, "text": "Hi"}
     item = {"type": "response.output_item.done", "output_index": 0, "item": MESSAGE}
     completed = {"type": "response.completed", "response": {"status": "completed", "output": [MESSAGE]}}
@@ -63,13 +63,13 @@ def test_text_is_emitted_once() -> None:
 
 
 def test_text_without_an_index_is_emitted_once() -> None:
-    """Text in events without indexes, as simple servers send them, is emitted once."""
+    """Text is emitted only once even if events lack indexes, as with simple servers."""
     bare = {"type": "response.output_text.delta", "delta": "Hi"}
     assert stream(bare, {"type": "response.completed", "response": {"output": [MESSAGE]}}) == [TextDelta("Hi"), *END]
 
 
 def test_items_without_an_index_are_distinguished_by_id() -> None:
-    """Without indexes, as in llama.cpp, items are distinguished by their ids."""
+    """If events lack indexes, as with llama.cpp, items are distinguished by their ids."""
     reasoning = {"type": "reasoning", "id": "rs", "content": [{"type": "reasoning_text", "text": "hm"}]}
     message = {**MESSAGE, "id": "msg"}
     calls = [{"type": "function_call", "call_id": f"fc_{n}", "name": "f", "arguments": f"[{n}]"} for n in (1, 2)]
@@ -89,20 +89,21 @@ def test_items_without_an_index_are_distinguished_by_id() -> None:
 
 
 def test_event_line_supplies_the_type() -> None:
-    """If the data contains no ``type``, the event line of the frame supplies it."""
+    """If the data of a frame lacks ``type``, the type is read from the frame's event line."""
     reader = ResponsesReader()
     assert reader.event(ServerSentEvent("response.output_text.delta", '{"delta":"x"}')) == [TextDelta("x")]
 
 
 def test_opening_passes_metadata_on() -> None:
-    """The response's id, time, model and tier are passed on when the answer opens."""
+    """The event that opens the answer passes on the response's id, time, model and service tier."""
     response = {"id": "resp_1", "created_at": 5.0, "model": "m", "service_tier": "flex"}
     assert stream({"type": "response.created", "response": response}) == [Opened("resp_1", 5, "m", service_tier="flex")]
 
 
 def test_items_of_other_kinds_are_emitted_once() -> None:
-    """Structured calls become calls, invented outputs are dropped, and all other items are passed through exactly
-    once."""
+    """Structured calls become calls, and outputs that the backend invented are dropped. All other items are passed
+    through exactly once.
+    """
     call = {"type": "function_call", "name": "f", "arguments": "{}", "namespace": "ns", "call_id": "c"}
     custom = {"type": "custom_tool_call", "name": "p", "input": "x"}
     phantom = {"type": "function_call_output", "call_id": "c", "output": "unknown MCP server"}
@@ -123,7 +124,9 @@ def of_item(kind: str, **fields: Any) -> dict[str, Any]:
 
 
 def test_hosted_item_is_emitted_step_by_step() -> None:
-    """A hosted item is emitted step by step, including unknown events, and without the backend's sequence numbers."""
+    """Each event of a hosted item, even an unknown one, is emitted when it arrives, without the backend's sequence
+    number.
+    """
     done = {**MCP, "arguments": "{}", "output": "x", "status": "completed"}
     emitted = stream(
         {"type": "response.output_item.added", "output_index": 0, "item": MCP},
@@ -150,8 +153,9 @@ def test_hosted_item_is_emitted_step_by_step() -> None:
 
 
 def test_unfinished_hosted_item_ends_with_the_answer() -> None:
-    """A hosted item that never finishes ends with the answer. It has the content from the final object or, without
-    one, as announced."""
+    """A hosted item that is never completed ends when the answer ends. It has its content from the final object or, if
+    there is none, from its announcement.
+    """
     added = {"type": "response.output_item.added", "output_index": 0, "item": MCP}
     whole = {**MCP, "status": "completed"}
     completed = {"type": "response.completed", "response": {"status": "completed", "output": [whole]}}
@@ -171,14 +175,14 @@ def test_unknown_event_type_is_recorded() -> None:
 
 
 def test_unfinished_calls_count() -> None:
-    """An announced call counts even if ``output_item.done`` is missing."""
+    """An announced call is emitted even if ``output_item.done`` is missing."""
     added = {"type": "response.output_item.added", "item": {"type": "function_call", "name": "f", "arguments": ""}}
     done = {"type": "response.function_call_arguments.done", "arguments": "{}"}
     assert stream(added, done, DONE) == [StructuredCall("f", "{}"), *END]
 
 
 def test_reasoning() -> None:
-    """Parts of a reasoning summary become paragraphs. Reasoning without deltas is read from its item."""
+    """The parts of a reasoning summary become paragraphs. If there were no deltas, reasoning is read from its item."""
     part = {"type": "response.reasoning_summary_text.delta", "output_index": 0}
     item = {"type": "reasoning", "summary": [{"text": "a"}, {"text": "b"}], "content": [{"text": "c"}]}
     done = {"type": "response.output_item.done", "output_index": 0, "item": item}
@@ -189,7 +193,7 @@ def test_reasoning() -> None:
 
 
 def test_refusal() -> None:
-    """A refusal is emitted once, from its deltas or its final text."""
+    """A refusal is emitted only once, either from its deltas or from its final text."""
     assert stream({"type": "response.refusal.delta", "delta": "No"}) == [RefusalDelta("No")]
     assert stream({"type": "response.refusal.done", "refusal": "No"}) == [RefusalDelta("No")]
 
@@ -204,13 +208,13 @@ def test_refusal() -> None:
     ],
 )
 def test_finish(response: dict[str, Any], reason: str) -> None:
-    """The reason for an incomplete response is passed on, and events after the terminal event are ignored."""
+    """The reason why a response is incomplete is passed on. Events after the terminal event are ignored."""
     kind = f"response.{response.get('status', 'completed')}"
     assert stream({"type": kind, "response": response}, delta("more"), "[DONE]") == [Finished(reason), Closed()]  # type: ignore[arg-type]
 
 
 def test_usage() -> None:
-    """Token counts are passed on, and a missing total is computed. Without counts, no usage is emitted."""
+    """Token counts are passed on, and a missing total is computed. Without token counts, no usage is emitted."""
     usage = {"input_tokens": 3, "output_tokens": 4, "output_tokens_details": {"reasoning_tokens": 2}, "x": None}
     done = {"type": "response.completed", "response": {"usage": usage}}
     assert stream(done)[0] == Counted(Usage(3, 4, 7, 0, 2))
@@ -228,7 +232,7 @@ def test_usage() -> None:
     ],
 )
 def test_errors_end_the_answer(event: dict[str, Any]) -> None:
-    """An error in any form ends the answer with the backend's message and code."""
+    """An error in any format ends the answer with the backend's message and code."""
     (failed,) = stream(event, delta("more"), DONE)
     assert isinstance(failed, Failed)
     assert (failed.error.message, failed.error.code, failed.error.status) == ("out", "c", 502)
@@ -236,7 +240,9 @@ def test_errors_end_the_answer(event: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("status", ["queued", "in_progress"])
 def test_unfinished_answer_is_a_failure(status: str) -> None:
-    """A response that is still in progress and has no output is a failure instead of an empty answer."""
+    """A non-streamed response that is still in progress and has no output is treated as a failure, rather than as an
+    empty answer.
+    """
     (failed,) = ResponsesReader().whole({"id": "r", "status": status, "output": []})
     assert isinstance(failed, Failed)
     assert (failed.error.code, failed.error.status) == ("backend_bad_answer", 502)
@@ -244,7 +250,7 @@ def test_unfinished_answer_is_a_failure(status: str) -> None:
 
 
 def test_invalid_event_fails_the_answer() -> None:
-    """An event that is not JSON causes the answer to fail, unless the end of the stream truncated the event."""
+    """An event that is not JSON makes the answer fail, unless the event was truncated by the end of the stream."""
     assert isinstance(stream("{oops")[0], Failed)
     assert ResponsesReader().event(ServerSentEvent("", "{oops", whole=False)) == []
     assert stream("[1]", "null", '{"type":5}', {"type": "ping"}, delta("")) == []
@@ -262,7 +268,7 @@ def test_final_object_with_other_indexes() -> None:
 
 
 def test_arguments_only_in_deltas_are_kept() -> None:
-    """Arguments that occur only in deltas are kept. Arguments sent as an object are encoded."""
+    """Arguments that arrive only in deltas are kept. Arguments sent as an object are encoded as JSON text."""
     item = {"type": "function_call", "name": "f", "arguments": ""}
     added = {"type": "response.output_item.added", "output_index": 0, "item": item}
     deltas = [
@@ -283,18 +289,18 @@ def test_truncated_call_is_incomplete() -> None:
 
 @pytest.mark.parametrize("body", [{}, {"detail": "loading"}, {"choices": []}])
 def test_body_without_a_response_is_a_failure(body: dict[str, Any]) -> None:
-    """A body with status 200 that contains no answer is a failure instead of an empty answer."""
+    """A body with status 200 that contains no answer is treated as a failure, rather than as an empty answer."""
     assert [type(event) for event in ResponsesReader().whole(body)] == [Failed]
 
 
 def test_token_counts_precede_text_of_the_final_object() -> None:
-    """Token counts are emitted before text from the final object, because the turn might end within this text."""
+    """Token counts in the final object are emitted before its text, because the turn might end within the text."""
     body = {"status": "completed", "output": [MESSAGE], "usage": {"input_tokens": 1, "output_tokens": 2}}
     assert ResponsesReader().whole(body)[1:] == [Counted(Usage(1, 2, 3)), TextDelta("Hi"), *END]
 
 
 def test_surrogate_halves_are_joined() -> None:
-    """A surrogate pair that is split across two deltas is joined. A lone half at the end becomes U+FFFD."""
+    """If a surrogate pair is split across two deltas, its halves are joined. A lone half at the end becomes U+FFFD."""
     done = {"type": "response.output_text.done", "output_index": 0, "content_index": 0, "text": "whatever"}
     for end in ([done, DONE], [DONE]):
         emitted = stream(delta("a\ud83d"), delta("\ude00b"), delta("\ud83d"), *end)
@@ -302,7 +308,9 @@ def test_surrogate_halves_are_joined() -> None:
 
 
 def test_unknown_event_is_passed_on() -> None:
-    """An unknown event is passed on without the backend's numbers, and its type is recorded for the log."""
+    """An unknown event is passed on without the backend's sequence number and index. Its type is recorded for the
+    log.
+    """
     reader = ResponsesReader()
     for kind in (
         "response.mcp_call.in_progress",
@@ -311,7 +319,7 @@ def test_unknown_event_is_passed_on() -> None:
         "keepalive",
     ):
         assert reader.event(ServerSentEvent(kind, json.dumps({"type": kind}))) == []
-    # Some backends report these steps in an event instead of an item.
+    # Some backends send these two as events rather than as items.
     flat = ("response.mcp_list_tools", "response.mcp_approval_request")
     for kind in ("response.new_thing.delta", *flat, "x" * 500):
         event = {"type": kind, "sequence_number": 7, "output_index": 3, "item_id": "i", "thing": [1]}
@@ -364,7 +372,7 @@ def test_message_content_can_be_a_string() -> None:
 
 
 def test_empty_events_and_space_around_the_terminator() -> None:
-    """Empty events, and whitespace around [DONE], are not treated as broken JSON."""
+    """Empty events, and whitespace around ``[DONE]``, are not treated as invalid JSON."""
     assert stream("", " [DONE] ", delta("Hi"), " ", DONE) == [TextDelta("Hi"), *END]
 
 
@@ -385,7 +393,9 @@ def piece(index: int, text: str) -> dict[str, Any]:
 
 
 def test_calls_are_streamed_in_pieces() -> None:
-    """On request, calls are streamed in pieces. Each complete call has the same key as its pieces."""
+    """If incremental calls are enabled, calls are emitted in fragments. The final event of a call has the same key as
+    its fragments.
+    """
     item = {"type": "function_call", "name": "f", "namespace": "n", "arguments": '{"a":1}'}
     done = {"type": "response.output_item.done", "output_index": 0, "item": item}
     emitted = streamed_ahead(added(0, namespace="n"), piece(0, '{"a"'), piece(0, ":1}"), done, added(1), piece(1, "{"))
@@ -395,7 +405,9 @@ def test_calls_are_streamed_in_pieces() -> None:
 
 
 def test_other_calls_are_not_streamed_in_pieces() -> None:
-    """Overlapping, custom and unannounced calls are not streamed in pieces. By default, no call is."""
+    """Even if incremental calls are enabled, overlapping, custom and unannounced calls are emitted only when complete.
+    By default, all calls are.
+    """
     assert streamed_ahead(added(0), added(1), piece(1, "{")) == []
     assert streamed_ahead(added(0, "custom_tool_call"), piece(0, "{")) == []
     assert streamed_ahead(piece(0, "{"), added(0), piece(0, "}")) == []
@@ -407,7 +419,7 @@ def message(*texts: str, **fields: str) -> dict[str, Any]:
 
 
 def test_texts_of_two_messages_are_separated() -> None:
-    """Two messages are separated exactly once, regardless of the events that contain their texts."""
+    """The texts of two messages are separated exactly once, regardless of which events contain the texts."""
     messages = [message("A", "B", id="m1"), message("", id="m2"), message(id="m3"), message("C", "D", id="m4")]
     expected = [TextDelta("A"), TextDelta("B"), NextMessage(), TextDelta("C"), TextDelta("D"), *END]
     completed = {"type": "response.completed", "response": {"output": messages}}
@@ -431,7 +443,9 @@ def test_texts_of_two_messages_are_separated() -> None:
 
 
 def test_alternating_messages_are_separated_once() -> None:
-    """Alternating deltas of two messages are separated only once. A refusal causes no separator."""
+    """If the deltas of two messages alternate, the messages are separated only once. A refusal does not cause a
+    separator.
+    """
     emitted = stream(delta("A", 0), delta("C", 1), delta("B", 0), delta("D", 1), DONE)
     assert emitted == [TextDelta("A"), NextMessage(), TextDelta("C"), TextDelta("B"), TextDelta("D"), *END]
     refusal = {"type": "response.refusal.delta", "output_index": 1, "delta": "No"}
@@ -447,11 +461,11 @@ def test_new_item_id_alone_begins_no_message() -> None:
 
 
 def parts_of(texts: tuple[str, ...], *, numbers: str, said: frozenset[str]) -> list[dict[str, Any]]:
-    """Return a stream of reasoning and a message with these texts.
+    """Return the events of a stream with reasoning and a message that consists of these texts.
 
-    ``said`` selects the events that the backend sends in addition to deltas. ``numbers`` selects how parts are
-    numbered: ``own`` for each item, ``running`` across all items, ``deltas`` for each delta, or ``zero`` for all
-    parts the same.
+    ``said`` selects the events that the backend sends. ``numbers`` selects how text parts are numbered: ``own`` counts
+    within each item, ``running`` counts across all items, ``deltas`` counts the deltas, and ``zero`` gives every part
+    the number 0.
     """
     reasoning = {"type": "reasoning", "id": "rs_1", "content": [{"type": "reasoning_text", "text": "hm"}]}
     content = [{"type": "output_text", "text": text, "annotations": []} for text in texts]
@@ -487,7 +501,7 @@ ALL = ("part.added", "deltas", "text.done", "part.done", "item.done", "final")
 @pytest.mark.parametrize("numbers", ["own", "running", "deltas", "zero"])
 @pytest.mark.parametrize("texts", [("One.",), ("One.", "Two."), ("One.", "One.")])
 def test_each_text_is_emitted_once_for_any_part_numbers(texts: tuple[str, ...], numbers: str) -> None:
-    """Each text is emitted exactly once, regardless of which events contain it and how its parts are numbered."""
+    """Each text is emitted exactly once, regardless of which events contain it and how the parts are numbered."""
     for chosen in range(2 ** len(ALL)):
         said = frozenset(name for bit, name in enumerate(ALL) if chosen >> bit & 1)
         if not said & {"deltas", "text.done", "item.done", "final"}:
@@ -501,15 +515,16 @@ def test_each_text_is_emitted_once_for_any_part_numbers(texts: tuple[str, ...], 
 
 
 def _tells_texts_apart(said: frozenset[str]) -> bool:
-    """Return whether a stream shows where the next text begins, even if its parts are not numbered."""
+    """Return whether the events show where each text begins, even without part numbers."""
     if "deltas" in said:
         return bool(said & {"part.added", "text.done", "part.done"})
     return "text.done" not in said or bool(said & {"part.added", "item.done", "final"})
 
 
 def test_vllm_stream_is_read() -> None:
-    """In vLLM's gpt-oss streams, a message continues the part numbers of its reasoning. The message's text is
-    emitted once."""
+    """In gpt-oss streams from vLLM, the part numbers of a message continue those of the reasoning. The message's text
+    is emitted once.
+    """
     said = frozenset(ALL)
     call = '<tool_call>{"name":"f","arguments":{}}</tool_call>'
     emitted = stream(*parts_of((call,), numbers="running", said=said))

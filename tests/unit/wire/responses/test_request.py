@@ -40,7 +40,7 @@ def read(*items, **fields):
     ],
 )
 def test_uses_tools(body, uses):
-    """A request uses tools if it declares client tools or if its history contains their calls."""
+    """A request uses tools if it declares client tools or if its history contains calls to client tools."""
     assert uses_tools(body) is uses
 
 
@@ -75,7 +75,7 @@ def test_bad_requests(body, param):
 
 
 def test_fields_are_read():
-    """Tools, tool choice, streaming and parallel calls are read. A null value stands for the default."""
+    """Tools, tool choice, streaming and parallel calls are read, and a null value stands for the default."""
     request = read(tools=[F, {"type": "web_search"}], tool_choice="required", parallel_tool_calls=False, stream=True)
     assert [tool.name for tool in request.tools] == ["f"]
     assert request.hosted == ({"type": "web_search"},)
@@ -90,7 +90,9 @@ def written(request, *messages, keep_format=True, keep_hosted=False):
 
 
 def test_compose_keeps_all_other_fields():
-    """Tool fields are removed, the input is replaced, and all other fields of the client are kept."""
+    """The composed request contains neither tool fields nor the original input, but all other fields that the client
+    sent.
+    """
     kept = {"model": "m", "instructions": None, "x_vendor": {"a": 1}, "store": False, "include": [], "text": {}}
     request = read(**kept, tools=[F], tool_choice="auto", parallel_tool_calls=True, max_tool_calls=3)
     message = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}
@@ -98,13 +100,13 @@ def test_compose_keeps_all_other_fields():
 
 
 def test_compose_without_input():
-    """A request with a stored prompt does not need input, and toolsim adds no input."""
+    """A request with a stored prompt does not need ``input``, so toolsim does not add the field."""
     assert written(read_request({"prompt": {"id": "p"}})) == {"prompt": {"id": "p"}}
     assert "input" in written(read_request({"prompt": {"id": "p"}}), say("developer", "M"))
 
 
 def test_compose_keeps_hosted_tools():
-    """If hosted tools are to be forwarded, they are kept with their limit, without the client's tools."""
+    """Hosted tools are kept on request, together with their limit. The client's own tools are always removed."""
     request = read(tools=[F, {"type": "web_search"}], max_tool_calls=3)
     body = written(request, keep_hosted=True)
     assert (body["tools"], body["max_tool_calls"]) == ([{"type": "web_search"}], 3)
@@ -112,7 +114,7 @@ def test_compose_keeps_hosted_tools():
 
 
 def test_compose_strips_the_format():
-    """The answer format can be omitted, while the verbosity is kept."""
+    """The answer format can be omitted from the composed request, while the verbosity is kept."""
     request = read(text={"format": {"type": "json_object"}, "verbosity": "low"})
     assert written(request, keep_format=False)["text"] == {"verbosity": "low"}
     assert written(request)["text"] == {"format": {"type": "json_object"}, "verbosity": "low"}
@@ -148,7 +150,7 @@ def test_chat_fields_are_translated(sent, gives):
 
 
 def test_chat_format_can_be_left_out():
-    """The answer format of a chat client is omitted if the manifest requests it instead."""
+    """The answer format of a chat client can be omitted, because the manifest requests it instead."""
     assert "text" not in written(chat(response_format={"type": "json_object"}), keep_format=False)
 
 
@@ -169,7 +171,7 @@ def test_adopt_same_api():
 
 
 def test_adopt_chat():
-    """Parts of a chat request are converted, and parts and fields without a counterpart are noted."""
+    """Parts of a chat request are converted. Parts and fields without an equivalent are noted."""
     content = [
         {"type": "text", "text": "a"},
         {"type": "file", "file": {"file_id": "f"}},
@@ -204,8 +206,9 @@ def test_several_choices_are_refused():
 
 
 def test_background_needs_a_stream():
-    """A background request with tools must be streamed, because toolsim cannot rewrite an answer that is fetched
-    later."""
+    """A background request with tools must be streamed. Toolsim could not rewrite an answer that the client fetches
+    later.
+    """
     with pytest.raises(BadRequest) as caught:
         to_items(read_request({"input": "hi", "tools": [F], "background": True}))
     assert (caught.value.error.param, caught.value.error.code) == ("background", "unsupported_parameter")
@@ -213,7 +216,7 @@ def test_background_needs_a_stream():
         to_items(read_request({"input": "hi", "tools": [F], **fine}))
 
 
-# The fields that the Open Responses specification requires in a response, except fields from the answer itself.
+# The fields of a response that the Open Responses specification requires, except those that depend on the answer.
 FROM_REQUEST = {
     "background", "instructions", "max_output_tokens", "max_tool_calls", "model", "parallel_tool_calls",
     "previous_response_id", "prompt_cache_key", "reasoning", "safety_identifier", "service_tier", "store",
@@ -223,7 +226,7 @@ FROM_REQUEST = {
 
 
 def test_echo_defaults():
-    """In a response, fields that the client did not send have the API's defaults. All required keys are present."""
+    """The response contains all required fields. Fields that the client did not send have the API's defaults."""
     fields = echo({"model": "m", "input": "hi", "temperature": None, "tool_choice": None})
     assert fields.keys() == FROM_REQUEST
     assert (fields["temperature"], fields["top_p"], fields["service_tier"]) == (1.0, 1.0, "default")
@@ -233,7 +236,7 @@ def test_echo_defaults():
 
 
 def test_echo_restores_removed_fields():
-    """Fields that were removed for the backend appear in the response as the client sent them."""
+    """The response shows fields that were removed for the backend as the client sent them."""
     sent = {
         "model": "m",
         "instructions": "Be good.",
@@ -276,7 +279,9 @@ def test_tools_without_input_are_refused(body, param):
 
 @pytest.mark.parametrize("kind", ["shell", "apply_patch"])
 def test_tool_can_be_chosen_by_type(kind):
-    """A tool declared by type can be chosen by its type. A choice of an undeclared type is dropped with a note."""
+    """A tool that is declared by type can also be chosen by type. The choice of an undeclared type is dropped with a
+    note.
+    """
     tools = [{"type": "shell"}, {"type": "apply_patch"}]
     assert read({"role": "user", "content": "hi"}, tools=tools, tool_choice={"type": kind}).tool_choice == ToolChoice(
         "required", frozenset({kind})
@@ -289,8 +294,7 @@ def test_tool_can_be_chosen_by_type(kind):
 
 
 def test_side_request() -> None:
-    """A side request, which asks the model about the conversation, has the same model and settings, but another
-    question, and is not stored."""
+    """A side request asks the model an additional question. It keeps the model and its settings, and is not stored."""
     body = {
         "model": "m",
         "input": "hi",
@@ -321,13 +325,14 @@ def test_side_request() -> None:
     [({}, None), ({"previous_response_id": "r"}, "r"), ({"previous_response_id": 5}, ""), ({"conversation": "c"}, "")],
 )
 def test_stored_history_is_recognized(body: dict[str, object], history: str | None) -> None:
-    """``stored_history`` is the id of the continued answer. For a conversation it is empty, because its state is
-    unknown."""
+    """``stored_history`` is the id of the answer that a request continues. It is empty for a conversation, whose state
+    is unknown.
+    """
     assert read_request({"model": "m", "input": "x", **body}).stored_history == history
 
 
 def test_configuration_updates_apply_until_the_next():
-    """Each update of the configuration applies until the next update of the same kind."""
+    """A configuration update applies until the next update of the same setting."""
     wanted = {"type": "json_object"}
     request = read(
         {"type": "configuration_update", "reasoning": {"effort": "low"}, "text": {"format": wanted}},
@@ -343,7 +348,9 @@ def test_configuration_updates_apply_until_the_next():
 
 
 def test_arguments_sent_as_an_object():
-    """Arguments that a client sends as an object are encoded as JSON text. Other types are refused."""
+    """If a client sends arguments as an object, they are encoded as JSON text. All types other than a string or an
+    object are refused.
+    """
     call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": {"a": 1}}
     (read,) = read_request({"model": "m", "input": [call]}).items
     assert read.arguments == '{"a":1}'

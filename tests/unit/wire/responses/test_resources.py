@@ -1,4 +1,4 @@
-"""Stored answers and conversations as HTTP resources: paths, pages, and changes of records."""
+"""Stored answers and conversations as HTTP resources: paths, pagination, and changes to records."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_paths(path: str, resource: Resource | None) -> None:
 
 @given(st.integers(0, 30), st.integers(1, 12), st.sampled_from(["asc", "desc"]))
 def test_pages_contain_each_item_once(count: int, limit: int, order: str) -> None:
-    """Page after page, each item is returned exactly once in the requested order."""
+    """Successive pages contain each item exactly once, in the requested order."""
     items = [{"id": f"i{number}"} for number in range(count)]
     read: list[Any] = []
     query = f"limit={limit}&order={order}"
@@ -61,7 +61,7 @@ def test_pages_contain_each_item_once(count: int, limit: int, order: str) -> Non
 
 @pytest.mark.parametrize("order", ["asc", "desc"])
 def test_paging_ends_with_a_duplicate_item(order: str) -> None:
-    """A duplicate item is listed once, so paging ends. Deleting the item removes all copies."""
+    """A duplicated item is listed only once, so that paging ends. Deleting the item removes all of its copies."""
     items = [{"id": f"i{number}"} for number in range(30)] * 2
     first = page(items, f"order={order}")
     second = page(items, f"order={order}&after={first['last_id']}")
@@ -102,14 +102,16 @@ def test_paging_ends_with_a_duplicate_item(order: str) -> None:
     ],
 )
 def test_errors(call: ResourceCall, value: bytes | None, words: str) -> None:
-    """An invalid request causes an error with a description. A missing resource causes a 404."""
+    """An invalid request causes an error with a description, and a missing resource causes a 404."""
     with pytest.raises(BadRequest, match=words.rstrip(".")) as caught:
         respond(call, value)
     assert caught.value.error.status == (404 if "not found" in words else 400)
 
 
 def test_calls_write_only_changes() -> None:
-    """Reading writes nothing, deleting writes an empty value, and a change preserves all other parts of the record."""
+    """Reading a record writes nothing, and deleting it writes an empty value. Changing it keeps all other parts of the
+    record.
+    """
     assert respond(ResourceCall(Resource("response", "r"), "GET"), ANSWER).id == ""
     for resource, value in (Resource("response", "r"), ANSWER), (Resource("conversation", "c"), TALK):
         gone = respond(ResourceCall(resource, "DELETE"), value)

@@ -33,7 +33,7 @@ def test_failure_has_a_code_that_clients_know(code: str | None, final: str) -> N
 
 
 def test_answer_that_failed_late_is_not_completed() -> None:
-    """An answer that fails after it was completed has the status "failed" and no completion time."""
+    """If a completed answer fails afterwards, its status becomes "failed", and its completion time is removed."""
     response = {"id": "resp_1", "status": "completed", "error": None, "completed_at": 7, "output": [1]}
     final = failed(response, ApiError("Why.", code="store_unavailable"))
     error = {"code": "server_error", "message": "Why."}
@@ -41,20 +41,22 @@ def test_answer_that_failed_late_is_not_completed() -> None:
 
 
 def test_parts_contain_their_text() -> None:
-    """Each kind of part contains its text in the field that the API defines for it."""
+    """Each type of part contains its text in the field that the API defines for this type."""
     assert part_of("refusal", "no") == {"type": "refusal", "refusal": "no"}
     assert {part_of(kind, "x")["text"] for kind in ("text", "summary", "reasoning_text")} == {"x"}
 
 
 def test_usage_is_null_until_known() -> None:
-    """Usage is null until it is known. Then it has all required fields."""
+    """Usage is null until it is known. After that, it has all required fields."""
     assert usage_of(None) is None
     assert ResponseUsage.model_validate(usage_of(Usage(1, 2, 3, 1, 2))).total_tokens == 3
 
 
 @pytest.mark.parametrize("output", [[], [{"id": "msg_1"}], [{"id": str(number), "x": "é\n"} for number in range(12)]])
 def test_final_object_repeats_its_items(output: list[dict[str, Any]]) -> None:
-    """A final object assembled from encoded items equals the complete encoding, byte for byte."""
+    """A final object that is assembled from already encoded items equals, byte for byte, an object that is encoded as a
+    whole.
+    """
     response = {"id": "resp_1", "metadata": {"output": "[]"}, "output": output, "error": None, "usage": {"a": 1}}
     items = {place: dump(item) for place, item in reversed(list(enumerate(output)))}
     assert response_json(response, items) == dump(response)

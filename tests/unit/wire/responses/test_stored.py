@@ -56,14 +56,14 @@ def record(own: list[Any], output: list[Any]) -> bytes:
     ],
 )
 def test_references_are_found_once(body: dict[str, Any], expected: References) -> None:
-    """Each reference to stored data is found once. A reference to an item in the same request does not count."""
+    """Each reference to stored data is returned once. References to items in the same request are not returned."""
     assert references(body) == expected
     if expected:
         assert stored.may_refer_to_stored(json.dumps(body).encode())
 
 
 def test_resolved_request_contains_stored_items() -> None:
-    """A resolved request contains the stored inputs and outputs, oldest first, followed by the request's own items."""
+    """A resolved request contains the stored inputs and outputs, oldest first, followed by its own items."""
     chain = record([item("i1")], [item("o1")]), record([item("i2")], [item("o2")])
     body = {
         "model": "m",
@@ -92,7 +92,7 @@ def test_resolved_request_contains_stored_items() -> None:
 
 @pytest.mark.parametrize("name", ["previous_response_id", "conversation"])
 def test_empty_id_is_an_error(name: str) -> None:
-    """An empty id is refused as an error instead of being ignored."""
+    """An empty id is refused with an error, rather than ignored."""
     for wrong in ("", *[{}, {"id": ""}] * (name == "conversation")):
         with pytest.raises(BadRequest) as raised:
             references({name: wrong})
@@ -102,7 +102,7 @@ def test_empty_id_is_an_error(name: str) -> None:
 @each("wrong", [b"", b"5", b"{}", b'{"response":5,"input":"x"}', b'{"items":{"id":"x"}}', b"\xff{"])
 @each("place", [0, 1])
 def test_damaged_record_is_not_found(wrong: bytes, place: int) -> None:
-    """A damaged record is treated as missing, because the request would otherwise lose part of its context."""
+    """A damaged record is treated as missing. Otherwise the request would lose part of its context."""
     good = b'{"response":{"output":[]},"input":[]}'
     records = (wrong, good) if place == 0 else (good, wrong)
     for asked, param in (
@@ -120,7 +120,7 @@ def test_damaged_record_is_not_found(wrong: bytes, place: int) -> None:
 
 @given(st.lists(st.text(max_size=5), max_size=4), st.lists(st.text(max_size=5), max_size=4), st.booleans())
 def test_items_are_appended_to_any_conversation(before: list[str], after: list[str], spaced: bool) -> None:
-    """Items are appended to a stored conversation with any content, without parsing it."""
+    """Items are appended to a stored conversation without parsing its content."""
     items = [item(f"b{number}", text) for number, text in enumerate(before)]
     own = [item(f"o{number}", text) for number, text in enumerate(after)]
     separators = (", ", ": ") if spaced else (",", ":")
@@ -157,7 +157,9 @@ def test_unstored_answer_is_marked() -> None:
 
 
 def test_lost_answer_fails() -> None:
-    """If an answer cannot be stored, its stream ends like a failed stream, with an error and the failed response."""
+    """If an answer cannot be stored, its stream ends like that of a failed answer, with an error event and the failed
+    response.
+    """
     data, body = answer(stream=True)
     *before, error, last = events(with_outcome(data, LOST))
     assert before == events(data)[:-1]
@@ -169,7 +171,9 @@ def test_lost_answer_fails() -> None:
 
 
 def test_items_receive_ids() -> None:
-    """An item without an id receives an id of its kind. The items of a failed answer are not registered."""
+    """An item without an id receives an id with the prefix for its type. The ids of a failed answer's items are not
+    recorded.
+    """
     made = [stored.stored_item({"type": kind}) for kind in ("message", "function_call", "reasoning", "other")]
     assert [item["id"].partition("_")[0] for item in made] == ["msg", "fc", "rs", "item"]
     assert len({item["id"] for item in made}) == 4
@@ -199,7 +203,9 @@ def test_unfinished_answer_cannot_be_continued(status: str) -> None:
     ],
 )
 def test_error_names_the_path_in_the_request(asked: Any, param: str) -> None:
-    """The error for a malformed item contains its path in the client's request, not counting the stored items."""
+    """The error for a malformed item contains the item's path in the client's request, in which stored items are not
+    counted.
+    """
     chain = record([item("i1")], [item("o1")]), record([item("i2")], [item("o2")])
     body = {"previous_response_id": "r", "input": asked}
     with pytest.raises(BadRequest) as caught:
@@ -239,7 +245,7 @@ def test_possible_references_are_detected(body: bytes, expected: bool) -> None:
 
 @pytest.mark.parametrize("name", ["previous_response_id", "conversation", "item_reference", "background"])
 def test_reference_split_between_pieces_is_found(name: str) -> None:
-    """A reference field is found even if it is split between two pieces of the body."""
+    """A reference field is found even if its name is split between two chunks of the body."""
     for before in range(100):
         body = b" " * before + b'"%s":true' % name.encode() + b" " * 50
         assert any(pieces(body, 40))

@@ -58,7 +58,7 @@ DELTAS = (
 
 
 def write(events: Sequence[ClientEvent], stream: bool = True) -> tuple[list[dict[str, Any]], ResponsesWriter]:
-    """Check the form of all frames, and return their events and the writer."""
+    """Write these events, and check the format of each frame. Return the events in the frames, and the writer."""
     writer = ResponsesWriter(dataclasses.replace(FORM, stream=stream))
     sent = []
     for event in events:
@@ -77,7 +77,9 @@ def call(number: int, text: str = '{"a":1}', **fields: Any) -> list[ClientEvent]
 
 
 def check(sent: list[dict[str, Any]]) -> None:
-    """Check a stream against the rules of the API: numbers, order, ids, sums of deltas, and the generated types."""
+    """Check a stream against the rules of the API: sequence numbers, order, ids, types, and whether the deltas add up
+    to the final text.
+    """
     assert [event["sequence_number"] for event in sent] == list(range(len(sent)))
     assert [event["type"] for event in sent[:2]] == ["response.created", "response.in_progress"]
     assert sent[0]["response"]["output"] == []
@@ -124,7 +126,7 @@ WORDS: st.SearchStrategy[list[ClientEvent]] = st.one_of(
 
 @given(st.lists(WORDS, max_size=8), st.sampled_from(["stop", "length", "tool_calls", "content_filter"]), st.booleans())
 def test_any_answer_is_a_valid_stream(parts: list[list[ClientEvent]], reason: Any, usage: bool) -> None:
-    """Any sequence of events becomes a valid stream. Its final object equals the non-streamed answer."""
+    """Any sequence of events results in a valid stream, whose final object equals the non-streamed answer."""
     events: list[ClientEvent] = [Opened("resp_1", 5)]
     for number, part in enumerate(parts, 1):
         events += [dataclasses.replace(e, number=number) if isinstance(e, CallStarted) else e for e in part]
@@ -143,13 +145,13 @@ def test_any_answer_is_a_valid_stream(parts: list[list[ClientEvent]], reason: An
 
 
 def test_keepalive_can_come_first() -> None:
-    """A keep-alive can precede all other events. In this case, the response is announced before it."""
+    """If a keep-alive precedes all other events, the response is announced before the keep-alive."""
     sent, _ = write([KeepAlive(), *call(1), Ended({0: "tool_calls"})])
     check(sent)
 
 
 def test_long_text_takes_little_memory() -> None:
-    """The text of the open item needs little more memory than its length, regardless of the number of deltas."""
+    """The text of an open item uses little more memory than its length, regardless of the number of deltas."""
     _, writer = write([Opened("resp_1")])
     tracemalloc.start()
     try:
@@ -162,7 +164,9 @@ def test_long_text_takes_little_memory() -> None:
 
 
 def test_ids() -> None:
-    """The id of a call equals its call_id and contains its number. The backend's response id is kept."""
+    """The ``id`` of a call equals its ``call_id``, which contains the call's number. The response keeps the id that the
+    backend gave it.
+    """
     _, writer = write([Opened("resp_1"), *call(7), *call(8, kind="custom"), Ended({0: "tool_calls"})])
     assert writer.body is not None
     assert writer.body["id"] == "resp_1"
@@ -183,8 +187,9 @@ def test_ids() -> None:
 def test_arguments_that_can_be_encrypted(
     declared: tuple[str, ...], arguments: str, named: list[str] | None, stream: bool
 ) -> None:
-    """A call lists its encrypted arguments if its tool declares that some can be encrypted. Other calls have no such
-    list."""
+    """If a tool declares that arguments can be encrypted, its calls list their encrypted arguments. Other calls have no
+    such list.
+    """
     started = CallStarted(1, "spawn_agent", namespace="agents", encrypted=declared)
     sent, writer = write([started, CallDelta(arguments), CallEnded(), *call(2), Ended()], stream)
     if stream:
@@ -198,21 +203,21 @@ def test_arguments_that_can_be_encrypted(
 
 
 def test_namespace_is_sent() -> None:
-    """A call in a namespace contains the namespace from its first event onward."""
+    """A call to a tool in a namespace contains the namespace from its first event onward."""
     sent, _ = write([*call(1, namespace="ns"), Ended()])
     items = [event["item"] for event in sent if "item" in event]
     assert [item["namespace"] for item in items] == ["ns", "ns"]
 
 
 def test_text_after_a_call_is_a_new_item() -> None:
-    """Text after a call becomes a new item with a separate index."""
+    """Text after a call becomes a new item with a new index."""
     _, writer = write([TextDelta("a"), *call(1), TextDelta("b"), Ended({0: "tool_calls"})])
     assert writer.body is not None
     assert [item["type"] for item in writer.body["output"]] == ["message", "function_call", "message"]
 
 
 def test_first_message_has_the_usual_events() -> None:
-    """The first message has the same events as any other message, although its frames are prepared in advance."""
+    """The first message has the same events as later messages, although its frames are prepared in advance."""
     sent, _ = write([TextDelta("a"), *call(1), TextDelta("a"), Ended()])
     begins = [at for at, event in enumerate(sent) if event.get("item", {}).get("type") == "message"][::2]
     names = [sent[at]["item"]["id"] for at in begins]
@@ -223,7 +228,7 @@ def test_first_message_has_the_usual_events() -> None:
 
 
 def test_refusal_and_text_share_a_message() -> None:
-    """Text and refusals are parts of the same message, each with a separate index."""
+    """Text and refusals are parts of the same message, and each has its own index."""
     sent, writer = write([TextDelta("a"), RefusalDelta("b"), TextDelta("c"), Ended()])
     check(sent)
     assert writer.body is not None
@@ -231,7 +236,7 @@ def test_refusal_and_text_share_a_message() -> None:
 
 
 def test_incomplete() -> None:
-    """An answer that was cut off, and its open item, are marked as incomplete. The answer contains the reason."""
+    """An answer that was cut off is marked as incomplete, with the reason, and so is its open item."""
     sent, _ = write([TextDelta("a"), Ended({0: "length"}, None)])
     assert sent[-1]["type"] == "response.incomplete"
     assert sent[-1]["response"]["incomplete_details"] == {"reason": "max_output_tokens"}
@@ -240,7 +245,9 @@ def test_incomplete() -> None:
 
 
 def test_failed() -> None:
-    """A failure closes the open item and ends the response with two error events, so the client raises the error."""
+    """A failure closes the open item and ends the response with an ``error`` and a ``response.failed`` event, so that
+    every client raises the error.
+    """
     error = ApiError("out", "server_error", "rate_limit_exceeded", "p")
     sent, writer = write([TextDelta("a"), Failed(error)])
     check(sent)
@@ -259,8 +266,9 @@ def test_failed() -> None:
     [("invalid_tool_call", "invalid_prompt"), ("backend_truncated", "server_error"), (None, "server_error")],
 )
 def test_final_error_code_shows_whether_to_retry(code: str | None, final: str) -> None:
-    """The error code in the final object shows clients whether to retry. After an invalid call, a retry is
-    pointless."""
+    """The error code in the final object tells clients whether a retry can help. After an invalid call, a retry is
+    pointless.
+    """
     sent, _ = write([Failed(ApiError("out", code=code))])
     assert sent[-2]["code"] == code
     assert sent[-1]["response"]["error"]["code"] == final
@@ -278,7 +286,9 @@ def test_items_of_built_in_tools_pass() -> None:
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_hosted_items_are_sent_step_by_step(stream: bool) -> None:
-    """Text can be interleaved with the events of a hosted item. Their numbers and indexes are assigned by toolsim."""
+    """Text can be sent between the events of a hosted item. Toolsim assigns the sequence numbers and indexes of these
+    events.
+    """
     begun = {"id": "mcp_1", "type": "mcp_call", "name": "x", "arguments": "", "server_label": "s", "status": "calling"}
     done = {**begun, "arguments": "{}", "output": "y", "status": "completed"}
     other = {**begun, "id": "mcp_2"}
@@ -318,7 +328,7 @@ def test_lone_surrogates_are_replaced() -> None:
 
 
 def test_call_declared_by_type_is_a_single_item() -> None:
-    """A call to a tool declared by type is sent as a single item, without deltas."""
+    """A call to a tool that is declared by type is sent as a single item, without deltas."""
     writer = ResponsesWriter(AnswerForm(stream=True, model="m"))
     events = [
         CallStarted(7, "shell", "shell"),
@@ -365,7 +375,9 @@ TEXT = [TextDelta("a")]
 def test_message_phase_shows_whether_calls_follow(
     events: list[ClientEvent], phases: list[str | None], stream: bool
 ) -> None:
-    """The phase of a finished message shows whether calls follow. A message that was cut off has no phase."""
+    """The phase of a finished message shows whether calls follow the message. A message that was cut off has no
+    phase.
+    """
     sent, writer = write(events, stream)
     assert writer.body is not None
     assert [item.get("phase") for item in writer.body["output"] if item["type"] == "message"] == phases
@@ -377,7 +389,7 @@ def test_message_phase_shows_whether_calls_follow(
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_queued_answer_keeps_its_id(stream: bool) -> None:
-    """A queued answer keeps its id when the model's answer arrives, and the sequence numbers continue."""
+    """A queued answer keeps its id after the model's answer has arrived, and its sequence numbers continue."""
     writer = ResponsesWriter(dataclasses.replace(FORM, stream=stream))
     response, frames = writer.queue()
     assert (response["status"], response["output"], response["usage"]) == ("queued", [], None)
