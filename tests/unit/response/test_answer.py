@@ -28,7 +28,7 @@ from toolsim.response.answer import Answer
 
 
 def test_numbers_continue_after_the_history() -> None:
-    """Call numbers continue after the highest number in the conversation, so no call ID is repeated."""
+    """Numbering of calls continues after the highest number in the conversation, so no call ID occurs twice."""
     emitted, report, _ = run_events(responses(first_number=8), [TextDelta(CALL * 2), Finished("stop"), Closed()])
     assert emitted == [*whole_call(8), *whole_call(9), Ended({0: "tool_calls"})]
     assert report.calls == ["add", "add"]
@@ -36,8 +36,9 @@ def test_numbers_continue_after_the_history() -> None:
 
 
 def test_each_choice_has_its_own_parser() -> None:
-    """If the pieces of a call in one choice and of text in another are interleaved, each choice is parsed
-    separately."""
+    """Each choice is parsed separately, even if the deltas of a call in one choice and of text in another arrive
+    alternately.
+    """
     events = [TextDelta(CALL[:20], 0), TextDelta("<tool_", 1), TextDelta(CALL[20:], 0), TextDelta("call is text", 1)]
     emitted, _, _ = run_events(chat(choices=2), [*events, Finished("stop", 0), Finished("length", 1), Closed()])
     assert [event for event in emitted if not isinstance(event, TextDelta)] == [
@@ -60,7 +61,9 @@ def test_backend_is_cut_off_after_every_choice_has_ended() -> None:
 
 
 def test_backend_that_ends_normally_is_not_cut_off() -> None:
-    """Whitespace after the calls does not count as text. Usage is passed on if the backend sent it."""
+    """Whitespace after the calls does not count as text, so a backend that ends normally is not cut off. Any usage that
+    it sends is passed on.
+    """
     usage = Usage(1, 2, 3)
     emitted, report, answer = run_events(chat(), [TextDelta(f"{CALL}\n\n"), Finished("stop"), Counted(usage), Closed()])
     assert emitted[-1] == Ended({0: "tool_calls"}, usage)
@@ -69,7 +72,7 @@ def test_backend_that_ends_normally_is_not_cut_off() -> None:
 
 
 def test_failure_releases_only_held_back_text() -> None:
-    """If the backend fails, the held-back text is emitted before the error. The error ends the answer."""
+    """If the backend fails, held-back text is emitted before the error, which ends the answer."""
     error = ApiError("gone", code="x")
     emitted, report, answer = run_events(
         responses(), [TextDelta("a <tool_call>{"), Failed(error), TextDelta("b"), Closed()]
@@ -94,14 +97,14 @@ def test_strict_failure_cuts_off_the_backend() -> None:
 
 
 def test_block_is_held_back_until_its_end() -> None:
-    """The text of a block is held back until the block ends. Then the complete call is emitted."""
+    """The text of a block is held back until the block ends, and is then emitted as a complete call."""
     answer = Answer(responses(), Report())
     assert answer.feed(TextDelta(CALL[:-1])) == []
     assert [type(event) for event in answer.feed(TextDelta(CALL[-1]))] == [CallStarted, CallDelta, CallEnded]
 
 
 def test_leading_whitespace_and_dropped_tail_are_withheld() -> None:
-    """Leading whitespace is held back until text follows. Text after a call is dropped if the policy requires it."""
+    """Leading whitespace is held back until text follows. If the policy requires it, text after a call is dropped."""
     answer = Answer(responses(policy={"suppress_tail_after_tools": True}), Report())
     assert answer.feed(TextDelta("\n\n")) == []
     assert answer.feed(TextDelta("x")) == [TextDelta("\n\nx")]
@@ -111,7 +114,9 @@ def test_leading_whitespace_and_dropped_tail_are_withheld() -> None:
 
 
 def test_blocks_are_reported_by_choice() -> None:
-    """Each choice reports its blocks with positions within that choice. A violation is reported as a failure."""
+    """For each choice, blocks are reported with their positions in the text of that choice. A violation is reported as
+    a failure.
+    """
     _, report, _ = run_events(chat(choices=2), [TextDelta(CALL, 1), TextDelta(f"ab{CALL}", 0), Finished("stop", 0)])
     assert [(block["choice"], block["start"]) for block in report.blocks] == [(1, 0), (0, 2)]
     _, report, _ = run_events(plan("chat", "chat", True, [STRICT]), [TextDelta(CALL.replace("1}", '"x"}'))])
@@ -121,8 +126,9 @@ def test_blocks_are_reported_by_choice() -> None:
 @pytest.mark.parametrize("client", ["chat", "messages"])
 @pytest.mark.parametrize("failed", [Failed(ApiError("out", code="backend_gone")), None])
 def test_failure_after_a_call_causes_a_warning(client: ApiName, failed: Failed | None) -> None:
-    """If the backend fails after a call, a chat or messages client keeps the call, and the report contains a
-    warning."""
+    """If the backend fails after a call, clients of the chat and Messages APIs keep the call, and the report contains a
+    warning.
+    """
     asked = replace(plan(client, "chat", True, [ADD]), stops_after_tools=True)
     report = Report()
     answer = Answer(asked, report)
@@ -136,7 +142,8 @@ def test_failure_after_a_call_causes_a_warning(client: ApiName, failed: Failed |
 
 def test_failure_after_a_responses_call_is_an_error() -> None:
     """If a Responses stream breaks off after a call, the answer ends with an error, because more output could have
-    followed."""
+    followed the call.
+    """
     answer = Answer(plan("responses", "chat", True, [ADD]), Report())
     assert answer.feed(TextDelta(CALL)) == whole_call(1)
     (failed,) = answer.end_of_input()
@@ -144,13 +151,13 @@ def test_failure_after_a_responses_call_is_an_error() -> None:
 
 
 def test_failure_before_a_call_of_any_choice_is_an_error() -> None:
-    """A backend failure ends the answer with an error if one of its choices has no call yet."""
+    """If the backend fails while any of the choices has no call yet, the answer ends with an error."""
     emitted, _, _ = run_events(chat(choices=2), [TextDelta(CALL, 0), TextDelta("x", 1), Failed(ApiError("out"))])
     assert isinstance(emitted[-1], Failed)
 
 
 def test_unsatisfactory_answers_cause_warnings() -> None:
-    """A missing required call or an empty answer causes a warning, and other answers do not."""
+    """A missing required call causes a warning, as does an empty answer. Other answers cause no warning."""
     required = ToolChoice("required")
     for made, events, warnings in (
         (chat(tool_choice=required), [TextDelta("No.")], ["NO_CALL"]),
@@ -166,15 +173,18 @@ def test_unsatisfactory_answers_cause_warnings() -> None:
 @pytest.mark.parametrize("untagged", ["on", "off"])
 @pytest.mark.parametrize("form", [None, {"type": "json_object"}], ids=["words", "json"])
 def test_enforced_call_needs_no_tag(untagged: str, form: dict[str, str] | None) -> None:
-    """If the backend is constrained to calls, bare JSON is parsed as a call, regardless of the requested answer
-    format."""
+    """If the backend is constrained to write calls, bare JSON is parsed as a call, even if the client requested JSON as
+    the answer format.
+    """
     made = chat(constraint={"type": "json_schema"}, answer_format=form, policy={"untagged": untagged})
     emitted, _, _ = run_events(made, [TextDelta('{"name": "add", "arguments": {"a":1}}'), Finished("stop"), Closed()])
     assert emitted == [*whole_call(1), Ended({0: "tool_calls"})]
 
 
 def test_enforced_list_of_calls_needs_no_tag() -> None:
-    """If calls are enforced, an untagged JSON list becomes calls without any text, wherever the list is split."""
+    """If the backend is constrained to write calls, an untagged JSON list becomes calls without any text, wherever the
+    list is split.
+    """
     text = '[\n  {"name": "add", "arguments": {"a":1}},\n  {"name": "add", "arguments": {"a":1}}\n]'
     for cut in range(len(text)):
         pieces = [TextDelta(part) for part in (text[:cut], text[cut:]) if part]
@@ -183,7 +193,7 @@ def test_enforced_list_of_calls_needs_no_tag() -> None:
 
 
 def test_call_after_an_early_end_is_dropped() -> None:
-    """A structured call after the text that ended the turn is dropped without a warning."""
+    """A structured call that arrives after the turn has ended is dropped without a warning."""
     late = StructuredCall("add", '{"a":1}')
     _, report, _ = run_events(chat(choices=2), [TextDelta(f"{CALL} tail", 0), late, Closed()])
     assert report.tool_cutoff == "text after tools"
@@ -191,8 +201,9 @@ def test_call_after_an_early_end_is_dropped() -> None:
 
 
 def test_violation_is_judged_at_the_end() -> None:
-    """If a strict tool's invalid call has no closing tag, it is judged at the end of the input and still causes an
-    error."""
+    """An invalid call to a strict tool causes an error even if its closing tag is missing. It is judged at the end of
+    the input.
+    """
     bad = '<tool_call>{"name":"add","arguments":{"a":"x"}}'
     emitted, report, _ = run_events(plan("chat", "chat", True, [STRICT]), [TextDelta(bad), Closed()])
     assert isinstance(emitted[-1], Failed)
@@ -201,8 +212,9 @@ def test_violation_is_judged_at_the_end() -> None:
 
 
 def test_client_model_name_is_restored() -> None:
-    """If the backend uses a different model name, the answer has the client's name. Otherwise it has the backend's
-    name."""
+    """If the backend uses another name for the model, the answer contains the client's name. Otherwise it contains the
+    name that the backend sent.
+    """
     events = [Opened(model="qwen"), TextDelta("Hi"), Finished("stop"), Closed()]
     for name, model in (("qwen", None), ("", "qwen")):
         emitted, _, _ = run_events(chat(policy={"backend_model": name}), events)
@@ -210,7 +222,7 @@ def test_client_model_name_is_restored() -> None:
 
 
 def ended(answer: Answer, *events: BackendEvent) -> Ended:
-    """Return the ``Ended`` event of an answer that consists of these backend events. It is the answer's last event."""
+    """Return the ``Ended`` event, which is the last event of an answer to these backend events."""
     last = [emitted for event in (*events, Closed()) for emitted in answer.feed(event)][-1]
     assert isinstance(last, Ended)
     return last
@@ -227,7 +239,7 @@ def ended(answer: Answer, *events: BackendEvent) -> Ended:
     ],
 )
 def test_missing_token_counts_are_estimated(counted: Usage | None, expected: Usage) -> None:
-    """Only missing token counts are estimated, from all of the answer's reasoning, text and calls."""
+    """Only missing token counts are estimated. The estimate includes all reasoning, text and calls in the answer."""
     written: list[str] = []
 
     def estimate(text: str) -> Usage:
@@ -242,13 +254,13 @@ def test_missing_token_counts_are_estimated(counted: Usage | None, expected: Usa
 
 
 def test_empty_answer_keeps_zero_output_tokens() -> None:
-    """A reported count of zero output tokens is kept if the answer is empty."""
+    """If the answer is empty, a reported count of zero output tokens is kept."""
     answer = Answer(plan("responses", "chat", True), Report(), estimate=lambda _: Usage(70, 0, 70, estimated=True))
     assert ended(answer, Counted(Usage(60, 0, 60))).usage == Usage(60, 0, 60)
 
 
 def test_unrequested_usage_is_not_estimated() -> None:
-    """Usage is neither returned nor estimated for a chat client that has not requested it."""
+    """If a chat client has not requested usage, it is neither returned nor estimated."""
 
     def estimate(_: str) -> Usage:
         raise AssertionError

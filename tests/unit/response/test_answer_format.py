@@ -44,7 +44,7 @@ def plan_of(form: str, **fields: Any) -> Plan:
 def answer(
     the_plan: Plan, chunks: list[str], finish: FinishReason = "stop"
 ) -> tuple[list[list[str]], Report, Retry | None]:
-    """Return the texts and calls that the client receives, the report, and the retry if one is needed."""
+    """Return the texts and calls that the client receives, the report, and the retry or None."""
     whole = answer_for(the_plan, report := Report())
     emitted: list[ClientEvent] = [event for chunk in chunks for event in whole.feed(TextDelta(chunk))]
     emitted += [*whole.feed(Finished(finish)), *whole.feed(Closed())]
@@ -64,8 +64,9 @@ def answer(
 
 @every_case
 def test_case(case: dict[str, Any]) -> None:
-    """Each case has the expected items and warning, whether it arrives in one piece, character by character, or in
-    two pieces."""
+    """Each case yields the expected items and warning, whether it arrives as one delta, character by character, or as
+    two deltas.
+    """
     text = case["text"]
     for chunks in ([text], list(text), *([text[:cut], text[cut:]] for cut in range(1, len(text), 3))):
         items, report, retry = answer(plan_of(case["format"]), chunks)
@@ -79,7 +80,9 @@ def test_case(case: dict[str, Any]) -> None:
 
 @every_case
 def test_nonconforming_answer_is_retried(case: dict[str, Any]) -> None:
-    """If retries are allowed, a nonconforming answer is held back and retried. Conforming answers are not affected."""
+    """If retries are allowed, a nonconforming answer is held back and retried, and a conforming answer is not
+    affected.
+    """
     text, the_plan = case["text"], plan_of(case["format"], retries_allowed=FAULTS)
     for chunks in ([text], list(text)):
         items, report, retry = answer(the_plan, chunks)
@@ -100,7 +103,7 @@ def test_nonconforming_answer_is_retried(case: dict[str, Any]) -> None:
     st.lists(st.sampled_from([CALL, '{"sky": ', '"clear"}', "}", "\n", "words ", "```json\n", "```", " "]), max_size=6)
 )
 def test_retries_and_splits_do_not_change_the_output(scraps: list[str]) -> None:
-    """The client receives the same output with and without retries, regardless of how the text is split into deltas."""
+    """The client receives the same output whether or not retries are allowed, and however the text is split."""
     text = "".join(scraps)
     for form in ("report", "loose", "object", "plan"):
         items, report, _ = answer(plan_of(form), [text])
@@ -111,7 +114,7 @@ def test_retries_and_splits_do_not_change_the_output(scraps: list[str]) -> None:
 
 
 def test_json_is_emitted_once_ruled_out_as_a_call() -> None:
-    """Even with an answer format, JSON is emitted as soon as one of its keys rules out a call."""
+    """JSON in the requested format is emitted as soon as one of its keys shows that it is not a call."""
     whole = answer_for(plan_of("report"), Report())
     emitted = "".join(
         event.text for char in '{"city": "Bo' for event in whole.feed(TextDelta(char)) if isinstance(event, TextDelta)
@@ -120,7 +123,7 @@ def test_json_is_emitted_once_ruled_out_as_a_call() -> None:
 
 
 def test_truncated_answer_is_not_retried() -> None:
-    """An answer that the length limit cut off causes neither a retry nor a warning about its format."""
+    """An answer that was cut off by the length limit is not retried, and causes no warning about its format."""
     items, report, retry = answer(plan_of("report", retries_allowed=FAULTS), ['{"city": "Bo'], "length")
     assert (items, retry) == ([["text", '{"city": "Bo']], None)
     assert "ANSWER_MISMATCH" not in report.warnings
@@ -129,7 +132,7 @@ def test_truncated_answer_is_not_retried() -> None:
 @each("finish", ["stop", "length"])
 @each("words", ["", "Let me look.\n"])
 def test_incomplete_call_is_retried_as_a_faulty_call(finish: FinishReason, words: str) -> None:
-    """An incomplete call is retried as a faulty call, even if the request specifies an answer format."""
+    """An incomplete call is retried as a faulty call, rather than as an answer in the wrong format."""
     text = f"{words}<tool_call>{CALL[:-9]}"
     _, _, retry = answer(plan_of("report", retries_allowed=FAULTS), list(text), finish)
     assert retry is not None
@@ -138,7 +141,9 @@ def test_incomplete_call_is_retried_as_a_faulty_call(finish: FinishReason, words
 
 
 def test_answer_next_to_other_content_is_released() -> None:
-    """An answer remains held back after earlier reasoning, but later reasoning or too much text releases it."""
+    """An answer is held back even if reasoning came before it. Reasoning that follows it, or too much text, releases
+    the answer.
+    """
     whole = answer_for(plan_of("report", retries_allowed=FAULTS), Report())
     assert whole.feed(ReasoningDelta("Hm.")) == [ReasoningDelta("Hm.")]
     assert whole.feed(TextDelta("It is")) == []
@@ -153,6 +158,6 @@ def test_answer_next_to_other_content_is_released() -> None:
 
 
 def test_format_is_not_checked_without_tools() -> None:
-    """Without tools, toolsim does not check the format of an answer, because the backend enforces the format."""
+    """If the request has no tools, toolsim does not check the format of the answer, which the backend enforces."""
     the_plan = plan("chat", "chat", True, [], answer_format=TABLE["formats"]["report"])
     assert answer(the_plan, ["words"])[1].warnings == []

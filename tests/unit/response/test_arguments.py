@@ -1,4 +1,4 @@
-"""Tests for each row of the table of arguments in the tested module, for function tools and custom tools."""
+"""Tests for each row of the table of argument formats in the module under test, for function tools and custom tools."""
 
 from __future__ import annotations
 
@@ -67,13 +67,14 @@ def found(written: ParsedCall, *, repair: bool = True) -> Arguments | None:
     ],
 )
 def test_json_object_is_verbatim(written: ParsedCall, expected: Arguments | None) -> None:
-    """An object is returned verbatim, and missing arguments become ``{}``. The result is None if the input is not an
-    object."""
+    """An object is returned verbatim, and missing arguments become ``{}``. For any other value, the result is None."""
     assert found(written) == expected
 
 
 def test_plain_forms_are_required_without_repair() -> None:
-    """Without repairs, alternative keys, doubly encoded strings and syntax slips are not accepted as arguments."""
+    """With repairs turned off, alternative keys, doubly encoded strings and syntax slips are not accepted as
+    arguments.
+    """
     for written in (
         ParsedCall("", "f", given=value("{}"), key="args"),
         ParsedCall("", "f", given=Json("", json.dumps("{}"))),
@@ -115,7 +116,9 @@ def test_each_element_is_one_argument(elements: list[tuple[str, str]], expected:
 def test_programming_syntax_values_are_assigned(
     values: tuple[tuple[str | None, Json], ...], expected: str | None
 ) -> None:
-    """Values are assigned to the schema's properties by position or by keyword, and duplicates are rejected."""
+    """Values are assigned to the schema's properties by position or by keyword. A property that is assigned twice is
+    rejected.
+    """
     got = found(ParsedCall("", "f", given=Values(values)))
     assert (got and got.text) == expected
     assert got is None or got.value == json.loads(got.text)
@@ -149,5 +152,7 @@ def test_programming_syntax_values_are_assigned(
     ],
 )
 def test_input_of_a_custom_tool(written: ParsedCall, expected: Arguments | None) -> None:
-    """The input of a custom tool is its parameter ``input``, or a string in place of the arguments object."""
+    """The input of a custom tool is its parameter ``input``. A string that replaces the arguments object is also
+    accepted.
+    """
     assert custom_input(written, repair=True) == expected

@@ -1,7 +1,8 @@
-"""Tests for all call forms: valid, invalid and broken calls, cut at every character, streamed and non-streamed.
+"""Tests for all call forms, with valid, invalid and broken calls. They are split at every character, streamed and
+non-streamed.
 
-Many cases resemble tests of vLLM's tool parsers and Dynamo's parity fixtures, but their texts were written for
-toolsim. Where toolsim's result differs, the table of deviations on the architecture page contains the reason.
+Many cases resemble tests of vLLM's tool parsers and Dynamo's parity fixtures, but their texts were written for toolsim.
+Where toolsim's result differs, the table of deviations on the architecture page states the reason.
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ CASES: dict[str, tuple[str, list[Any]]] = {case["case"]: (case["text"], case["it
 
 
 def seen(stream: bool, chunks: list[str]) -> list[list[Any]]:
-    """Return the items that a real client receives if an answer arrives in these chunks, with arguments as parsed
-    values."""
+    """Return the items that a real client receives if the answer arrives in these chunks. Arguments are parsed to
+    values.
+    """
     the_plan = plan("responses", "chat", stream, [WRITE, LIST])
     rewriter, frames = rewrite(the_plan, *backend_answer("chat", stream, chunks))
     items = read("responses", stream, frames, rewriter.status).items
@@ -53,14 +55,14 @@ def seen(stream: bool, chunks: list[str]) -> list[list[Any]]:
 
 @each("name", CASES)
 def test_case(name: str) -> None:
-    """A real client receives the expected items in each case, streamed and non-streamed."""
+    """A real client receives the expected items, streamed and non-streamed."""
     text, items = CASES[name]
     assert seen(False, [text]) == items
     assert seen(True, list(text)) == items
 
 
 def pieces(chunks: list[str]) -> list[Segment]:
-    """Return the sentinel's segments of text that arrives in ``chunks``, with adjacent prose joined."""
+    """Return the sentinel's segments for text that arrives in ``chunks``, with adjacent prose joined."""
     sentinel = Sentinel(foreign=True)
     found: list[Segment] = []
     for piece in [piece for chunk in chunks for piece in sentinel.feed(chunk)] + sentinel.finish():
@@ -73,7 +75,7 @@ def pieces(chunks: list[str]) -> list[Segment]:
 
 @each("name", CASES)
 def test_case_at_every_split(name: str) -> None:
-    """A case that is split in two at any character yields the same blocks and prose as the unsplit case."""
+    """Text that is split in two at any character yields the same blocks and prose as the unsplit text."""
     text = CASES[name][0]
     whole = pieces([text])
     for cut in places(1, len(text)):
@@ -82,8 +84,9 @@ def test_case_at_every_split(name: str) -> None:
 
 @each("text", [case[0] for case in CASES.values()])
 def test_partial_opening_is_recognized_or_undecided(text: str) -> None:
-    """An opening that has only partly arrived is either undecided or recognized as the same form as the complete
-    opening."""
+    """If only part of an opening has arrived, the opening is either undecided or already recognized as its correct
+    form.
+    """
     for opening in (TAG, *FOREIGN):
         body = text.partition(opening)[2]
         whole = row_at(body, 0, opening, behind_tag=True, final=True)
@@ -92,7 +95,7 @@ def test_partial_opening_is_recognized_or_undecided(text: str) -> None:
 
 
 def test_word_followed_by_a_space_is_prose() -> None:
-    """A word followed by a space is prose, because call forms that begin with a name allow no space after it."""
+    """A word followed by a space is prose. In call forms that begin with a name, no space can follow the name."""
     assert row_at("x", 0, TAG, behind_tag=True, final=False) is None
     assert row_at("x", 0, TAG, behind_tag=False, final=False) is False
     assert row_at("x y", 0, TAG, behind_tag=True, final=False) is False
@@ -101,8 +104,9 @@ def test_word_followed_by_a_space_is_prose() -> None:
 
 @each("row", sorted({row.name for row in CALL_FORMS if row.name != "JSON"}))
 def test_every_row_has_cases(row: str) -> None:
-    """Each call form has at least six cases and a row in the module's table. One case has only calls, and one has
-    only text."""
+    """Each call form has a row in the module's table and at least six cases, including one with only calls and one with
+    only text.
+    """
     word = row.lower()[:3]
     cases = [items for name, (_, items) in CASES.items() if name.startswith(word)]
     assert len(cases) >= 6
@@ -113,14 +117,14 @@ def test_every_row_has_cases(row: str) -> None:
 
 @each("opening", FOREIGN)
 def test_every_tag_has_cases(opening: str) -> None:
-    """Each tag of a call form opens a call in one case and is prose in another."""
+    """For each tag of a call form, there is a case in which the tag opens a call, and a case in which it is prose."""
     assert any(opening in text and items[-1][0] == "call" for text, items in CASES.values())
     assert any(opening in text and items[-1][0] == "text" for text, items in CASES.values())
 
 
 @pytest.mark.parametrize("row", ["glm", "gemma", "use_tool"])
 def test_truncated_block_is_not_a_call(row: str) -> None:
-    """If the backend reports that the answer was cut off, a block that could continue is not a call."""
+    """If the backend reports that it cut off the answer, a block that could have continued is not a call."""
     text, items = CASES[f"{row}, the end in the place of the closing tag"]
     body = backend_answer("chat", False, [text])
     cut = (body[0], body[1].replace(b'"finish_reason": "stop"', b'"finish_reason": "length"'))
@@ -131,8 +135,9 @@ def test_truncated_block_is_not_a_call(row: str) -> None:
 
 
 def test_unknown_name_in_a_foreign_form_is_text() -> None:
-    """An unknown name in a foreign form is text even if a strict tool is offered, but a broken strict call is an
-    error."""
+    """In a foreign call form, an unknown name is text even if a strict tool is offered, but a broken call to a strict
+    tool is an error.
+    """
     strict = replace(WRITE, strict=True)
     for text, error in (
         ("[TOOL_CALLS]erase{}", None),
@@ -163,7 +168,9 @@ SCRAPS = ["<function=f>", "</function>", "<parameter=k>", "</parameter>", "f", "
     st.sampled_from([TAG, *FOREIGN]), st.lists(st.sampled_from(SCRAPS) | st.text(max_size=3), max_size=15).map("".join)
 )
 def test_any_body_yields_a_call(opening: str, body: str) -> None:
-    """Any body after any tag yields at least one call and raises no exception. Only the last call can be broken."""
+    """Any tag followed by any body yields at least one call and raises no exception. Only the last call can be
+    broken.
+    """
     calls = read_form(opening, body)
     assert calls
     assert not any(call.broken for call in calls[:-1])
@@ -176,8 +183,7 @@ WORDS = [*FOREIGN, *filter(None, FOREIGN.values()), *SCRAPS, TAG, "</tool_call>"
 
 @given(st.lists(st.sampled_from(WORDS) | st.text(max_size=2), max_size=16).map("".join), st.data())
 def test_any_text_at_any_split(text: str, data: st.DataObject) -> None:
-    """Any text of tags and fragments is segmented without loss, and the segments do not depend on how the text is
-    split."""
+    """Text that consists of tags and fragments is segmented without loss, and in the same way wherever it is split."""
     whole = pieces([text])
     assert "".join(piece if isinstance(piece, str) else piece.raw for piece in whole) == text  # type: ignore[union-attr]
     assert pieces(list(text)) == whole
@@ -186,7 +192,7 @@ def test_any_text_at_any_split(text: str, data: st.DataObject) -> None:
 
 
 def test_long_blocks_take_linear_time() -> None:
-    """Values and blocks that never end are scanned only a limited number of times."""
+    """If a value or a block never ends, the number of times that it is scanned is limited."""
     scraps = [
         "<use_tool><name>f</name><k>",
         "<tool_call><function=f><parameter=k></tool_call>",
@@ -215,7 +221,9 @@ def test_long_blocks_take_linear_time() -> None:
     ],
 )
 def test_prose_is_held_back_as_briefly_as_possible(text: str, most: int) -> None:
-    """Text full of brackets and tags is held back for only as many characters as are needed to rule out a call."""
+    """Even if text is full of brackets and tags, only as many characters are held back as are needed to rule out a
+    call.
+    """
     sentinel = Sentinel(foreign=True)
     given, waits = 0, []
     for fed, char in enumerate(text, 1):

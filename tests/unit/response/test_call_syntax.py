@@ -40,7 +40,9 @@ from toolsim.response.parsed_call import Json, Values
     ],
 )
 def test_literal_values_are_read(text: str, values: list[tuple[str | None, Any]] | None) -> None:
-    """Literals are parsed in order, by position and by keyword. Expressions that need evaluation are not calls."""
+    """Positional and keyword literals are parsed in order. An expression that would have to be evaluated is not a
+    call.
+    """
     got = read_call(text)
     if values is None:
         assert got is None
@@ -65,7 +67,7 @@ def test_literal_values_are_read(text: str, values: list[tuple[str | None, Any]]
     ],
 )
 def test_escapes_have_python_values(literal: str) -> None:
-    """Escapes have the same value as in Python, including in strings inside lists and dicts."""
+    """Escapes have the same value as in Python, including in strings within lists and dicts."""
     got = read_call(f"f(1, {literal})")
     assert got is not None
     assert isinstance(got.given, Values)
@@ -75,7 +77,7 @@ def test_escapes_have_python_values(literal: str) -> None:
 
 @pytest.mark.parametrize("escape", [r"\d", r"\x4", r"\U0011FFFF", r"\N{NO SUCH THING}", r"\N"])
 def test_unknown_escape_is_text(escape: str) -> None:
-    """An escape that Python does not define keeps its backslash and is treated as plain text."""
+    """If Python does not define an escape, the backslash is kept and treated as plain text."""
     got = read_call(f"f('a{escape}z')")
     assert got is not None
     assert isinstance(got.given, Values)
@@ -83,7 +85,7 @@ def test_unknown_escape_is_text(escape: str) -> None:
 
 
 def test_single_object_is_the_arguments() -> None:
-    """A single object in the parentheses is the arguments object itself rather than a positional value."""
+    """A single object in the parentheses contains all arguments. It is not the value of the first argument."""
     got = read_call('f({"a": 1.0})')
     assert got is not None
     assert isinstance(got.given, Json)
@@ -123,7 +125,9 @@ def test_python_repr_is_read_back(arguments: dict[str, Any]) -> None:
     ],
 )
 def test_call_records_are_parsed(text: str, name: str | None, arguments: Any) -> None:
-    """A ``[function_call …]`` record as shown in the history is parsed, in the spellings that models use."""
+    """A ``[function_call …]`` record, which the history shows to the model, is parsed as a call in all spellings that
+    models use.
+    """
     got = read_record(text)
     assert (got and got.name) == name
     assert (got.given.value if got and isinstance(got.given, Json) else None) == arguments
@@ -131,7 +135,7 @@ def test_call_records_are_parsed(text: str, name: str | None, arguments: Any) ->
 
 @given(st.text(max_size=60))
 def test_any_text_is_parsed_without_an_exception(text: str) -> None:
-    """Parsing arbitrary text in the parentheses or in the record does not raise an exception."""
+    """Parsing arbitrary text as arguments or as a record raises no exception."""
     read_call(f"f({text})")
     read_call(f"f({'[' * 9000}{text})")
     read_record(f"[function_call name=f arguments={text}]")
@@ -151,6 +155,8 @@ def test_any_text_is_parsed_without_an_exception(text: str) -> None:
     ],
 )
 def test_list_of_calls_is_read(text: str, names: list[str] | None) -> None:
-    """A list of calls is parsed as these calls, or as one broken call if any item is not a call."""
+    """A list of calls is parsed as several calls. If any of its items is not a call, the entire list is one broken
+    call.
+    """
     got = read_calls(text)
     assert ([call.name for call in got] if not got[0].broken else None) == names

@@ -41,7 +41,9 @@ KIMI = (
 
 
 def taken(reasoning: Sequence[str], *behind: BackendEvent) -> tuple[str, str]:
-    """Return the remaining reasoning and the extracted text, given pieces of reasoning and the events that follow."""
+    """Return the remaining reasoning and the extracted text for these reasoning deltas and the events that follow
+    them.
+    """
     calls = CallsInReasoning(Sentinel(foreign=True))
     emitted: list[BackendEvent] = []
     for event in (*map(ReasoningDelta, reasoning), *behind):
@@ -58,7 +60,9 @@ def taken(reasoning: Sequence[str], *behind: BackendEvent) -> tuple[str, str]:
 @each("call", [CALL, QWEN, KIMI, f"{CALL}\n{CALL}\n ", f"<tool_call>{JSON}"])
 @each("reasoning", ["", "I need the weather.\n", f"Not {CALL} as it is, but "])
 def test_calls_at_the_end_are_text(reasoning: str, call: str) -> None:
-    """Calls at the end of the reasoning become text, for any split of the reasoning and any events that follow."""
+    """Calls at the end of the reasoning become text, wherever the reasoning is split. Events without content can
+    follow.
+    """
     for cut in range(len(reasoning + call)):
         pieces = (reasoning + call)[:cut], (reasoning + call)[cut:]
         for behind in ([Finished("stop"), Closed()], [Closed()], [Opened(), Counted(Usage(1, 2, 3)), Closed()]):
@@ -76,12 +80,14 @@ def test_calls_at_the_end_are_text(reasoning: str, call: str) -> None:
     ],
 )
 def test_calls_stay_reasoning_next_to_other_content(behind: list[BackendEvent]) -> None:
-    """Reasoning is not converted if the answer has other content or might be incomplete."""
+    """Calls in the reasoning are not converted to text if the answer has other content or might be incomplete."""
     assert taken([f"Hm. {CALL}\n"], *behind) == (f"Hm. {CALL}\n", "")
 
 
 def test_calls_stay_reasoning_before_text() -> None:
-    """A call in the reasoning remains there if text follows. Whitespace does not count as text and is emitted first."""
+    """A call remains in the reasoning if text follows. Whitespace does not count as text, and is emitted before the
+    call.
+    """
     assert taken([CALL], TextDelta("Hi"), Closed()) == (CALL, "Hi")
     calls = CallsInReasoning(Sentinel())
     events = [ReasoningDelta(CALL), TextDelta("\n"), Closed()]
@@ -91,14 +97,14 @@ def test_calls_stay_reasoning_before_text() -> None:
 
 @given(st.lists(st.sampled_from([CALL, QWEN, "<tool_call>", " ", "\n", "so", "<", "</think>", "<think>"]), max_size=6))
 def test_reasoning_and_text_equal_the_input(pieces: list[str]) -> None:
-    """Reasoning and extracted text together equal the input, regardless of how it is split into deltas."""
+    """The reasoning and the extracted text together equal the input, wherever it is split."""
     left, text = taken(pieces, Closed())
     assert left + text == "".join(pieces)
     assert taken(list("".join(pieces)), Closed()) == (left, text)
 
 
 def test_other_reasoning_is_passed_on_immediately() -> None:
-    """Reasoning that cannot be a call is passed on immediately. Only a block that has started is held back."""
+    """Reasoning is passed on immediately unless it can be a call. Once a block has started, it is held back."""
     calls = CallsInReasoning(Sentinel())
     assert calls.take(ReasoningDelta("I ", "text")) == [ReasoningDelta("I ", "text")]
     assert calls.take(ReasoningDelta("<tool_call>{")) == []
@@ -110,7 +116,9 @@ def test_other_reasoning_is_passed_on_immediately() -> None:
 @each("stream", [True, False])
 @each("call", [CALL, QWEN, KIMI])
 def test_client_receives_the_call(call: str, stream: bool, client: ApiName, backend: ApiName) -> None:
-    """The client receives the call without markup in its reasoning, from streamed and non-streamed answers."""
+    """The client receives a call that the model wrote in its reasoning, and no markup, from both streamed and
+    non-streamed answers.
+    """
     the_plan = plan(client, backend, stream, [WEATHER])
     steps: list[Step] = [Thought("I need the weather.\n"), Thought(call)]
     for kind, bodies, cuts in (("text/event-stream", BODIES, (0, 1, 40)), ("application/json", WHOLE, (0,))):
@@ -128,8 +136,9 @@ def items_of(steps: Sequence[Step], **fields: Any) -> list[list[Any]]:
 
 
 def test_unknown_call_becomes_text_or_stays_reasoning() -> None:
-    """A call to an unknown tool in the reasoning becomes text. Next to calls or text, or without tools, it remains
-    reasoning."""
+    """A call to an unknown tool in the reasoning becomes text. It remains reasoning if the answer has other content or
+    if the request has no tools.
+    """
     unknown = CALL.replace("get_weather", "get_time")
     for steps, text in (
         ([Thought(f"Hm. {unknown}")], [["text", unknown]]),
@@ -145,8 +154,9 @@ def test_unknown_call_becomes_text_or_stays_reasoning() -> None:
 
 
 def test_call_in_reasoning_causes_a_warning() -> None:
-    """A call in the reasoning causes a warning. If the backend's answer is cut off, a block that is still open is
-    released."""
+    """A call in the reasoning causes a warning. If the backend's answer breaks off, a block that is still open is
+    released.
+    """
     report = Report()
     answer = Answer(plan("chat", "chat", True, [WEATHER]), report)
     assert answer.feed(ReasoningDelta("<tool_call>")) == []

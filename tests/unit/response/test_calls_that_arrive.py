@@ -1,4 +1,4 @@
-"""Tests for structured calls that are streamed incrementally. The answer equals an answer with buffered calls."""
+"""Tests for incremental structured calls, which must result in the same answer as buffered calls."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ API_NAMES: tuple[ApiName, ...] = ("chat", "responses")
 
 @dataclass
 class Received:
-    """An answer as the client receives it: text, reasoning, calls with their status, and finish reason."""
+    """An answer as the client receives it: text, reasoning, calls with their status, and the finish reason."""
 
     text: str = ""
     thought: str = ""
     calls: list[list[str]] = field(default_factory=list)
     pieces: int = 0
     end: str = ""
-    is_corrected: bool = False  # Whether the types of a call's arguments were corrected.
+    is_corrected: bool = False  # Whether toolsim corrected the types of any arguments.
 
     def take(self, event: ClientEvent) -> None:
         match event:
@@ -76,17 +76,16 @@ class Received:
 
     @property
     def whole(self) -> tuple[str, str, list[list[str]], str]:
-        """Return the answer with its calls sorted, because a call in text is counted before it is emitted.
+        """The complete answer. Its calls are sorted, because a call in text is counted before it is emitted.
 
-        Surrounding whitespace in arguments is removed, because a call can arrive both as text and as a structured
-        call.
+        Whitespace around arguments is removed, because a call can arrive both as text and as a structured call.
         """
         calls = sorted([name, arguments.strip(), status] for name, arguments, status in self.calls)
         return self.text, self.thought, calls, self.end
 
 
 def client_events(the_plan: Plan, *pieces: bytes) -> Iterator[ClientEvent]:
-    """Yield the client's events for an answer that arrives in these pieces."""
+    """Yield the events that the client receives if the backend's answer arrives in these chunks."""
     turn = ResponseRewriter(the_plan, Report(), content_type="text/event-stream")
     for piece in (*pieces, b""):
         for step in turn.events(piece):
@@ -102,7 +101,7 @@ def receive(the_plan: Plan, body: bytes, cut: int = 0) -> Received:
 
 ARGUMENTS = (
     *('{"a":1}', '{"a": "b\\"}{ \\\\é🐢"}', '{"a":{"b":[1,{"c":"}"}]}}', "{}", '{"x":2}', '{"a":1} '),
-    *("", "null", ' {"a":1}', '"{\\"a\\":1}"', "[1]"),  # These arguments are judged only when they are complete.
+    *("", "null", ' {"a":1}', '"{\\"a\\":1}"', "[1]"),  # Arguments that can be judged only when they are complete.
     *(
         '{"a":1,}',
         '{"a":',
@@ -111,7 +110,7 @@ ARGUMENTS = (
         "{'a':1}",
         '{"a":1}{"a":2}',
         '{"a":1}{"a":1}',
-    ),  # These arguments are repaired, or are not a call.
+    ),  # Arguments that are repaired or rejected.
 )
 CALLS = st.builds(
     Emitted,
@@ -131,7 +130,7 @@ PLANS: tuple[dict[str, Any], ...] = (
     {"policy": {"output_mode": "obsidian-xml"}},
     {"policy": {"repair": "off"}},
 )
-# These plans limit the number of calls. Of concurrent calls, the call that is announced first is always kept.
+# Plans that limit the number of calls. If calls arrive concurrently, the call that was announced first is kept.
 LIMITED: tuple[dict[str, Any], ...] = (
     {"one_call": True},
     {"policy": {"stop_after_tools": "on", "stop_after_tools_mode": "first"}},
@@ -174,13 +173,13 @@ def both(fields: dict[str, Any], client: ApiName, backend: ApiName, tools: Seque
 def test_incremental_and_buffered_answers_are_equal(
     steps: list[Step], fields: dict[str, Any], client: ApiName, backend: ApiName, finish: str, mixed: bool, cut: int
 ) -> None:
-    """Incremental and buffered calls result in the same answer, unless an announced call ends incomplete."""
+    """Incremental calls result in the same answer as buffered calls, unless an announced call ends as incomplete."""
     tagged = [place for place, step in enumerate(steps) if step in (TAGGED, *HALVES)]
     emitted_first = any(isinstance(step, Emitted) for step in steps[: max(tagged, default=0)])
-    # Text that could become an untagged call is emitted as soon as a streamed block follows it.
+    # If a streamed block follows text that could become an untagged call, the text is emitted immediately.
     assume(HALVES[0] not in steps or not (emitted_first or fields in LIMITED or BEGUN in steps))
-    # An emitted call counts when it is complete, unless it was announced earlier. If the number of calls is limited, a
-    # call in text that completes earlier therefore takes precedence.
+    # A structured call is counted when it is announced or, if it was not announced, when it is complete. If the number
+    # of calls is limited, a call in text that is complete earlier takes precedence.
     assume(not emitted_first or fields not in LIMITED or (backend == "responses" and not mixed))
     buffered, incremental = both(fields, client, backend)
     body = BODIES[backend](steps, finish, interleaved=mixed)
@@ -188,10 +187,11 @@ def test_incremental_and_buffered_answers_are_equal(
     assert receive(incremental, body, cut).whole == seen.whole
     if seen.whole == expected.whole or seen.end == expected.end == "invalid_tool_call":
         return
-    if expected.is_corrected:  # Arguments that the client has already received keep the types that the model wrote.
+    if expected.is_corrected:  # The types of arguments that the client has already received cannot be corrected.
         assert [call[0] for call in seen.calls] == [call[0] for call in expected.calls]
         return
-    # An announced call turned out not to be a call, so the client sees it end incomplete.
+    # The remaining differences are due to announced calls that turned out not to be calls. The client sees them end as
+    # incomplete.
     broken = [call for call in seen.calls if call[2] == "incomplete"]
     assert broken
     assert seen.end in ("length", "invalid_tool_call")
@@ -206,7 +206,7 @@ def test_incremental_and_buffered_answers_are_equal(
 @pytest.mark.parametrize("backend", API_NAMES)
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_typical_calls_have_equal_answers(client: ApiName, backend: ApiName, interleaved: bool) -> None:
-    """Typical calls result in the same answer with incremental and buffered arguments, with every plan."""
+    """With every plan, typical calls result in the same answer whether their arguments are incremental or buffered."""
     calls: list[Emitted] = [
         Emitted("add", '{"a":1}', 1),
         Emitted("note", '{"a": "b\\"}é🐢"}', 4),
@@ -234,7 +234,7 @@ WORDS, SUM, NOTE = "Hello é🐢 ", Emitted("add", '{"a":1}'), Emitted("note", '
 @pytest.mark.parametrize("client", API_NAMES)
 @pytest.mark.parametrize("backend", API_NAMES)
 def test_streamed_answer_equals_the_non_streamed_answer(client: ApiName, backend: ApiName) -> None:
-    """A real client receives the same answer whether it is streamed incrementally or sent in one document."""
+    """A real client receives the same answer from an incremental stream and from a single JSON document."""
     shell = Emitted("run", '{"a":{"b":[]}}', 2, "shell")
     for steps in ([SUM], [WORDS, NOTE, SUM], [Thought("hm"), shell], [HALVES[0] + HALVES[1], NOTE], [WORDS, *HALVES]):
         for finish in ("tool_calls", "length"):
@@ -249,7 +249,7 @@ def test_streamed_answer_equals_the_non_streamed_answer(client: ApiName, backend
 
 @pytest.mark.parametrize("backend", API_NAMES)
 def test_splits_at_any_byte_yield_the_same_events(backend: ApiName) -> None:
-    """The client receives the same events if the bytes are split in two at any position, or arrive one by one."""
+    """The client receives the same events wherever the bytes are split in two, and also if they arrive one by one."""
     _, incremental = both({}, "responses", backend)
     body = BODIES[backend]([Emitted("note", '{"a":"é🐢"}')], "tool_calls")
     expected = list(client_events(incremental, body))
@@ -262,11 +262,11 @@ def test_splits_at_any_byte_yield_the_same_events(backend: ApiName) -> None:
 @pytest.mark.parametrize("backend", API_NAMES)
 @pytest.mark.parametrize("how", ["buffered", "incremental"])
 def test_repeated_frames_yield_the_same_answer(backend: ApiName, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Frames that are recognized by their bytes, without parsing, result in the same answer as parsed frames."""
+    """Frames that are recognized by their bytes, without being parsed, result in the same answer as parsed frames."""
     the_plan = plan("responses", backend, True, TOOLS, policy={"stream_arguments": how})
     long = Emitted("note", json.dumps({"a": 'wörds "🐢" ' * 20}, ensure_ascii=False), 3)
     body = BODIES[backend]([long, SUM, Emitted("note", long.arguments[:-5], 3)], "length")
-    # Simulate a backend that never reports a call as done.
+    # Simulate a backend that never reports that a call is done.
     frames = [frame for frame in body.split(b"\n\n") if b"output_item.done" not in frame and b"[DONE]" not in frame]
     bodies = [
         body,
@@ -283,7 +283,9 @@ def test_repeated_frames_yield_the_same_answer(backend: ApiName, how: str, monke
 
 
 def joined(events: Iterable[ClientEvent]) -> list[ClientEvent]:
-    """Return the events with adjacent texts joined, because one write can cause one or several text events."""
+    """Return the events with adjacent texts joined, because the text of one write can be split across several
+    events.
+    """
     found: list[ClientEvent] = []
     for event in events:
         last = found[-1] if found else None
@@ -301,8 +303,9 @@ def joined(events: Iterable[ClientEvent]) -> list[ClientEvent]:
 def test_calls_of_one_tool_without_ids_stay_separate(
     client: ApiName, place: dict[str, Any], named: str, before: int
 ) -> None:
-    """Two calls to one tool without IDs remain two complete calls, even if their frames are recognized by their
-    bytes."""
+    """Two calls to the same tool without IDs remain separate and complete, even if their frames are recognized by their
+    bytes.
+    """
     calls = [json.dumps({"a": f"{name} and what belongs to it"}) for name in ("one", "other")]
     for size in (2, 99):
         functions: list[dict[str, str]] = []
@@ -327,8 +330,9 @@ def test_calls_of_one_tool_without_ids_stay_separate(
 @pytest.mark.parametrize("client", API_NAMES)
 @pytest.mark.parametrize("backend", API_NAMES)
 def test_call_is_streamed_as_it_arrives(client: ApiName, backend: ApiName) -> None:
-    """An incremental call reaches the client in many small pieces, as the backend sends it, before the call is
-    complete."""
+    """The client receives an incremental call in many small fragments, as the backend sends them, before the call is
+    complete.
+    """
     buffered, incremental = both({}, client, backend)
     body = BODIES[backend]([Emitted("note", json.dumps({"a": "words " * 20}), 4)], "tool_calls", interleaved=False)
     assert receive(buffered, body).pieces == 1
@@ -342,13 +346,15 @@ def test_call_is_streamed_as_it_arrives(client: ApiName, backend: ApiName) -> No
 @pytest.mark.parametrize("backend", API_NAMES)
 @pytest.mark.parametrize("finish", ["tool_calls", "length"])
 def test_openai_package_reads_the_same_answer(client: ApiName, backend: ApiName, finish: str) -> None:
-    """The openai package returns the same answer for incremental and buffered calls, whether complete or broken."""
+    """The openai package reads the same answer from incremental and buffered calls, whether the calls are complete or
+    broken.
+    """
     plans = both({}, client, backend)
     for last in ('{"a":"b"}', '{"a":"b'):
         steps = ["Hello ", Emitted("add", '{"a":1}', 2), Emitted("note", last, 3)]
         body = BODIES[backend](steps, finish, interleaved=False)
         seen = [read(client, True, rewrite(a_plan, "text/event-stream", body)[1]) for a_plan in plans]
-        if last.endswith("}") or backend == "chat":  # Chat answers stream only the first call incrementally.
+        if last.endswith("}") or backend == "chat":  # From a chat backend, only the first call is incremental.
             assert seen[0] == seen[1]
         else:
             call = [item for item in seen[1].items if item[0] == "call"][-1]
@@ -362,7 +368,7 @@ def test_openai_package_reads_the_same_answer(client: ApiName, backend: ApiName,
 @pytest.mark.parametrize("backend", API_NAMES)
 @pytest.mark.parametrize("last", ['{"a":"b"}', '{"a":"b'])
 def test_events_conform_to_the_specification(backend: ApiName, last: str) -> None:
-    """The events of completed and broken calls conform to the schemas published by Open Responses."""
+    """The events of complete and broken calls conform to the schemas that Open Responses publishes."""
     from support.open_responses import check_event
 
     _, incremental = both({}, "responses", backend)
@@ -381,8 +387,9 @@ def test_events_conform_to_the_specification(backend: ApiName, last: str) -> Non
     "step", [Emitted("add", '{"a":1,}'), '<tool_call>{"name":"add","arguments":{"a":"1"}}</tool_call>']
 )
 def test_non_streamed_answer_is_repaired(backend: ApiName, step: Step) -> None:
-    """A non-streamed answer is repaired even with incremental arguments, because no call is sent before it is
-    complete."""
+    """A call in a non-streamed answer is repaired even if incremental arguments are enabled, because it is sent only
+    when complete.
+    """
     the_plan = plan("responses", backend, False, TOOLS, policy={"stream_arguments": "incremental"})
     rewriter, chunks = rewrite(the_plan, "text/event-stream", BODIES[backend]([step], "tool_calls"), 40)
     seen = read("responses", False, chunks, rewriter.status)

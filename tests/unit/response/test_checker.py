@@ -21,7 +21,9 @@ def checker(seconds: float = 1.0) -> tuple[SchemaChecker, list[tuple[str, str]]]
 
 
 def test_mismatch_names_place_and_type() -> None:
-    """Conforming values have no mismatch. For other values, the mismatch names the location and the expected type."""
+    """For a conforming value, there is no mismatch. For any other value, the mismatch contains the location and the
+    expected type.
+    """
     checks, warnings = checker()
     assert checks.mismatch(tool("f", city="string"), {"city": "Bonn"}) is None
     found = checks.mismatch(tool("f", city="string"), {"city": 5})
@@ -31,7 +33,9 @@ def test_mismatch_names_place_and_type() -> None:
 
 
 def test_schema_is_compiled_once() -> None:
-    """A tool's schema is compiled on first use and cached. A tool without a schema is not checked."""
+    """A tool's schema is compiled on first use and then cached. Arguments of a tool without a schema are not
+    checked.
+    """
     checks, _ = checker()
     city = tool("f", city="string")
     assert checks.schema(city) is checks.schema(city)
@@ -41,7 +45,7 @@ def test_schema_is_compiled_once() -> None:
 
 
 def test_unusable_schema_causes_one_warning() -> None:
-    """A schema that cannot be compiled accepts any value, and causes a single warning when it is first needed."""
+    """If a schema cannot be compiled, any value is accepted, and a single warning is reported on the first use."""
     checks, warnings = checker()
     remote = Tool("f", "f", parameters={"$ref": "https://example.com/x"})
     assert [checks.mismatch(remote, {"a": 1}) for _ in range(2)] == [None, None]
@@ -59,8 +63,9 @@ def test_all_checks_share_one_budget() -> None:
 
 
 def test_timed_out_check_is_unsettled() -> None:
-    """If a check runs out of time, a strict tool's arguments are reported as unsettled, and a value neither conforms
-    nor fits."""
+    """If a check runs out of time, ``mismatch`` returns ``UNSETTLED``, and both ``conforms`` and ``fits`` return
+    false.
+    """
     checks, warnings = checker(0.02)
     strict = Tool("s", "s", parameters=ENDLESS, strict=True)
     value = {"a": "a" * 60 + "!"}
@@ -73,8 +78,9 @@ def test_timed_out_check_is_unsettled() -> None:
 
 
 def test_strict_checks_can_overdraw_the_budget() -> None:
-    """A strict tool's arguments are checked even if the budget has just been used up, but not if it is heavily
-    overdrawn."""
+    """A strict tool's arguments are still checked if the time budget has just been used up, but not if it is heavily
+    overdrawn.
+    """
     checks, _ = checker(0.015)
     strict = tool("s", True, city="string")
     checks.schema(strict)
@@ -85,7 +91,7 @@ def test_strict_checks_can_overdraw_the_budget() -> None:
 
 
 def test_budget_refills_over_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An overdrawn budget grows by a quarter of the elapsed time, and never exceeds its initial value."""
+    """The time budget recovers by a quarter of the elapsed time, up to its initial value."""
     now = 100.0
     monkeypatch.setattr("toolsim.response.checker.monotonic", lambda: now)
     checks, _ = checker(0.03)
@@ -103,7 +109,7 @@ def test_budget_refills_over_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_oversized_schema_is_not_checked() -> None:
-    """An oversized schema causes a warning, and all calls to its tool pass."""
+    """An oversized schema causes a warning, and calls to its tool are not checked."""
     warnings: list[tuple[str, str]] = []
     checks = SchemaChecker(lambda code, name: warnings.append((code, name)))
     large = {"type": "object", "description": "x" * MAX_SCHEMA_BYTES, "properties": {"city": {"type": "string"}}}
@@ -124,8 +130,9 @@ def test_value_is_checked_against_a_property_schema() -> None:
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_pause_does_not_spend_the_budget(strict: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A garbage-collection pause while a schema is compiled or checked does not count against the time budget. The
-    strict tool's call passes, and the next call is checked as well."""
+    """Garbage collection that runs while a schema is compiled or checked is not charged to the time budget. The strict
+    tool's call is accepted, and the next call is still checked.
+    """
 
     def interrupted(parameters: Mapping[str, Any]) -> Validator:
         pause()

@@ -34,8 +34,9 @@ from toolsim.response.retry import NO_CALL
 
 
 def test_refusal_after_a_call_ends_the_turn() -> None:
-    """With stop-after-tools, a refusal after a call ends the turn in the same way as text, because the client sees
-    it as text."""
+    """With stop-after-tools, a refusal after a call ends the turn just as text does, because the client sees the
+    refusal as text.
+    """
     emitted, report, answer = run_events(chat(), [TextDelta(CALL), RefusalDelta("no")])
     assert emitted[-1] == Ended({0: "tool_calls"})
     assert answer.is_cut
@@ -44,7 +45,7 @@ def test_refusal_after_a_call_ends_the_turn() -> None:
 
 
 def test_reasoning_between_calls_does_not_end_the_turn() -> None:
-    """Reasoning and built-in tools between calls do not end the turn, since the model continues with further calls."""
+    """Reasoning and built-in tools between calls do not end the turn, because the model will make further calls."""
     for other in (ReasoningDelta("hm"), PassThrough({"type": "mcp_call"})):
         emitted, _, answer = run_events(chat(), [TextDelta(CALL), other, TextDelta(CALL), Finished("stop"), Closed()])
         assert emitted == [*whole_call(1), other, *whole_call(2), Ended({0: "tool_calls"})]
@@ -52,7 +53,9 @@ def test_reasoning_between_calls_does_not_end_the_turn() -> None:
 
 
 def test_backend_that_ends_after_its_call_is_not_cut_off() -> None:
-    """If one call is allowed, a backend that ends after its call is not cut off, and its usage is passed on."""
+    """If only one call is allowed, a backend that ends right after its call is not cut off, and its usage is passed
+    on.
+    """
     events = [TextDelta(CALL), Finished("stop"), Counted(Usage(1, 2, 3)), Closed()]
     emitted, report, answer = run_events(chat(one_call=True), events)
     assert emitted == [*whole_call(1), Ended({0: "tool_calls"}, Usage(1, 2, 3))]
@@ -61,8 +64,9 @@ def test_backend_that_ends_after_its_call_is_not_cut_off() -> None:
 
 
 def test_dropped_calls_do_not_cut_off_the_backend() -> None:
-    """Without stop-after-tools, dropped calls do not cut off the backend. The report names them and marks the
-    truncation."""
+    """Without stop-after-tools, the backend is not cut off when calls are dropped. The report names the dropped calls
+    and is marked as truncated.
+    """
     emitted, report, answer = run_events(responses(one_call=True), [TextDelta(CALL * 3), Finished("stop"), Closed()])
     assert emitted == [*whole_call(1), Ended({0: "tool_calls"})]
     assert not answer.is_cut
@@ -72,7 +76,7 @@ def test_dropped_calls_do_not_cut_off_the_backend() -> None:
 
 
 def test_turn_that_ends_at_a_dropped_call_is_truncated() -> None:
-    """A turn that ends at a dropped call is reported as truncated, even if the dropped call was complete."""
+    """If a dropped call ends the turn, the turn is reported as truncated, even if the call was complete."""
     for pieces in ([CALL * 2], [CALL, "<tool_call>"]):
         _, report, answer = run_events(chat(one_call=True), [TextDelta(piece) for piece in pieces])
         assert answer.is_cut
@@ -92,8 +96,9 @@ def test_call_beyond_the_limit_cuts_off_at_its_opening_tag() -> None:
 @pytest.mark.parametrize("broken", [CALL.replace("add", "foo"), CALL.replace("1", '"one"')])
 @pytest.mark.parametrize("api", ["chat", "responses"])
 def test_excess_broken_call_is_not_an_error(api: ApiName, broken: str) -> None:
-    """After the last allowed call, a strict tool's broken call is dropped without an error, however the text is
-    split."""
+    """After the last allowed call, a broken call to a strict tool is dropped without an error, wherever the text is
+    split.
+    """
     the_plan, text = plan(api, "chat", True, [STRICT], one_call=True), CALL + broken
     for size in (1, 7, len(text)):
         pieces: list[BackendEvent] = [TextDelta(text[at : at + size]) for at in range(0, len(text), size)]
@@ -106,7 +111,7 @@ def test_excess_broken_call_is_not_an_error(api: ApiName, broken: str) -> None:
 
 @pytest.mark.parametrize("call", [StructuredCall("add", "oops"), StructuredCall("", ARGS)])
 def test_rejected_structured_call_becomes_text(call: StructuredCall) -> None:
-    """A rejected structured call is emitted as plain text without markup, and the report names the dropped call."""
+    """A rejected structured call becomes text without markup, and the report names it as a dropped call."""
     emitted, report, _ = run_events(chat(), [call, Finished("stop"), Closed()])
     words, end = emitted
     assert end == Ended({0: "stop"})
@@ -119,7 +124,9 @@ def test_rejected_structured_call_becomes_text(call: StructuredCall) -> None:
 
 
 def test_empty_structured_call_is_dropped() -> None:
-    """An empty structured call is dropped and leaves an empty answer. Some backends send such a call next to text."""
+    """An empty structured call, which some backends send next to text, is dropped. If there is no text, the answer is
+    empty.
+    """
     emitted, report, _ = run_events(chat(), [StructuredCall("", ""), Finished("stop"), Closed()])
     assert emitted == [Ended({0: "stop"})]
     assert "EMPTY_ANSWER" in report.warnings
@@ -127,7 +134,9 @@ def test_empty_structured_call_is_dropped() -> None:
 
 @pytest.mark.parametrize("call", [StructuredCall("add", "oops"), StructuredCall("own", ARGS)])
 def test_rejected_structured_call_is_retried(call: StructuredCall) -> None:
-    """If a rejected structured call is retried, the retry contains the arguments as the model wrote them."""
+    """If a rejected structured call causes a retry, the retry contains the arguments exactly as the model wrote
+    them.
+    """
     the_plan = dataclasses.replace(responses(), retries_allowed=frozenset({"MALFORMED_JSON", "UNKNOWN_TOOL"}))
     _, report, answer = run_events(the_plan, [call])
     assert answer.retry is not None
@@ -136,7 +145,7 @@ def test_rejected_structured_call_is_retried(call: StructuredCall) -> None:
 
 
 def test_xml_text_follows_its_call() -> None:
-    """In mode obsidian-xml, each call is emitted before its XML text, regardless of what ends the turn."""
+    """In mode obsidian-xml, each call is followed by its XML text, regardless of what ends the turn."""
     xml = "<use_tool>\n  <name>add</name>\n  <a>1</a>\n</use_tool>"
     xml_mode = {"output_mode": "obsidian-xml"}
     emitted, _, _ = run_events(chat(policy=xml_mode), [TextDelta(CALL * 2), Finished("stop"), Closed()])
@@ -167,15 +176,18 @@ def test_whitespace_is_emitted_without_other_content() -> None:
 @pytest.mark.parametrize("text", ["<use_tool><name>add</name><a>1</a>", '[{"name": "add", "arguments": {"a": 1}}'])
 @pytest.mark.parametrize(("reason", "calls"), [("stop", ["add"]), ("length", [])])
 def test_unclosed_call_counts_unless_truncated(text: str, reason: FinishReason, calls: list[str]) -> None:
-    """A call without its closing tag counts if the backend stopped normally, but not if the length limit cut off the
-    text."""
+    """A call without its closing tag is made if the backend stopped normally, but not if the length limit cut off the
+    text.
+    """
     emitted, _, _ = run_events(chat(), [TextDelta(text), Finished(reason), Closed()])
     assert [event.name for event in emitted if isinstance(event, CallStarted)] == calls
     assert calls or emitted[0] == TextDelta(text)
 
 
 def test_reason_of_an_early_end_is_reported() -> None:
-    """The report contains the reason for an early end. The finish reason is "tool_calls" only if there were calls."""
+    """If toolsim ends the turn early, the report contains the reason. The finish reason is "tool_calls" only if a call
+    was made.
+    """
     emitted, report, _ = run_events(chat(policy={"stop_after_tools_mode": "first"}), [TextDelta(CALL)])
     assert (emitted[-1], report.tool_cutoff) == (Ended({0: "tool_calls"}), "first call")
     strict = plan("chat", "chat", True, [STRICT], policy={"strict_policy": "message"})
@@ -186,7 +198,7 @@ def test_reason_of_an_early_end_is_reported() -> None:
 
 
 def test_structured_calls_are_numbered_with_text_calls() -> None:
-    """Structured calls are numbered together with the calls in text, in order of appearance."""
+    """Structured calls and calls in text are numbered together, in their order of appearance."""
     other = '{"a":2}'
     emitted, _, _ = run_events(responses(), [TextDelta(CALL), StructuredCall("add", other), Finished("stop"), Closed()])
     assert emitted == [*whole_call(1), *whole_call(2, arguments=other), Ended({0: "tool_calls"})]
@@ -209,14 +221,14 @@ def test_each_choice_has_its_events() -> None:
 
 
 def test_legacy_functions_allow_one_call() -> None:
-    """The legacy function form allows only a single call, so the turn ends after the first call."""
+    """The legacy form of functions allows only one call, so the turn ends after the first."""
     emitted, _, answer = run_events(chat(legacy_functions=True), [TextDelta(CALL * 2)])
     assert emitted == [*whole_call(1), Ended({0: "tool_calls"})]
     assert answer.is_cut
 
 
 def test_endless_whitespace_is_text() -> None:
-    """Endless line breaks are held back up to a limit and then emitted. After a call, they end the turn."""
+    """Endless line breaks are held back up to a limit, and then emitted as text. After a call, they end the turn."""
     emitted, _, _ = run_events(responses(), [TextDelta("\n" * 30_000)] * 3)
     assert "".join(event.text for event in emitted if isinstance(event, TextDelta)) == "\n" * 90_000
     emitted, _, answer = run_events(chat(), [TextDelta(CALL), *[TextDelta("\n" * 30_000)] * 3])
@@ -236,7 +248,7 @@ INCREMENTAL = {"stream_arguments": "incremental"}
 
 
 def test_arguments_stream_as_they_arrive() -> None:
-    """Incremental calls are announced once their header is complete. Their fragments together equal the arguments."""
+    """An incremental call is announced when its header is complete. Joined, its fragments equal the arguments."""
     the_plan = responses(policy=INCREMENTAL)
     emitted, _, _ = run_events(the_plan, [TextDelta(char) for char in CALL])
     assert emitted[0] == CallStarted(1, "add")
@@ -247,7 +259,7 @@ def test_arguments_stream_as_they_arrive() -> None:
 
 
 def test_first_call_of_a_list_is_streamed() -> None:
-    """The first call of a list is streamed, and the remaining calls follow when the block is complete."""
+    """The first call in a list is streamed incrementally. The others follow when the block is complete."""
     text = CALL.replace(">{", ">\n[{").replace("}<", '}, {"name": "add", "arguments": {"a": 2}}]\n<')
     emitted, _, _ = run_events(responses(policy=INCREMENTAL), [TextDelta(char) for char in text])
     starts = [at for at, event in enumerate(emitted) if isinstance(event, CallStarted)]
@@ -259,7 +271,7 @@ def test_first_call_of_a_list_is_streamed() -> None:
 
 
 def test_strict_call_is_never_announced_early() -> None:
-    """A strict tool's call is emitted only after the complete call has been judged."""
+    """A call to a strict tool is emitted only after the complete call has been judged."""
     the_plan = plan("responses", "responses", True, [STRICT], policy=INCREMENTAL)
     answer = Answer(the_plan, Report())
     assert [out for char in CALL[:-1] for out in answer.feed(TextDelta(char))] == []
@@ -267,7 +279,9 @@ def test_strict_call_is_never_announced_early() -> None:
 
 
 def test_announced_call_that_breaks_ends_incomplete() -> None:
-    """If an announced call breaks, the call and the answer end as incomplete, and the call's raw text is emitted."""
+    """If an announced call breaks, both the call and the answer end as incomplete, and the raw text of the call is
+    emitted.
+    """
     text = '<tool_call>{"name":"add","arguments":{"a":1, ~~~ </tool_call> ok'
     emitted, _, _ = run_events(responses(policy=INCREMENTAL), [*(TextDelta(char) for char in text), Closed()])
     assert emitted[0] == CallStarted(1, "add")
@@ -281,8 +295,9 @@ def test_announced_call_that_breaks_ends_incomplete() -> None:
     [ReasoningDelta("hm"), RefusalDelta("no"), PassThrough({"type": "web_search_call"}), StructuredCall("add", "{}")],
 )
 def test_items_within_an_announced_call_are_emitted_after_the_call(other: BackendEvent) -> None:
-    """An item that arrives within an announced call is emitted after the call, because clients receive items
-    sequentially."""
+    """An item that arrives during an announced call is emitted after the call, because clients receive items one after
+    another.
+    """
     behind = whole_call(2, arguments="{}") if isinstance(other, StructuredCall) else [other]
     emitted, _, _ = run_events(
         responses(policy=INCREMENTAL), [TextDelta(CALL[:-16]), other, TextDelta(CALL[-16:]), Closed()]
@@ -299,8 +314,9 @@ def test_items_within_an_announced_call_are_emitted_after_the_call(other: Backen
 
 @pytest.mark.parametrize(("waiting", "reason"), [(client_calls.MAX_WAITING, "tool_calls"), (2_000, "length")])
 def test_number_of_waiting_calls_is_limited(waiting: int, reason: EndReason) -> None:
-    """Waiting calls are emitted after the open call. If too many wait, the open call is broken off. No step takes
-    long."""
+    """Calls that arrive during an open call wait for its end. If too many wait, the open call is broken off, so that no
+    single step emits too many events.
+    """
     calls = [StructuredCall("add", f'{{"a":{number}}}') for number in range(2, waiting + 2)]
     answer = Answer(responses(policy=INCREMENTAL), Report())
     steps = [answer.feed(event) for event in (TextDelta(CALL[:-16]), *calls, TextDelta(CALL[-16:]), Closed())]
@@ -312,7 +328,7 @@ def test_number_of_waiting_calls_is_limited(waiting: int, reason: EndReason) -> 
 
 
 def test_waiting_texts_are_emitted_as_one() -> None:
-    """Adjacent texts that arrive within an open call are joined and emitted after the call in one step."""
+    """Adjacent texts that arrive during an open call are joined, and emitted in one step after the call."""
     behind: list[BackendEvent] = [TextDelta("a"), TextDelta("b"), ReasoningDelta("hm"), TextDelta("c")]
     first = StructuredDelta("0", "add", '{"a"', is_first=True)
     emitted, _, _ = run_events(
@@ -322,13 +338,17 @@ def test_waiting_texts_are_emitted_as_one() -> None:
 
 
 def test_early_end_breaks_the_announced_call() -> None:
-    """A refusal within the second call ends the turn, and the client sees the open call end incomplete."""
+    """A refusal that arrives during the second call ends the turn, and the client sees this open call end as
+    incomplete.
+    """
     emitted, _, _ = run_events(chat(policy=INCREMENTAL), [TextDelta(CALL), TextDelta(CALL[:-16]), RefusalDelta("no")])
     assert emitted[-2:] == [CallEnded("incomplete"), Ended({0: "length"})]
 
 
 def test_nothing_is_retried_after_a_broken_call() -> None:
-    """After a broken call that the client has already seen, neither a later fault nor a missing call causes a retry."""
+    """Once the client has seen a broken call, nothing causes a retry: neither another faulty call nor a missing
+    call.
+    """
     asks = frozenset({NO_CALL, "SCHEMA_MISMATCH", "MALFORMED_JSON"})
     the_plan = responses(policy=INCREMENTAL, retries_allowed=asks, tool_choice=ToolChoice("required"))
     broken = TextDelta(CALL[:-17] + " ~~~ </tool_call>")
@@ -340,7 +360,9 @@ def test_nothing_is_retried_after_a_broken_call() -> None:
 
 
 def test_failure_at_the_end_is_the_last_event() -> None:
-    """If the answer fails at the end of the input, the error is the only event, and held-back whitespace is dropped."""
+    """If the answer fails at the end of the input, the error is its only event. Whitespace that was held back is
+    dropped.
+    """
     broken = CALL.removesuffix("</tool_call>").replace("1", '"x"')
     the_plan = plan("responses", "responses", True, [STRICT])
     emitted, report, _ = run_events(the_plan, [TextDelta(" "), TextDelta(broken), Finished("stop"), Closed()])
@@ -349,7 +371,9 @@ def test_failure_at_the_end_is_the_last_event() -> None:
 
 
 def test_blocks_are_reported_with_position_and_outcome() -> None:
-    """Each block is reported with its outcome and its position in the choice's text, however the text is split."""
+    """For each block, the report contains the outcome and the position in the choice's text, wherever the text is
+    split.
+    """
     comma = CALL.replace("1}", "1,}")
     unknown = CALL.replace("add", "gone")
     text = f"a{CALL}é{comma}{unknown}{CALL}"
@@ -369,14 +393,14 @@ def test_blocks_are_reported_with_position_and_outcome() -> None:
 
 
 def test_report_is_bounded() -> None:
-    """The report lists at most 1,000 blocks, so a very long answer cannot exhaust the memory."""
+    """The report contains at most 1,000 blocks, so that a very long answer cannot exhaust the memory."""
     _, report, _ = run_events(responses(), [TextDelta(CALL * 1100), Finished("stop"), Closed()])
     assert len(report.blocks) == 1000
     assert len(report.calls) == 1100
 
 
 def test_untagged_call_is_reported_like_a_block() -> None:
-    """An untagged call is reported with its position and outcome, like a tagged block."""
+    """An untagged call is reported with its position and outcome, as a tagged block is."""
     text = '{"name":"add","arguments":{"a":1}}'
     emitted, report, _ = run_events(responses(), [TextDelta(text), Finished("stop"), Closed()])
     assert emitted[:-1] == whole_call(1)
@@ -385,7 +409,7 @@ def test_untagged_call_is_reported_like_a_block() -> None:
 
 
 def test_unclosed_call_is_text_if_the_backend_fails() -> None:
-    """A call without its closing tag counts as a call after a normal end, but as text if the backend fails."""
+    """A call without its closing tag is made if the backend ends normally, but is text if the backend fails."""
     held = "<use_tool><name>add</name><a>1</a>"
     assert run_events(responses(), [TextDelta(held), Finished("stop"), Closed()])[0][:-1] == whole_call(1)
     _, report, answer = run_events(responses(), [TextDelta(held)])
@@ -396,8 +420,7 @@ def test_unclosed_call_is_text_if_the_backend_fails() -> None:
 
 
 def test_violation_message_belongs_to_its_choice() -> None:
-    """With several choices, the message about a strict violation is emitted in the choice that contains the
-    violation."""
+    """If there are several choices, the message about a strict violation is added to the choice with the violation."""
     strict = plan("chat", "chat", True, [STRICT], choices=2, policy={"strict_policy": "message"})
     emitted, _, _ = run_events(strict, [TextDelta(CALL.replace("1", '"one"'), 1)])
     [words] = [event for event in emitted if isinstance(event, TextDelta)]
@@ -405,8 +428,9 @@ def test_violation_message_belongs_to_its_choice() -> None:
 
 
 def test_broken_call_determines_the_finish_reason() -> None:
-    """After a broken call, the finish reason is "length", because "tool_calls" would make a chat client run a partial
-    call."""
+    """After a broken call, the finish reason is "length". "tool_calls" would make a chat client run the partial
+    call.
+    """
     broken = '<tool_call>{"name":"add","arguments":{"a":1, ~~~ </tool_call>'
     emitted, report, _ = run_events(
         chat(policy=INCREMENTAL), [*(TextDelta(char) for char in broken), TextDelta(f" or {CALL} text")]

@@ -22,7 +22,7 @@ Made = tuple[CallOutcome, list[ClientEvent]]
 
 
 def make(calls: ClientCalls, arguments: str = ARGS, key: str | None = None) -> Made:
-    """Make a call, and return its outcome and the client's events."""
+    """Make a call. Return its outcome and the events for the client."""
     return calls.make(JudgedCall(ADD, arguments), key), calls.take()
 
 
@@ -32,7 +32,9 @@ def fragment(calls: ClientCalls, text: str) -> list[ClientEvent]:
 
 
 def test_complete_call_is_emitted_in_steps() -> None:
-    """A call is emitted in steps: its start, its arguments and its end. Call numbers continue across calls."""
+    """A call is emitted as three events: its start, its arguments and its end. Numbering continues from call to
+    call.
+    """
     calls, report = client_calls(responses(), first=7)
     assert make(calls) == (CallOutcome(made=True), whole_call(7))
     assert make(calls, "") == (CallOutcome(made=True), [CallStarted(8, "add"), CallEnded("completed")])
@@ -40,8 +42,9 @@ def test_complete_call_is_emitted_in_steps() -> None:
 
 
 def test_call_beyond_the_limit_is_dropped() -> None:
-    """A call beyond the limit ends the turn if text after calls ends it. Otherwise, the report names the dropped
-    call."""
+    """A call beyond the limit ends the turn if text after calls would end it. Otherwise, the report names the call as
+    dropped.
+    """
     for the_plan, end, dropped in (
         (chat(one_call=True), "more than 1 calls", "OVER_LIMIT"),
         (responses(one_call=True), "", "OVER_LIMIT:add"),
@@ -54,7 +57,9 @@ def test_call_beyond_the_limit_is_dropped() -> None:
 
 
 def test_first_call_can_end_the_turn() -> None:
-    """The policy can end the turn after the first call, but only where text after a call would also end the turn."""
+    """The turn can end after the first call if the policy requires it, but only if text after a call would also end the
+    turn.
+    """
     policy = {"stop_after_tools_mode": "first"}
     assert make(client_calls(chat(policy=policy))[0])[0].end == "first call"
     assert make(client_calls(responses(policy=policy))[0])[0].end == ""
@@ -69,7 +74,7 @@ def test_call_repeated_as_structured_call_is_dropped() -> None:
 
 
 def test_xml_text_follows_a_call() -> None:
-    """In mode obsidian-xml, a call's XML text follows the call and is separated from the text before it."""
+    """In mode obsidian-xml, a call is followed by its XML text, which is separated from any earlier text."""
     calls, _ = client_calls(chat(policy={"output_mode": "obsidian-xml"}))
     xml = "<use_tool>\n  <name>add</name>\n  <a>1</a>\n</use_tool>"
     first, second = make(calls)[1], make(calls)[1]
@@ -78,8 +83,9 @@ def test_xml_text_follows_a_call() -> None:
 
 
 def test_call_is_announced_by_its_header() -> None:
-    """A call is announced when its header is complete. Its fragments follow as they arrive, and the verdict adds any
-    missing text."""
+    """A call is announced when its header is complete. Its fragments follow as they arrive, and any missing text
+    follows with the verdict.
+    """
     calls, _ = client_calls(responses())
     assert fragment(calls, HEADER[:-1]) == []
     assert not calls.is_open
@@ -92,7 +98,9 @@ def test_call_is_announced_by_its_header() -> None:
 
 
 def test_announced_call_that_changes_ends_incomplete() -> None:
-    """An announced call that turns into another call or into text ends incomplete, because it cannot be retracted."""
+    """If an announced call turns into another call or into text, it ends as incomplete, because it cannot be
+    retracted.
+    """
     calls, _ = client_calls(responses())
     calls.fragment(HEADER + '{"a":1,')
     calls.take()
@@ -106,8 +114,7 @@ def test_announced_call_that_changes_ends_incomplete() -> None:
 
 
 def test_unannounced_block_breaks_silently() -> None:
-    """A block that breaks before it was announced is not shown to the client, and the next block is parsed
-    independently."""
+    """A block that breaks before it is announced is invisible to the client, and does not affect the next block."""
     calls, _ = client_calls(responses())
     calls.fragment(HEADER)
     assert not calls.end_block()
@@ -116,7 +123,7 @@ def test_unannounced_block_breaks_silently() -> None:
 
 
 def test_call_beyond_the_limit_is_not_announced() -> None:
-    """A call beyond the limit is not announced, and its block is not emitted."""
+    """A call beyond the limit is neither announced nor emitted."""
     calls, _ = client_calls(plan("responses", "responses", True, [ADD], one_call=True))
     make(calls)
     assert fragment(calls, HEADER + '{"a"') == []
@@ -130,8 +137,9 @@ def arriving(calls: ClientCalls, text: str, tool: Tool | None = None, *, key: st
 
 
 def test_structured_call_is_announced_and_streamed() -> None:
-    """A structured call is announced with its first piece and streamed until its verdict, while pieces of other
-    calls wait."""
+    """A structured call is announced with its first fragment, and streamed until its verdict. Fragments of other calls
+    wait.
+    """
     calls, _ = client_calls(responses())
     assert arriving(calls, '{"a"', ADD) == [CallStarted(1, "add"), CallDelta('{"a"')]
     assert arriving(calls, "{", ADD, key="1") == []
@@ -144,7 +152,7 @@ def test_structured_call_is_announced_and_streamed() -> None:
 
 
 def test_structured_call_that_changes_ends_incomplete() -> None:
-    """An announced structured call ends as incomplete if it turns out to be a different call or not a call."""
+    """An announced structured call ends as incomplete if it turns out to be another call, or no call at all."""
     calls, _ = client_calls(responses())
     for end in (lambda: make(calls, "{}", key="0")[0].broke, calls.break_off):
         calls.has_broken = False
@@ -156,8 +164,9 @@ def test_structured_call_that_changes_ends_incomplete() -> None:
 
 
 def test_other_content_waits_for_the_open_call() -> None:
-    """Text and other calls wait until the open call completes or breaks. The end of a text block does not end the
-    open call."""
+    """Text and other calls wait until the open structured call is complete or broken. The end of a block in the text
+    does not end the open call.
+    """
     for is_whole in (True, False):
         calls, _ = client_calls(responses())
         arriving(calls, ARGS, ADD)
@@ -176,8 +185,9 @@ def test_other_content_waits_for_the_open_call() -> None:
 
 
 def test_uncertain_calls_are_not_announced() -> None:
-    """Excess calls, possible duplicates, strict tools' calls, and calls with arguments that are not an object are
-    not announced."""
+    """A call is not announced if it exceeds the limit, might be a duplicate, is to a strict tool, or has arguments that
+    are not an object.
+    """
     calls, _ = client_calls(responses(one_call=True))
     make(calls, key="")
     assert arriving(calls, '{"a"', ADD) == []

@@ -10,7 +10,7 @@ CUT = '<tool_call>{"name":"f","arguments":{"a":"Bo'
 
 
 class Recorder:
-    """A parser that returns all text unchanged, like the parser for requests without tools."""
+    """A parser that returns all text unchanged."""
 
     in_block, open_size = False, 0
 
@@ -25,7 +25,9 @@ class Recorder:
 
 
 def joined(begun: str, text: str, size: int = 1) -> str:
-    """Return the text that the parser receives if the continuation arrives in these pieces."""
+    """Return the text that the inner parser receives if ``text`` continues the partial call ``begun`` in chunks of
+    ``size`` characters.
+    """
     parser = Continuation(Recorder(), begun)
     pieces = [text[start : start + size] for start in range(0, len(text), size)]
     found = [piece for part in pieces for piece in parser.feed(part)]
@@ -47,22 +49,23 @@ def joined(begun: str, text: str, size: int = 1) -> str:
     ],
 )
 def test_partial_call_is_continued_or_replaced(begun: str, text: str, read: str) -> None:
-    """Text that starts a new call replaces the partial call, and any other text is appended to the partial call."""
+    """If the text starts a new call, it replaces the partial call. Any other text is appended to the partial call."""
     for size in (1, 3, 100):
         assert joined(begun, text, size) == read
 
 
 @given(st.text(min_size=1), st.text(), st.integers(1, 9))
 def test_all_text_is_parsed_once_at_any_split(begun: str, text: str, size: int) -> None:
-    """All text is parsed exactly once, with or without a partial call before it, however the text is split."""
+    """All text is parsed exactly once, either alone or after the partial call, wherever it is split."""
     whole = joined(begun, text, max(len(text), 1))
     assert joined(begun, text, size) == whole
     assert whole in (text, begun + text)
 
 
 def test_possible_opening_tag_is_held_back() -> None:
-    """A possible opening tag is held back until it is decided. The size of the open text includes the earlier
-    round's text."""
+    """Text that might become an opening tag is held back until this is certain. ``open_size`` includes the text from
+    the earlier round.
+    """
     parser = Continuation(Sentinel(), CUT)
     assert parser.in_block
     assert parser.open_size == len(CUT)

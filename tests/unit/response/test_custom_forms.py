@@ -1,4 +1,6 @@
-"""Tests for custom call forms, which a profile declares. Without the declaration, their text is not parsed as calls."""
+"""Tests for custom call forms, which a profile declares. Text in a form that is not declared is not parsed as a
+call.
+"""
 
 from __future__ import annotations
 
@@ -57,13 +59,13 @@ FORMS = {
 
 
 def declared(folder: Path) -> tuple[CustomForm, ...]:
-    """Return the forms of the profile as the proxy reads them at startup."""
+    """Write a profile, and return its call forms as the proxy reads them at startup."""
     (folder / "my-model.toml").write_text(PROFILE, encoding="utf-8")
     return dict(read_profiles(str(folder), {})[0].fields)["forms"]  # type: ignore[no-any-return]
 
 
 def library(forms: tuple[CustomForm, ...], chunks: list[str]) -> Parsed:
-    """Return the library's result for text that arrives in pieces."""
+    """Return the parsing library's result for text that arrives in ``chunks``."""
     parser = StreamParser(TOOLS, forms=[form.table() for form in forms])
     parts: list[Part] = []
     for part in [part for chunk in chunks for part in parser.feed(chunk)] + parser.finish():
@@ -82,7 +84,7 @@ def calls(parsed: Parsed) -> list[Any]:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_calls_in_a_declared_form_are_read(tmp_path: Path, form: str) -> None:
-    """Calls in a declared form are parsed despite extra whitespace, a doubled closing marker or preceding text."""
+    """Calls in a declared form are parsed even with extra whitespace, a doubled closing marker, or text before them."""
     opening, body, closing = FORMS[form]
     forms = declared(tmp_path)
     one = opening + body + closing
@@ -103,8 +105,9 @@ def test_calls_in_a_declared_form_are_read(tmp_path: Path, form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_splits_make_no_difference(tmp_path: Path, form: str) -> None:
-    """The way in which text is split affects neither the library's result nor the items that a client of the proxy
-    receives."""
+    """Neither the library's result nor the items that a client of the proxy receives depend on where the text is
+    split.
+    """
     opening, body, closing = FORMS[form]
     forms = declared(tmp_path)
     text = f"First.\n{opening}{body}{closing}\n{opening} none {closing}\n{opening}{body}{closing}"
@@ -147,7 +150,7 @@ def test_marker_in_a_string_is_data(tmp_path: Path) -> None:
 
 
 def test_only_the_declared_kind_of_body_is_read() -> None:
-    """If a form declares a kind of body, only that kind is parsed. Otherwise, every kind is parsed."""
+    """If a call form declares the format of its body, only this format is parsed. Otherwise, all formats are parsed."""
     text = '%%run{"name": "write", "arguments": {"path": "a"}}%%end'
     form = {"opening": "%%run", "closing": "%%end"}
     assert len(parse(text, TOOLS, forms=[form]).calls) == 1
@@ -157,7 +160,7 @@ def test_only_the_declared_kind_of_body_is_read() -> None:
 
 @each("form", FORMS)
 def test_time_is_linear(form: str) -> None:
-    """Parsing takes linear time for openings without an end and for incomplete bodies."""
+    """Openings without an end, and incomplete bodies, are parsed in linear time."""
     opening, body, _ = FORMS[form]
     forms = tuple(CustomForm(*(FORMS[name][0], FORMS[name][2])) for name in FORMS)
     for unit in (opening, opening + body[: len(body) // 2]):

@@ -1,4 +1,4 @@
-"""Tests for distinguishing sentences that introduce an example from sentences that announce a call."""
+"""Tests for telling sentences that introduce an example from sentences that announce a call."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ from toolsim.response.explanation import introduces_example
     ],
 )
 def test_introductions_of_an_example_are_recognized(before: str) -> None:
-    """Introductions of an example are recognized in many wordings and languages."""
+    """A sentence that introduces an example is recognized in many wordings and languages."""
     assert introduces_example(before)
     assert introduces_example(f"First.\n\n{before}")
     assert not introduces_example(f"{before}\nI call it now:")
@@ -101,7 +101,7 @@ def test_introductions_of_an_example_are_recognized(before: str) -> None:
     ],
 )
 def test_announcements_of_a_call_are_not_introductions(before: str) -> None:
-    """Sentences that models write before actual calls are not mistaken for introductions of an example."""
+    """A sentence that a model writes before an actual call is not mistaken for the introduction of an example."""
     assert not introduces_example(before)
 
 

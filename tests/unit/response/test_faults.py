@@ -1,4 +1,4 @@
-"""Tests for answers that consist of a broken untagged call. They are retried, or emitted unchanged."""
+"""Tests for answers that consist of a broken untagged call. Such an answer is retried, or emitted unchanged."""
 
 from __future__ import annotations
 
@@ -87,7 +87,9 @@ def asking(
 def run(
     the_plan: Plan, pieces: list[Any], finish: FinishReason = "stop"
 ) -> tuple[list[ClientEvent], Retry | None, Report]:
-    """Return the events (with adjacent texts joined and without usage), the retry and the report."""
+    """Return the events, the retry or None, and the report. Adjacent texts in the events are joined, and usage is
+    omitted.
+    """
     answer = answer_for(the_plan, report := Report())
     emitted: list[ClientEvent] = []
     for piece in (*pieces, Finished(finish), Counted(Usage(1, 2, 3)), Closed()):
@@ -107,7 +109,9 @@ def run(
 
 @pytest.mark.parametrize(("text", "reason", "name", "expected"), BROKEN)
 def test_broken_call_is_retried(text: str, reason: str, name: str, expected: str) -> None:
-    """The fault describes the exact error. Without retries, the text is emitted unchanged."""
+    """A broken call is retried, and its fault describes the exact error. If retries are not allowed, the text is
+    emitted unchanged.
+    """
     for pieces in ([text], list(text), re.findall(r"\s*\S+\s*", text)):
         emitted, retry, report = run(asking(), pieces)
         assert retry is not None
@@ -139,16 +143,17 @@ def test_copied_placeholder_is_named() -> None:
 
 @each("text", TEXTS)
 def test_other_text_is_not_a_broken_call(text: str) -> None:
-    """A call is text and causes no retry if it is next to other text, or contains an ellipsis, an unknown tool or an
-    unknown key."""
+    """A call is text and causes no retry if it is next to other text, or if it contains an ellipsis, an unknown tool or
+    an unknown key.
+    """
     for pieces in ([text], list(text)):
         emitted, retry, _ = run(asking(), pieces)
         assert retry is None
         assert emitted[0] == TextDelta(text)
 
 
-# These answers are indistinguishable from failed calls, so their retries are an accepted cost. The last answer contains
-# toolsim's own tags.
+# Answers that cannot be distinguished from failed calls, so that they are retried although they need not be. The last
+# answer contains toolsim's own tags.
 PRICE = (
     '{"name": "add", "arguments": {"a": "one", "b": "two"}}',
     '{"name": "add", "arguments": {"a": 1}}',
@@ -158,7 +163,7 @@ PRICE = (
 
 @each("text", [text for text in (*TALK["answers"], *TALK["read_as_calls"]) if text not in PRICE])
 def test_talk_about_calls_is_not_retried(text: str) -> None:
-    """Answers that talk about JSON, tools or calls are not retried and are emitted unchanged."""
+    """An answer that talks about JSON, tools or calls is emitted unchanged and is not retried."""
     offered = tuple(Tool(wire_name=fields["name"], **fields) for fields in TALK["tools"])
     for pieces in ([text], list(text)):
         emitted, retry, report = run(asking(offered=offered), pieces)
@@ -168,8 +173,9 @@ def test_talk_about_calls_is_not_retried(text: str) -> None:
 
 
 def test_texts_that_cause_a_retry() -> None:
-    """Of the answers about calls, only these cause a retry. Without retries, the ones that have no tag are emitted
-    as text."""
+    """Among the answers that talk about calls, only the answers in ``PRICE`` are retried. Without retries, those
+    without a tag are emitted as text.
+    """
     offered = tuple(Tool(wire_name=fields["name"], **fields) for fields in TALK["tools"])
     reasons = []
     for text in PRICE:
@@ -183,7 +189,9 @@ def test_texts_that_cause_a_retry() -> None:
 
 
 def test_valid_call_next_to_a_broken_one_is_made() -> None:
-    """An answer that also contains a valid call is not retried, and the valid call is made."""
+    """If an answer contains a valid call in addition to a broken one, the valid call is made, and the answer is not
+    retried.
+    """
     for text in (SLOTS[0] + "\n" + CALL, SLOTS[0] + "\n" + FIT, FIT + "\n\nThen:\n" + SLOTS[0]):
         emitted, retry, report = run(asking(), list(text))
         assert retry is None
@@ -201,7 +209,9 @@ def test_valid_call_next_to_a_broken_one_is_made() -> None:
     ],
 )
 def test_order_of_items_is_kept(item: Any) -> None:
-    """An item after a broken call is emitted after the text of the call, and the answer is not retried."""
+    """If an item follows a broken call, the text of the call is emitted before the item, and the answer is not
+    retried.
+    """
     emitted, retry, _ = run(asking(), [MISFIT, item])
     assert retry is None
     assert emitted == run(asking(retries_allowed=frozenset()), [MISFIT, item])[0]
@@ -209,8 +219,9 @@ def test_order_of_items_is_kept(item: Any) -> None:
 
 
 def test_at_the_length_limit() -> None:
-    """At the length limit, a call that was broken before the cut is restarted, and a call that was merely cut off is
-    continued."""
+    """If the length limit cut off the answer, a call with an earlier error is restarted, and a call without an error is
+    continued.
+    """
     _, retry, _ = run(asking(), [SLOTS[0][:-3]], "length")
     assert retry is not None
     assert (retry.fault.reason, retry.fault.partial_call) == ("MALFORMED_JSON", "")
@@ -224,7 +235,9 @@ def test_at_the_length_limit() -> None:
 
 
 def test_failed_backend_releases_text_without_a_retry() -> None:
-    """If the connection to the backend breaks, held-back text is emitted before the error, and no retry occurs."""
+    """If the connection to the backend breaks, held-back text is emitted before the error, and the answer is not
+    retried.
+    """
     answer = answer_for(asking(), Report())
     assert answer.feed(TextDelta(MISFIT)) == []
     emitted = answer.end_of_input()
@@ -234,8 +247,9 @@ def test_failed_backend_releases_text_without_a_retry() -> None:
 
 
 def test_text_is_held_back_only_with_retries() -> None:
-    """Without ``toolsim_retry``, this parser is not used. With the option, text next to the call releases the
-    held-back text."""
+    """This parser is used only if ``toolsim_retry`` is set. It releases held-back text when text next to the call
+    follows.
+    """
     for retries_allowed, is_used in (
         (frozenset[str](), False),
         (frozenset({"UNKNOWN_TOOL"}), False),
@@ -250,7 +264,7 @@ def test_text_is_held_back_only_with_retries() -> None:
 
 
 def test_oversized_call_is_text() -> None:
-    """Held-back text has the same size limit as a call, and text beyond the limit is emitted."""
+    """The size limit for calls also applies to held-back text. If the text exceeds the limit, it is emitted."""
     the_plan = asking(policy={"max_tool_bytes": 10})
     text = '{"name": "add", "arguments": {"a": <' + "x" * 5000
     assert run(the_plan, list(text))[1] is None
@@ -263,7 +277,7 @@ PARTS = [FIT, MISFIT, SLOTS[0], CALL, "```json\n", "\n```", "\n", "[", "]", ",",
 
 @given(st.lists(st.sampled_from(PARTS), max_size=6), st.data())
 def test_splits_make_no_difference(parts: list[str], data: st.DataObject) -> None:
-    """The way in which text is split affects neither the answer nor the reason for a retry."""
+    """Neither the answer nor the reason for a retry depends on where the text is split."""
     text = "".join(parts)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
     pieces = [text[a:b] for a, b in pairwise([0, *cuts, len(text)])]

@@ -25,11 +25,14 @@ TOOLBOX = Toolbox(
 def read(
     text: str, kind: Kind = "json", mark: str = "", size: int = 0, *, repair: bool = True
 ) -> tuple[int, bool | None]:
-    """Return the position at which a form is decided and the decision, for text that arrives in pieces of ``size``
-    characters."""
+    """Return the offset at which the form is decided and the decision, for text that arrives in chunks of ``size``
+    characters.
+    """
     form = Form(kind, TOOLBOX, mark, repair=repair)
     done, rest = 0, ""
-    head = text.index("{") + 1 if kind in ("braces", "gemma") else 0  # The head is complete before a form is started.
+    head = (
+        text.index("{") + 1 if kind in ("braces", "gemma") else 0
+    )  # A form is started only after its head is complete.
     cuts = [cut for cut in range(0, len(text), size or len(text)) if not 0 < cut < head]
     for start, stop in pairwise([*cuts, len(text)]):
         rest += text[start:stop]
@@ -66,7 +69,7 @@ WHOLE: list[tuple[Kind, str]] = [
 @each(("kind", "text"), WHOLE)
 @each("size", [0, 1, 3])
 def test_form_ends_at_its_last_bracket(kind: Kind, text: str, size: int) -> None:
-    """A form is decided at its last bracket, regardless of how its text is split and what text follows."""
+    """A form is accepted at its last bracket, wherever its text is split and whatever text follows."""
     assert read(text + " tail }", kind, size=size) == (len(text), True)
 
 
@@ -117,7 +120,7 @@ def test_form_ends_at_its_last_bracket(kind: Kind, text: str, size: int) -> None
 )
 @each("size", [0, 1])
 def test_other_text_is_rejected_immediately(kind: Kind, text: str, at: int, size: int) -> None:
-    """Reading ends at the first key, name or character that cannot belong to a call (rules 1 to 3)."""
+    """Parsing stops at the first key, name or character that cannot be part of a call (rules 1 to 3)."""
     end, is_form = read(text + " more", kind, size=size)
     assert is_form is False
     assert end <= at
@@ -125,13 +128,14 @@ def test_other_text_is_rejected_immediately(kind: Kind, text: str, at: int, size
 
 @pytest.mark.parametrize("text", ["", '{"name": "f"', '{"name": "f\\', '{"na', "{", '{"arguments": {"a": "x'])
 def test_unfinished_form_stays_undecided(text: str) -> None:
-    """A form remains undecided as long as its text can still become a call."""
+    """A form remains undecided while its text can still become a call."""
     assert read(text or " ")[1] is None
 
 
 def test_closing_fence_ends_json_with_missing_brackets() -> None:
-    """In a fence, the closing mark ends the form even if brackets are missing, but not if a value is missing (rule
-    4)."""
+    """The closing mark of a code fence ends the form even if brackets are missing, but not if a value is missing (rule
+    4).
+    """
     text = '{"name": "f", "arguments": {"a": 1}\n```'
     for size in (0, 1):
         assert read(text, mark="```", size=size) == (len(text) - 3, True)
@@ -140,8 +144,9 @@ def test_closing_fence_ends_json_with_missing_brackets() -> None:
 
 
 def test_wrong_closing_brackets_are_accepted() -> None:
-    """If only closing brackets follow, their number determines the end of the form, provided that repairs are
-    allowed (rule 7)."""
+    """If repairs are allowed and only closing brackets remain, their number determines the end of the form, regardless
+    of their types (rule 7).
+    """
     text = '[{"name": "f", "arguments": {"a": [1}} ]]'
     for size in (0, 1):
         assert read(text + "]", size=size) == (len(text), True)
@@ -150,7 +155,7 @@ def test_wrong_closing_brackets_are_accepted() -> None:
 
 
 def test_depth_is_bounded() -> None:
-    """Text that is nested more deeply than the limit is not a call."""
+    """Text that is nested more deeply than the limit is not parsed as a call."""
     assert read('{"arguments": ' + "[" * 600)[1] is False
 
 
@@ -163,13 +168,13 @@ VALUES = st.recursive(
 
 @given(st.dictionaries(st.text(max_size=3), VALUES, max_size=4), st.sampled_from([None, 2]), st.integers(1, 9))
 def test_any_arguments(arguments: dict[str, object], indent: int | None, size: int) -> None:
-    """The form ends at its last brace, for any arguments and any layout."""
+    """The form ends at its last brace, regardless of the arguments and the whitespace around them."""
     text = json.dumps({"name": "f", "arguments": arguments}, indent=indent)
     assert read(text + "}", size=size) == (len(text), True)
 
 
 @given(st.text(), st.sampled_from(["json", "syntax", "record", "list", "braces"]), st.integers(1, 4))
 def test_any_text(text: str, kind: Kind, size: int) -> None:
-    """Any text is read without raising an exception, and the decision does not depend on how the text is split."""
+    """Parsing arbitrary text raises no exception, and the decision does not depend on where the text is split."""
     opened = {"json": "{", "syntax": "(", "record": "[", "list": "[", "braces": "{"}[kind] + text
     assert read(opened, kind, size=size)[1] == read(opened, kind)[1]

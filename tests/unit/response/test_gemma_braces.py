@@ -1,4 +1,4 @@
-"""Tests for the format of Gemma 4's calls, with values shaped like those in vLLM's and Dynamo's tests."""
+"""Tests for the call format of Gemma 4, with values like those in the tests of vLLM and Dynamo."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from toolsim.response.parsed_call import Json
 
 
 def as_template(value: Any, quote: str = QUOTE) -> str:
-    """Return a value as Gemma's template writes it."""
+    """Return a value in the notation of Gemma's chat template."""
     match value:
         case dict():
             return "{" + ",".join(f"{key}:{as_template(member, quote)}" for key, member in value.items()) + "}"
@@ -35,8 +35,7 @@ VALUES = st.recursive(
 
 @given(st.dictionaries(KEYS, VALUES, max_size=4))
 def test_value_is_read_back(value: dict[str, Any]) -> None:
-    """A value in the template's notation is parsed back to the same value, regardless of the contents of its
-    strings."""
+    """A value in the notation of Gemma's chat template is parsed to the same value, whatever its strings contain."""
     (call,) = read_gemma(f"call:f{as_template(value)}")
     assert not call.broken
     assert isinstance(call.given, Json)
@@ -92,14 +91,14 @@ def test_value_is_read_back(value: dict[str, Any]) -> None:
     ],
 )
 def test_slips_are_repaired_or_rejected(body: str, value: Any) -> None:
-    """Unquoted strings are parsed as strings, but unclosed brackets, keys and quotes cannot be repaired."""
+    """Unquoted strings are accepted as strings. Unclosed brackets, keys or quotes cannot be repaired."""
     *_, call = read_gemma(body)
     assert (call.given.value if isinstance(call.given, Json) and not call.broken else None) == value
 
 
 @given(st.text('{}[]:,<|">ab1 \n', max_size=40))
 def test_any_text(text: str) -> None:
-    """Any text is parsed as a broken call or as valid JSON, without raising an exception."""
+    """Parsing arbitrary text raises no exception, and yields either a broken call or valid JSON."""
     *_, call = read_gemma("call:f{" + text)
     assert call.broken or json.loads(call.given.source if isinstance(call.given, Json) else "") is not None
 

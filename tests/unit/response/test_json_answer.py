@@ -1,4 +1,4 @@
-"""Tests for answers that must be JSON, to requests without tools."""
+"""Tests for answers that must be JSON, in response to requests without tools."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ UNWRAPPED = {
 @pytest.mark.parametrize("trusts", [False, True])
 @pytest.mark.parametrize("case", UNWRAPPED)
 def test_conforming_json_passes(case: str, trusts: bool) -> None:
-    """Conforming JSON is passed on without the text that surrounds it, regardless of how the text is split."""
+    """Conforming JSON is passed on without any text around it, wherever the text is split."""
     text, expected = UNWRAPPED[case]
     for size in range(1, len(text) + 1):
         checked = answer(trusts=trusts)
@@ -59,7 +59,7 @@ def test_conforming_json_passes(case: str, trusts: bool) -> None:
     ["", "Well.", '{"a": "x"}', '{"a": 1, "b": 2}', f"{GOOD} {GOOD}", f"```\n{GOOD}\n```\n```\n{GOOD}\n```", '{"a": 1'],
 )
 def test_nonconforming_answer_is_withheld(text: str) -> None:
-    """A nonconforming answer is withheld, and the retry contains the error and the model's text."""
+    """A nonconforming answer is withheld. The retry contains the error and the text that the model wrote."""
     checked = answer()
     passed = checked.take([Opened(), TextDelta(text), END])
     assert passed == [Opened()]
@@ -72,7 +72,7 @@ def test_nonconforming_answer_is_withheld(text: str) -> None:
 
 
 def test_any_object_is_accepted_without_a_schema() -> None:
-    """Without a schema, any JSON object is accepted, but no other JSON value."""
+    """If there is no schema, any JSON object is accepted, but no other JSON value."""
     wanted = {"type": "json_object"}
     assert answer(wanted).take([TextDelta('{"b": []}'), END]) == [TextDelta('{"b": []}'), END]
     checked = answer(wanted)
@@ -81,7 +81,7 @@ def test_any_object_is_accepted_without_a_schema() -> None:
 
 
 def test_unfinished_answers_are_not_checked() -> None:
-    """An answer that was cut off, failed or refused keeps its text, and its format is not checked."""
+    """If an answer was cut off, failed or refused, its text is passed on, and its format is not checked."""
     cut = Ended({0: "length"})
     assert answer().take([TextDelta('{"a"'), cut]) == [TextDelta('{"a"'), cut]
     failed = Failed(ApiError("gone"))
@@ -93,7 +93,9 @@ def test_unfinished_answers_are_not_checked() -> None:
 
 
 def test_trusted_json_is_streamed_immediately() -> None:
-    """A trusted backend's JSON is streamed immediately. If it does not conform, only a retry or an error can follow."""
+    """JSON from a trusted backend is streamed immediately. If it does not conform, all that can follow is a retry or an
+    error.
+    """
     checked = answer(trusts=True)
     assert checked.take([TextDelta(" ")]) == []
     assert checked.take([TextDelta("{")]) == [TextDelta(" {")]

@@ -37,7 +37,7 @@ from toolsim.response.sentinel import JsonBody
     ],
 )
 def test_reading_stops_at_the_documented_place(text: str, closes: bool, met: str, at: int) -> None:
-    """Reading stops at the documented position, whether the text arrives in one piece or character by character."""
+    """Parsing stops at the documented offset, whether the text arrives in one chunk or character by character."""
     assert JsonBody("{", "" if closes else "</t>").read(text, 0, len(text)) == (at, met)
     body = JsonBody("{", "" if closes else "</t>")
     pos, last = 0, "more"
@@ -65,7 +65,9 @@ def test_reading_stops_at_the_documented_place(text: str, closes: bool, met: str
     ],
 )
 def test_tags_outside_strings_are_recognized(body: str, text: str, final: bool, met: tuple[str, int]) -> None:
-    """A tag outside a string closes the block, opens another block, is incomplete, or does not belong to the form."""
+    """Outside strings, a tag is recognized as one that closes the block, opens another, is incomplete, or is not part
+    of the form.
+    """
     read = JsonBody("{")
     read.read(body, 0, len(body))
     assert read.read_tag(text, 0, "<t>", "</t>", final=final) == met
@@ -75,7 +77,7 @@ def test_tags_outside_strings_are_recognized(body: str, text: str, final: bool, 
     st.dictionaries(st.text(max_size=3), st.integers() | st.text(max_size=4) | st.lists(st.none())), st.integers(1, 9)
 )
 def test_object_closes_at_its_last_bracket(value: dict[str, Any], size: int) -> None:
-    """Any object ends at its last bracket, regardless of how its text is split."""
+    """Any object ends at its last bracket, wherever its text is split."""
     text = json.dumps(value)
     body = JsonBody("{", "")
     pos, met = 1, "more"

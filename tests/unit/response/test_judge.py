@@ -1,4 +1,4 @@
-"""Tests for the judge: the cells of its table, and properties that hold for any text."""
+"""Tests for the judge: each cell of its table, and properties that hold for any text."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ def as_data(verdict: Verdict, block: Block) -> dict[str, Any]:
 
 @each("case", TABLE["cases"], ids=lambda case: case["case"])
 def test_verdict_table(case: dict[str, Any]) -> None:
-    """Each cell of the table has the expected verdicts, warnings and repairs, and failures are counted by kind."""
+    """For each cell of the table, the verdicts, warnings and repairs are as expected, and failures are counted by
+    kind.
+    """
     tools = [
         Tool(tool["name"], tool["name"], kind=tool.get("kind", "function"), parameters=tool.get("parameters"))
         if tool["name"] not in case.get("strict", [])
@@ -83,7 +85,7 @@ SPACES = st.text(" \t\r\n", max_size=3)
 
 @st.composite
 def object_texts(draw: st.DrawFn) -> str:
-    """Generate a JSON object as text, with whitespace anywhere between its tokens."""
+    """Generate the text of a JSON object, with arbitrary whitespace between its tokens."""
 
     def write(value: Any) -> str:
         gap = draw(SPACES)
@@ -103,7 +105,7 @@ def object_texts(draw: st.DrawFn) -> str:
 
 @given(object_texts(), SPACES, st.booleans(), st.booleans())
 def test_arguments_are_verbatim(source: str, space: str, as_string: bool, strict: bool) -> None:
-    """The client receives the exact text of the arguments, whether the model wrote an object or a string."""
+    """The client receives the exact text of the arguments, whether the model wrote them as an object or as a string."""
     written = json.dumps(source) if as_string else source
     judge = Judge(plan_for(Tool("f", "f", strict=strict)), report := Report())
     verdicts = judge.block(json_block(f'{space}{{"name"{space}:"f","arguments":{space}{written}{space}}}{space}'))
@@ -128,8 +130,9 @@ FRAGMENTS = st.lists(
 @example('{"name":"f","arguments":{"city":' + "9" * 100_000 + "}}", "json", True, "safe", True)
 @example("{'name':'f','arguments':{'city':'\\\ud800\n'}}", "json", False, "safe", True)
 def test_any_body_has_a_verdict(body: str, form: Any, strict: bool, repair: str, closed: bool) -> None:
-    """Any body in any form has verdicts. Calls contain an object, errors can be encoded, and a violation is the last
-    verdict."""
+    """Any body in any form yields at least one verdict. The arguments of a call are an object, each error can be
+    encoded, and a violation is always the last verdict.
+    """
     tools = (Tool("f", "f", parameters=CITY, strict=strict), Tool("g", "g", kind="custom"))
     judge = Judge(plan_for(*tools, masked_tools=("m",), repair=repair), Report())
     verdicts = judge.block(Block(form, "<t>", body, "</t>" if closed else ""))
@@ -145,7 +148,7 @@ def test_any_body_has_a_verdict(body: str, form: Any, strict: bool, repair: str,
 
 
 def test_long_integers_are_accepted() -> None:
-    """An integer with more digits than Python can convert is valid as an integer and reaches the client in full."""
+    """An integer with more digits than Python can convert is a valid integer, and reaches the client unchanged."""
     source = '{"n":-' + "9" * 5000 + "}"
     schema = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 0}}}
     judge = Judge(plan_for(Tool("f", "f", parameters=schema, strict=True)), Report())
@@ -153,7 +156,9 @@ def test_long_integers_are_accepted() -> None:
 
 
 def test_violation_names_tool_value_and_expectation() -> None:
-    """A violation has OpenAI's error format with status 422, and contains the tool, the value and the expectation."""
+    """A violation is an error in OpenAI's format with status 422. It contains the tool, the value, and what was
+    expected.
+    """
     judge = Judge(plan_for(Tool("f", "f", parameters=CITY, strict=True)), report := Report())
     [violation] = judge.block(json_block('{"name":"f","arguments":{"city":5}}'))
     assert isinstance(violation, Violation)
@@ -177,7 +182,7 @@ def test_invented_name_is_not_logged() -> None:
 
 
 def test_name_that_matches_two_tools_is_unknown() -> None:
-    """A misspelled name that matches two tools, or an offered and a masked tool, is treated as unknown."""
+    """A misspelled name is treated as unknown if it matches two tools, or both an offered and a masked tool."""
     block = json_block('{"name":"FIND","arguments":{}}')
     for plan in (
         plan_for(Tool("find", "find"), Tool("Find", "Find")),
@@ -187,7 +192,9 @@ def test_name_that_matches_two_tools_is_unknown() -> None:
 
 
 def test_namespaced_names() -> None:
-    """The model can write the name of a namespaced tool with a dot, or without the namespace if that is unambiguous."""
+    """The model can write the name of a tool in a namespace with a dot, or without the namespace if this is
+    unambiguous.
+    """
     tool = Tool("mcp__fs__read", "read", namespace="mcp__fs")
     judge = Judge(plan_for(tool, Tool("other", "other")), Report())
     for name in ("mcp__fs__read", "mcp__fs.read", "read"):
@@ -195,7 +202,7 @@ def test_namespaced_names() -> None:
 
 
 def test_number_of_calls_in_a_block_is_limited() -> None:
-    """A block with more than 64 objects results in 64 calls, and the remainder of the block is text."""
+    """If a block contains more than 64 objects, the first 64 become calls, and the remainder is text."""
     verdicts = Judge(plan_for(Tool("f", "f")), Report()).block(json_block('{"name":"f"}' * 1000))
     assert [type(verdict) for verdict in verdicts] == [JudgedCall] * 64 + [Rejected]
     assert isinstance(verdicts[-1], Rejected)
@@ -203,7 +210,9 @@ def test_number_of_calls_in_a_block_is_limited() -> None:
 
 
 def test_oversized_arguments_fail() -> None:
-    """Arguments over the limit fail, with and without strict. The limit counts bytes and is inclusive."""
+    """Arguments that exceed the limit fail, whether or not the tool is strict. The limit is in bytes, and arguments of
+    exactly this size are accepted.
+    """
     source = '{"a":"éé"}'
     for strict, limit, expected in ((False, 12, JudgedCall), (False, 11, Rejected), (True, 11, Violation)):
         judge = Judge(plan_for(Tool("f", "f", strict=strict), max_tool_bytes=limit), Report())
@@ -225,8 +234,9 @@ def test_oversized_arguments_fail() -> None:
     ],
 )
 def test_oversized_block_is_judged_by_its_tool(raw: str, expected: type) -> None:
-    """An oversized block is judged by the tool named at its start. Without a known name, it depends on whether any
-    tool is strict."""
+    """An oversized block is judged by the tool that its beginning names. If the beginning names no known tool, the
+    block is a violation if any tool is strict.
+    """
     judge = Judge(plan_for(Tool("lax", "lax"), Tool("tight", "tight", strict=True)), Report())
     [verdict] = judge.block(Oversize(raw))
     assert isinstance(verdict, expected)
@@ -237,7 +247,7 @@ def test_oversized_block_is_judged_by_its_tool(raw: str, expected: type) -> None
 
 
 class TestStructured:
-    """Tests for calls that the backend emitted as structured calls."""
+    """Tests for structured calls, which the backend has already parsed."""
 
     lax = Tool("f", "f", parameters=CITY)
     spaced = Tool("ns__f", "f", namespace="ns", parameters=CITY)
@@ -250,7 +260,9 @@ class TestStructured:
         ), report
 
     def test_known_names_are_found(self) -> None:
-        """Tools are found by plain name, by model name, or by namespace and name. Their arguments remain verbatim."""
+        """A tool is found by its plain name, by the name that the model uses, or by its namespace and name. The
+        arguments remain verbatim.
+        """
         judge, report = self.judge()
         arguments = '{ "city":"x"}'
         assert StructuredCalls(judge).verdicts(StructuredCall("f", arguments)) == [JudgedCall(self.lax, arguments)]
@@ -263,7 +275,7 @@ class TestStructured:
         assert report == Report()
 
     def test_masked_names_are_rejected(self) -> None:
-        """Calls to masked tools, and all calls with tool choice "none", are rejected, reported and counted."""
+        """A call to a masked tool is rejected, reported and counted, as is any call if the tool choice is "none"."""
         judge, report = self.judge()
         for call, name in (
             (StructuredCall("gone", "{}"), "gone"),
@@ -280,8 +292,9 @@ class TestStructured:
         assert report.dropped_calls == ["STRUCTURED_CALL:f"]
 
     def test_unknown_names_are_rejected_or_passed(self) -> None:
-        """A call to an undeclared tool is rejected, or is passed on with a warning if the operator's policy allows
-        it."""
+        """A call to an undeclared tool is rejected. If the operator's policy allows such calls, the call is passed on
+        with a warning.
+        """
         call = StructuredCall("own", "not json", kind="custom", namespace="x")
         judge, report = self.judge()
         [verdict] = StructuredCalls(judge).verdicts(call)
@@ -295,8 +308,9 @@ class TestStructured:
         assert report.warnings == ["UNKNOWN_TOOL:own"]
 
     def test_misspelled_name_is_repaired(self) -> None:
-        """A misspelled tool name is repaired if the arguments conform to the schema, but the call is not announced
-        early."""
+        """A misspelled tool name is repaired only if the arguments conform to the tool's schema. The call is therefore
+        not announced early.
+        """
         judge, report = self.judge()
         assert StructuredCalls(judge).verdicts(StructuredCall("functions.f", '{"city":"x"}')) == [
             JudgedCall(self.lax, '{"city":"x"}')
@@ -319,7 +333,7 @@ class TestStructured:
         ],
     )
     def test_leftovers_of_servers_are_repaired(self, name: str, arguments: str, repairs: list[str]) -> None:
-        """Leftover markup, doubled arguments and IDs in place of names are repaired, unless repairs are off."""
+        """If repairs are enabled, leftover markup, doubled arguments, and IDs in place of names are repaired."""
         judge, report = self.judge()
         assert StructuredCalls(judge).verdicts(StructuredCall(name, arguments)) == [
             JudgedCall(self.lax, '{"city":"x"}')
@@ -332,8 +346,9 @@ class TestStructured:
         assert not report.repairs
 
     def test_rejected_call_is_named_up_to_a_leaked_token(self) -> None:
-        """Messages about a rejected call contain the tool name up to a leaked token, or a question mark if the name
-        is unprintable."""
+        """Messages about a rejected call show its tool name up to any leaked token. A name that cannot be shown is
+        replaced by a question mark.
+        """
         for name, shown in (("read<|channel|>commentary", "read"), ("<|channel|>", "?"), ("a b", "?")):
             judge, report = self.judge()
             [verdict] = StructuredCalls(judge).verdicts(StructuredCall(name, "{}"))
@@ -343,8 +358,9 @@ class TestStructured:
             assert report.dropped_calls == [f"STRUCTURED_CALL:{shown}"]
 
     def test_structured_call_is_validated(self) -> None:
-        """A schema mismatch causes a warning. Malformed arguments are repaired or rejected, and empty arguments
-        become {}."""
+        """Arguments that do not conform to the schema cause a warning, malformed arguments are repaired or rejected,
+        and empty arguments become ``{}``.
+        """
         judge, report = self.judge()
         assert StructuredCalls(judge).verdicts(StructuredCall("f", "")) == [JudgedCall(self.lax, "{}")]
         assert report.warnings == ["SCHEMA_MISMATCH:f"]
@@ -359,8 +375,9 @@ class TestStructured:
         assert (report.parse_failures, report.dropped_calls) == (["MALFORMED_JSON:f"], ["STRUCTURED_CALL:f"])
 
     def test_truncated_call_is_rejected(self) -> None:
-        """A truncated call is rejected instead of being completed by a guess, unless its JSON turns out to be
-        complete."""
+        """A truncated call is accepted only if its JSON is complete. Otherwise it is rejected, because its missing part
+        cannot be guessed.
+        """
         judge, report = self.judge()
         assert StructuredCalls(judge).verdicts(StructuredCall("f", '{"city":"x"}', whole=False)) == [
             JudgedCall(self.lax, '{"city":"x"}')
@@ -375,7 +392,7 @@ class TestStructured:
         assert report.parse_failures == ["MALFORMED_JSON:f", "MALFORMED_JSON:apply_patch"]
 
     def test_call_without_a_name_is_rejected(self) -> None:
-        """Empty calls are dropped, calls without a name are rejected, and accepted calls always have arguments."""
+        """An empty call is dropped, and a call without a name is rejected. An accepted call always has arguments."""
         judge, report = self.judge(unknown_tool="call")
         assert StructuredCalls(judge).verdicts(StructuredCall("", "")) == []
         assert report.dropped_calls == ["STRUCTURED_CALL:?"]
@@ -385,8 +402,9 @@ class TestStructured:
         assert StructuredCalls(judge).verdicts(StructuredCall("own", "")) == [JudgedCall(Tool("own", "own"), "{}")]
 
     def test_custom_call_input_is_verbatim(self) -> None:
-        """A custom call's input remains verbatim. If a custom tool is called as a function, the input is extracted
-        from the arguments."""
+        """The input of a call to a custom tool remains verbatim. If the backend treated the tool as a function, the
+        input is extracted from the arguments.
+        """
         judge, _ = self.judge()
         odd = '{"input":"x"}'
         assert StructuredCalls(judge).verdicts(StructuredCall("apply_patch", odd, kind="custom")) == [
@@ -395,15 +413,16 @@ class TestStructured:
         assert StructuredCalls(judge).verdicts(StructuredCall("apply_patch", odd)) == [JudgedCall(self.patch, "x")]
 
     def test_structured_strict_violation_ends_the_turn(self) -> None:
-        """A structured call that does not conform to a strict tool's schema is a violation. A violation ends the
-        turn."""
+        """A structured call that does not conform to a strict tool's schema is a violation, which ends the turn."""
         tool = Tool("f", "f", parameters=CITY, strict=True)
         [verdict] = StructuredCalls(Judge(plan_for(tool), Report())).verdicts(StructuredCall("f", "{}"))
         assert isinstance(verdict, Violation)
 
     @pytest.mark.parametrize(("name", "reason"), [("own", "UNKNOWN_TOOL"), ("gone", "MASKED_TOOL")])
     def test_unknown_name_next_to_a_strict_tool_is_a_violation(self, name: str, reason: str) -> None:
-        """If any tool is strict, a structured call to a tool that is not offered is a violation, as in text."""
+        """If any tool is strict, a structured call to a tool that is not offered is a violation, as is such a call in
+        text.
+        """
         strict = Tool("s", "s", strict=True)
         judge = Judge(plan_for(self.lax, strict, masked_tools=("gone",)), report := Report())
         [verdict] = StructuredCalls(judge).verdicts(StructuredCall(name, "{}"))
@@ -412,7 +431,7 @@ class TestStructured:
 
 
 def test_unusable_schema_is_not_checked() -> None:
-    """A schema that cannot be compiled accepts any value, causes one warning and raises no exception."""
+    """A schema that cannot be compiled accepts any value. It causes one warning and raises no exception."""
     judge = Judge(plan_for(Tool("f", "f", parameters={"$ref": "https://example.com/x"})), report := Report())
     for _ in range(2):
         [verdict] = judge.block(json_block('{"name":"f","arguments":{"a":1}}'))
@@ -421,8 +440,9 @@ def test_unusable_schema_is_not_checked() -> None:
 
 
 def test_catastrophic_patterns_share_one_budget() -> None:
-    """All checks of an answer share one time budget. On timeout a call passes, or is a violation if the tool is
-    strict."""
+    """All schema checks of an answer share one time budget. When it is used up, calls are accepted unchecked, except
+    that a call to a strict tool is a violation.
+    """
     schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a|a)*$"}}}
     judge = Judge(plan_for(Tool("f", "f", parameters=schema)), report := Report())
     judge._checker._seconds = 0.05
@@ -452,7 +472,9 @@ def test_undeclared_call_can_be_passed_on(written: str, arguments: str) -> None:
 
 
 def test_calls_that_are_never_passed_on() -> None:
-    """Masked names, impossible names, invalid arguments and calls to be retried are not passed on as unknown calls."""
+    """A call is not passed on as unknown if its name is masked or impossible, if its arguments are invalid, or if it is
+    to be retried.
+    """
     plan = plan_for(Tool("f", "f"), masked_tools=("hidden",), unknown_tool="call")
     for body, reason in (
         ('{"name":"hidden","arguments":{}}', "MASKED_TOOL"),
@@ -472,7 +494,7 @@ def test_calls_that_are_never_passed_on() -> None:
     ("arguments", "made"),
     [
         ('{"commands": ["ls"], "timeout_ms": 1e3}', True),
-        ('{"commands": "ls"}', True),  # These arguments are repaired to ["ls"].
+        ('{"commands": "ls"}', True),  # Repaired to ["ls"].
         ('{"commands": {"ls": 1}}', False),
         ("{}", False),
         ('{"commands" ["ls"]}', False),
@@ -481,8 +503,9 @@ def test_calls_that_are_never_passed_on() -> None:
     ],
 )
 def test_shell_call_must_fit_its_schema(arguments: str, made: bool) -> None:
-    """A shell call that does not conform to its schema remains text even if the tool is not strict, because a shell
-    item cannot represent the call."""
+    """A shell call that does not conform to its schema remains text, even if the tool is not strict, because no shell
+    item can represent it.
+    """
     schema = {"type": "object", "properties": {"commands": {"type": "array", "minItems": 1}}, "required": ["commands"]}
     judge = Judge(plan_for(Tool("shell", "shell", kind="shell", parameters=schema)), Report())
     (verdict,) = judge.block(json_block(f'{{"name": "shell", "arguments": {arguments}}}'))
@@ -494,8 +517,9 @@ def test_shell_call_must_fit_its_schema(arguments: str, made: bool) -> None:
 
 
 def test_oversized_schema_is_not_compiled() -> None:
-    """A schema over the size limit is not compiled. Its tool's calls pass with a warning, regardless of their
-    arguments."""
+    """A schema that exceeds the size limit is not compiled. Calls to its tool are accepted with a warning, whatever
+    their arguments.
+    """
     report = Report()
     large = {**CITY, "description": "x" * MAX_SCHEMA_BYTES}
     judge = Judge(plan_for(Tool("f", "f", parameters=large)), report)
@@ -506,7 +530,9 @@ def test_oversized_schema_is_not_compiled() -> None:
 
 
 def test_untagged_custom_call_needs_its_input() -> None:
-    """A custom tool's input is not checked against a schema, and arguments without an input are not a call."""
+    """Untagged arguments for a custom tool are a call only if they contain the input, which is not checked against a
+    schema.
+    """
     judge = Judge(plan_for(Tool("run", "run", kind="custom")), Report())
     (accepted,) = judge.untagged([ParsedCall("", "run", given=Json('{"input":"x"}', {"input": "x"}))], "CODE") or ()
     assert (accepted.call.arguments, accepted.form, accepted.call.repairs) == ("x", "CODE", ())
@@ -514,7 +540,7 @@ def test_untagged_custom_call_needs_its_input() -> None:
 
 
 def test_violation_names_the_tool() -> None:
-    """A violation contains the tool's name, or states that the name cannot be read."""
+    """The error for a violation contains the tool's name, or states that the name cannot be read."""
     judge = Judge(plan_for(Tool("f", "f", parameters=CITY, strict=True)), Report())
     for body, meant in (('{"name":"f","arguments":{}}', "the tool f"), ("{}", "a tool whose name cannot be read")):
         (verdict,) = judge.block(json_block(body))
@@ -527,8 +553,9 @@ def test_violation_names_the_tool() -> None:
     [(True, True, FIND_TOOLS), (True, False, "f"), (False, True, "f")],
 )
 def test_wrong_guess_becomes_a_lookup(named: bool, asks: bool, stands_for: str) -> None:
-    """A call with guessed arguments becomes a look-up only if the model has not seen the tool's schema and look-ups are
-    answered."""
+    """A call with invalid arguments becomes a look-up of the tool if the model has not seen its schema and look-ups are
+    possible.
+    """
     plan = plan_for(FINDER, Tool("f", "f", parameters=CITY))
     asking = frozenset({GUESSED_CALL} if asks else ())
     plan = replace(plan, tools_to_look_up=frozenset({"f"} if named else ()), retries_allowed=asking, finder=FIND_TOOLS)
@@ -539,7 +566,7 @@ def test_wrong_guess_becomes_a_lookup(named: bool, asks: bool, stands_for: str) 
 
 
 def test_missing_input_is_named() -> None:
-    """If a custom tool's call lacks its input, the rejection names the expected argument."""
+    """If a call to a custom tool lacks the input, the rejection describes the expected arguments."""
     [rejected] = Judge(plan_for(Tool("f", "f", kind="custom")), Report()).block(
         json_block('{"name":"f","arguments":{"in":1}}')
     )
@@ -549,7 +576,7 @@ def test_missing_input_is_named() -> None:
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_oversized_custom_input_fails(strict: bool) -> None:
-    """The input of a custom tool has the same size limit as arguments."""
+    """The size limit for arguments also applies to the input of a custom tool."""
     plan = plan_for(Tool("f", "f", kind="custom", strict=strict), max_tool_bytes=4)
     fits, over = (
         Judge(plan, Report()).block(json_block(f'{{"name":"f","input":"{text}"}}'))[0] for text in ("éé", "ééx")
@@ -560,7 +587,9 @@ def test_oversized_custom_input_fails(strict: bool) -> None:
 
 
 def test_tool_declaration_is_not_an_untagged_call() -> None:
-    """Untagged arguments that look like a tool declaration are not a call, unless the tool has such properties."""
+    """Untagged arguments that look like the declaration of a tool are not a call, unless the tool has properties with
+    these names.
+    """
     declared = {"type": "object", "properties": {"city": {}}}
     text = json.dumps({"name": "f", "arguments": declared})
     for properties, made in (({"type": {}, "properties": {}}, 1), ({"city": {"type": "string"}}, 0)):

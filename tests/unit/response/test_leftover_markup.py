@@ -1,4 +1,4 @@
-"""Tests for leftover markup of a model in structured calls. Markers are removed, and data is kept."""
+"""Tests for a model's markup that was left over in structured calls. The markers are removed, and the data is kept."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ READ = tool("read", path="string", limit="integer")
     ],
 )
 def test_markers_are_removed(arguments: str, becomes: str | None) -> None:
-    """Markers are removed from the ends of strings, and from keys that are declared without them. Other text is
-    unchanged."""
+    """Markers are removed from the ends of string values, and from keys if the schema declares the key without the
+    markers. Other text is unchanged.
+    """
     assert without_leftovers(arguments, READ) == becomes
 
 
@@ -61,7 +62,7 @@ def test_official_clients_receive_the_call(client: ApiName, backend: ApiName, po
             the_plan = plan(client, backend, stream, [PATH], policy=policy)
             rewriter, frames = rewrite(the_plan, kind, bodies[backend]([call], "tool_calls"))
             seen = read(client, stream, frames, rewriter.status)
-            # A key is streamed as it arrives and can no longer be repaired afterwards.
+            # A key that has already been streamed can no longer be repaired.
             if policy and stream and "arg_key" in call.arguments:
                 assert seen.items[0][:2] == ["call", "read"]
                 continue
@@ -70,7 +71,7 @@ def test_official_clients_receive_the_call(client: ApiName, backend: ApiName, po
 
 
 def test_time_is_linear() -> None:
-    """Long values and long keys that consist of markers are cleaned in linear time."""
+    """Long values and long keys that consist only of markers are cleaned in linear time."""
 
     def read(size: int) -> None:
         without_leftovers('{"path": "' + "<arg_key></arg_value>" * size + '"}', READ)

@@ -15,7 +15,7 @@ END = "</tool_call>"
 )
 @pytest.mark.parametrize("size", [1, 3, 10_000])
 def test_only_first_closing_tag_counts(text: str, count: int, size: int) -> None:
-    """For each opening tag, only the first closing tag within reach counts."""
+    """For each opening tag, only the first closing tag within the maximum distance is counted."""
     found: list[int] = []
     lost = LostCalls(lambda: found.append(1))
     lost.feed(text)
@@ -33,7 +33,7 @@ def test_only_first_closing_tag_counts(text: str, count: int, size: int) -> None
 @pytest.mark.parametrize(
     ("text", "finish", "count"),
     [
-        # Without other text, this block causes a failure if a tool is strict.
+        # If the answer consisted only of this block, it would be a failure when a tool is strict.
         ("Now <tool_call>not json</tool_call>", "stop", 1),
         ("Now <tool_call>add(1)</tool_call> and <tool_call> {x} </tool_call>.", "stop", 2),
         ("<use_tool>add it</use_tool>", "stop", 1),
@@ -46,8 +46,9 @@ def test_only_first_closing_tag_counts(text: str, count: int, size: int) -> None
 )
 @pytest.mark.parametrize("strict", [True, False])
 def test_unjudged_block_is_counted(text: str, finish: str, count: int, strict: bool) -> None:
-    """A block whose body is not a call, or that breaks off although no token limit was reached, remains text and
-    counts as a parse failure, however the text is split. A mere mention of the tag does not count."""
+    """A block counts as a parse failure if its body is not a call, or if it breaks off although no token limit was
+    reached. It remains text, wherever the text is split. A mere mention of the tag does not count.
+    """
     the_plan = plan("chat", "chat", True, [STRICT]) if strict else chat()
     for size in (1, 2, 7, len(text)):
         pieces = [TextDelta(text[i : i + size]) for i in range(0, len(text), size)]

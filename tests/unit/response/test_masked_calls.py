@@ -1,6 +1,6 @@
 """Tests that calls to masked tools never reach real clients, in any form, streamed or non-streamed.
 
-The plan is derived from a real request. The backend's answers are built by tests/support or written out here.
+The plan is derived from a real request. The backend's answers are built by tests/support or are written in this module.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ LIMITS: dict[str, tuple[list[str], dict[str, Callable[[], Any]] | str | None, di
 
 @each(("client", "form", "limit"), some(product(API_NAMES, FORMS, LIMITS)))
 def test_masked_call_is_never_passed_on(client: ApiName, form: str, limit: str) -> None:
-    """A call to a masked tool becomes text, regardless of its spelling, its form, streaming and other options."""
+    """A call to a masked tool becomes text, regardless of its spelling, its form, streaming, and all other options."""
     backend, body = FORMS[form]
     declared, choice, policy = LIMITS[limit]
     wanted = choice[client]() if isinstance(choice, dict) else choice
@@ -143,7 +143,7 @@ def test_masked_call_of_a_native_backend_is_dropped(api_name: ApiName, mode: str
 @each("client", API_NAMES)
 @each("unknown", ["text", "call"])
 def test_undeclared_structured_call_becomes_text(client: ApiName, form: str, unknown: str) -> None:
-    """A structured call to an undeclared tool becomes text, or a call if toolsim_unknown_tool allows it."""
+    """A structured call to an undeclared tool becomes text or, if ``toolsim_unknown_tool`` allows it, a call."""
     backend, body = FORMS[form]
     if form == "custom" and client == "chat" and unknown == "call":
         pytest.skip("support.answers reads no custom calls of a chat completion")
@@ -175,7 +175,7 @@ BROKEN = {
 @each("client", API_NAMES)
 @each("kind", BROKEN)
 def test_broken_structured_call_becomes_text(client: ApiName, backend: ApiName, kind: str, stream: bool) -> None:
-    """A broken structured call becomes text with its name and original arguments, and causes a warning."""
+    """A broken structured call becomes text that contains its name and original arguments, and causes a warning."""
     options = {"max_tool_bytes": 100, "backend": backend}
     the_plan = request(client, stream, ["add"], None, options)
     body = (BODIES if stream else WHOLE)[backend](["Well.", Emitted("add", BROKEN[kind])], "tool_calls")
@@ -199,7 +199,9 @@ def _other(backend: ApiName, stream: bool, kind: str) -> bytes:
 @pytest.mark.parametrize("client", API_NAMES)
 @pytest.mark.parametrize("stream", [False, True])
 def test_broken_call_does_not_affect_others(client: ApiName, backend: ApiName, stream: bool) -> None:
-    """Calls next to a broken call are made, and chat clients do not receive the broken call."""
+    """A broken call does not prevent the calls next to it from being made. Chat clients do not receive the broken
+    call.
+    """
     steps = [Emitted("add", ARGUMENTS), Emitted("add", "oops"), Emitted("sub", ARGUMENTS)]
     the_plan = request(client, stream, ["add", "sub"], None, {"backend": backend})
     seen, report = answer(the_plan, (BODIES if stream else WHOLE)[backend](steps, "tool_calls"))

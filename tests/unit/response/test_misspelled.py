@@ -1,4 +1,4 @@
-"""Tests for misspelled markers: the accepted spellings, and how they are found and corrected."""
+"""Tests for misspelled markers: which spellings are accepted, and how misspellings are found and corrected."""
 
 from __future__ import annotations
 
@@ -10,19 +10,24 @@ from toolsim.response.misspelled import Spellings, corrected, misspelled, spelle
 
 @pytest.mark.parametrize("spelling", ["<toolcall>", "<tooll_call>", "<tool_call", "<tool", "_call>", "<tool_c"])
 def test_spellings_with_one_slip_are_accepted(spelling: str) -> None:
-    """Spellings with one slip are accepted: a missing or doubled character, a missing end, or half a marker."""
+    """A spelling with one slip is accepted: a character can be missing or doubled, or the marker's end or one half can
+    be missing.
+    """
     assert spelling in misspelled("<tool_call>")
 
 
 @pytest.mark.parametrize("other", ["<tool_call>", "<to", "ll>", "<tool_calls>", "<tools>", "<tolcal>"])
 def test_other_spellings_are_not_accepted(other: str) -> None:
-    """The marker itself, less than half of it, other characters and two slips are not accepted spellings."""
+    """Accepted misspellings include neither the marker itself nor spellings with other characters, two slips, or less
+    than half of the marker.
+    """
     assert other not in misspelled("<tool_call>")
 
 
 def test_longest_spelling_at_a_place_counts() -> None:
-    """The longest spelling takes precedence, exact markers are excluded, and possible beginnings of a spelling are
-    recognized."""
+    """If several spellings match, the longest takes precedence. Exact markers do not count as misspelled. The beginning
+    of a possible spelling is recognized.
+    """
     found = Spellings(["<tool_call>", "<tool_calls>"], ["<toolcall>"])
     assert found.at("a <tool_cal> b", 2) == "<tool_cal>"
     assert found["<tool_cal>"] == "<tool_call>"
@@ -35,8 +40,8 @@ def test_longest_spelling_at_a_place_counts() -> None:
 
 
 def test_body_is_corrected() -> None:
-    """Misspelled opening and closing markers are corrected, correct text is kept, and half markers that could belong to
-    more than one marker are removed.
+    """Misspelled opening and closing markers are corrected, and correct text is kept. A half that could belong to more
+    than one marker is removed.
     """
     markers, openers = ("</parameter>", "</function>"), (("<function=", ">"), ("<parameter=", ">"))
     right = "<function=f><parameter=k>v</parameter></function>"
@@ -51,7 +56,9 @@ def test_body_is_corrected() -> None:
 
 
 def test_pattern_matches_the_longest_spelling() -> None:
-    """The pattern matches the longest spelling, and only spellings with the specified start and end."""
+    """The pattern matches the longest possible spelling. If a start or an end is specified, a spelling must include
+    it.
+    """
     assert re.fullmatch(spelled("[ARGS]"), "[ARG]")
     assert re.match(spelled("[ARGS]"), "[ARGS]]]")[0] == "[ARGS]]"  # type: ignore[index]
     assert not re.fullmatch(spelled("<parameter=", "<", "="), "meter=")

@@ -28,7 +28,7 @@ def feed(turn: ResponseRewriter, data: bytes) -> list[ClientEvent]:
 
 
 def read(api_name: ApiName, stream: bool, cut: int) -> list[ClientEvent]:
-    """Return the events of a backend's answer that is parsed in pieces of ``cut`` bytes."""
+    """Return the events for a backend's answer that arrives in chunks of ``cut`` bytes."""
     kind, body = backend_answer(api_name, stream, ["Hello ", CALL])
     turn = ResponseRewriter(plan("responses", api_name, True, [tool("f")]), Report(), content_type=kind)
     emitted = [event for at in range(0, len(body), cut) for event in feed(turn, body[at : at + cut])]
@@ -41,7 +41,7 @@ def read(api_name: ApiName, stream: bool, cut: int) -> list[ClientEvent]:
 @pytest.mark.parametrize("api_name", ["responses", "chat"])
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 def test_turn_is_the_same_however_delivered(api_name: ApiName, stream: bool) -> None:
-    """Text, call and end are the same with either API, streamed or non-streamed, in one piece or byte by byte."""
+    """With each API, streamed or non-streamed, an answer yields the same events in one chunk as byte by byte."""
     emitted = [event for event in read(api_name, stream, 10**6) if not isinstance(event, Opened)]
     assert emitted == [event for event in read(api_name, stream, 1) if not isinstance(event, Opened)]
     assert [type(event) for event in emitted][:2] == [TextDelta, CallStarted]
@@ -49,12 +49,14 @@ def test_turn_is_the_same_however_delivered(api_name: ApiName, stream: bool) -> 
 
 
 def test_several_turns_can_share_a_client() -> None:
-    """Turns share no state, so a second turn with the same input yields the same events."""
+    """Turns share no state, so the same input yields the same events a second time."""
     assert read("chat", True, 7) == read("chat", True, 7)
 
 
 def test_invalid_body_fails_the_turn() -> None:
-    """A body that is not a JSON object ends the turn as failed. An external failure that follows is ignored."""
+    """If the body is not a JSON object, the turn ends as failed. A later failure from outside the backend's answer is
+    ignored.
+    """
     turn = ResponseRewriter(plan("chat", "chat", False), Report(), content_type="application/json")
     feed(turn, b"<html>")
     (failed,) = feed(turn, b"")
@@ -66,8 +68,9 @@ def test_invalid_body_fails_the_turn() -> None:
 @pytest.mark.parametrize("before", [b"", b"\xef\xbb\xbf", b"\n\n", b"\xef\xbb\xbf\n"])
 @pytest.mark.parametrize("api_name", ["responses", "chat"])
 def test_event_stream_declared_as_json_is_parsed(api_name: ApiName, before: bytes) -> None:
-    """An event stream declared as JSON is parsed as an event stream, even if it begins with a byte order mark and
-    empty lines."""
+    """An event stream that is declared as JSON is still parsed as an event stream, even if it begins with a byte order
+    mark and empty lines.
+    """
     _, body = backend_answer(api_name, True, ["Hello ", CALL])
     turn = ResponseRewriter(plan("chat", api_name, False, [tool("f")]), Report(), content_type="application/json")
     feed(turn, before + body)
@@ -77,7 +80,7 @@ def test_event_stream_declared_as_json_is_parsed(api_name: ApiName, before: byte
 
 
 def test_unknown_events_reach_the_report() -> None:
-    """Each unknown event type is reported once, up to a limited number of types."""
+    """Each unknown event type is reported once. The number of reported types is limited."""
     report = Report()
     turn = ResponseRewriter(plan("responses", "responses", True), report, content_type="text/event-stream")
     for number in [*range(20), 1]:
@@ -87,16 +90,20 @@ def test_unknown_events_reach_the_report() -> None:
 
 
 def test_large_event_is_a_separate_step() -> None:
-    """Large events that only repeat earlier content are separate steps, so other work can run in between."""
+    """A large event that only repeats earlier content is processed in a separate step, so that other tasks can run in
+    between.
+    """
     answer = ResponsesAnswer(counts=usage("responses", 3, 4))
     data = b"".join([*answer.begin(), *answer.add_text("word " * 20_000), *answer.end()])
     turn = ResponseRewriter(plan("responses", "responses", True), Report(), content_type="text/event-stream")
     steps = list(turn.events(data))
     behind = list(itertools.takewhile(lambda step: not any(isinstance(e, TextDelta) for e in step), steps[::-1]))
-    assert sum(not step for step in behind) >= 3  # The text, the part and the item repeat the same content.
+    assert (
+        sum(not step for step in behind) >= 3
+    )  # The ``done`` events of the text, the part and the item repeat the content.
 
 
-# ─ frames that arrive together are processed together; the results are compared with those of the slow path ─
+# ─ Joint processing of frames that arrive together, compared with the slow path ─
 
 WORDS = ("Hel", "lo ", "a < b", "<", "tool_", "<tool_call>", "</tool_call>", CALL, CALL[:30], CALL[30:], "\n", "\n\n  ")
 WORDS += (
@@ -137,7 +144,7 @@ POLICIES: tuple[dict[str, Any], ...] = (
     {"suppress_tail_after_tools": True, "output_mode": "obsidian-xml"},
     {"max_tool_bytes": 40, "tool_block_dedup": True},
 )
-Run = tuple[str, list[str]]  # The first value is "say" or "think", and the list contains the deltas.
+Run = tuple[str, list[str]]  # A run is "say" or "think", followed by its deltas.
 
 runs_of_deltas: st.SearchStrategy[list[Run]] = st.lists(
     st.tuples(
@@ -154,7 +161,7 @@ runs_of_deltas: st.SearchStrategy[list[Run]] = st.lists(
 
 
 def backend_frames(backend: ApiName, runs: list[Run], choices: int) -> list[bytes]:
-    """Return the frames of an answer whose first frames repeat, so that the decoder learns them."""
+    """Return the frames of an answer. It begins with repeated frames, from which the decoder learns."""
     answer = ANSWERS[backend](counts=usage(backend, 3, 4))
     frames = [*answer.begin()]
     for way, texts in [("say", ["So "] * 6), *runs]:
@@ -172,8 +179,9 @@ TEXT_KEYS = ("delta", "content", "reasoning_content", "arguments", "text", "thin
 
 
 def place_of(document: dict[str, Any]) -> tuple[dict[str, Any], str] | None:
-    """Return the object and the key that contain the text fragment in a client's frame, or None if the frame has no
-    fragment."""
+    """Find the text fragment in a client's frame. Return the object that contains it and its key, or None if there is
+    no fragment.
+    """
     found = document if isinstance(document.get("delta"), str) else document.get("delta")
     for choice in document.get("choices") or ():
         found = choice["delta"]
@@ -184,7 +192,7 @@ def place_of(document: dict[str, Any]) -> tuple[dict[str, Any], str] | None:
 
 
 def collapsed(body: bytes) -> list[object]:
-    """Return a client's frames without sequence numbers, and with the fragments of consecutive frames joined."""
+    """Return a client's frames, without sequence numbers and with the fragments of consecutive frames joined."""
     frames: list[object] = []
     pieces: list[str] = []
     for frame in body.split(b"\n\n"):
@@ -208,7 +216,9 @@ def collapsed(body: bytes) -> list[object]:
 
 
 def client_answer(the_plan: Plan, chunks: Sequence[bytes], slowly: bool) -> tuple[list[object], dict[str, Any]]:
-    """Return the client's frames and the report. If ``slowly`` is set, every frame is parsed in full."""
+    """Return the frames that the client receives, and the report. If ``slowly`` is true, every frame is parsed in
+    full.
+    """
     report = Report()
     with (
         mock.patch("secrets.token_hex", lambda size: "0" * 2 * size),
@@ -218,11 +228,11 @@ def client_answer(the_plan: Plan, chunks: Sequence[bytes], slowly: bool) -> tupl
         rewriter = ResponseRewriter(the_plan, report, content_type="text/event-stream")
         written = [data for chunk in (*chunks, b"") for data in rewriter.feed(chunk)]
     found = report.as_dict()
-    # Lost calls are counted when they are read, and other calls when they are judged, so the order depends on the
-    # writes.
+    # The failures are sorted, because their order depends on the writes: lost calls are counted when they are read, and
+    # other calls when they are judged.
     found["parse_failures"] = sorted(found["parse_failures"])
     if report.tool_cutoff:
-        del found["parse_failures"]  # The failures might be from the write that ended the turn.
+        del found["parse_failures"]  # Text after the end of the turn, but in the same write, might add failures.
     return collapsed(b"".join(written)), found
 
 
@@ -242,8 +252,7 @@ def test_joint_and_separate_parsing_are_equal(
     choices: int,
     stream: bool,
 ) -> None:
-    """The answer and the report are the same as if each frame had been parsed separately, however the bytes are
-    split."""
+    """The answer and the report are the same as if each frame were parsed separately, wherever the bytes are split."""
     client, backend = apis
     the_plan = plan(client, backend, stream, [tool("f"), tool("write")], policy=policy, choices=choices)
     frames = backend_frames(backend, runs, choices)
@@ -258,10 +267,10 @@ def test_joint_and_separate_parsing_are_equal(
 
 @pytest.mark.parametrize(("api", "arguments"), [("chat", "incremental"), ("responses", "buffered")])
 def test_joint_parsing_is_equal_at_every_split(api: ApiName, arguments: str) -> None:
-    """An answer with reasoning, prose and calls remains the same if its bytes are split in two, or arrive one by
-    one.
+    """An answer with reasoning, prose and calls remains the same wherever its bytes are split in two, and also if they
+    arrive one by one.
 
-    The effect of a split depends on the reader. `test_frame_template` tests the reader with a split at every byte.
+    The effect of a split depends only on the reader, which `test_frame_template` tests with a split at every byte.
     """
     runs: list[Run] = [("think", ["Let ", "me ", "see "]), ("say", [LONG[at : at + 7] for at in range(0, 35, 7)])]
     runs += [("say", ["Hm.\n", "a < b"] * 2), ("say", [CALL, "\n"])]
@@ -275,7 +284,7 @@ def test_joint_parsing_is_equal_at_every_split(api: ApiName, arguments: str) -> 
 
 @pytest.mark.parametrize("api", ANSWERS)
 def test_texts_of_one_write_are_joined(api: ApiName) -> None:
-    """Texts that arrive in one write are joined, so the client receives the same text in fewer events."""
+    """Texts that arrive in one write are joined, so that the client receives the same text in fewer events."""
     pieces = [f"{number} " for number in range(40)]
     kind, body = backend_answer(api, True, pieces)
     one_by_one = [frame + b"\n\n" for frame in body.split(b"\n\n") if frame]

@@ -19,7 +19,7 @@ read = named_json_reader(r"(?:<c>)?([\w.:]+)<s>", "</c>")
     ],
 )
 def test_named_json_is_read(body: str, calls: list[tuple[str | None, str | None]]) -> None:
-    """The arguments after each name are read verbatim up to their end, and any other text is a broken call."""
+    """After each name, the arguments are returned verbatim. A name that other text follows is a broken call."""
     got = read(body)
     assert [(call.name, call.given.source if isinstance(call.given, Json) else None) for call in got] == calls
     assert [call.broken for call in got] == [arguments is None for _, arguments in calls]
@@ -37,5 +37,5 @@ def test_named_json_is_read(body: str, calls: list[tuple[str | None, str | None]
     ],
 )
 def test_mistral_calls_are_read(body: str, names: list[str | None]) -> None:
-    """Mistral calls are parsed in all spellings that Mistral's models have used."""
+    """Mistral calls are parsed in every format that Mistral's models have used."""
     assert [call.name for call in read_mistral(body)] == names

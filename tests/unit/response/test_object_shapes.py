@@ -19,8 +19,9 @@ from toolsim.schema import compile_schema
     ],
 )
 def test_repeated_keys_become_several_objects(text: str, objects: list[str]) -> None:
-    """If keys repeat equally often, the object is split into that many objects. Each of them receives the unrepeated
-    keys."""
+    """If some keys occur equally often, the object is split into that many objects. Keys that occur once are copied to
+    each of them.
+    """
     got = split_repeated(text)
     assert [part.source for part in got] == objects
     assert [part.value for part in got] == [json.loads(text) for text in objects]
@@ -34,7 +35,9 @@ def test_repeated_keys_become_several_objects(text: str, objects: list[str]) -> 
     ],
 )  # fmt: skip
 def test_other_repetitions_stay_one_object(text: str) -> None:
-    """Objects are not split if no key repeats, if values are equal, if counts differ, or if the text is long."""
+    """An object is not split if no key repeats, if the repeated values are equal, if keys repeat unequally often, or if
+    its text is long.
+    """
     assert split_repeated(text) == []
 
 
@@ -69,7 +72,7 @@ SCHEMA = compile_schema(
     ],
 )
 def test_numbered_keys_stay_if_the_schema_allows_them(others: dict[str, object]) -> None:
-    """A numbered key such as ``city2`` remains in a single call if the schema explicitly allows additional keys."""
+    """A numbered key such as ``city2`` remains in one call if the schema explicitly allows additional keys."""
     text = '{"city": "a", "city2": "b"}'
     for told in (others, {}, {"additionalProperties": False}):
         schema = compile_schema({"type": "object", "properties": {"city": {"type": "string"}}, **told})
@@ -100,7 +103,7 @@ def test_numbered_keys_stay_if_the_schema_allows_them(others: dict[str, object])
     ],
 )
 def test_collapsed_calls_are_expanded(text: str, code: str | None, objects: list[str]) -> None:
-    """Numbered keys and lists become several calls if the schema allows neither the key nor a list."""
+    """Numbered keys or lists become several calls if the schema does not allow them."""
     found, parts = split_arguments(text, SCHEMA)
     assert [part.source for part in parts] == objects
     assert found == code or not parts

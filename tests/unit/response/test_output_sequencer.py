@@ -46,7 +46,7 @@ def act(the_choice: Choice, name: str) -> None:
 @each("state", ["before_text", "text", "call", "ended"])
 @each("event", EVENTS)
 def test_diagram_matches_the_code(state: str, event: str) -> None:
-    """Each cell of the table in the module's docstring lists the states that the choice can actually reach."""
+    """The table in the module's docstring is complete: each cell lists exactly the states that a choice can reach."""
     head, rows = cells(DIAGRAM[0]), {cells(line)[0]: cells(line) for line in DIAGRAM[2:]}
     seen = set()
     for history in (["text"], ["call"], ["call", "text"], ["end"], []):
@@ -61,7 +61,7 @@ def test_diagram_matches_the_code(state: str, event: str) -> None:
 
 
 def test_whitespace_is_held_back() -> None:
-    """Only whitespace is held back. It is released once, in order."""
+    """Whitespace is held back, but other text is not. The whitespace is released once, in order."""
     gap = Gap()
     assert not gap
     assert gap.hold(" \n")
@@ -74,7 +74,7 @@ def test_whitespace_is_held_back() -> None:
 
 
 def test_endless_whitespace_is_not_held_back() -> None:
-    """Whitespace beyond the size limit is not held back."""
+    """Whitespace that exceeds the size limit is not held back."""
     gap = Gap()
     assert gap.hold(" " * 65_536)
     assert not gap.hold(" ")
@@ -83,7 +83,7 @@ def test_endless_whitespace_is_not_held_back() -> None:
 
 
 def test_fence_mark_is_held_back_with_the_whitespace() -> None:
-    """The mark of a fence around a block is held back together with the whitespace."""
+    """The opening line of a code fence around a block is held back together with the whitespace."""
     gap = Gap()
     gap.hold_mark("```xml\n")
     assert gap.hold("\n")
@@ -91,7 +91,9 @@ def test_fence_mark_is_held_back_with_the_whitespace() -> None:
 
 
 def said(client: str, *steps: str, **policy: str) -> str:
-    """Return the text that the client receives. Among the steps, "|" ends a message and "?" is reasoning."""
+    """Return the text that the client receives for these steps, in which "|" ends a message and "?" stands for
+    reasoning.
+    """
     choice = new_choice((chat if client == "chat" else responses)(policy=policy))
     events = []
     for step in steps:
@@ -119,15 +121,17 @@ def said(client: str, *steps: str, **policy: str) -> str:
     ],
 )
 def test_empty_line_separates_two_messages(steps: tuple[str, ...], as_chat: str, as_list: str) -> None:
-    """An empty line separates two messages, except within a call, or if the API already separates them in a list of
-    items."""
+    """An empty line separates two messages, except within a call. It is not needed if the client's API returns a list
+    of items.
+    """
     assert said("chat", *steps) == as_chat
     assert said("responses", *steps) == as_list
 
 
 def test_only_chat_needs_an_empty_line_after_a_call() -> None:
-    """After a call between two messages, only a chat client needs the empty line, because its message has a single
-    text."""
+    """If a call is between two messages, only a chat client receives the empty line, because a chat answer has a single
+    text.
+    """
     steps = ("Hi", "|", CALL, "|", "you")
     assert said("chat", *steps, stop_after_tools="off") == "Hi\n\nyou"
     assert said("responses", *steps) == "Hiyou"

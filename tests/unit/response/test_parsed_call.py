@@ -1,4 +1,4 @@
-"""Tests for parsing the bodies of calls into their members, as source text."""
+"""Tests for parsing the body of a call into its members, which keep their source text."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ VALUES = st.recursive(
 
 @given(st.dictionaries(st.text(), VALUES, max_size=5), st.sampled_from([None, 2]), st.text(max_size=3))
 def test_members_keep_their_source(value: dict[str, Any], indent: int | None, after: str) -> None:
-    """The members equal those that ``json`` parses, and each keeps its source text."""
+    """The members have the same values as with ``json``, and each member keeps its source text."""
     text = json.dumps(value, indent=indent)
     got = read_object(text + after, 0)
     assert got is not None
@@ -46,32 +46,32 @@ def test_members_keep_their_source(value: dict[str, Any], indent: int | None, af
 
 @each("text", ["", "{", '{"a"', '{"a":', '{"a":1', '{"a":1,}', "{a:1}", '{"a" 1}', "[]", '{"a":1]'])
 def test_incomplete_object_yields_none(text: str) -> None:
-    """The result is None for text that is not a complete object, rather than a partial object."""
+    """If the text is not a complete object, the result is None rather than a partial object."""
     assert read_object(text, 0) is None
 
 
 @pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "[1,NaN]", "[" * 200_000, '"\n"', "1x", ""])
 def test_invalid_json_yields_none(text: str) -> None:
-    """The result is None for text that is not valid JSON, even if Python's parser would accept it or overflow its
-    stack."""
+    """Text that is not valid JSON yields None, even if Python's parser would accept the text or overflow the stack."""
     assert read_value(text) is None
 
 
 def test_integers_of_any_length() -> None:
-    """Integers beyond Python's digit limit become large integers with the same sign. Other integers are exact."""
+    """An integer that exceeds Python's digit limit becomes a large integer with the same sign. All other integers are
+    exact.
+    """
     digits = "7" * 5000
     assert decode(f"[{digits},-{digits},12]", 0) == ([10**4299, -(10**4299), 12], 10_007)
 
 
 def test_number_of_members_is_limited() -> None:
-    """An object with more members than the limit is not parsed as a call."""
     assert read_object("{" + ",".join(f'"{i}":0' for i in range(256)) + "}", 0) is not None
     assert read_object("{" + ",".join(f'"{i}":0' for i in range(257)) + "}", 0) is None
 
 
 @given(st.lists(st.dictionaries(st.text(max_size=3), VALUES, max_size=3), min_size=2, max_size=6), st.text(" \n,;"))
 def test_adjacent_objects_are_split(objects: list[dict[str, Any]], between: str) -> None:
-    """Adjacent objects are parsed one by one, in order, and each keeps its source text."""
+    """Adjacent objects are parsed one after another, and each keeps its source text."""
     sources = [json.dumps(value) for value in objects]
     assert [call.source for call in read_json(between.join(sources), closed=True, repair=True)] == sources
     assert [call.source for call in read_json(f"[{between.join(sources)}]", closed=True, repair=True)] == sources
@@ -79,7 +79,7 @@ def test_adjacent_objects_are_split(objects: list[dict[str, Any]], between: str)
 
 @given(st.lists(st.dictionaries(st.text(max_size=3), VALUES, max_size=3), min_size=1, max_size=6))
 def test_list_needs_no_repair(objects: list[dict[str, Any]]) -> None:
-    """A list of calls in the form that the manifest requests is parsed without repairs."""
+    """A list of calls, which the manifest asks for, is parsed without repairs."""
     body = f" {json.dumps(objects)}\n"
     plain, mended = (read_json(body, closed=True, repair=repair) for repair in (False, True))
     assert [call.source for call in plain] == [json.dumps(value) for value in objects]
@@ -90,14 +90,14 @@ def test_list_needs_no_repair(objects: list[dict[str, Any]]) -> None:
     "body", ["[]", "[1]", '[{"name":"a"},]', '[{"name":"a"}', '[{"name":"a"}] more', '{"name":"a"},']
 )
 def test_other_text_is_a_broken_call_without_repair(body: str) -> None:
-    """Without repairs, text that is neither an object nor a complete list of objects is one broken call."""
+    """With repairs turned off, text is one broken call unless it is an object or a complete list of objects."""
     (call,) = read_json(body, closed=True, repair=False)
     assert call.broken
     assert call.source == body
 
 
 def test_unclosed_array_yields_its_objects() -> None:
-    """Each object in an array is a call, even if the array is not closed properly."""
+    """Each object in an array is a call, even if the end of the array is missing or malformed."""
     for body, lossy_repairs in (
         ('[{"name":"a"},{"name":"b"}', ("MISSING_BRACE",)),
         ('[{"name":"a"},{"name":"b"},]', ()),
@@ -108,7 +108,7 @@ def test_unclosed_array_yields_its_objects() -> None:
 
 
 def test_unparsable_rest_is_a_broken_call() -> None:
-    """Text after the last object that can be parsed is one broken call that extends to the end."""
+    """All text after the last parsable object is a single broken call."""
     calls = read_json('{"name":"a"} and more {"name":"b"}', closed=True, repair=True)
     assert [(call.source, call.broken) for call in calls] == [
         ('{"name":"a"}', False),
@@ -130,21 +130,22 @@ def test_unparsable_rest_is_a_broken_call() -> None:
     ],
 )
 def test_name_is_read_from_the_beginning(source: str, name: str | None) -> None:
-    """The name of a broken call is read only from the beginning of its text, because elsewhere it might be an
-    argument."""
+    """The name of a broken call is read only at the beginning of its text, because a name elsewhere might be an
+    argument.
+    """
     assert name_of(source) == name
 
 
 @given(st.lists(st.tuples(st.from_regex(r"[a-z_][a-z0-9_.-]*", fullmatch=True), st.text()), max_size=6))
 def test_elements_round_trip(elements: list[tuple[str, str]]) -> None:
-    """Elements are parsed back to the original values if the values contain no closing tags."""
+    """Elements are parsed to the original values, provided that the values contain no closing tags."""
     elements = [(name, value.replace("</", "< /")) for name, value in elements]
     assert read_elements("\n".join(f"<{name}>{value}</{name}>" for name, value in elements)) == elements
 
 
 @pytest.mark.parametrize("text", ["x", "<a>", "<a>1</b>", "<a>1</a>x", "</a>", "<>1</>", "<a b</a>", "<a/>" * 300])
 def test_other_text_makes_elements_unreadable(text: str) -> None:
-    """Text other than elements and whitespace makes all elements invalid."""
+    """If a text contains anything but elements and whitespace, none of its elements is accepted."""
     assert read_elements(text) is None
 
 
@@ -156,14 +157,14 @@ def test_first_xml_element_must_be_the_name() -> None:
 
 @given(st.text())
 def test_unescaping_reverses_escaping(text: str) -> None:
-    """Unescaping reverses the escaping of the five entities, even if the text was escaped before."""
+    """Unescaping reverses the escaping of the five XML entities, even in text that already contained entities."""
     escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
     assert unescape(escaped.replace("'", "&apos;")) == text
 
 
 @given(st.text("a&;<>]![CDAT \n", max_size=30))
 def test_unescaping_an_escaped_value_returns_the_value(text: str) -> None:
-    """Unescaping an escaped value returns the value. For a CDATA section, the result is its content."""
+    """Unescaping an escaped value or a CDATA section returns the original value."""
     section = f"<![CDATA[{text.replace(']]>', ']]]]><![CDATA[>')}]]>"
     assert unescape(escape(section)) == text
     if not text.strip().startswith("<![CDATA["):
@@ -185,11 +186,11 @@ def test_unescaping_an_escaped_value_returns_the_value(text: str) -> None:
     ],
 )
 def test_trim_removes_a_newline_at_both_ends(text: str, trimmed: str) -> None:
-    """One newline is removed from each end, but only if both ends have one."""
+    """If both ends of the text have a newline, one is removed from each. Otherwise, the text is unchanged."""
     assert trim(text) == trimmed
 
 
 def test_read_value_keeps_whitespace() -> None:
-    """The source of a value is the entire text, including surrounding whitespace."""
+    """A value's source includes the whitespace around the value. Text that contains two values is not parsed."""
     assert read_value(' {"a":1}\n') == Json(' {"a":1}\n', {"a": 1})
     assert read_value("{} {}") is None

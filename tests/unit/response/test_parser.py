@@ -21,7 +21,7 @@ from toolsim.response.segments import Calls
     ],
 )
 def test_plan_selects_the_parser(fields: dict[str, Any], counts: bool) -> None:
-    """Untagged calls are parsed if the option is on, or if the backend is constrained to write calls."""
+    """Untagged calls are parsed only if the option is on or the backend is constrained to write calls."""
     the_plan = plan("chat", "chat", True, [ADD], **fields)
     parser = parser_for(the_plan, Judge(the_plan, Report()))
     assert parser is not None
@@ -30,6 +30,6 @@ def test_plan_selects_the_parser(fields: dict[str, Any], counts: bool) -> None:
 
 
 def test_no_parser_without_tools() -> None:
-    """A request without tools has no parser, because its text contains no calls."""
+    """For a request without tools there is no parser, because its answer contains no calls."""
     the_plan = plan("chat", "chat", True)
     assert parser_for(the_plan, Judge(the_plan, Report())) is None

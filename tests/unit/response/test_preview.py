@@ -26,7 +26,7 @@ def preview(body: str, size: int = 1) -> tuple[Preview, str]:
 
 @given(OBJECTS, st.integers(1, 12), st.booleans(), st.booleans(), st.sampled_from(["", "[", "\n [ "]))
 def test_previews_are_verbatim(value: dict[str, object], size: int, quoted: bool, ascii_only: bool, head: str) -> None:
-    """For any object, encoding, cuts and enclosing list, the previewed fragments together equal the arguments."""
+    """For any object, encoding, split and enclosing list, the fragments of the preview add up to the arguments."""
     arguments = json.dumps(value, ensure_ascii=ascii_only)
     inner = json.dumps(arguments, ensure_ascii=ascii_only) if quoted else arguments
     after = ', {"name": "f", "arguments": {"z": 1}}]' if head else ""
@@ -41,7 +41,7 @@ def test_previews_are_verbatim(value: dict[str, object], size: int, quoted: bool
 @pytest.mark.parametrize("key", ARGUMENTS_KEYS)
 @pytest.mark.parametrize("head", ['{"name": "f"', '{"tool": "f"', '{"function": {"name": "f"'])
 def test_every_key_spelling_is_accepted(head: str, key: str) -> None:
-    """A preview accepts every spelling of a call's keys. Without repairs, it accepts only toolsim's own spelling."""
+    """A preview accepts all spellings of a call's keys. With repairs turned off, it accepts only toolsim's own keys."""
     body = f'{head}, "{key}": {{"a": "x"}}}}'
     reader, seen = preview(body)
     assert (seen, reader.tool) == ('{"a": "x"}', TOOLS[0])
@@ -65,7 +65,9 @@ def test_every_key_spelling_is_accepted(head: str, key: str) -> None:
     ],
 )
 def test_other_calls_have_no_preview(body: str) -> None:
-    """Other shapes, unknown or strict tools, and arguments that are not an object have no preview."""
+    """There is no preview for a call with another structure, with an unknown or strict tool, or with arguments that are
+    not an object.
+    """
     reader, seen = preview(body)
     assert seen == ""
     assert reader.tool is None
@@ -73,7 +75,9 @@ def test_other_calls_have_no_preview(body: str) -> None:
 
 @pytest.mark.parametrize("tail", ["\\q", "\n", "\\u12x"])
 def test_invalid_escape_stops_the_preview(tail: str) -> None:
-    """An invalid JSON string stops the preview, and the text emitted before it is a prefix of the arguments."""
+    """An invalid escape in a string stops the preview. The text that was emitted before it is a prefix of the
+    arguments.
+    """
     reader, seen = preview(f'{{"name":"f","arguments":"{{\\"a\\":{tail} more')
     assert seen == '{"a":'
     assert reader.feed("more") == ""
@@ -81,7 +85,7 @@ def test_invalid_escape_stops_the_preview(tail: str) -> None:
 
 
 def test_abandoned_preview_emits_no_more_text() -> None:
-    """A preview that was abandoned emits no further text."""
+    """After a preview is abandoned, it emits no more text."""
     reader, _ = preview('{"name":"f","arguments":{"a":1')
     reader.give_up()
     assert reader.tool is None
@@ -90,7 +94,7 @@ def test_abandoned_preview_emits_no_more_text() -> None:
 
 @given(st.text(alphabet='{}[]",:\\ nameargumentsf1u\ud83d'), st.integers(1, 5))
 def test_any_text(text: str, size: int) -> None:
-    """Any text is previewed without raising an exception, regardless of how it is split."""
+    """Any text can be previewed without an exception, wherever it is split."""
     preview(text, size)
     preview('{"name":"f","arguments":"{' + text, size)
     preview('{"name":"f","arguments":{' + text, size)

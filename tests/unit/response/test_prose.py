@@ -8,7 +8,9 @@ from toolsim.response.prose import CodeFence, Cursor, Place, ProseReader
 
 
 def places(text: str, *, bytewise: bool) -> tuple[str, ProseReader]:
-    """Return ``text`` with a mark at each place where a call could begin. Each place is treated as text."""
+    """Return ``text`` with a mark wherever a call could begin, and the reader. At each mark, reading continues as if
+    there were no call.
+    """
     prose, at, seen = ProseReader(), Cursor(), ""
     chunks = [*text] if bytewise else [text]
     for number, chunk in enumerate(chunks, 1):
@@ -39,13 +41,13 @@ def test_call_can_begin_at_each_line(text: str, marked: str) -> None:
 
 @pytest.mark.parametrize(("text", "begun"), [(" \n\t", False), ("a", True)])
 def test_whitespace_does_not_begin_an_answer(text: str, begun: bool) -> None:
-    """An answer starts with its first visible text, and whitespace does not count."""
+    """An answer has started when it contains visible text. Whitespace alone does not count."""
     assert places(text, bytewise=False)[1].has_started == begun
 
 
 @pytest.mark.parametrize("bytewise", [False, True])
 def test_call_cannot_begin_in_code(bytewise: bool) -> None:
-    """A call cannot begin within a code fence, even after another block in the fence."""
+    """A call cannot begin in a code fence, even after the fence has contained a block that was ruled out as a call."""
     prose, at, emitted = ProseReader(), Cursor(), ""
     prose.resume("info", "```")
     for chunk in [*"sql\n{\n"] if bytewise else ["sql\n{\n"]:
@@ -54,7 +56,7 @@ def test_call_cannot_begin_in_code(bytewise: bool) -> None:
             text, may_begin = prose.read(at)
             emitted += text
             assert not may_begin
-    prose.resume("line")  # Resume after the block.
+    prose.resume("line")  # Continue after the block.
     assert repr(prose) == "Prose(state_code)"
     at.feed("\n```\nx")
     seen = []
@@ -68,8 +70,9 @@ def test_call_cannot_begin_in_code(bytewise: bool) -> None:
 
 
 def read(text: str, mark: str = "```", place: Place = "info", size: int = 0) -> tuple[int, bool]:
-    """Return the position of the fence's end, and whether it has ended, for text that arrives in pieces of ``size``
-    characters."""
+    """Return the offset at which the fence ends, and whether it has ended, for text that arrives in chunks of ``size``
+    characters.
+    """
     fence = CodeFence(mark, place)
     done, rest = 0, ""
     for start in range(0, len(text), size or len(text) or 1):
@@ -97,12 +100,14 @@ def read(text: str, mark: str = "```", place: Place = "info", size: int = 0) -> 
 )
 @each("size", [0, 1, 2])
 def test_fence_ends_at_its_mark(text: str, inside: str, over: bool, size: int) -> None:
-    """A fence ends at a mark on a separate line. A backtick in the opening line shows that it was inline code."""
+    """A fence ends at a closing mark on a separate line. If the opening line contains a backtick, it is inline code
+    rather than a fence.
+    """
     assert read(text, size=size) == (len(inside), over)
 
 
 def test_longer_fence_needs_a_longer_mark() -> None:
-    """Only a mark of the same kind that is at least as long as the opening mark closes a fence."""
+    """A fence is closed only by a mark with the same character that is at least as long as the opening mark."""
     assert read("\n```\n````\n", "````") == (9, True)
     assert read("a`b\n```\n~~~\n", "~~~") == (11, True)
     assert read("```\n", place="start") == (3, True)
@@ -111,5 +116,5 @@ def test_longer_fence_needs_a_longer_mark() -> None:
 
 @given(st.text("`~ x\n\t", max_size=30), st.sampled_from(["```", "~~~"]), st.integers(1, 4))
 def test_fence_does_not_depend_on_splits(text: str, mark: str, size: int) -> None:
-    """The fence ends at the same place, regardless of how the text is split."""
+    """The fence ends at the same offset, wherever the text is split."""
     assert read(text, mark, size=size) == read(text, mark)

@@ -1,4 +1,4 @@
-"""Tests for tagged calls that are only quoted, in inline code and in Markdown quotations."""
+"""Tests for tagged calls that an answer only quotes, in inline code or in Markdown block quotations."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ def pieces_of(text: str, size: int = 0, *, fragments: bool = False) -> list[Segm
 
 @each("text", TEXT)
 def test_quoted_call_is_text(text: str) -> None:
-    """A quoted call remains text, regardless of how the text is split."""
+    """A quoted call remains text, wherever the text is split."""
     for size in (0, 1, 2, 3, 7):
         assert pieces_of(text, size) == [text]
 
 
 @each(("text", "calls"), CALLS)
 def test_unclosed_marks_and_fences_do_not_quote(text: str, calls: int) -> None:
-    """Marks that are never closed and code fences do not quote a call."""
+    """A call is not quoted if the opening mark is never closed. A code fence does not quote a call either."""
     for size in (0, 1, 2, 3, 7):
         pieces = pieces_of(text, size)
         assert len([piece for piece in pieces if isinstance(piece, Block)]) == calls
@@ -83,7 +83,9 @@ def test_unclosed_marks_and_fences_do_not_quote(text: str, calls: int) -> None:
 
 @given(st.lists(st.sampled_from(["`", "``", "```", "\n", ">", " ", "x", A, B, "<tool_call>", "{" * 1200])), st.data())
 def test_pieces_equal_the_text(parts: list[str], data: st.DataObject) -> None:
-    """The pieces together equal the text, and do not depend on splits or on whether fragments are emitted."""
+    """Joined, the segments equal the text. They depend neither on where the text is split nor on whether fragments are
+    emitted.
+    """
     text = "".join(parts)
     whole = pieces_of(text)
     assert "".join(piece if isinstance(piece, str) else piece.raw for piece in whole) == text
@@ -92,7 +94,9 @@ def test_pieces_equal_the_text(parts: list[str], data: st.DataObject) -> None:
 
 
 def test_possibly_quoted_block_is_not_announced() -> None:
-    """A possibly quoted block has no fragments, because a fragment would announce a call to the client."""
+    """No fragments are emitted for a block that might be quoted, because a fragment would announce a call to the
+    client.
+    """
     for text in TEXT[:-2]:
         quotation = parser(fragments=True)
         assert not [piece for char in text for piece in quotation.feed(char) if isinstance(piece, Fragment)]
@@ -101,13 +105,15 @@ def test_possibly_quoted_block_is_not_announced() -> None:
 
 
 def test_time_is_linear() -> None:
-    """Reading takes linear time for all kinds of text that can be held back."""
+    """Every kind of text that can be held back is parsed in linear time."""
     for piece in ("`", "`` ", f"`{A}", f"`{A}\n", f"`{A}{'x' * 100}", ">", f"> {A}\n"):
         assert growth(lambda size, piece=piece: pieces_of(piece * size, 5), 300) < LINEAR  # type: ignore[misc]
 
 
 def test_quotation_at_the_end_of_reasoning_stays() -> None:
-    """A quotation at the end of the reasoning remains reasoning, because without its mark it would become a call."""
+    """A quotation at the end of the reasoning remains reasoning. Without its opening mark, the quoted call would be
+    made.
+    """
     for text in (f"The page says:\n> {CALL}", f"It says `{CALL}`"):
         events, report, _ = run_events(chat(), [ReasoningDelta(text), Finished("stop"), Closed()])
         assert [event for event in events if isinstance(event, CallStarted)] == []

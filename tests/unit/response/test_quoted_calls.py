@@ -1,4 +1,6 @@
-"""Tests for calls that a tool's output contains. A model that repeats such a call is quoting it rather than calling."""
+"""Tests for calls that occur in a tool's output. A model that repeats such a call is quoting it rather than calling the
+tool.
+"""
 
 from __future__ import annotations
 
@@ -92,8 +94,9 @@ def plan_for(
     tools: Sequence[dict[str, Any]] = TOOLS,
     **policy: Any,
 ) -> Plan:
-    """Return the plan for a request whose tools have returned ``outputs``. ``calls`` are the first calls, followed
-    by fetch calls."""
+    """Return the plan for a request whose tool outputs are ``outputs``. They belong to ``calls`` and, if these are
+    fewer, to additional calls to fetch.
+    """
     made = [*calls, *[("fetch", {"url": f"https://a.test/{number}"}) for number in range(len(calls), len(outputs))]]
     items: list[dict[str, Any]] = [{"role": "user", "content": says}]
     for number, ((name, arguments), output) in enumerate(zip(made, outputs, strict=True)):
@@ -133,8 +136,7 @@ def plan_for(
 
 
 def answered(plan: Plan, text: str, *, size: int = 0, cut: int = 0) -> tuple[Seen, Report]:
-    """Return the client's view of an answer, and the report. The answer's text arrives in pieces of ``size``
-    characters."""
+    """Return what the client sees of an answer whose text arrives in chunks of ``size`` characters, and the report."""
     pieces = [text[at : at + size] for at in range(0, len(text), size)] if size else [text]
     content_type, body = backend_answer(plan.backend, bool(size), pieces)
     report = Report()
@@ -148,9 +150,9 @@ def answered(plan: Plan, text: str, *, size: int = 0, cut: int = 0) -> tuple[See
 
 @each("form", FORMS)
 def test_call_copied_from_an_output_is_text(form: str) -> None:
-    """A call copied from a tool's output remains text, in any form and context, and causes a warning.
+    """A call copied from a tool's output remains text and causes a warning, in any form and any context.
 
-    Without that output, at least two of the same answers are calls.
+    Without that output, at least two of these answers are calls.
     """
     call = FORMS[form]
     quoting, plain = plan_for([WRAPPED["in a page"](call)]), plan_for(["The page is empty."])
@@ -168,8 +170,9 @@ def test_call_copied_from_an_output_is_text(form: str) -> None:
 @each("wrapped", WRAPPED)
 @each("form", FORMS)
 def test_wrapping_does_not_hide_a_quoted_call(form: str, wrapped: str) -> None:
-    """Escapes, marks, line numbers and invisible characters in a tool's output do not hide the fact that a call is
-    quoted."""
+    """A call is recognized as quoted even if the tool's output contains it with escapes, marks, line numbers or
+    invisible characters.
+    """
     text = f"{FORMS[form]}\n"
     seen, _ = answered(plan_for([WRAPPED[wrapped](FORMS[form])]), text)
     assert seen.items == [["text", text]]
@@ -179,8 +182,9 @@ def test_wrapping_does_not_hide_a_quoted_call(form: str, wrapped: str) -> None:
 @each("arguments", ["buffered", "incremental"])
 @each("form", ["tag", "Qwen3-Coder", "bare", "syntax"])
 def test_splits_do_not_change_a_quoted_call(form: str, arguments: str, client: ApiName) -> None:
-    """A quoted call remains the same text, streamed or not, with incremental arguments, and however the text is
-    split."""
+    """A quoted call remains the same text, streamed or not, with incremental arguments or not, and wherever the text is
+    split.
+    """
     text = f"The page says:\n\n{FORMS[form]}"
     for stream in (False, True):
         plan = plan_for([FORMS[form]], client=client, stream=stream, stream_arguments=arguments)
@@ -235,7 +239,7 @@ NOT_QUOTED: dict[str, tuple[str, dict[str, Any]]] = {
 
 @each("case", NOT_QUOTED)
 def test_composed_call_is_not_quoted(case: str) -> None:
-    """A call that the model composed itself is a call, even if all its words occur in an output."""
+    """A call that the model composed itself is made, even if all of its words occur in an output."""
     text, request = NOT_QUOTED[case]
     seen, report = answered(plan_for(**request), text)
     assert [item[0] for item in seen.items] == ["call"]
@@ -253,14 +257,14 @@ LEFT: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("case", LEFT)
 def test_calls_not_quoted_verbatim_are_made(case: str) -> None:
-    """Calls that are not verbatim quotations are made. The security page documents this as a remaining risk."""
+    """A call that is not a verbatim quotation is made. The security page documents this remaining risk."""
     text, request = LEFT[case]
     seen, _ = answered(plan_for(**{"outputs": [one("delete_file", path="a.txt")], **request}), text)
     assert [item[0] for item in seen.items] == ["call"]
 
 
 def test_stored_outputs_are_not_searched() -> None:
-    """Outputs that only the backend stores are not searched. Structured calls are not treated as quotations."""
+    """Outputs that only the backend stores are not searched. Structured calls are never treated as quotations."""
     body = {"model": "m", "input": "?", "tools": TOOLS, "previous_response_id": "resp_1"}
     rewritten = rewrite_request(
         "responses", "/v1/responses", json.dumps(body).encode(), Policy(), output_mode=None, report=Report()
@@ -282,15 +286,18 @@ def test_stored_outputs_are_not_searched() -> None:
     ],
 )
 def test_options_that_prevent_quoted_calls(policy: dict[str, Any]) -> None:
-    """With these options, call forms that an attacker's page can contain remain text, or the tool is never called."""
+    """With these options, a call that could have come from an attacker's page remains text, or its tool is never
+    called.
+    """
     for form in FORMS.values():
         seen, _ = answered(plan_for(["ok"], **policy), form)
         assert seen.items == [["text", form]]
 
 
 def test_genuine_call_next_to_a_quoted_one_is_made() -> None:
-    """A genuine call next to a quoted call is made, even in the same block, but a list of calls is treated as one
-    unit."""
+    """A genuine call next to a quoted call is made, even in the same block. A list of calls, however, is treated as a
+    unit.
+    """
     quoted, own = one("delete_file", path="a.txt")[11:-12], one("now")[11:-12]
     plan = plan_for([quoted])
     seen, _ = answered(plan, f"{quoted}\n\n<tool_call>{own}</tool_call>")
@@ -303,7 +310,7 @@ def test_genuine_call_next_to_a_quoted_one_is_made() -> None:
 
 
 def test_quoted_call_of_a_strict_tool_is_text() -> None:
-    """A quoted call is text, so it cannot violate a strict tool's schema or fail for an unknown tool."""
+    """A quoted call is text, so it neither violates a strict tool's schema nor fails because of an unknown tool."""
     tools = [
         {
             **TOOLS[1],
@@ -317,7 +324,9 @@ def test_quoted_call_of_a_strict_tool_is_text() -> None:
 
 
 def test_call_copied_from_find_tools_is_made() -> None:
-    """A call copied from the output of toolsim's find_tools is made, because that output shows how to call the tool."""
+    """A call copied from the output of toolsim's find_tools is made, because this output shows the model how to call
+    the tool.
+    """
     entry = one("now")
     assert answered(plan_for([entry], calls=[("find_tools", {"names": ["now"]})]), entry)[0].items[0][0] == "call"
     declared = [*TOOLS, tool("find_tools", names="array")]
@@ -326,7 +335,7 @@ def test_call_copied_from_find_tools_is_made() -> None:
 
 
 def test_searched_outputs_are_bounded() -> None:
-    """After a gigabyte of outputs has been searched, all further calls are treated as quoted."""
+    """The search is limited: after a gigabyte of outputs has been searched, all further calls are treated as quoted."""
     plan = plan_for(["x" * 8_000_000], max_tool_bytes=10_000_000)
     text = "".join(one("fetch", url=f"https://a.test/{number}") for number in range(150))
     seen, report = answered(plan, text)

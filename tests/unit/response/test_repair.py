@@ -1,4 +1,4 @@
-"""Tests for repairs. Slips are corrected, and other text remains unchanged."""
+"""Tests for repairs. Slips are corrected, and all other text remains unchanged."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOTS = st.lists(VALUES, max_size=5) | st.dictionaries(st.text(), VALUES, max_si
 
 @given(ROOTS, st.booleans(), st.sampled_from([None, 1]), st.text(max_size=3))
 def test_valid_json_is_unchanged(value: Any, ascii_only: bool, indent: int | None, after: str) -> None:
-    """Valid JSON is returned unchanged up to its end, without a repair code."""
+    """Valid JSON is returned unchanged, up to its end and without a repair code."""
     text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
     assert repair_json(text + after) == RepairedJson(text, len(text), ())
 
@@ -30,7 +30,7 @@ PRINTABLE = st.text(st.characters(max_codepoint=0x2FF).filter(str.isprintable))
 
 @given(st.dictionaries(PRINTABLE, st.none() | st.booleans() | st.lists(PRINTABLE | st.integers(), max_size=4)))
 def test_python_repr_is_repaired(value: Any) -> None:
-    """Python's ``repr`` of a value is repaired into JSON of that value."""
+    """The ``repr`` of a Python value is repaired to the JSON of this value."""
     mended = repair_json(repr(value))
     assert mended is not None
     assert json.loads(mended.text) == value
@@ -38,7 +38,7 @@ def test_python_repr_is_repaired(value: Any) -> None:
 
 @given(ROOTS)
 def test_missing_closing_brackets_are_added(value: Any) -> None:
-    """All missing brackets at the end are added, but only if the text is known to be complete."""
+    """All closing brackets that are missing at the end are added, but only if no more text can follow."""
     text = json.dumps(value)
     cut = text.rstrip("]}")
     mended = repair_json(cut) if cut else None
@@ -67,7 +67,7 @@ def test_missing_closing_brackets_are_added(value: Any) -> None:
     ],
 )
 def test_slips_are_corrected_in_place(text: str, mended: str) -> None:
-    """Each slip is corrected in place, and the surrounding text remains unchanged."""
+    """Each slip is corrected where it occurs, and the surrounding text remains unchanged."""
     got = repair_json(text)
     assert got is not None
     assert got.text == mended
@@ -76,7 +76,7 @@ def test_slips_are_corrected_in_place(text: str, mended: str) -> None:
 
 @given(ROOTS, st.data())
 def test_wrong_closing_brackets_are_corrected(value: Any, data: st.DataObject) -> None:
-    """Wrong brackets at the end are corrected, but only if the text is known to be complete."""
+    """Wrong closing brackets at the end are corrected, but only if no more text can follow."""
     text = json.dumps(value)
     bare = text.rstrip("]}")
     wrong = bare + "".join(data.draw(st.sampled_from("]}")) for _ in text[len(bare) :])
@@ -90,7 +90,7 @@ def test_wrong_closing_brackets_are_corrected(value: Any, data: st.DataObject) -
     ["", "x", '"a"', '{"a', "{'a", "[1},2]", '{"a":[1},"b":2}', "[Nope]", "[TrueX]", "[" * 514 + "]" * 514],
 )
 def test_ambiguous_text_is_not_repaired(text: str) -> None:
-    """Ambiguous text and text that is not an object or array cannot be repaired."""
+    """Text that is ambiguous, or that is not an object or array, cannot be repaired."""
     assert repair_json(text) is None
 
 
@@ -102,7 +102,7 @@ def test_number_of_slips_is_limited() -> None:
 
 @given(st.text(alphabet="{}[],:\"'\\ \n\x00\ud800TrueNonaFls0"), st.booleans())
 def test_any_text_is_repaired_or_yields_none(text: str, closed: bool) -> None:
-    """Any text is repaired or results in None. The end of the repaired value lies within the text."""
+    """Repairing arbitrary text yields None or a value that ends within the text."""
     got = repair_json(text, closed=closed)
     assert got is None or 0 < got.end <= len(text)
 
@@ -149,11 +149,11 @@ NAMES = [
         ("functionsstep2", "step2"),
         ("functionsstep2:0", "step2"),
         ("functionsstep25", "step2"),
-        ("functionsexec2", None),  # This could be a second call to exec, or a call to exec2.
+        ("functionsexec2", None),  # This is either the second call to exec or a call to exec2.
         ("write5", None),
         ("writewrite", "write"),
         ("write:write", "write"),
-        ("read_file_read_file", None),  # Two tools have that name in different cases.
+        ("read_file_read_file", None),  # Two tools have this name, in different case.
         ("writewritewrite", "write"),
         ("write.write.write", "write"),
         ("writewrit", None),
@@ -170,5 +170,5 @@ NAMES = [
     ],
 )
 def test_misspelled_name_must_match_one_tool(written: str, fit: str | None) -> None:
-    """A misspelled name is matched only if it fits a single tool. The smallest slip takes precedence."""
+    """A misspelled name is matched to a tool only if no other tool matches as well. A smaller slip takes precedence."""
     assert fit_name(written, NAMES) == fit

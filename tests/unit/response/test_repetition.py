@@ -30,7 +30,7 @@ SCRAPS = [f"{D6}, " * 40, D6, D20, ", ", " ", "[", "]", "```json\n", "```python\
 def client_output(
     chunks: list[str], reason: FinishReason = "length", client: ApiName = "chat", strict: bool = False, **fields: Any
 ) -> tuple[str, list[str], object, Report]:
-    """Return the client's text, arguments and finish reason, and the report, for text that arrives in ``chunks``."""
+    """Return the client's text, calls and finish reason, and the report, for text that arrives in ``chunks``."""
     report = Report()
     tools = [Tool("roll", "roll", parameters=SCHEMA, strict=strict)]
     answer = Answer(plan(client, "chat", True, tools, **fields), report)
@@ -47,7 +47,9 @@ def client_output(
 
 
 def same_however_cut(text: str, reason: FinishReason = "length") -> tuple[str, list[str], object]:
-    """Return the client's output, and check that it does not depend on how the text is split."""
+    """Return the text, calls and finish reason that the client receives, after checking that they do not depend on
+    where the text is split.
+    """
     whole = client_output([text], reason)[:3]
     assert client_output(list(text), reason)[:3] == whole
     for at in {1, len(text) // 3, len(text) // 2, len(text) - 1}:
@@ -58,8 +60,9 @@ def same_however_cut(text: str, reason: FinishReason = "length") -> tuple[str, l
 @pytest.mark.parametrize("kind", LISTS)
 @pytest.mark.parametrize("strict", [False, True])
 def test_truncated_loop_calls_once(kind: str, strict: bool) -> None:
-    """A list that was cut off in a loop contains the repeated call once. With fewer than three repetitions, it is
-    text."""
+    """If a list was cut off while it repeated a call, the repeated call is made once. With fewer than three
+    repetitions, the list is text.
+    """
     head = f"{LISTS[kind][0]}{D20},\n    "
     text = head + ",\n    ".join([D6] * (CUT + 2))
     third = len(head) + CUT * len(D6) + (CUT - 1) * len(",\n    ")
@@ -76,8 +79,9 @@ def test_truncated_loop_calls_once(kind: str, strict: bool) -> None:
     [', {"name": "roll", "arguments": {"sides": 8', ", [", ', {"type"', ', {"name": "roll", "arguments": {}'],
 )
 def test_different_item_ends_the_loop(rest: str) -> None:
-    """If the list continues with a different item, its remaining items are unknown, so it is text like any truncated
-    call."""
+    """If another item follows the repetitions in a list that was cut off, the list is text, because its remaining items
+    are unknown.
+    """
     text = "[" + ", ".join([D6] * CUT) + rest
     assert same_however_cut(text) == (text, [], "length")
 
@@ -85,15 +89,16 @@ def test_different_item_ends_the_loop(rest: str) -> None:
 @each("kind", LISTS)
 @each("times", [1, 2, CUT, ENDLESS - 1])
 def test_complete_list_keeps_its_calls(kind: str, times: int) -> None:
-    """A complete list keeps all its calls, even repeated ones, because the model closed the list itself."""
+    """In a complete list, all calls are made, even repeated ones, because the model closed the list itself."""
     head, tail = LISTS[kind]
     for reason in ("stop", "length"):
         assert same_however_cut(head + ", ".join([D6] * times) + tail, reason)[1] == [A] * times
 
 
 def test_only_truncated_list_is_a_loop() -> None:
-    """A list counts as a loop only if a limit cut it off. If the model stopped after an item, only the bracket is
-    missing."""
+    """A list counts as a loop only if it was cut off. If the model stopped after an item, only the closing bracket is
+    missing, and all calls are made.
+    """
     text = "[" + ", ".join([D6] * CUT)
     assert same_however_cut(f"{text}, {D6[:9]}", "stop")[1] == []
     assert same_however_cut(text, "stop")[1] == [A] * CUT
@@ -102,7 +107,7 @@ def test_only_truncated_list_is_a_loop() -> None:
 @pytest.mark.parametrize("client", ["chat", "responses"])
 @pytest.mark.parametrize("kind", LISTS)
 def test_endless_loop_ends_the_answer(client: ApiName, kind: str) -> None:
-    """An endless repetition ends the answer and counts as one call, regardless of the text that follows."""
+    """An endless repetition of a call ends the answer. The call is made once, regardless of the text that follows."""
     text = f"{LISTS[kind][0]}{D20}, " + ", ".join([D6] * ENDLESS)
     for chunks in ([text], list(text), [f"{text}, {D20}]"], list(f"{text}, {D6}, {D6}]\n```\nDone.")):
         prose, calls, reason, report = client_output(chunks, "stop", client)
@@ -114,19 +119,19 @@ def test_endless_loop_ends_the_answer(client: ApiName, kind: str) -> None:
 
 @pytest.mark.parametrize("times", [CUT + 1, ENDLESS + 2])
 def test_loop_is_text_without_repairs(times: int) -> None:
-    """Without repairs, a repetitive list that was cut off remains text."""
+    """With repairs turned off, a repetitive list that was cut off remains text."""
     text = "[" + ", ".join([D6] * times)
     assert client_output([text], policy={"repair": "off"})[:3] == (text, [], "length")
 
 
 def test_blocks_are_emitted_one_by_one() -> None:
-    """Repeated calls in separate tags are emitted as soon as they are complete, without a built-in limit."""
+    """Repeated calls in separate tags are emitted as soon as they are complete, and their number is not limited."""
     assert client_output([f"<tool_call>{D6}</tool_call>\n"] * (ENDLESS + 9))[1] == [A] * (ENDLESS + 9)
 
 
 @given(st.sampled_from([head for head, _ in LISTS.values()]), st.lists(st.sampled_from(SCRAPS), max_size=9), st.data())
 def test_pieces_equal_the_text_at_any_split(head: str, scraps: list[str], data: st.DataObject) -> None:
-    """Even with loops, the pieces together equal the text and do not depend on how the text is split."""
+    """Even if the text contains loops, its segments add up to the text and do not depend on where it is split."""
     text = head + "".join(scraps)
     cuts = sorted(data.draw(st.sets(st.integers(0, len(text)), max_size=5)))
     found = []
@@ -140,7 +145,7 @@ def test_pieces_equal_the_text_at_any_split(head: str, scraps: list[str], data: 
 
 
 def test_time_is_linear() -> None:
-    """Parsing lists of many calls that are almost all identical takes linear time."""
+    """A list of many almost identical calls is parsed in linear time."""
 
     def read(size: int) -> None:
         items = [D20 if number % 30 == 0 else D6 for number in range(size)]

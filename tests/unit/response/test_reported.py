@@ -18,7 +18,9 @@ def noted(api: Api, form: AnswerForm, *events: ClientEvent) -> Report:
 
 
 def test_call_ids_are_recorded_as_clients_return_them() -> None:
-    """The IDs of complete calls are recorded in order, as clients send them back. Legacy functions have no IDs."""
+    """The IDs of complete calls are recorded in order, in the form in which clients send them back. Calls to legacy
+    functions have no IDs.
+    """
     events = [*whole_call(1), CallStarted(2, "x"), CallEnded("incomplete"), *whole_call(3, choice=1)]
     assert noted(CHAT, AnswerForm(), *events).tool_call_ids == ["call_001", "call_003"]
     assert noted(RESPONSES, AnswerForm(), *events).tool_call_ids == ["fc_001", "fc_003"]
@@ -26,7 +28,7 @@ def test_call_ids_are_recorded_as_clients_return_them() -> None:
 
 
 def test_token_counts_are_recorded() -> None:
-    """Token counts are recorded by kind, if the backend reports them."""
+    """If the backend reports token counts, each kind of token is recorded."""
     assert noted(CHAT, AnswerForm(), Ended({}, Usage(1, 2, 3))).tokens == {
         "input": 1,
         "output": 2,

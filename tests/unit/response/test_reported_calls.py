@@ -1,7 +1,7 @@
 """Tests for texts that models wrote and users reported, each with the calls that a careful reader expects.
 
-``tests/cases/reported.json`` contains the texts. ``tests/cases/known_failures.json`` lists the texts that are not
-yet parsed as expected, and the texts whose calls run with incorrect arguments instead of remaining text.
+``tests/cases/reported.json`` contains the texts. ``tests/cases/known_failures.json`` lists the texts that are not yet
+parsed as expected, including those whose calls are made with wrong arguments instead of remaining text.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ SPLITS = 8
 
 
 def without_spelling(seen: Seen) -> list[Any]:
-    """Return an answer's items with parsed arguments, because only streams preserve the model's spelling of the
-    arguments."""
+    """Return an answer's items with parsed arguments. Only streams preserve the text of the arguments as the model
+    wrote it.
+    """
     return [[*item[:2], json.loads(item[2])] if item[0] == "call" else item for item in seen.items]
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_cases_are_read_as_expected(name: str) -> None:
-    """All cases are parsed as expected, except exactly the cases that are listed as failing."""
+    """All cases are parsed as expected, except for those listed as failing, which are not."""
     case = CASES[name]
     parsed = parse(case["text"], case["tools"])
     if name in FAILING:
@@ -47,7 +48,7 @@ def test_cases_are_read_as_expected(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_unread_case_runs_no_unexpected_call(name: str) -> None:
-    """A case that is not parsed as expected remains text. Only the listed cases run an unexpected call."""
+    """A case that is not parsed as expected remains text. An unexpected call is made only in the listed cases."""
     case = CASES[name]
     surplus = [call for call in calls(parse(case["text"], case["tools"])) if call not in calls_wanted(case)]
     if name in WRONG:
@@ -58,7 +59,7 @@ def test_unread_case_runs_no_unexpected_call(name: str) -> None:
 
 @each("name", CASES)
 def test_splits_make_no_difference(name: str) -> None:
-    """Text is parsed identically in one piece, character by character and at random splits."""
+    """Text is parsed in the same way as a single chunk, character by character, and with random splits."""
     text, tools = CASES[name]["text"], CASES[name]["tools"]
     whole = parse(text, tools)
     assert streamed(list(text), tools) == whole
@@ -68,7 +69,7 @@ def test_splits_make_no_difference(name: str) -> None:
 
 @each(("name", "api"), some(product(CASES, APIS)))
 def test_official_clients_read_the_same_calls(name: str, api: ApiName) -> None:
-    """Official clients receive the same calls from streamed and non-streamed answers, however the bytes are split."""
+    """Official clients receive the same calls from streamed and non-streamed answers, wherever the bytes are split."""
     text, tools = CASES[name]["text"], CASES[name]["tools"]
     complete = by_proxy(api, tools, [text], stream=False)
     called = [json.dumps(item[1:], sort_keys=True) for item in without_spelling(complete) if item[0] == "call"]
@@ -80,7 +81,7 @@ def test_official_clients_read_the_same_calls(name: str, api: ApiName) -> None:
 
 
 def test_failing_cases_exist() -> None:
-    """Each listed ID belongs to one case, and each case with a different decision gives a reason."""
+    """Each listed ID belongs to exactly one case. Each case for which toolsim decides differently states a reason."""
     assert len(FAILING) == len(set(FAILING))
     assert len(WRONG) == len(set(WRONG))
     assert set(WRONG) <= set(FAILING) <= set(CASES)

@@ -1,4 +1,4 @@
-"""Tests for retries, and for the client's output before a retry and without a retry."""
+"""Tests for retries, and for the output that the client receives before a retry or if there is none."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def round_of(*tools: Any, retries_allowed: frozenset[str] = CALL_FAULTS, **field
 def run(
     the_plan: Plan, *pieces: str, finish: FinishReason = "stop"
 ) -> tuple[list[ClientEvent], Retry | None, Report, Answer]:
-    """Return the events for this text, the retry, the report and the answer object."""
+    """Return the events for these deltas, the retry or None, the report, and the answer object."""
     answer = answer_for(the_plan, report := Report())
     emitted = [event for piece in pieces for event in answer.feed(TextDelta(piece))]
     for event in (Finished(finish), Counted(Usage(1, 2, 3)), Closed()):
@@ -66,7 +66,9 @@ FAULTS = [
 
 @pytest.mark.parametrize(("text", "offered", "reason", "name", "expected"), FAULTS)
 def test_failed_call_is_retried(text: str, offered: Any, reason: str, name: str | None, expected: str) -> None:
-    """A failed call is withheld and retried. ``otherwise`` contains the output that is sent if no retry occurs."""
+    """A failed call is withheld and retried. The retry's ``otherwise`` contains the output that is sent if the retry
+    does not take place.
+    """
     fields = {"masked_tools": frozenset({"hidden"}), "policy": {"max_tool_bytes": 200}}
     emitted, retry, report, answer = run(round_of(offered, **fields), "Well. ", text)
     assert emitted[0] == TextDelta("Well. ")
@@ -94,7 +96,9 @@ def _without_usage(events: list[ClientEvent]) -> list[ClientEvent]:
 
 
 def test_emitted_call_stays() -> None:
-    """A call before the failed call is emitted immediately, and is not repeated if no retry occurs."""
+    """A call before the failed call is emitted immediately. It is not emitted again if the retry does not take
+    place.
+    """
     emitted, retry, report, _ = run(round_of(), CALL + UNKNOWN)
     assert emitted[:-1] == whole_call(1)
     assert retry is not None
@@ -103,8 +107,9 @@ def test_emitted_call_stays() -> None:
 
 
 def test_announced_call_is_not_retried() -> None:
-    """An announced call that breaks ends as incomplete and is not retried, because the client already has its
-    arguments."""
+    """If an announced call breaks, it ends as incomplete and is not retried, because the client already has part of its
+    arguments.
+    """
     the_plan = round_of(policy={"stream_arguments": "incremental"})
     text = '<tool_call>{"name":"add","arguments":{"a" 1}}</tool_call>'
     emitted, retry, *_ = run(the_plan, *text)
@@ -113,7 +118,7 @@ def test_announced_call_is_not_retried() -> None:
 
 
 def test_block_without_a_call_is_text() -> None:
-    """A block without a call is text, and the answer continues after it."""
+    """A block that does not contain a call is text, and does not end the answer."""
     text = "Write <use_tool>…</use_tool>, or <tool_call>, and then JSON."
     emitted, retry, *_ = run(round_of(), text)
     assert retry is None
@@ -122,8 +127,9 @@ def test_block_without_a_call_is_text() -> None:
 
 @pytest.mark.parametrize("text", ['<tool_call>{"name":"add","arguments":{"a":', '{"name": "add", "arguments": {"a"'])
 def test_truncated_call_can_be_continued(text: str) -> None:
-    """A call that was cut off by the length limit is stored unchanged, and an answer that continues it yields the
-    complete call."""
+    """If the length limit cuts off a call, the partial call is kept unchanged. An answer that continues it completes
+    the call.
+    """
     emitted, retry, *_ = run(round_of(), "So:\n" + text, finish="length")
     assert retry is not None
     assert (retry.fault.reason, retry.fault.partial_call) == ("CALL_CUT_OFF", text)
@@ -147,8 +153,7 @@ def test_truncated_call_can_be_continued(text: str) -> None:
     ],
 )
 def test_text_before_a_truncated_call_is_separate(before: str, emitted: list[ClientEvent], how: str) -> None:
-    """Text before a call that was cut off is not part of the partial call, even if the text was held back until the
-    end."""
+    """The partial call does not include the text before it, even if the text was held back until the end."""
     half = '<tool_call>{"name":"sub","arguments":{"a":'
     the_plan = round_of(policy={"stream_arguments": how})
     for pieces in ([before + half], [*(before + half)]):
@@ -166,7 +171,7 @@ def test_text_before_a_truncated_call_is_separate(before: str, emitted: list[Cli
 @pytest.mark.parametrize("policy", [{"suppress_tail_after_tools": True}, {"stop_after_tools": "on"}, {}])
 @pytest.mark.parametrize("broken", [MALFORMED, MALFORMED[:40]])
 def test_broken_call_after_calls_is_dropped_like_text(broken: str, policy: dict[str, Any]) -> None:
-    """If text after calls is dropped, a broken call after calls is dropped as well, provided that no retry occurs."""
+    """If text after calls is dropped, so is a broken call after calls, unless the retry takes place."""
     text = f"{CALL}\n {broken}"
     for pieces in ([text], [*text]):
         emitted, retry, *_ = run(round_of(policy=policy), *pieces, finish="length")
@@ -177,8 +182,9 @@ def test_broken_call_after_calls_is_dropped_like_text(broken: str, policy: dict[
 
 
 def test_missing_required_call_is_retried() -> None:
-    """If an answer lacks a required call, its text is emitted and the model is re-prompted, unless the answer was
-    filtered."""
+    """If a required call is missing, the answer's text is emitted, and the model is prompted again. An answer that was
+    filtered is not retried.
+    """
     required = {"tool_choice": ToolChoice("required")}
     emitted, retry, *_ = run(round_of(**required), "I cannot.")
     assert retry is not None
@@ -194,8 +200,9 @@ def test_missing_required_call_is_retried() -> None:
 
 @pytest.mark.parametrize("content", ["", " \n", "<reasoning>"])
 def test_empty_answer_after_an_output_is_retried(content: str) -> None:
-    """After a tool output, an answer with only whitespace and reasoning counts as empty. Refusals, hosted items and
-    text do not."""
+    """After a tool output, an answer that contains only whitespace or reasoning counts as empty and is retried. A
+    refusal, hosted item or text makes it nonempty.
+    """
     after = round_of(retries_allowed=frozenset({EMPTY_ANSWER}), after_outputs=True)
     answer = answer_for(after, Report())
     answer.feed(ReasoningDelta("hm") if content == "<reasoning>" else TextDelta(content))
@@ -211,7 +218,7 @@ def test_empty_answer_after_an_output_is_retried(content: str) -> None:
 
 
 def test_truncated_stream_is_an_error() -> None:
-    """A partial call in a truncated stream is an error and is not continued."""
+    """If the stream breaks off within a call, the result is an error, and the partial call is not continued."""
     answer = answer_for(round_of(), Report())
     answer.feed(TextDelta('<tool_call>{"name":"add","argu'))
     emitted = answer.end_of_input()
@@ -221,7 +228,7 @@ def test_truncated_stream_is_an_error() -> None:
 
 @given(st.lists(st.sampled_from([CALL, BROKEN, UNKNOWN, MALFORMED, "text ", "<tool_call>", "{", "\n"])), st.data())
 def test_splits_make_no_difference(parts: list[str], data: st.DataObject) -> None:
-    """A round emits the same text and calls, and is retried for the same reason, however the text is split."""
+    """The text, the calls and the reason for a retry are the same wherever the text is split."""
     text = "".join(parts)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
     edges = [0, *cuts, len(text)]

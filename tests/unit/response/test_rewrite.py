@@ -27,11 +27,11 @@ API_NAMES: tuple[ApiName, ...] = get_args(ApiName)
 WEATHER = tool("get_weather", city="string")
 CALL = '<tool_call>{"name":"get_weather","arguments":"{\\"city\\":\\"Paris\\"}"}</tool_call>'
 
-# Error types that a Messages client receives in place of OpenAI's codes.
+# Error types that a Messages client receives in place of OpenAI's error codes.
 ERRORS = {"invalid_tool_call": "invalid_request_error", "rate_limit_exceeded": "rate_limit_error"}
 
-# The Messages API uses the chat reader's rules and a single writer. Therefore each of its sides is paired only once
-# with each other kind, and redundant pairs are left out.
+# With the Messages API, one pair for the client side and one for the backend side are enough, because its reader
+# follows the rules of the chat reader and it has a single writer.
 PAIRS = [
     (client, backend)
     for client in API_NAMES
@@ -50,7 +50,7 @@ def error_for(client: ApiName, code: str) -> str:
 
 
 def end_of(backend: ApiName, body: bytes) -> int:
-    """Return the position where the end of a stream from ``backend_answer`` begins."""
+    """Return the offset at which the end of a stream from ``backend_answer`` begins."""
     marks = {"chat": b'"stop"', "responses": b"event: response.completed", "messages": b"event: message_delta"}
     return body.index(marks[backend])
 
@@ -78,8 +78,8 @@ def expected(case: dict[str, Any], client: ApiName) -> Seen:
     return Seen(items, finish, ids)
 
 
-# Arguments do not stream if the client does not stream. Other pairs test each reader and writer in every way, so the
-# two pairs of chat and Responses are only streamed.
+# Only streams are incremental. The two pairs of chat and Responses are tested only as buffered streams, because other
+# pairs test their readers and writers in every mode.
 WAYS = {"stream": (True, "buffered"), "incremental": (True, "incremental"), "whole": (False, "buffered")}
 CELLS = [
     pytest.param(client, backend, *WAYS[way], id=f"{way}-{client}-{backend}")
@@ -94,7 +94,7 @@ CROSSED = [pytest.param(name, *cell.values, id=f"{name}-{cell.id}") for name in 
 
 @each(("name", "client", "backend", "stream", "arguments"), some(CROSSED))
 def test_case(name: str, client: ApiName, backend: ApiName, stream: bool, arguments: str) -> None:
-    """Each case has the same answer with all APIs, streamed or not on either side, however the bytes are split."""
+    """Each case has the same answer with all APIs, streamed or not, and wherever the bytes are split."""
     case = CASES[name]
     if arguments == "incremental" and stream and "late" in case:
         pytest.skip(f"the call was announced too early: {case['late']}")
@@ -114,7 +114,7 @@ def test_case(name: str, client: ApiName, backend: ApiName, stream: bool, argume
         cut_early = case.get("cut") or (client != "responses" and case.get("chat_cut"))
         if "error" not in case:
             assert rewriter.is_cut == bool(cut_early)
-            # Usage that the backend sends after the end of the turn is not awaited.
+            # Toolsim does not wait for usage that the backend sends after the end of the turn.
             assert seen.usage in (None, 7) if cut_early else seen.usage == 7
         wanted = expected(case, client)
         if case.get("compare") == "json" or (client == "messages" and not stream):
@@ -129,7 +129,7 @@ JUDGE = json.loads((Path(__file__).parents[2] / "cases" / "judge.json").read_tex
 
 
 def judged(case: dict[str, Any]) -> str | None:
-    """Return the text of a judge's case, or None if the sentinel does not read the text as exactly that block."""
+    """Return the text for a case of the judge, or None if the sentinel does not find exactly this block in the text."""
     text = f"<tool_call>{case['body']}{case.get('closing', '</tool_call>')}"
     sentinel = Sentinel()
     pieces = sentinel.feed(text) + sentinel.finish()
@@ -174,14 +174,15 @@ def test_judge_table_end_to_end(case: dict[str, Any], stream: bool) -> None:
 
 
 def test_most_judge_cases_are_readable() -> None:
-    """At least 80 % of the judge's cases are bodies that the sentinel can read."""
+    """The sentinel can find at least 80% of the bodies in the judge's cases."""
     assert sum(judged(case) is not None for case in JUDGE["cases"]) > 0.8 * len(JUDGE["cases"])
 
 
 @each_pair
 def test_non_streamed_failures_are_http_errors(client: ApiName, backend: ApiName) -> None:
-    """In non-streamed answers, a strict violation is a 422 and a backend failure is a 502, with a complete error
-    object."""
+    """In a non-streamed answer, a strict violation is an error with status 422, and a backend failure is an error with
+    status 502. Both contain a complete error object.
+    """
     case = CASES["strict failure"]
     rewriter, chunks = rewrite(case_plan(case, client, backend, False), *backend_answer(backend, True, [case["text"]]))
     assert rewriter.status == 422
@@ -196,7 +197,9 @@ def test_non_streamed_failures_are_http_errors(client: ApiName, backend: ApiName
 @each_pair
 @each("text", ["Half an ans", f"Look {CALL[:40]}", ""], ids=["text", "in a block", "nothing"])
 def test_stream_without_terminator_fails(client: ApiName, backend: ApiName, text: str) -> None:
-    """A stream that ends before its terminator results in an error. Held-back text is emitted before the error."""
+    """A stream that ends without its terminator results in an error. Text that was held back is emitted before the
+    error.
+    """
     kind, body = backend_answer(backend, True, [text] if text else [])
     end = end_of(backend, body)
     _, chunks = rewrite(plan(client, backend, True, [WEATHER]), kind, body[:end])
@@ -209,8 +212,9 @@ def test_stream_without_terminator_fails(client: ApiName, backend: ApiName, text
 @each_backend
 @each("rest", ["", "\n", " half an ans", CALL[:40]], ids=["nothing", "a gap", "text", "in a block"])
 def test_chat_stream_broken_after_a_call_keeps_the_call(backend: ApiName, rest: str) -> None:
-    """If a stream breaks off after a call, a chat client receives the call and a normal end, because later text
-    would have been dropped anyway."""
+    """If a stream breaks off after a call, a chat client receives the call and a normal end. Later text would have been
+    dropped in any case.
+    """
     kind, body = backend_answer(backend, True, [CALL, rest] if rest else [CALL])
     end = end_of(backend, body)
     _, chunks = rewrite(plan("chat", backend, True, [WEATHER]), kind, body[:end])
@@ -222,7 +226,8 @@ def test_chat_stream_broken_after_a_call_keeps_the_call(backend: ApiName, rest: 
 @each_backend
 def test_responses_stream_broken_after_a_call_fails(backend: ApiName) -> None:
     """If a stream breaks off after a call, a Responses client receives an error, because more output could have
-    followed."""
+    followed the call.
+    """
     kind, body = backend_answer(backend, True, [CALL])
     end = end_of(backend, body)
     _, chunks = rewrite(plan("responses", backend, True, [WEATHER]), kind, body[:end])
@@ -230,7 +235,9 @@ def test_responses_stream_broken_after_a_call_fails(backend: ApiName) -> None:
 
 
 def test_messages_client_survives_a_break_at_any_byte() -> None:
-    """If the backend breaks off at any byte, a Messages client receives a complete answer or a single final error."""
+    """At whatever byte the backend breaks off, a Messages client receives either a complete answer or exactly one error
+    at the end.
+    """
     kind, body = backend_answer("chat", True, ["Hm. ", *(CALL[at : at + 9] for at in range(0, len(CALL), 9))])
     for end in range(len(body) + 1):
         rewriter = ResponseRewriter(plan("messages", "chat", True, [WEATHER]), Report(), content_type=kind)
@@ -243,7 +250,7 @@ def test_messages_client_survives_a_break_at_any_byte() -> None:
 
 
 def test_chat_without_done_is_complete_if_finished() -> None:
-    """A chat stream without ``[DONE]`` is complete if it has a finish reason, because many servers omit ``[DONE]``."""
+    """A chat stream without ``[DONE]`` is complete if it has a finish reason. Many servers omit ``[DONE]``."""
     kind, body = backend_answer("chat", True, [CALL])
     _, chunks = rewrite(plan("chat", "chat", True, [WEATHER]), kind, body.replace(b"data: [DONE]\n\n", b""))
     assert read("chat", True, chunks).finish == "tool_calls"
@@ -253,7 +260,7 @@ def test_chat_without_done_is_complete_if_finished() -> None:
 @each_stream
 @each("kind", ["text/plain", "application/json", ""])
 def test_mislabeled_event_stream_is_read(client: ApiName, backend: ApiName, stream: bool, kind: str) -> None:
-    """An event stream with a different content type is still read as an event stream."""
+    """An event stream with another content type is still parsed as an event stream."""
     _, body = backend_answer(backend, True, ["Hm.", CALL])
     _, chunks = rewrite(plan(client, backend, stream, [WEATHER]), kind, body, cut=9)
     assert read(client, stream, chunks).items == [["text", "Hm."], ["call", "get_weather", '{"city":"Paris"}']]
@@ -279,7 +286,7 @@ def test_backend_error_during_a_stream_is_last(client: ApiName, backend: ApiName
 
 
 def test_responses_stream_error_is_sent_in_all_forms() -> None:
-    """A strict violation is sent as an error event, both flat and nested, followed by a final ``response.failed``."""
+    """A strict violation is sent in both flat and nested form in one error event, which ``response.failed`` follows."""
     case = CASES["strict failure"]
     _, chunks = rewrite(
         case_plan(case, "responses", "responses", True), *backend_answer("responses", True, [case["text"]])
@@ -296,7 +303,9 @@ def test_responses_stream_error_is_sent_in_all_forms() -> None:
 
 @each_pair
 def test_keepalives_do_not_change_the_answer(client: ApiName, backend: ApiName) -> None:
-    """Keep-alives are sent from before the first event until the end of the stream, and do not change the answer."""
+    """Keep-alives can be sent at any time, from before the first event until the end of the stream. They do not change
+    the answer.
+    """
     kind, body = backend_answer(backend, True, ["Hm.", CALL[:30], CALL[30:]])
     rewriter = ResponseRewriter(plan(client, backend, True, [WEATHER]), Report(), content_type=kind)
     chunks = rewriter.keepalive()
@@ -311,7 +320,7 @@ def test_keepalives_do_not_change_the_answer(client: ApiName, backend: ApiName) 
 
 @each_client
 def test_external_failure_ends_the_answer(client: ApiName) -> None:
-    """A failure from outside the backend's stream ends the answer, and later failures and bytes are ignored."""
+    """A failure outside the backend's stream ends the answer. Any later failures and bytes are ignored."""
     rewriter = ResponseRewriter(plan(client, "chat", True, [WEATHER]), Report(), content_type="text/event-stream")
     chunks = rewriter.fail(ApiError("No data for 300 s.", code="backend_timeout", status=504))
     assert rewriter.is_done
@@ -333,7 +342,7 @@ TEXT = st.lists(
 def test_streamed_answer_equals_the_non_streamed(
     text: str, client: ApiName, backend: ApiName, size: int, cut: int, strict: bool
 ) -> None:
-    """The streamed answer equals the non-streamed answer for any text, regardless of how text and bytes are split."""
+    """For any text, the streamed answer equals the non-streamed answer, wherever the text and the bytes are split."""
     tools = [tool("get_weather", strict, city="string")]
     pieces = [text[i : i + size] for i in range(0, len(text), size)]
     whole, body = rewrite(plan(client, backend, False, tools), *backend_answer(backend, False, [text]))
@@ -353,7 +362,7 @@ def test_streamed_answer_equals_the_non_streamed(
     st.sampled_from(["text/event-stream", "application/json"]),
 )
 def test_any_bytes_end_the_answer(data: bytes, client: ApiName, backend: ApiName, stream: bool, kind: str) -> None:
-    """For any bytes from the backend, the answer ends, and the client receives output."""
+    """Whatever bytes the backend sends, the answer ends, and the client receives output."""
     rewriter, chunks = rewrite(plan(client, backend, stream, [WEATHER]), kind, data, 5)
     assert rewriter.is_done
     assert b"".join(chunks)
@@ -400,7 +409,7 @@ OBJECTS = st.recursive(
 
 @given(st.lists(OBJECTS, max_size=5), st.sampled_from(API_NAMES), st.sampled_from(API_NAMES), st.booleans())
 def test_any_json_is_processed(values: list[Any], client: ApiName, backend: ApiName, stream: bool) -> None:
-    """Events with arbitrary fields are processed without raising an exception."""
+    """Events with arbitrary fields raise no exception."""
     body = b"".join(b"data: " + json.dumps(value).encode() + b"\n\n" for value in values)
     assert rewrite(plan(client, backend, stream, [WEATHER]), "text/event-stream", body)[0].is_done
     for value in values:
@@ -418,8 +427,9 @@ LONG_CALL = f"<tool_call>{json.dumps({'name': 'get_weather', 'arguments': LONG},
 
 @each_pair
 def test_long_arguments_are_verbatim(client: ApiName, backend: ApiName) -> None:
-    """Arguments of 100 KB full of emoji, quotes and tags arrive verbatim. Shorter arguments also arrive verbatim
-    byte by byte."""
+    """Arguments of 100 KB that are full of emoji, quotes and tags arrive verbatim, as do shorter arguments that are
+    sent byte by byte.
+    """
     assert len(LONG.encode()) > 100_000
     pieces = [LONG_CALL[i : i + 1000] for i in range(0, len(LONG_CALL), 1000)]
     _, chunks = rewrite(plan(client, backend, True, [WEATHER]), *backend_answer(backend, True, pieces), cut=997)
@@ -432,9 +442,9 @@ def test_long_arguments_are_verbatim(client: ApiName, backend: ApiName) -> None:
 
 @each_pair
 def test_splits_make_no_difference(client: ApiName, backend: ApiName) -> None:
-    """A stream in two pieces has the same result regardless of where it is split.
+    """A stream that arrives in two chunks has the same result wherever it is split.
 
-    The effect of a split depends on the reader. `test_frame_template` tests the reader with a split at every byte.
+    The effect of a split depends only on the reader, which `test_frame_template` tests with a split at every byte.
     """
     text = f'Hé 🐢 <tool_call>{{"name":"get_weather","arguments":{json.dumps(LONG[:60] + chr(34) + "}")}}}</tool_call>'
     kind, body = backend_answer(backend, True, [text[i : i + 9] for i in range(0, len(text), 9)])
@@ -448,7 +458,7 @@ def test_splits_make_no_difference(client: ApiName, backend: ApiName) -> None:
 
 @each("stream", [True, False])
 def test_choices_can_be_interleaved(stream: bool) -> None:
-    """A real client receives a call in one choice and text in another, although their chunks are interleaved."""
+    """A real client receives a call in one choice and text in another, even if their chunks alternate."""
     texts = [CALL, "Just <tool_call> words."]
     head = {"id": "c", "object": "chat.completion", "created": 1, "model": "m"}
     if stream:
@@ -479,7 +489,7 @@ def test_choices_can_be_interleaved(stream: bool) -> None:
 )
 @each_stream
 def test_call_ids_are_reported_in_order(client: Any, legacy: bool, ids: list[str], stream: bool) -> None:
-    """Call IDs are reported in order, as the client received them. A legacy function call has no ID."""
+    """The report contains the IDs of calls in order, as the client received them. A legacy function call has no ID."""
     the_plan = plan(client, "chat", stream, [WEATHER], first_number=7, legacy_functions=legacy)
     report = Report()
     kind, body = backend_answer("chat", True, [CALL, "\n", CALL.replace("Paris", "Rome")], "stop")
@@ -507,7 +517,7 @@ PARIS = ["call", "get_weather", '{"city":"Paris"}']
         (["Hi", f"```json\n{BARE}\n```"], [["text", "Hi"], PARIS]),
         (["Hi", CALL], [["text", "Hi"], PARIS]),
         ([BARE, CALL], [PARIS, PARIS]),
-        ([CALL[:20], CALL[20:]], [PARIS]),  # The block is also cut within its arguments.
+        ([CALL[:20], CALL[20:]], [PARIS]),  # Here the block is also split within its arguments.
         ([CALL[:-20], CALL[-20:]], [PARIS]),
         (["Hi" + CALL[:20], "Bye"], [["text", "Hi" + CALL[:20] + "Bye"]]),
         (["Hi", Emitted("get_weather", PARIS[2])], [["text", "Hi"], PARIS]),
@@ -518,7 +528,7 @@ PARIS = ["call", "get_weather", '{"city":"Paris"}']
 def test_texts_of_two_messages_are_separated(
     steps: list[Step], items: list[list[str]], client: ApiName, stream: bool
 ) -> None:
-    """The texts of two messages are separated by an empty line. The line is dropped next to a call."""
+    """An empty line separates the texts of two messages. Next to a call, the line is omitted."""
     the_plan = plan(client, "responses", stream, [WEATHER])
     for kind, bodies, cuts in (("text/event-stream", BODIES, (0, 1)), ("application/json", WHOLE, (0,))):
         for cut in cuts:
@@ -529,7 +539,9 @@ def test_texts_of_two_messages_are_separated(
 @each("between", [Thought("hm"), Emitted("get_weather", PARIS[2]), CALL])
 @each_stream
 def test_messages_around_other_items_are_separated(between: Step, stream: bool) -> None:
-    """In a list of items, texts between other items are separate. In a chat message, an empty line separates them."""
+    """In a list of items, texts that other items separate remain separate items. In a chat message, an empty line
+    separates them.
+    """
     for kind, bodies in (("text/event-stream", BODIES), ("application/json", WHOLE)):
         body = bodies["responses"](["One.", between, "Two."], "stop")
         listed, joined = (
@@ -543,7 +555,9 @@ def test_messages_around_other_items_are_separated(between: Step, stream: bool) 
 
 @each_client
 def test_call_in_a_message_after_another_item(client: ApiName) -> None:
-    """A call that begins a message is recognized after another item, although the client receives no empty line."""
+    """A call at the beginning of a message that follows another item is recognized, although the client receives no
+    empty line.
+    """
     body = WHOLE["responses"](["Hi", Thought("hm"), BARE], "stop")
     seen = read(client, False, rewrite(plan(client, "responses", False, [WEATHER]), "application/json", body)[1])
     assert seen.items == [["text", "Hi"], PARIS]
@@ -552,8 +566,9 @@ def test_call_in_a_message_after_another_item(client: ApiName) -> None:
 @each("with_items", [True, False])
 @each("size", [1, 300, 10**6])
 def test_messages_recognized_by_bytes_stay_separate(with_items: bool, size: int) -> None:
-    """Messages whose frames are recognized by their bytes stay separate, even if only the indexes of their deltas
-    differ."""
+    """Messages whose frames are recognized by their bytes remain separate, even if only the indexes of their deltas
+    differ.
+    """
     frames = []
     for at in range(3):
         item = {"type": "message", "content": []}
@@ -568,14 +583,16 @@ def test_messages_recognized_by_bytes_stay_separate(with_items: bool, size: int)
 
 @each_stream
 def test_messages_without_tools_are_separated(stream: bool) -> None:
-    """The messages of an answer without tools are also separated, although toolsim does not search them for calls."""
+    """Messages are also separated in an answer without tools, although toolsim does not search it for calls."""
     body = WHOLE["responses"](["One.", "Two."], "stop")
     seen = read("chat", stream, rewrite(plan("chat", "responses", stream), "application/json", body)[1])
     assert seen.items == [["text", "One.\n\nTwo."]]
 
 
 def test_obsidian_xml_after_two_messages() -> None:
-    """A call's XML text follows the text of the previous message as if both were one message."""
+    """With output mode obsidian-xml, the XML text of a call that is a separate message follows the previous text, as it
+    would within one message.
+    """
     policy = {"output_mode": "obsidian-xml"}
     for steps in (["Hi", CALL], ["Hi" + CALL]):
         body = WHOLE["responses"](steps, "stop")
@@ -586,8 +603,9 @@ def test_obsidian_xml_after_two_messages() -> None:
 
 @each("size", [0, 1, 13])
 def test_unknown_event_is_passed_on(size: int) -> None:
-    """An unknown event is passed on to a Responses client in place and renumbered. A chat client does not receive
-    it."""
+    """A Responses client receives an unknown event at its position and with a new sequence number. A chat client does
+    not receive it.
+    """
     deltas = [{"type": "response.output_text.delta", "output_index": 0, "delta": text} for text in ("One", " two")]
     news = {"type": "response.news.delta", "sequence_number": 90, "output_index": 0, "thing": {"a": 1}}
     end = {"type": "response.completed", "response": {"id": "r", "status": "completed", "output": []}}
@@ -609,7 +627,7 @@ def test_unknown_event_is_passed_on(size: int) -> None:
 @each("size", [1, 300, 10**6])
 @each_client
 def test_finish_reason_in_every_chunk(client: ApiName, size: int) -> None:
-    """If every chunk has a finish reason, the answer ends with the last chunk."""
+    """If every chunk has a finish reason, the answer does not end before the last chunk."""
     words = {"index": 0, "delta": {"content": "word "}, "finish_reason": "stop"}
     body = b"".join(f"data: {json.dumps({'choices': [words]})}\n\n".encode() for _ in range(30))
     seen = read(client, True, rewrite(plan(client, "chat", True, [WEATHER]), "text/event-stream", body, size)[1])

@@ -24,8 +24,9 @@ from toolsim.response.verdict import JudgedCall
     ],
 )
 def test_smallest_limit_counts(plan: Plan, limit: int) -> None:
-    """The limit of calls is the smallest of the client's, the operator's and the legacy form's limits. 0 means no
-    limit."""
+    """The lowest of three limits on calls applies: the client's, the operator's and the legacy form's. A limit of 0 is
+    ignored.
+    """
     calls = ClientCalls(plan, Report(), count(1), 0)
     for _ in range(limit or 100):
         assert not calls.is_exhausted
@@ -35,8 +36,9 @@ def test_smallest_limit_counts(plan: Plan, limit: int) -> None:
 
 
 def test_call_in_both_forms_counts_once() -> None:
-    """A call that occurs as text and as a structured call counts once. The operator can have all repetitions
-    dropped."""
+    """A call that occurs both as text and as a structured call counts once. If the operator chooses so, all repetitions
+    are dropped.
+    """
     once, never = SeenCalls(drops_all=False), SeenCalls(drops_all=True)
     kinds = (False, False, True)
     assert [once.take("f", "{}", structured=kind) for kind in kinds] == [False, False, True]
@@ -49,8 +51,9 @@ A_AGAIN = ("f", '{"b":[1],"a":1.0}')
 
 @given(st.lists(st.tuples(st.sampled_from([A, A_AGAIN, B]), st.booleans())))
 def test_repetitions_across_forms_are_merged(calls: list[tuple[tuple[str, str], bool]]) -> None:
-    """Each call is kept as often as it occurs as text or as a structured call, whichever count is higher, in any
-    order."""
+    """If a call occurs both as text and as a structured call, in any order, it is kept as often as it occurs in the
+    more frequent form.
+    """
     seen = SeenCalls(drops_all=False)
     left = [call for call, structured in calls if not seen.take(*call, structured=structured)]
     for same in ((A, A_AGAIN), (B,)):
@@ -59,7 +62,7 @@ def test_repetitions_across_forms_are_merged(calls: list[tuple[tuple[str, str], 
 
 
 def test_repetitions_in_one_form_are_kept() -> None:
-    """A model can repeat a call in the same form, unless the operator drops repetitions."""
+    """Repetitions of a call in the same form are kept, unless the operator drops repetitions."""
     assert not any(SeenCalls(drops_all=False).take(*A, structured=kind) for kind in (False, True))
     strict = SeenCalls(drops_all=True)
     assert [strict.take(*call, structured=False) for call in (A, A_AGAIN, B)] == [False, True, False]
@@ -68,8 +71,9 @@ def test_repetitions_in_one_form_are_kept() -> None:
 @pytest.mark.parametrize("client", ["responses", "chat"])
 @pytest.mark.parametrize("text_first", [True, False])
 def test_call_in_both_forms_runs_once(client: ApiName, text_first: bool) -> None:
-    """A call that was sent both as text and as a structured call reaches the client once, and the report contains a
-    warning."""
+    """The client receives a call only once if the backend sends it both as text and as a structured call. The report
+    contains a warning.
+    """
     report = Report()
     answer = Answer(plan(client, "chat", True, [tool("f")]), report)
     text = TextDelta('<tool_call>{"name":"f","arguments":{}}</tool_call>')
@@ -81,15 +85,14 @@ def test_call_in_both_forms_runs_once(client: ApiName, text_first: bool) -> None
 
 
 def test_non_json_inputs_are_compared_as_text() -> None:
-    """Inputs that are not JSON are compared as text, ignoring surrounding whitespace."""
+    """Inputs that are not JSON are compared as text. Whitespace around them is ignored."""
     seen = SeenCalls(drops_all=False)
     texts = (("sh", "ls -l\n"), False), (("sh", "ls -a"), True), (("sh", "ls -l"), True)
     assert [seen.take(*call, structured=kind) for call, kind in texts] == [False, False, True]
 
 
 def test_text_call_can_be_repeated_until_matched() -> None:
-    """``may_be_repeated`` is true from the first call in text until structured calls have repeated every call in
-    text."""
+    """``may_be_repeated`` is true as long as there are calls in text that no structured call has repeated."""
     seen = SeenCalls(drops_all=False)
     assert not seen.may_be_repeated
     for arguments in ("{}", '{"a":1}'):

@@ -8,13 +8,13 @@ from toolsim.response.segments import Block, characters_within, joined, split_en
 
 @pytest.mark.parametrize("closing", ["", "</t>", "</t", "</function>"])
 def test_block_consists_of_its_parts(closing: str) -> None:
-    """A block's raw text consists of both tags and the body, exactly as the model wrote them."""
+    """The raw text of a block is its opening tag, its body and its closing tag, exactly as the model wrote them."""
     assert Block("json", "<t>", ' {"a":1}', closing).raw == f'<t> {{"a":1}}{closing}'
 
 
 @pytest.mark.parametrize("text", ["", "abc", "aé🐢b"])
 def test_characters_within_a_number_of_bytes(text: str) -> None:
-    """The result is the number of complete characters that fit into the given number of bytes."""
+    """The result is the number of complete characters that fit into this number of bytes."""
     for size in range(12):
         number = characters_within(text, size)
         assert utf8_length(text[:number]) <= size
@@ -38,7 +38,7 @@ BLOCK = Block("json", "<t>", "{}", "</t>")
     ],
 )
 def test_prose_is_split_off_the_end(pieces: list[str | Block], size: int, before: list[Any], end: list[Any]) -> None:
-    """The specified number of characters is split off from the end, but only if all of them are prose."""
+    """The given number of characters is split off from the end, provided that they are all prose."""
     assert split_end(pieces, size) == (before, end)
 
 

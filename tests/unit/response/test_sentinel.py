@@ -16,7 +16,7 @@ E = "</tool_call>"
 
 
 def parse(chunks: list[str], **options: object) -> list[Segment]:
-    """Return the segments of text that arrives in ``chunks``, with adjacent prose joined."""
+    """Return the segments for text that arrives in ``chunks``, with adjacent prose joined."""
     parser = Thoughts(Sentinel(**options), Sentinel)  # type: ignore[arg-type]
     pieces = [piece for chunk in chunks for piece in parser.feed(chunk)] + [*parser.finish()]
     joined: list[Segment] = []
@@ -46,7 +46,7 @@ def X(body: str) -> Block:
 
 CALL = '{"name":"f","arguments":"{\\"k\\":\\"</tool_call>\\"}"}'
 
-# Each rule of the tested module's docstring, in order, with example text and its segments.
+# For each rule in the docstring of the module under test, in order: example texts and their segments.
 CASES: dict[str, tuple[str, list[Segment]]] = {
     "1 prose": ("Just words, a < b and <b>bold</b>.", ["Just words, a < b and <b>bold</b>."]),
     "1 call": (f"{T}{CALL}{E}", [J(CALL)]),
@@ -130,7 +130,7 @@ CASES: dict[str, tuple[str, list[Segment]]] = {
 @each("name", CASES)
 @each("size", [0, 1, 2, 3, 7], ids=lambda n: f"by-{n or 'whole'}")
 def test_rule(name: str, size: int) -> None:
-    """Each rule yields the same segments for the complete text and for chunks of any size."""
+    """The example for each rule yields the same segments as a complete text and in chunks of any size."""
     text, pieces = CASES[name]
     chunks = [text[i : i + size] for i in range(0, len(text), size)] if size else [text]
     assert parse(chunks) == pieces
@@ -138,7 +138,7 @@ def test_rule(name: str, size: int) -> None:
 
 @each("name", CASES)
 def test_rule_at_every_split(name: str) -> None:
-    """Splitting the text in two at any place does not change the segments."""
+    """The segments are the same wherever the text is split in two."""
     text, pieces = CASES[name]
     for cut in range(len(text) + 1):
         assert parse([text[:cut], text[cut:]]) == pieces, cut
@@ -155,7 +155,9 @@ def test_rule_at_every_split(name: str) -> None:
     ],
 )
 def test_oversized_block_is_emitted_up_to_the_limit(body: str, kept: int, size: int) -> None:
-    """A block over the limit is emitted up to the limit in bytes, without splitting a character (rule 9)."""
+    """If a block exceeds the limit, text is emitted up to the limit in bytes, without splitting a character (rule
+    9).
+    """
     text = f"{T}{body}{E} {T}{CALL}{E}"
     pieces = parse([text[i : i + size] for i in range(0, len(text), size)], limit=50)
     assert pieces[0] == Oversize(T + body[:kept])
@@ -164,14 +166,18 @@ def test_oversized_block_is_emitted_up_to_the_limit(body: str, kept: int, size: 
 
 
 def test_private_tag_makes_tool_call_text() -> None:
-    """With a different tag name, ``<tool_call>`` is text. Without the fallback, ``<use_tool>`` is text as well."""
+    """If another tag name is configured, ``<tool_call>`` is text. If the fallback is disabled, ``<use_tool>`` is also
+    text.
+    """
     text = f"{T}{CALL}{E}<use_tool><name>f</name></use_tool><my-tag>{CALL}</my-tag>"
     pieces = parse([text], tag="my-tag", use_tool=False)
     assert pieces == [text[: text.index("<my-tag>")], Block("json", "<my-tag>", CALL, "</my-tag>")]
 
 
 def test_prose_is_not_held_back() -> None:
-    """Text that cannot become a tag is emitted immediately, and a false tag is emitted as soon as it is recognized."""
+    """Text that cannot become a tag is emitted immediately. Text that looked like a tag is emitted as soon as the tag
+    is ruled out.
+    """
     sentinel = Sentinel()
     assert sentinel.feed("Hello ") == ["Hello "]
     assert sentinel.feed("a<b <tool") == ["a<b "]
@@ -183,7 +189,7 @@ def test_prose_is_not_held_back() -> None:
 
 
 def test_fragments_preview_the_body() -> None:
-    """Fragments of an open JSON block are emitted as they arrive, and together are a prefix of its body."""
+    """While a JSON block is open, its fragments are emitted as they arrive. Joined, they are a prefix of its body."""
     sentinel = Sentinel(fragments=True)
     text = f"a{T} {CALL}{E}"
     pieces = [piece for char in text for piece in sentinel.feed(char)]
@@ -194,7 +200,7 @@ def test_fragments_preview_the_body() -> None:
 
 
 def test_repr_shows_the_state() -> None:
-    """The state in the ``repr`` has the name that is used in the diagram."""
+    """The ``repr`` shows the state under the name that the diagram uses."""
     sentinel = Sentinel()
     seen = [repr(sentinel)]
     for text in ("a", T, "{", '"', "~"):
@@ -214,7 +220,7 @@ TEXTS = st.lists(st.sampled_from(WORDS) | st.text(max_size=3), max_size=25).map(
 @given(TEXTS, st.data(), st.sampled_from([5, 20, 60, 200_000]), st.booleans())
 @example(f"{T}{{{' ' * 30}x", None, 20, False)
 def test_any_text_at_any_split(text: str, data: st.DataObject | None, limit: int, fragments: bool) -> None:
-    """Any text is segmented without loss (rule 10), and independently of how the text is split (rule 11)."""
+    """Any text is segmented without loss (rule 10), and in the same way wherever it is split (rule 11)."""
     whole = parse([text], limit=limit)
     assert raw(whole) == text
     cuts = sorted(data.draw(st.sets(st.integers(0, len(text))))) if data else range(len(text))
@@ -228,7 +234,9 @@ def test_any_text_at_any_split(text: str, data: st.DataObject | None, limit: int
 @pytest.mark.parametrize("block", [J('{"name":"é"}'), X("<name>é</name><a>1</a>")], ids=["json", "use_tool"])
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_body_at_the_limit_is_a_block(block: Block, size: int) -> None:
-    """A body whose length in bytes equals the limit is a block. With a limit one byte lower, it is oversized."""
+    """If the length of a body in bytes equals the limit, it is a block. If it exceeds the limit by one byte, it is
+    oversized.
+    """
     for text in (block.raw, f"a {block.raw} b", f"{block.raw}{block.raw}"):
         limit = len(block.body.encode())
         chunks = [text[at : at + size] for at in range(0, len(text), size)]
@@ -241,7 +249,9 @@ def test_body_at_the_limit_is_a_block(block: Block, size: int) -> None:
 @pytest.mark.parametrize("body", ['{"éééééééééééé" x', '{"éééééééééééé" <tool_call>{}'], ids=["no JSON", "a tag"])
 @pytest.mark.parametrize("size", [1, 1000])
 def test_limit_counts_bytes_of_a_broken_block(body: str, size: int) -> None:
-    """A body that breaks within the limit in characters, but beyond the limit in bytes, is oversized (rule 9)."""
+    """The limit counts bytes: a broken body is oversized if it exceeds the limit in bytes, even if it has fewer
+    characters (rule 9).
+    """
     text = f"{T}{body}{E}"
     chunks = [text[at : at + size] for at in range(0, len(text), size)]
     first, *_ = parse(chunks, limit=20)

@@ -1,4 +1,4 @@
-"""Tests for items of client tools in a backend's answer. They are passed on only if the tool is offered."""
+"""Tests for client tools' items in a backend's answer. An item is passed on only if its tool is offered."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def play(item: dict[str, Any], announced: bool, tools: list[Tool], **policy: Any
 def test_item_of_an_unoffered_tool_is_text(
     item: dict[str, Any], tools: list[Tool], policy: dict[str, Any], announced: bool
 ) -> None:
-    """An item of a tool that is not offered reaches the client as text, and is counted as dropped."""
+    """If an item's tool is not offered, the item reaches the client as text and is counted as dropped."""
     emitted, report = play(item, announced, tools, **policy)
     assert [type(event) for event in emitted] == [TextDelta, Ended]
     assert "rm x" in emitted[0].text or "click" in emitted[0].text
@@ -76,14 +76,14 @@ def test_item_of_an_unoffered_tool_is_text(
 def test_item_of_an_offered_or_hosted_tool_passes(
     item: dict[str, Any], tools: list[Tool], policy: dict[str, Any], announced: bool
 ) -> None:
-    """An item of a declared tool, or of a tool that the backend has run, is passed on unchanged."""
+    """An item is passed on unchanged if its tool is offered, or if the backend has run the tool."""
     emitted, report = play(item, announced, tools, **policy)
     assert [event.item for event in emitted if isinstance(event, HostedEnded | PassThrough)] == [item]
     assert report.dropped_calls == []
 
 
 def test_unoffered_item_next_to_a_strict_tool_is_a_violation() -> None:
-    """If a strict tool is offered, an item of a tool that is not offered is a violation."""
+    """If any tool is strict, an item whose tool is not offered is a violation."""
     emitted, _ = play(SHELL, True, [tool("add", True, a="number")])
     assert isinstance(emitted[0], Failed)
 

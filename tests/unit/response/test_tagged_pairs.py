@@ -10,7 +10,7 @@ read = pairs_reader(rf"<f=({NAME})>", "<p=([^<>]+)>", "<p=?", "</p>", "</f>")
 
 
 def pairs_of(call: ParsedCall) -> list[tuple[str, str]] | None:
-    """Return the pairs of a call, or None if the call is broken."""
+    """Return the key-value pairs of a call, or None if the call is broken."""
     return None if call.broken else list(call.given.items if isinstance(call.given, Elements) else ())
 
 
@@ -34,7 +34,9 @@ def pairs_of(call: ParsedCall) -> list[tuple[str, str]] | None:
 def test_values_end_at_the_first_fitting_mark(
     body: str, calls: list[tuple[str | None, list[tuple[str, str]] | None]]
 ) -> None:
-    """A value ends at the first closing mark after which the form continues. A call that cannot be parsed is broken."""
+    """A value ends at the first closing mark that is followed by a valid continuation of the form. A call that cannot
+    be parsed is broken.
+    """
     got = read(body)
     assert [(call.name, pairs_of(call)) for call in got] == calls
     assert all(call.broken or call.is_clean for call in got)
@@ -55,21 +57,22 @@ def test_values_end_at_the_first_fitting_mark(
     ],
 )
 def test_unclosed_value_ends_at_the_next_pair(body: str, pairs: list[tuple[str, str]] | None) -> None:
-    """A value without its closing mark ends at the next pair or at the end of the call, but not at the end of the
-    text."""
+    """If a value has no closing mark, it ends at the next pair or at the end of the call. If the call has no end
+    either, it is broken.
+    """
     (call,) = read(body)
     assert pairs_of(call) == pairs
     assert call.broken or call.codes == ("MISSING_CLOSE",)
 
 
 def test_object_in_place_of_pairs_is_unchanged() -> None:
-    """A JSON object in place of pairs becomes the arguments, unchanged."""
+    """A JSON object in place of pairs is used as the arguments without any change."""
     (call,) = read('<f=a> {"k": 1.0} </f>')
     assert isinstance(call.given, Json)
     assert call.given.source == ' {"k": 1.0} '
 
 
 def test_time_is_linear() -> None:
-    """Many pairs and many stray marks are parsed in linear time."""
+    """Many pairs, and many marks without a pair, are parsed in linear time."""
     for scrap in ("<p=k>v</p>", "<p=k>v", "<p=k>v</p>x", "<p=k>"):
         assert growth(lambda count, scrap=scrap: read("<f=a>" + scrap * count + "</p></f>"), 2_000) < LINEAR

@@ -7,7 +7,7 @@ from toolsim.response.tags import MORE, OpenValue, behind_fence, ends, foreign_e
 
 
 def test_each_tag_has_its_closing_tag() -> None:
-    """Each opening tag has its closing tag, including the configured tag."""
+    """Each opening tag, including the configured one, has its own closing tag."""
     both = tags("tool_call", True, False)
     assert both.closing == {"<tool_call>": "</tool_call>", "<use_tool>": "</use_tool>"}
     assert both.opening.findall("<tool_call> <tool_calls> <use_tool> </use_tool>") == ["<tool_call>", "<use_tool>"]
@@ -18,7 +18,7 @@ def test_each_tag_has_its_closing_tag() -> None:
 
 
 def test_foreign_tags_are_added() -> None:
-    """The tags of foreign forms are added to toolsim's tags and distinguished from them."""
+    """The tags of foreign forms are recognized in addition to toolsim's tags, and are distinguished from them."""
     every = tags("tool_call", True, True)
     assert every.closing == {**FOREIGN, "<tool_call>": "</tool_call>", "<use_tool>": "</use_tool>"}
     assert every.ours == {"<tool_call>", "<use_tool>"}
@@ -32,14 +32,14 @@ def test_foreign_tags_are_added() -> None:
     [("", 0), ("a", 1), ("a<", 1), ("a<t", 1), ("a<x", 3), ("<<t", 1), ("a<tag>", 6), ("a </ta", 6), ("<t <ta", 3)],
 )
 def test_partial_tag_is_held_back(text: str, at: int) -> None:
-    """The longest suffix of the text that is a proper prefix of a tag is held back."""
+    """The longest suffix of the text that is the beginning of a tag is held back."""
     beginnings = frozenset(tag[:end] for tag in ("<tag>", "<two>", "[TAG]") for end in range(1, 5))
     assert held_from(text, 0, beginnings) == at
     assert held_from(text.replace("<", "[").upper(), 0, beginnings) == at
 
 
 def test_ends_of_a_block() -> None:
-    """The markers that can end a block are its opening tag, its closing tag and the marks of its values."""
+    """A block can end at its opening tag, at its closing tag or at the marks of its values."""
     assert ends("<t>", "</t>", "").findall("<t></t><u></v>") == ["<t>", "</t>"]
     assert [found[0] for found in ends("<t>", "</t>", "<v=").finditer("<t></t><v=a></v>")] == ["<t>", "</t>", "<v="]
     assert ends("[T]", "", "").findall("[T]") == ["[T]"]
@@ -61,7 +61,7 @@ def test_ends_of_a_block() -> None:
     ],
 )
 def test_value_ends_at_its_mark(body: str, ended: bool, passed: bool) -> None:
-    """A value ends at its end mark. If another block opens after the closing tag, the end mark is missing."""
+    """A value ends at its end mark. If the closing tag is followed by another opening tag, the end mark is missing."""
     value, at, going = OpenValue(next(row for row in CALL_FORMS if row.name == "use_tool")), 0, True
     while going and (match := ends("<use_tool>", "</use_tool>", value.marks).search(body, at)):
         going = value.passes(match, "<use_tool>")
@@ -73,7 +73,7 @@ def test_value_ends_at_its_mark(body: str, ended: bool, passed: bool) -> None:
     ("text", "at"), [("", 0), ("a", 1), ("a<b", 1), ("a<b>", 4), ("<a><b c", 3), ("<" + "a" * 400, 401), ("<<", 1)]
 )
 def test_open_tag_is_recognized(text: str, at: int) -> None:
-    """Text after the last "<" can be a tag unless the tag is already closed or the text is too long."""
+    """The text from the last "<" onward can be a tag, unless the tag is already closed or the text is too long."""
     assert open_tag(text, 0) == at
 
 
@@ -90,7 +90,7 @@ def test_open_tag_is_recognized(text: str, at: int) -> None:
     ],
 )
 def test_opening_fence_line_is_skipped(text: str, final: bool, end: int | None) -> None:
-    """The opening line of a fence is skipped once it is complete. No other text is skipped."""
+    """Only the opening line of a code fence is skipped, and only when it is complete."""
     assert behind_fence(text, 0, final=final) == end
 
 
@@ -115,7 +115,7 @@ def test_opening_fence_line_is_skipped(text: str, final: bool, end: int | None) 
     ],
 )
 def test_foreign_closing_tag_ends_a_block(text: str, end: int, at_last: int) -> None:
-    """A closing tag of another form ends a block. An incomplete closing tag is held back."""
+    """The closing tag of another form also ends a block. A closing tag that is incomplete is held back."""
     closing = "</t>"
     if text == "</function>\n</t>":
         end = at_last = 16

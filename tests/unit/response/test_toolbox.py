@@ -1,4 +1,4 @@
-"""Tests for looking up tools by name, in every spelling and for every kind of call."""
+"""Tests for finding tools by name, in every spelling and for every kind of call."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def box(
     ],
 )
 def test_structured_calls_are_matched(name: str, namespace: str | None, tool: Tool | None, inexact: bool) -> None:
-    """A structured call is matched by the model's name, by namespace and name, or with a repaired slip."""
+    """A structured call is matched to a tool by the name that the model uses, by namespace and name, or after a slip is
+    repaired.
+    """
     assert box().called(name, namespace) == Lookup(tool, codes=(TOOL_NAME,) if inexact else ())
     strictly = box(repair="off").called(name, namespace)
     assert strictly == (UNKNOWN if inexact else Lookup(tool))
@@ -70,7 +72,7 @@ def test_structured_calls_are_matched(name: str, namespace: str | None, tool: To
     ],
 )
 def test_masked_tool_is_recognized_in_every_spelling(name: str, namespace: str | None, repair: str) -> None:
-    """A denied or masked tool is recognized as masked in every spelling."""
+    """A denied or otherwise masked tool is recognized in every spelling of its name."""
     tools = box(("fs__drop",), tool_denylist=frozenset({"rm"}), unknown_tool="call", repair=repair)
     assert tools.called(name, namespace) == MASKED
     if namespace is None:
@@ -78,7 +80,7 @@ def test_masked_tool_is_recognized_in_every_spelling(name: str, namespace: str |
 
 
 def test_masked_name_does_not_hide_an_offered_tool() -> None:
-    """An offered tool is found by its names even if a masked tool in another namespace has the same last name part."""
+    """An offered tool is found by its short name even if a masked tool in another namespace has the same short name."""
     tools = box(("web__read", "web__add"))
     assert tools.called("read", None) == Lookup(READ)
     assert tools.called("add", None) == Lookup(ADD)
@@ -102,8 +104,9 @@ def test_masked_name_does_not_hide_an_offered_tool() -> None:
     ],
 )
 def test_unknown_tools_pass_unless_excluded(limits: dict[str, Any], passes: bool) -> None:
-    """With unknown_tool=call, an undeclared tool passes unless a tool choice or list excludes it. Without it, no
-    undeclared tool passes."""
+    """With unknown_tool=call, a call to an undeclared tool is passed on unless the tool choice or a list excludes the
+    tool. Without the option, no such call is.
+    """
     tools = box(unknown_tool="call", **limits)
     assert tools.called("own", None).may_pass is tools.written("own").may_pass is passes
     assert not box(**limits).called("own", None).may_pass
@@ -111,7 +114,7 @@ def test_unknown_tools_pass_unless_excluded(limits: dict[str, Any], passes: bool
 
 
 def test_ambiguous_name_is_unknown() -> None:
-    """A name that matches both a masked and an offered tool is treated as unknown."""
+    """A name is treated as unknown if it matches both a masked and an offered tool."""
     tools = box(("ADD",), unknown_tool="call")
     assert tools.written("Add") == UNKNOWN
     assert tools.offers("add")

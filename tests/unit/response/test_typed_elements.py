@@ -69,8 +69,9 @@ def typed(*elements: tuple[str, str], repair: bool = True) -> Json | None:
     ],
 )
 def test_elements_are_typed_by_the_schema(elements: list[tuple[str, str]], expected: Any) -> None:
-    """Values of XML elements are converted to the types in the property's schema, and remain strings if the schema
-    allows strings."""
+    """The text of an XML element is converted to the type of its property. If the schema allows strings, the text
+    remains a string.
+    """
     got = typed(*elements)
     assert (got and got.value) == expected
     assert got is None or json.loads(got.source) == expected
@@ -78,15 +79,17 @@ def test_elements_are_typed_by_the_schema(elements: list[tuple[str, str]], expec
 
 @pytest.mark.parametrize("element", [("place", "{'lat': 1.5}"), ("list", "[7,]")])
 def test_value_with_a_slip_stays_text_without_repairs(element: tuple[str, str]) -> None:
-    """Without repairs, a value with a slip remains text, but Python literals such as True are converted."""
+    """With repairs turned off, a value with a slip remains text, but Python literals such as ``True`` are still
+    converted.
+    """
     assert typed(element, repair=False) == Json("{" + ":".join(map(json.dumps, element)) + "}", dict([element]))
     assert typed(("flag", "True"), repair=False) == Json('{"flag":true}', {"flag": True})
 
 
-# A final carriage return is excluded, because it would become part of the line ending that is stripped.
+# Text that ends in a carriage return is excluded: it would become part of a line ending, which is stripped.
 @given(st.dictionaries(st.sampled_from(["text", "other"]), st.text().filter(lambda text: not text.endswith("\r"))))
 def test_string_elements_are_unchanged(values: dict[str, str]) -> None:
-    """The text of an element of type string reaches the client unchanged."""
+    """If an element is of type string, its text reaches the client unchanged."""
     elements = tuple((key, text.replace("&", "&amp;").replace("<", "&lt;")) for key, text in values.items())
     got = typed(*((key, f"\n{text}\n") for key, text in elements))
     assert got is not None
@@ -94,7 +97,7 @@ def test_string_elements_are_unchanged(values: dict[str, str]) -> None:
 
 
 def test_non_ascii_text_is_not_escaped() -> None:
-    """Non-ASCII text reaches the client as characters instead of escapes."""
+    """Non-ASCII characters reach the client as they are, rather than as escapes."""
     for element in (("text", "é"), ("unit", " é ")):
         got = typed(element)
         assert got is not None
@@ -102,7 +105,7 @@ def test_non_ascii_text_is_not_escaped() -> None:
 
 
 def test_values_are_converted_without_time_for_checks() -> None:
-    """Values are converted to their declared types even if the time budget for checks is used up."""
+    """Values are converted to their declared types even if no time is left for schema checks."""
     spent = SchemaChecker(lambda code, name: None, seconds=0.0)
     elements = (("text", "5"), ("count", "5"), ("flag", "true"))
     got = ElementTypes(spent, repair=True).object(elements, spent.schema(TYPED))

@@ -1,4 +1,6 @@
-"""Tests for answers that consist of a call to an undeclared tool, such as a greeting. Such answers are withheld."""
+"""Tests for answers that consist only of a call to a tool that does not exist, for example to greet the user. Such an
+answer is withheld.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ INVENTED = [
     GREETING.replace("arguments", "parameters"),
     GREETING.replace(" ", ""),
     GREETING.replace("Hello!", r"He said \"}\" ... and left"),
-    # This call lacks its last bracket, because small models forget brackets.
+    # A call without its last bracket, which small models often forget.
     GREETING[:-1],
 ]
 TEXT = [
@@ -67,7 +69,7 @@ TEXT = [
     '{"name": "greet", "description": "Greets.", "parameters": {}}',
     '{"name": "greet", "arguments": {...}}',
     '{"name": "greet", "arguments": …}',
-    # A call to a declared tool is not an invented call, even if it is invalid.
+    # A call to a declared tool does not count as invented, even if it is invalid.
     '{"name": "add", "arguments": {"a": "one"}}',
     '```typescript\n{"name": "add", "arguments": {"a": 1}}\n```',
     GREETING[:-4],
@@ -81,7 +83,7 @@ TEXT = [
 
 
 def told(the_plan: Plan, pieces: Sequence[str], *, finish: str = "stop") -> tuple[list[ClientEvent], Retry | None]:
-    """Return the events of a streamed answer, and the retry for which the answer waits, or None."""
+    """Return the events of a streamed answer, and the retry for which it waits or None."""
     emitted: list[ClientEvent] = []
     kind, data = backend_answer("chat", True, pieces, finish)
     rewriter = ResponseRewriter(
@@ -101,7 +103,9 @@ def cut(text: str, size: int) -> list[str]:
 @pytest.mark.parametrize("size", [1, 3, 1000])
 @pytest.mark.parametrize("text", INVENTED)
 def test_invented_call_is_withheld(text: str, size: int) -> None:
-    """An invented call is withheld, however the text is split. Its retry contains the name and the original text."""
+    """An invented call is withheld, wherever the text is split. The retry contains the name of the invented tool and
+    the original text.
+    """
     emitted, retry = told(PLAN, cut(text, size))
     assert emitted == []
     assert retry is not None
@@ -116,14 +120,14 @@ def test_invented_call_is_withheld(text: str, size: int) -> None:
 @pytest.mark.parametrize("size", [1, 3, 1000])
 @pytest.mark.parametrize("text", TEXT)
 def test_other_answers_are_unchanged(text: str, size: int) -> None:
-    """An answer that is not an invented call has the same events as without the check."""
+    """If an answer is not an invented call, its events are the same as without the check."""
     assert told(PLAN, cut(text, size)) == told(replace(PLAN, may_invent=False), cut(text, size))
     assert told(PLAN, cut(text, size))[1] is None
 
 
 @pytest.mark.parametrize("text", INVENTED)
 def test_truncated_invented_call_is_text(text: str) -> None:
-    """An invented call that was cut off is text, because its continuation is unknown."""
+    """An invented call that was cut off is text, because it is unknown how it would have continued."""
     assert told(PLAN, [text], finish="length") == told(replace(PLAN, may_invent=False), [text], finish="length")
 
 
@@ -152,7 +156,7 @@ PARTS = [
 
 @given(st.lists(st.sampled_from(PARTS), max_size=7), st.integers(1, 9))
 def test_splits_make_no_difference(parts: list[str], size: int) -> None:
-    """Whether text is an invented call does not depend on splits, and other answers remain unchanged."""
+    """Whether text counts as an invented call does not depend on where it is split. Other answers remain unchanged."""
     text = "".join(parts)
     emitted, retry = told(PLAN, cut(text, size))
     assert (retry is not None) == (told(PLAN, [text])[1] is not None)
@@ -162,11 +166,11 @@ def test_splits_make_no_difference(parts: list[str], size: int) -> None:
         assert emitted == []
 
 
-# Earlier versions of Hypothesis discard most of the examples that they generate from this pattern.
+# The health check is disabled because earlier versions of Hypothesis discard most examples for this pattern.
 @settings(suppress_health_check=[HealthCheck.filter_too_much])
 @given(st.from_regex(re.compile(SoleCall(_ANY_MARK, bool).pattern, re.ASCII), fullmatch=True))
 def test_every_beginning_of_a_call_is_withheld(head: str) -> None:
-    """Every beginning of an invented call is withheld."""
+    """Text is withheld if it is the beginning of a possible invented call, at any length."""
     for size in range(1, len(head) + 1):
         assert SoleCall(_ANY_MARK, bool).read(head[:size])
 
@@ -174,7 +178,7 @@ def test_every_beginning_of_a_call_is_withheld(head: str) -> None:
 @pytest.mark.parametrize("arguments", ARGUMENTS_KEYS)
 @pytest.mark.parametrize("name", NAME_KEYS)
 def test_every_key_spelling_is_recognized(name: str, arguments: str) -> None:
-    """An invented call is recognized with any accepted spelling of its keys."""
+    """An invented call is recognized by all accepted spellings of its keys."""
     _, retry = told(PLAN, cut(f'{{"{name}": "greet", "{arguments}": {{}}}}', 3))
     assert retry is not None
 
@@ -227,7 +231,7 @@ ANSWER: list[Any] = [TextDelta(GREETING), Ended({0: "stop"}, Usage(1, 2, 3))]
     ],
 )
 def test_other_items_release_the_text(events: list[Any], passed: list[Any] | None, is_asked: bool) -> None:
-    """If an item other than a keep-alive follows withheld text, the text is released, and the order is kept."""
+    """Any item except a keep-alive releases the text that was withheld before it, so the order is kept."""
     stage = UndeclaredCall(lambda _: False)
     assert stage.take(events) == (events if passed is None else passed)
     assert (stage.retry is not None) is is_asked
@@ -238,8 +242,9 @@ def test_other_items_release_the_text(events: list[Any], passed: list[Any] | Non
 @each("stream", [True, False])
 @each("words", [True, False])
 def test_answer_continues_with_the_further_round(api: ApiName, stream: bool, words: bool) -> None:
-    """The answer consists of the text of the further round or of the original text. A keep-alive can precede the
-    text."""
+    """The answer consists of the text of the further round or, if there is no such round, of the original text. In a
+    stream, keep-alives can precede the text.
+    """
     the_plan = replace(plan(api, "chat", stream, [tool("add", a="number")]), may_invent=True)
     kind, data = backend_answer("chat", stream, [GREETING])
     report = Report()
@@ -262,7 +267,7 @@ def test_answer_continues_with_the_further_round(api: ApiName, stream: bool, wor
 
 
 def test_long_answer_is_searched_once() -> None:
-    """A long answer is not searched repeatedly, since the search ends if the text before the arguments is too long."""
+    """A long answer is not searched again and again: the search ends if the text before the arguments is too long."""
     stage = UndeclaredCall(lambda _: False)
     for character in '{"name": "' + string.ascii_letters * 20:
         stage.take([TextDelta(character)])

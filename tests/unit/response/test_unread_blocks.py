@@ -1,5 +1,6 @@
-"""Tests for malformed blocks while a strict tool is offered. On separate lines they cause a failure, and elsewhere
-they are text."""
+"""Tests for malformed blocks when a strict tool is offered. A block on separate lines makes the answer fail, and any
+other block is text.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +67,7 @@ TEXT = [
 
 @each("text", FAILS)
 def test_malformed_block_on_its_own_lines_fails(text: str) -> None:
-    """A malformed block on separate lines ends the answer with an error, regardless of how the text is split."""
+    """A malformed block on separate lines ends the answer with an error, wherever the text is split."""
     parsed = parse(text, STRICT)
     assert "MALFORMED_JSON" in str(parsed.error)
     assert "this is not json" not in parsed.prose
@@ -76,7 +77,9 @@ def test_malformed_block_on_its_own_lines_fails(text: str) -> None:
 
 @each("text", TEXT)
 def test_malformed_block_elsewhere_is_text(text: str) -> None:
-    """A malformed block remains text in a sentence, list, quotation or thought, or if it is unclosed or too long."""
+    """A malformed block remains text if it is unclosed or too long, or if it is within a sentence, a list, a quotation
+    or reasoning.
+    """
     parsed = parse(text, STRICT)
     assert (parsed.error, parsed.calls, parsed.prose) == (None, (), text)
     assert streamed(list(text), STRICT) == parsed
@@ -95,7 +98,7 @@ def test_malformed_block_is_text_without_a_strict_tool(text: str) -> None:
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("stream", [True, False])
 def test_official_clients_receive_the_error(api: ApiName, stream: bool) -> None:
-    """A client receives a 422 in its API's error format, or the API's failure event in a stream."""
+    """A client receives a 422 in its API's error format or, in a stream, its API's failure event."""
     for text in FAILS:
         seen = by_proxy(api, STRICT, list(text), stream=stream)
         assert seen.error == ("invalid_request_error" if api == "messages" else "invalid_tool_call")
@@ -105,7 +108,7 @@ def test_official_clients_receive_the_error(api: ApiName, stream: bool) -> None:
 
 
 def test_malformed_block_in_reasoning_does_not_fail() -> None:
-    """A malformed block in reasoning that is sent separately does not cause the answer to fail."""
+    """A malformed block in reasoning that the backend sends in a separate field does not make the answer fail."""
     the_plan = plan("responses", "chat", False, [tool("f", True, a="string")])
     kind, body = backend_answer("chat", False, ["Hello."])
     assert b'"content"' in body
@@ -116,7 +119,7 @@ def test_malformed_block_in_reasoning_does_not_fail() -> None:
 
 @pytest.mark.parametrize(("text", "failures", "violations"), [(BLOCK, 0, 1), (f"Say {BLOCK}", 1, 0)])
 def test_malformed_block_is_counted_once(text: str, failures: int, violations: int) -> None:
-    """A malformed block is counted once, either as a strict failure or, if it is text, as a parse failure."""
+    """A malformed block is counted only once: as a strict failure or, if it remains text, as a parse failure."""
     report = Report()
     the_plan = plan("responses", "chat", True, [tool("f", True, a="string")])
     kind, body = backend_answer("chat", True, list(text))
@@ -131,14 +134,16 @@ SCRAPS = ["<tool_call>", "</tool_call>", "x", " ", "\n", "`", '{"name":"f","argu
 
 @given(st.lists(st.sampled_from(SCRAPS), max_size=12).map("".join), st.integers(1, 9))
 def test_any_text_at_any_split(text: str, size: int) -> None:
-    """Splits of the text do not change the result. Without a call or an error, the prose equals the text."""
+    """The result does not depend on where the text is split. If there is no call and no error, the prose equals the
+    text.
+    """
     parsed = parse(text, STRICT)
     assert streamed([text[at : at + size] for at in range(0, len(text), size)], STRICT) == parsed
     assert parsed.error or parsed.calls or parsed.prose == text
 
 
 def test_malformed_block_is_held_back_within_bounds() -> None:
-    """A malformed block is held back up to its closing tag, another tag or 4,096 characters, and is then released."""
+    """A malformed block is held back until its closing tag, another tag, or 4,096 characters have arrived."""
     sentinel = Sentinel(keeps_unread=True)
     assert sentinel.feed("<tool_call>this ") == []
     assert sentinel.feed("is not json") == []

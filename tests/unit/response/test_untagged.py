@@ -26,7 +26,7 @@ FOLDER = Path(__file__).parents[2] / "cases"
 ROOT = Path(__file__).parents[3]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "addon" / "docs").glob("*.md")))
 CALLS = ("families.md", "parsing.md")
-"""Pages with a call in each line of a table. Most of their text is correctly held back."""
+"""Pages that have a call in each line of a table, so that most of their text is held back, as it should be."""
 TABLE = json.loads((FOLDER / "untagged.json").read_text(encoding="utf-8"))
 TALK = json.loads((FOLDER / "talk.json").read_text(encoding="utf-8"))
 
@@ -36,7 +36,9 @@ def tools_of(table: dict[str, Any], strict: bool = False) -> list[Tool]:
 
 
 def answer(the_plan: Plan, chunks: list[str]) -> tuple[list[list[Any]], Report]:
-    """Return the texts and calls that the client receives if text arrives in ``chunks``, and the report."""
+    """Return the texts and calls that the client receives if the answer's text arrives in ``chunks``, and the
+    report.
+    """
     report = Report()
     whole = Answer(the_plan, report)
     emitted: list[ClientEvent] = [event for chunk in chunks for event in whole.feed(TextDelta(chunk))]
@@ -57,7 +59,7 @@ def answer(the_plan: Plan, chunks: list[str]) -> tuple[list[list[Any]], Report]:
 
 
 def pieces(text: str, cuts: list[int] | range, limit: int = 200_000, fragments: bool = False) -> list[Segment]:
-    """Return the segments of text with these cuts, with adjacent prose joined."""
+    """Return the segments of a text that is split at ``cuts``, with adjacent prose joined."""
     parser = Untagged(Sentinel(limit=limit, fragments=fragments), Judge(PLAN, Report()), limit=limit)
     found = [piece for a, b in pairwise([0, *cuts, len(text)]) for piece in parser.feed(text[a:b])] + parser.finish()
     joined: list[Segment] = []
@@ -94,7 +96,7 @@ TEXTS = st.lists(st.sampled_from(SCRAPS) | st.text(max_size=3), max_size=14).map
 @example(f'{{"na>me\n```json\n{CALL}\n```', None, 200_000)
 @example(f"{CALL}{' ' * 120}\n", None, 120)
 def test_any_text_at_any_split(text: str, data: st.DataObject | None, limit: int) -> None:
-    """Any text is segmented without loss, and the segments do not depend on how the text is split (rule 9)."""
+    """Any text is segmented without loss, and in the same way wherever it is split (rule 9)."""
     whole = pieces(text, [], limit)
     assert raw(whole) == text
     assert pieces(text, range(1, len(text)), limit) == whole
@@ -114,7 +116,7 @@ def test_any_text_at_any_split(text: str, data: st.DataObject | None, limit: int
     ],
 )
 def test_trailing_whitespace_counts_toward_the_limit(text: str, is_call: bool) -> None:
-    """A call counts only if its line ends within the size limit, including trailing whitespace."""
+    """A call is accepted only if its line, including trailing whitespace, ends within the size limit."""
     whole = pieces(text, [], len(CALL) + 20)
     assert isinstance(whole[0], Calls) == is_call
     for cut in range(1, len(text)):
@@ -138,8 +140,9 @@ def case_plan(case: dict[str, Any]) -> Plan:
 
 @each("case", TABLE["cases"], ids=lambda case: case["case"])
 def test_case(case: dict[str, Any]) -> None:
-    """Each case yields the expected items and repairs in one piece, character by character, and with a single cut
-    anywhere."""
+    """Each case yields the expected items and repairs as one delta, character by character, and with one split
+    anywhere.
+    """
     text = case["text"]
     for chunks in ([text], list(text), *([text[:cut], text[cut:]] for cut in places(1, len(text)))):
         items, report = answer(case_plan(case), chunks)
@@ -158,7 +161,7 @@ TALK_PLAN = plan("responses", "responses", True, tools_of(TALK))
 
 @each("number", range(len(TALK["answers"])))
 def test_talk_about_calls_is_unchanged(number: int) -> None:
-    """An answer that talks about JSON, tools or calls reaches the client unchanged and is not counted."""
+    """An answer that talks about JSON, tools or calls reaches the client unchanged, and no failure is counted."""
     text = TALK["answers"][number]
     for chunks in ([text], list(text), re.findall(r"\s*\S+\s*", text)):
         items, report = answer(TALK_PLAN, chunks)
@@ -168,20 +171,19 @@ def test_talk_about_calls_is_unchanged(number: int) -> None:
 
 
 def test_corpus_of_talk_is_large() -> None:
-    """The corpus contains at least a hundred different answers that talk about calls."""
+    """There are at least a hundred different answers that talk about calls."""
     assert len(set(TALK["answers"])) >= 100
 
 
 @pytest.mark.parametrize("text", TALK["read_as_calls"])
 def test_text_in_the_form_of_a_call_is_a_call(text: str) -> None:
-    """Text in the position and form of a call is parsed as a call, regardless of the meaning of the surrounding
-    text."""
+    """Text that has the position and the form of a call is parsed as a call, whatever the text around it means."""
     assert [item[0] for item in answer(TALK_PLAN, [text])[0]].count("call") == 1
 
 
 @each("text", [*TALK["answers"], *(case["text"] for case in TABLE["cases"])])
 def test_text_within_a_line_is_not_held_back(text: str) -> None:
-    """Within a line of text, the parser holds back only text that the sentinel holds back (rule 4)."""
+    """In the middle of a line of prose, the parser holds back no more text than the sentinel does (rule 4)."""
     parser = Untagged(Sentinel(), Judge(PLAN, Report()))
     sentinel = Sentinel()
     given = plain = 0
@@ -216,8 +218,9 @@ def test_text_within_a_line_is_not_held_back(text: str) -> None:
     ],
 )
 def test_other_text_is_released_immediately(text: str, most: int) -> None:
-    """Text full of braces, brackets, fences and names is held back for only as many characters as the decision
-    needs."""
+    """Even if text is full of braces, brackets, fences and names, only as many characters are held back as the decision
+    needs.
+    """
     parser = Untagged(Sentinel(), Judge(PLAN, Report()))
     given, waits = 0, []
     for fed, char in enumerate(text, 1):
@@ -228,7 +231,9 @@ def test_other_text_is_released_immediately(text: str, most: int) -> None:
 
 @pytest.mark.parametrize(("size", "most", "most_of_sentinel"), [(1, 0.015, 0.005), (4, 0.0075, 0.0025)])
 def test_documentation_is_emitted_as_it_arrives(size: int, most: float, most_of_sentinel: float) -> None:
-    """At most 1.5 % of the characters of toolsim's documentation, full of fences and braces, wait for a later delta."""
+    """Toolsim's documentation is full of fences and braces, but at most 1.5% of its characters wait for a later
+    delta.
+    """
     text = "".join(page.read_text(encoding="utf-8") for page in PAGES if page.name not in CALLS)
     for parser, bound in ((Untagged(Sentinel(), Judge(PLAN, Report())), most), (Sentinel(), most_of_sentinel)):
         emitted = late = 0
@@ -241,7 +246,7 @@ def test_documentation_is_emitted_as_it_arrives(size: int, most: float, most_of_
 
 
 def test_long_candidates_are_read_once() -> None:
-    """A long candidate that is finally rejected is scanned only once, regardless of the size of its pieces."""
+    """A long text that is rejected only at its end is scanned once, regardless of the size of the deltas."""
 
     def read(size: int) -> None:
         text = (
@@ -253,7 +258,7 @@ def test_long_candidates_are_read_once() -> None:
 
 
 def test_repr_shows_the_states() -> None:
-    """The ``repr`` contains the parser's state, followed by the states of the prose reader and the sentinel."""
+    """The ``repr`` shows the parser's state, followed by the states of the prose reader and of the sentinel."""
     parser = Untagged(Sentinel(), Judge(PLAN, Report()))
     seen = []
     for text in ("\n", "x", "\n", "```", "json\n", CALL, "\n```", "\n", "```sq", "\n", "x"):
@@ -275,7 +280,9 @@ def test_repr_shows_the_states() -> None:
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_preview_is_not_an_introduction(size: int) -> None:
-    """A preview of a malformed block does not change the sentence that introduces an example."""
+    """A sentence that introduces an example is still recognized if a malformed block, with a preview or without, is
+    between it and the call.
+    """
     text = f'An example of <tool_call>{{"name": "f" x:\n{CALL}'
     cuts = range(size, len(text), size)
     assert pieces(text, cuts) == pieces(text, cuts, fragments=True) == [text]

@@ -11,8 +11,9 @@ from toolsim.response.parsed_call import use_tool_text
 
 
 def test_parameters_have_canonical_order() -> None:
-    """Parameters follow the order of the schema, and extra parameters come last. Text is escaped, and other values
-    are JSON."""
+    """Parameters are in the order of the schema, followed by additional parameters. Strings are escaped, and all other
+    values are written as JSON.
+    """
     text = use_tool_text(tool("f", b="array", a="string"), '{"x":1.5,"a":"<1 & 2>","b":["ä",true]}')
     assert text == (
         '<use_tool>\n  <name>f</name>\n  <b>["ä",true]</b>\n  <a>&lt;1 &amp; 2&gt;</a>\n  <x>1.5</x>\n</use_tool>'
@@ -27,8 +28,9 @@ def test_custom_tool_has_one_parameter() -> None:
 
 
 def test_huge_integers_keep_their_text() -> None:
-    """Numbers keep their source text, even beyond Python's range. Arguments that are not an object yield no
-    parameters."""
+    """Numbers keep their source text, even if they exceed Python's range. If the arguments are not an object, there are
+    no parameters.
+    """
     for number in ("9" * 5000, "1e400", "1.0"):
         assert f"<n>{number}</n>" in use_tool_text(tool("f"), f'{{"n":{number}}}')
     assert use_tool_text(tool("f"), "[1]") == "<use_tool>\n  <name>f</name>\n</use_tool>"

@@ -1,4 +1,6 @@
-"""Tests for correcting argument types according to the schema, in tagged, untagged and native calls with all APIs."""
+"""Tests for correcting the types of arguments according to the schema, in tagged, untagged and native calls with all
+APIs.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +33,15 @@ APIS: tuple[ApiName, ...] = ("chat", "responses", "messages")
 
 
 def tool_with(schema: dict[str, Any], *, strict: bool = False) -> Tool:
-    """Return a tool with this schema for its only argument, ``value``."""
+    """Return a tool whose only argument, ``value``, has this schema."""
     parameters = {"$defs": TABLE["defs"], "type": "object", "properties": {"value": schema}, "required": ["value"]}
     return Tool("f", "f", parameters=parameters, strict=strict)
 
 
 def judged(tool: Tool, arguments: str, **policy: Any) -> dict[str, tuple[Sequence[Verdict], Report]]:
-    """Return the verdicts and reports for the same call in each form. ``[]`` means that an untagged call remains
-    text."""
+    """Return the verdicts and reports for a call in each form. The verdicts are ``[]`` if the untagged call remains
+    text.
+    """
     text = f'{{"name": "f", "arguments": {arguments}}}'
     tagged, bare, native = (Judge(plan("responses", "chat", True, [tool], policy=policy), Report()) for _ in range(3))
     accepted = bare.untagged(read_json(text, closed=True, repair=True), "UNTAGGED_BARE") or []
@@ -53,8 +56,9 @@ def judged(tool: Tool, arguments: str, **policy: Any) -> dict[str, tuple[Sequenc
 
 @each("case", TABLE["cases"], ids=lambda case: case["case"])
 def test_case(case: dict[str, Any]) -> None:
-    """A value is corrected in the same way in each form of call, and counted as a repair. Other values are
-    unchanged."""
+    """A value is corrected in the same way in every form of call, and the correction is counted as a repair. Other
+    values remain unchanged.
+    """
     given_text = f'{{"value": {case["given"]}}}'
     becomes, is_right = case["becomes"], case["becomes"] == case["given"]
     for form, (verdicts, report) in judged(tool_with(case["schema"]), given_text).items():
@@ -73,7 +77,7 @@ def test_case(case: dict[str, Any]) -> None:
 
 @each("case", [case for case in TABLE["cases"] if case["becomes"] not in (None, case["given"])])
 def test_corrections_can_be_off(case: dict[str, Any]) -> None:
-    """A strict tool's values are not corrected. With ``repair=off``, no values are corrected."""
+    """Values for a strict tool are never corrected. With ``repair=off``, no values are corrected."""
     arguments = f'{{"value": {case["given"]}}}'
     for verdicts, report in judged(tool_with(case["schema"], strict=True), arguments).values():
         assert not any(isinstance(verdict, JudgedCall) for verdict in verdicts)
@@ -84,7 +88,7 @@ def test_corrections_can_be_off(case: dict[str, Any]) -> None:
 
 
 def test_types_are_corrected_after_other_repairs() -> None:
-    """Types are corrected last, after repairs of the text and of the name."""
+    """Types are corrected after all repairs of the text and of the tool's name."""
     tool = tool_with({"type": "integer"})
     for name, arguments in (("f", '{"value": "5",}'), ("functions.f", '{"value": "5"}')):
         judge = Judge(plan("responses", "chat", True, [tool]), Report())
@@ -95,7 +99,9 @@ def test_types_are_corrected_after_other_repairs() -> None:
 
 
 def test_untyped_values_need_no_repair() -> None:
-    """Values in untyped forms are converted to the schema's types without a repair, even with ``repair=off``."""
+    """In call forms without types, values are converted to the schema's types even with ``repair=off``. This does not
+    count as a repair.
+    """
     text = "<tool_call><function=f><parameter=value>5</parameter></function></tool_call>"
     for strict in (True, False):
         the_plan = plan("responses", "chat", False, [tool_with({"type": "integer"}, strict=strict)])
@@ -107,7 +113,7 @@ def test_untyped_values_need_no_repair() -> None:
 @pytest.mark.parametrize("backend", ["chat", "responses"])
 @pytest.mark.parametrize("stream", [False, True])
 def test_official_clients_receive_the_corrected_call(client: ApiName, backend: ApiName, stream: bool) -> None:
-    """Official clients receive the corrected call from native backends and from text backends."""
+    """Official clients receive the corrected call, whether the backend uses native tools or text."""
     the_plan = plan(client, backend, stream, [tool_with({"type": "array", "items": {"type": "integer"}})])
     arguments = '{"value": "[1, 2]"}'
     kind = "text/event-stream" if stream else "application/json"
@@ -121,8 +127,9 @@ def test_official_clients_receive_the_corrected_call(client: ApiName, backend: A
 
 @pytest.mark.parametrize("backend", ["chat", "responses"])
 def test_streamed_values_are_not_corrected(backend: ApiName) -> None:
-    """A streamed call keeps the types that the client has already received, but the next call in the same block is
-    corrected."""
+    """The types in a streamed call are not corrected, because the client has already received them. The next call in
+    the same block is corrected.
+    """
     tool = tool_with({"type": "integer"})
     the_plan = plan("responses", backend, True, [tool], policy={"stream_arguments": "incremental"})
     call = '{"name": "f", "arguments": {"value": "5"}}'
@@ -156,7 +163,7 @@ SCHEMAS = st.recursive(
 
 @given(SCHEMAS, VALUES)
 def test_corrected_value_fits_its_schema(schema: dict[str, Any], value: Any) -> None:
-    """A correction is made only if the value then conforms to its schema. Other values are not converted to strings."""
+    """A value is corrected only if the result conforms to the schema. No other value is converted to a string."""
     checker = SchemaChecker(lambda *_: None, seconds=60)
     tool = tool_with(schema)
     validator = checker.schema(tool)
@@ -174,7 +181,7 @@ def test_corrected_value_fits_its_schema(schema: dict[str, Any], value: Any) -> 
 
 
 def strings(value: Any) -> set[str]:
-    """Return all strings in a value, including strings within JSON that its strings contain."""
+    """Return all strings in a value, including those in JSON within its strings."""
     match value:
         case str():
             try:
@@ -191,7 +198,9 @@ def strings(value: Any) -> set[str]:
 
 @pytest.mark.parametrize("inner", ['"1"', '["1"]', '{"a": "1"}', '"x"'])
 def test_effort_is_bounded(inner: str) -> None:
-    """Correcting thousands of incorrect values, or deeply nested arrays, is abandoned after a limited effort."""
+    """If thousands of values, or deeply nested arrays, have wrong types, the attempt to correct them is abandoned after
+    a limited effort.
+    """
 
     def wide(size: int) -> None:
         arguments = '{"value": [' + ", ".join([inner] * size) + "]}"
@@ -208,7 +217,7 @@ def test_effort_is_bounded(inner: str) -> None:
 
 
 def test_violations_and_malformed_arguments_are_unchanged() -> None:
-    """A strict tool's value of an incorrect type is a violation. Malformed arguments remain text."""
+    """A value of the wrong type for a strict tool is a violation. Malformed arguments remain text."""
     ((verdict,), report) = judged(tool_with({"type": "integer"}, strict=True), '{"value": "5"}')["tagged"]
     assert isinstance(verdict, Violation)
     assert report.strict_failures == ["SCHEMA_MISMATCH:f"]

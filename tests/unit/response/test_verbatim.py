@@ -1,4 +1,4 @@
-"""Tests for streams that are passed on byte for byte as long as they contain the requested JSON."""
+"""Tests for streams that are passed on byte for byte as long as their text is the requested JSON."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def stream(text: str) -> bytes:
 
 @pytest.mark.parametrize("size", [1, 7, 100, 10_000])
 def test_json_passes_byte_for_byte(size: int) -> None:
-    """Conforming JSON is passed on byte for byte, including bytes after its end, however the bytes are split."""
+    """Conforming JSON is passed on byte for byte, as are the bytes after its end, wherever the stream is split."""
     data = stream(GOOD) + b"\n: bye\n\n"
     reader = rewriter(checked(may_retry=True))
     out = b"".join(b"".join(reader.feed(data[start : start + size])) for start in range(0, len(data), size))
@@ -46,7 +46,9 @@ def test_json_passes_byte_for_byte(size: int) -> None:
 
 
 def test_keepalive_before_the_text_is_a_comment() -> None:
-    """Before the text begins, a keep-alive is a comment, so the original bytes can still follow."""
+    """Before the text begins, a keep-alive is sent as a comment, so that the backend's original bytes can still
+    follow.
+    """
     reader = rewriter(checked())
     assert reader.feed(chat_frame("")) == []
     assert reader.keepalive() == [b": keepalive\n\n"]
@@ -56,7 +58,7 @@ def test_keepalive_before_the_text_is_a_comment() -> None:
 
 @pytest.mark.parametrize("size", [1, 7, 100, 10_000])
 def test_prose_is_withheld(size: int) -> None:
-    """Prose is withheld. The stream fails with an error, or is held for a retry if the caller supports retries."""
+    """Prose is withheld. The stream fails with an error or, if the caller supports retries, waits for a retry."""
     data = stream(PROSE)
     reader = rewriter(checked())
     out = [b"".join(reader.feed(data[start : start + size])) for start in range(0, len(data), size)]
@@ -72,8 +74,9 @@ def test_prose_is_withheld(size: int) -> None:
 
 @pytest.mark.parametrize("size", [1, 7, 100, 10_000])
 def test_invalid_json_is_followed_by_a_separate_error(size: int) -> None:
-    """If JSON becomes invalid after parts of it were sent, these parts are complete events, and the error is a
-    separate event."""
+    """If JSON turns out to be invalid after part of it was sent, all sent events are complete, and the error is a
+    separate event.
+    """
     for may_retry in (False, True):
         reader, data = rewriter(checked(may_retry=may_retry)), stream("[1, 2, 3]")
         out = [b"".join(reader.feed(data[start : start + size])) for start in range(0, len(data), size)]
@@ -81,8 +84,7 @@ def test_invalid_json_is_followed_by_a_separate_error(size: int) -> None:
 
 
 def test_failure_before_the_text_opens_the_stream() -> None:
-    """If the stream fails before the text begins, the client receives the opening of a stream, followed by the
-    error."""
+    """If the stream fails before its text begins, the client receives the opening of a stream and then the error."""
     reader = rewriter(checked())
     assert reader.feed(chat_frame("")) == []
     assert read("chat", True, reader.feed(b"")).error == "backend_truncated"
@@ -97,7 +99,9 @@ def test_failure_before_the_text_opens_the_stream() -> None:
 @pytest.mark.parametrize("size", [1, 7, 100, 10_000])
 @pytest.mark.parametrize("api", APIS)
 def test_final_error_is_a_single_event(api: ApiName, size: int) -> None:
-    """The final error is a single error event, because the earlier events contain the backend's IDs."""
+    """The error at the end is a single event that refers to no IDs, because toolsim's IDs differ from the backend's
+    IDs, which the client has seen.
+    """
     fields = {"answer_format": {"type": "json_object"}, "json_only": True, "attempts": frozenset({"format"})}
     the_plan = replace(plan(api, api, True, **fields), is_verbatim=True)
     writer = APIS[api].writer(AnswerForm(model="m", stream=True))
