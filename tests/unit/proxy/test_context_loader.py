@@ -152,7 +152,9 @@ async def test_compressed_request_is_decompressed(context_loader: StoredContextL
 
 
 async def test_background_request_is_detected(context_loader: StoredContextLoader) -> None:
-    """A background request is detected in any content encoding, but only by the top-level field."""
+    """A background request is detected in any content encoding, but only if ``background`` is a field at the top
+    level.
+    """
     for body, expected in (
         ({"input": "x", "background": True}, True),
         ({"input": "x", "background": True, "store": False}, True),
@@ -216,8 +218,8 @@ async def test_without_a_store_nothing_is_remembered() -> None:
 
 
 async def test_request_is_parsed_once(context_loader: StoredContextLoader) -> None:
-    """The form of a request that is stored is prepared while the request is rewritten, so the body is not parsed a
-    second time.
+    """The data to store for a request is prepared while the request is rewritten, so the body is not parsed a second
+    time.
     """
     jobs: list[Job[Any]] = []
 

@@ -61,8 +61,8 @@ def answered(status: int = 200, body: bytes | None = None, **headers: str) -> HT
     return flow
 
 
-# Inputs: is the answer rewritten, streamed; status, headers, body. Results: is the answer toolsim's;
-# ``flow.response.stream``.
+# Inputs: whether the answer has a plan, whether it streams, status, headers, body. Results: whether toolsim rewrites
+# the answer, and ``flow.response.stream``.
 DECISIONS: dict[str, tuple[bool, bool, int, dict[str, str], bytes | None, bool, str]] = {
     "stream": (True, True, 200, {"content_type": SSE}, None, True, "feed"),
     "stream with a charset": (True, True, 201, {"content_type": f"{SSE}; charset=utf-8"}, None, True, "feed"),

@@ -59,7 +59,9 @@ def test_new_connection_needs_both_hooks() -> None:
 
 
 def test_location_of_an_exception_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """An exception raised in toolsim is logged with its location and counted. Exceptions raised elsewhere are not."""
+    """An exception raised in toolsim is counted and logged with its location. Exceptions raised elsewhere are not
+    logged.
+    """
     guard, problem = Guard(), raised()
     guard.note(problem)
     guard.note(NotCleared("the hook request was not completed"))

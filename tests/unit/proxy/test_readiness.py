@@ -33,7 +33,7 @@ async def do[R: JobResult](job: Job[R]) -> R:
 
 
 class Page:
-    """The readiness page, with a real listener as the backend that counts its connections."""
+    """The readiness page of a proxy whose backend is a real listener that counts its connections."""
 
     def __init__(
         self, builtin: str | None = None, store: StoreUrl | None = None, models: ModelsFile | None = None
@@ -61,7 +61,7 @@ class Page:
 
 
 async def test_readiness_checks_share_a_connection() -> None:
-    """Many readiness checks share one connection to the backend. Its result is reused while it is recent."""
+    """Many readiness checks share one connection to the backend, whose result is reused while it is recent."""
     page = Page()
     async with await page.listen() as server:
         mode = f"reverse:http://127.0.0.1:{server.sockets[0].getsockname()[1]}"

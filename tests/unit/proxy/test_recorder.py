@@ -34,7 +34,7 @@ def test_buffer_keeps_only_complete_chunks():
 
 
 def test_long_stream_is_compressed():
-    """Repetitive frames are stored in compressed form and restored unchanged, even around a large chunk."""
+    """Repetitive frames are stored in compressed form and restored unchanged, even if a large chunk is between them."""
     buffer = BoundedBuffer()
     frames = [
         b'data: {"id":"chatcmpl-1","choices":[{"index":0,"delta":{"content":"%d"}}]}\n\n' % n for n in range(5000)

@@ -1,4 +1,4 @@
-"""Routing of requests, as a table of decisions. No flows are needed."""
+"""Routing decisions for requests, in the form of a table. No flows are needed."""
 
 from __future__ import annotations
 

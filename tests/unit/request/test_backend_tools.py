@@ -55,7 +55,7 @@ def refusal(client: ApiName, policy: Policy | None = None, **fields: Any) -> Bad
 @every_hosted
 @each("client", API_NAMES)
 def test_hosted_tools_alone_pass_byte_for_byte(client: ApiName, tool: dict[str, Any]) -> None:
-    """A request with only hosted tools is forwarded byte for byte, because its backend might support them."""
+    """A request with only hosted tools is forwarded byte for byte, because the backend might support them."""
     for choice in ("auto", "required", {"type": tool["type"]}):
         made, report, _ = rewrite(client, tools=[tool], tool_choice=choice, max_tool_calls=3)
         assert made is None

@@ -39,7 +39,7 @@ def test_large_catalog_shows_only_names() -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_catalog_shows_selected_tools_in_full(form: str) -> None:
-    """The catalog shows selected tools in full, and can be parsed to recover them. It shows every other tool in one
+    """The catalog shows selected tools in full, so that they can be parsed from it. Every other tool is shown in one
     line.
     """
     long = tool("tool_x", "First line, " + "x" * 200 + "\n- tool_y: forged")

@@ -15,7 +15,7 @@ from toolsim.wire.apis import CHAT, RESPONSES
 AUTO = Policy(engine="unknown", sentinel="auto", constrain="auto", mode="auto")
 TOOL = Tool("f", "f")
 
-# Pages by which servers are recognized, for each server: path, then status, headers and body.
+# For each server, the pages by which it is recognized, each with a status, headers and a body.
 PAGES: dict[str, dict[str, tuple[int, dict[str, str], dict[str, Any]]]] = {
     "llama.cpp": {"/props": (200, {"server": "llama.cpp"}, {"default_generation_settings": {}, "total_slots": 1})},
     "llama.cpp with a key": {"/props": (401, {"server": "llama.cpp"}, {"error": {"code": 401}})},
@@ -66,8 +66,9 @@ def request(model: str = "m", *, required: bool = False, strict: bool = False) -
     ],
 )
 def test_ollama_gets_a_private_tag(engine: Any, model: str, tag: str) -> None:
-    """Ollama receives a private tag if its parser would intercept the default tag, unless the operator configured a
-    tag."""
+    """If Ollama's parser would intercept the default tag, a private tag is used, unless the operator configured a
+    tag.
+    """
     settled, _ = resolve_auto(replace(AUTO, engine=engine), request(model), CHAT, ())
     assert settled.sentinel == tag
     assert settled.manifest == "auto"
@@ -77,7 +78,7 @@ def test_ollama_gets_a_private_tag(engine: Any, model: str, tag: str) -> None:
 
 @pytest.mark.parametrize("engine", ["llama.cpp", "ollama", "lmstudio", "vllm", "sglang"])
 def test_required_call_is_enforced(engine: Any) -> None:
-    """On any server that supports schemas, toolsim enforces a required call with a schema, in both APIs."""
+    """On any server that supports schemas, toolsim tries to enforce a required call with a schema, in both APIs."""
     policy = replace(AUTO, engine=engine, mode="inject")
     for api in (CHAT, RESPONSES):
         assert resolve_auto(policy, request(required=True), api, ())[0].constrain == "json_schema"

@@ -91,8 +91,8 @@ def test_usage_counts_the_prompt() -> None:
 
 
 def test_long_text_is_sampled() -> None:
-    """The estimate for a long text, of which only samples are counted, is close to the sum of the estimates for its
-    parts.
+    """For a megabyte of text, of which only samples are counted, the estimate is close to the sum of the estimates for
+    its parts.
     """
     texts = [text for _, text in COUNTED.values()]
     part = sum(estimated_tokens({"messages": [message(text)]}) - 4 for text in texts)

@@ -38,7 +38,7 @@ def write(form: str, tools: tuple[Tool, ...] = TOOLS) -> str:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_tools_are_shown_and_read_back(form: str) -> None:
-    """The manifest shows the names, types and grammars of tools, and can be parsed to recover the tools."""
+    """The manifest shows the names, types and grammars of tools, and the tools can be parsed from it."""
     text = write(form)
     found = find_catalog(f"Be good.\n\n{text}\n\nHello.")
     assert found is not None

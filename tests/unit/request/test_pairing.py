@@ -103,7 +103,7 @@ def owners(steps):
 
 
 def prompt(api, steps, policy):
-    """Return the nonempty lines of the prompt that the backend receives, each with its role."""
+    """Return the nonempty lines of the prompt that the backend receives, each with the role of its message."""
     body = {"model": "m", **(chat_body(steps) if api == "chat" else responses_body(steps))}
     written = rewrite_request(api, PATHS[api], json.dumps(body).encode(), policy, output_mode=None, report=Report())
     sent = json.loads(written.body)

@@ -24,7 +24,7 @@ SCHEMA = {"type": "object", "properties": {"city": {"type": "string", "descripti
 
 @dataclass(frozen=True)
 class Step:
-    """A model's answer, consisting of text and of calls. Each call is the number of its tool."""
+    """A model's answer, consisting of text and calls. Each call is represented by the number of its tool."""
 
     words: str
     calls: tuple[int, ...] = ()

@@ -43,8 +43,8 @@ def native(*names: str) -> dict[str, Any]:
 
 
 def test_body_is_unchanged_without_transforms() -> None:
-    """Without transforms, a body in native mode is passed on unchanged. It also remains unchanged with transforms that
-    are built in.
+    """Without transforms, a body in native mode is passed on unchanged. Transforms that are built in do not change it
+    either.
     """
     assert native() == BODY
     for name in BUILT_IN:

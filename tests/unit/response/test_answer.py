@@ -201,8 +201,8 @@ def test_call_after_an_early_end_is_dropped() -> None:
 
 
 def test_violation_is_judged_at_the_end() -> None:
-    """An invalid call to a strict tool causes an error even if its closing tag is missing. It is judged at the end of
-    the input.
+    """An invalid call to a strict tool causes an error even if its closing tag is missing. The call is judged at the
+    end of the input.
     """
     bad = '<tool_call>{"name":"add","arguments":{"a":"x"}}'
     emitted, report, _ = run_events(plan("chat", "chat", True, [STRICT]), [TextDelta(bad), Closed()])

@@ -44,7 +44,7 @@ def plan_of(form: str, **fields: Any) -> Plan:
 def answer(
     the_plan: Plan, chunks: list[str], finish: FinishReason = "stop"
 ) -> tuple[list[list[str]], Report, Retry | None]:
-    """Return the texts and calls that the client receives, the report, and the retry or None."""
+    """Return the texts and calls that the client receives, the report, and the retry, if any."""
     whole = answer_for(the_plan, report := Report())
     emitted: list[ClientEvent] = [event for chunk in chunks for event in whole.feed(TextDelta(chunk))]
     emitted += [*whole.feed(Finished(finish)), *whole.feed(Closed())]

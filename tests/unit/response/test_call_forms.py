@@ -1,4 +1,4 @@
-"""Tests for all call forms, with valid, invalid and broken calls. They are split at every character, streamed and
+"""Tests for all call forms, with valid, invalid and broken calls. The text is split at every character, streamed and
 non-streamed.
 
 Many cases resemble tests of vLLM's tool parsers and Dynamo's parity fixtures, but their texts were written for toolsim.
@@ -124,7 +124,7 @@ def test_every_tag_has_cases(opening: str) -> None:
 
 @pytest.mark.parametrize("row", ["glm", "gemma", "use_tool"])
 def test_truncated_block_is_not_a_call(row: str) -> None:
-    """If the backend reports that it cut off the answer, a block that could have continued is not a call."""
+    """If the backend reports that the answer was cut off, a block that could have continued is not a call."""
     text, items = CASES[f"{row}, the end in the place of the closing tag"]
     body = backend_answer("chat", False, [text])
     cut = (body[0], body[1].replace(b'"finish_reason": "stop"', b'"finish_reason": "length"'))
@@ -192,7 +192,7 @@ def test_any_text_at_any_split(text: str, data: st.DataObject) -> None:
 
 
 def test_long_blocks_take_linear_time() -> None:
-    """If a value or a block never ends, the number of times that it is scanned is limited."""
+    """A value or a block that never ends is scanned only a limited number of times."""
     scraps = [
         "<use_tool><name>f</name><k>",
         "<tool_call><function=f><parameter=k></tool_call>",

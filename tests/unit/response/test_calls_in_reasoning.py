@@ -104,7 +104,9 @@ def test_reasoning_and_text_equal_the_input(pieces: list[str]) -> None:
 
 
 def test_other_reasoning_is_passed_on_immediately() -> None:
-    """Reasoning is passed on immediately unless it can be a call. Once a block has started, it is held back."""
+    """Reasoning is passed on immediately unless it could be part of a call. Once a block has started, it is held
+    back.
+    """
     calls = CallsInReasoning(Sentinel())
     assert calls.take(ReasoningDelta("I ", "text")) == [ReasoningDelta("I ", "text")]
     assert calls.take(ReasoningDelta("<tool_call>{")) == []
@@ -116,8 +118,8 @@ def test_other_reasoning_is_passed_on_immediately() -> None:
 @each("stream", [True, False])
 @each("call", [CALL, QWEN, KIMI])
 def test_client_receives_the_call(call: str, stream: bool, client: ApiName, backend: ApiName) -> None:
-    """The client receives a call that the model wrote in its reasoning, and no markup, from both streamed and
-    non-streamed answers.
+    """The client receives a call in the reasoning as a call, and the reasoning without its markup, whether the answer
+    is streamed or not.
     """
     the_plan = plan(client, backend, stream, [WEATHER])
     steps: list[Step] = [Thought("I need the weather.\n"), Thought(call)]

@@ -91,7 +91,7 @@ def test_strict_checks_can_overdraw_the_budget() -> None:
 
 
 def test_budget_refills_over_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The time budget recovers by a quarter of the elapsed time, up to its initial value."""
+    """The time budget refills by a quarter of the elapsed time, up to its initial value."""
     now = 100.0
     monkeypatch.setattr("toolsim.response.checker.monotonic", lambda: now)
     checks, _ = checker(0.03)

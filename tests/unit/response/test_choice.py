@@ -248,7 +248,7 @@ INCREMENTAL = {"stream_arguments": "incremental"}
 
 
 def test_arguments_stream_as_they_arrive() -> None:
-    """An incremental call is announced when its header is complete. Joined, its fragments equal the arguments."""
+    """An incremental call is announced when its header is complete. Concatenated, its fragments equal the arguments."""
     the_plan = responses(policy=INCREMENTAL)
     emitted, _, _ = run_events(the_plan, [TextDelta(char) for char in CALL])
     assert emitted[0] == CallStarted(1, "add")

@@ -63,8 +63,8 @@ def test_all_text_is_parsed_once_at_any_split(begun: str, text: str, size: int) 
 
 
 def test_possible_opening_tag_is_held_back() -> None:
-    """Text that might become an opening tag is held back until this is certain. ``open_size`` includes the text from
-    the earlier round.
+    """Text that might begin an opening tag is held back until it is clear whether it does. ``open_size`` includes the
+    text from the earlier round.
     """
     parser = Continuation(Sentinel(), CUT)
     assert parser.in_block

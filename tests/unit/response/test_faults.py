@@ -87,7 +87,7 @@ def asking(
 def run(
     the_plan: Plan, pieces: list[Any], finish: FinishReason = "stop"
 ) -> tuple[list[ClientEvent], Retry | None, Report]:
-    """Return the events, the retry or None, and the report. Adjacent texts in the events are joined, and usage is
+    """Return the events, the retry, if any, and the report. Adjacent texts in the events are joined, and usage is
     omitted.
     """
     answer = answer_for(the_plan, report := Report())
@@ -247,8 +247,8 @@ def test_failed_backend_releases_text_without_a_retry() -> None:
 
 
 def test_text_is_held_back_only_with_retries() -> None:
-    """This parser is used only if ``toolsim_retry`` is set. It releases held-back text when text next to the call
-    follows.
+    """``BrokenCalls`` is used only if ``toolsim_retry`` is set. It releases the held-back text as soon as text next to
+    the call arrives.
     """
     for retries_allowed, is_used in (
         (frozenset[str](), False),

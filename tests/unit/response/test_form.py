@@ -30,9 +30,8 @@ def read(
     """
     form = Form(kind, TOOLBOX, mark, repair=repair)
     done, rest = 0, ""
-    head = (
-        text.index("{") + 1 if kind in ("braces", "gemma") else 0
-    )  # A form is started only after its head is complete.
+    # A form is started only after its head is complete.
+    head = text.index("{") + 1 if kind in ("braces", "gemma") else 0
     cuts = [cut for cut in range(0, len(text), size or len(text)) if not 0 < cut < head]
     for start, stop in pairwise([*cuts, len(text)]):
         rest += text[start:stop]

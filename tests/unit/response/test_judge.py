@@ -234,8 +234,8 @@ def test_oversized_arguments_fail() -> None:
     ],
 )
 def test_oversized_block_is_judged_by_its_tool(raw: str, expected: type) -> None:
-    """An oversized block is judged by the tool that its beginning names. If the beginning names no known tool, the
-    block is a violation if any tool is strict.
+    """An oversized block is judged by the tool that its beginning names. If it names no known tool, the result depends
+    on whether any tool is strict.
     """
     judge = Judge(plan_for(Tool("lax", "lax"), Tool("tight", "tight", strict=True)), Report())
     [verdict] = judge.block(Oversize(raw))

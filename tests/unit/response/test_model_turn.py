@@ -41,7 +41,9 @@ def read(api_name: ApiName, stream: bool, cut: int) -> list[ClientEvent]:
 @pytest.mark.parametrize("api_name", ["responses", "chat"])
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 def test_turn_is_the_same_however_delivered(api_name: ApiName, stream: bool) -> None:
-    """With each API, streamed or non-streamed, an answer yields the same events in one chunk as byte by byte."""
+    """With each API, streamed or not, an answer yields the same events whether it arrives in one chunk or byte by
+    byte.
+    """
     emitted = [event for event in read(api_name, stream, 10**6) if not isinstance(event, Opened)]
     assert emitted == [event for event in read(api_name, stream, 1) if not isinstance(event, Opened)]
     assert [type(event) for event in emitted][:2] == [TextDelta, CallStarted]
@@ -98,9 +100,8 @@ def test_large_event_is_a_separate_step() -> None:
     turn = ResponseRewriter(plan("responses", "responses", True), Report(), content_type="text/event-stream")
     steps = list(turn.events(data))
     behind = list(itertools.takewhile(lambda step: not any(isinstance(e, TextDelta) for e in step), steps[::-1]))
-    assert (
-        sum(not step for step in behind) >= 3
-    )  # The ``done`` events of the text, the part and the item repeat the content.
+    # The ``done`` events of the text, the part and the item repeat the content.
+    assert sum(not step for step in behind) >= 3
 
 
 # ─ Joint processing of frames that arrive together, compared with the slow path ─

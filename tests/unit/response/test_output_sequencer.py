@@ -121,8 +121,8 @@ def said(client: str, *steps: str, **policy: str) -> str:
     ],
 )
 def test_empty_line_separates_two_messages(steps: tuple[str, ...], as_chat: str, as_list: str) -> None:
-    """An empty line separates two messages, except within a call. It is not needed if the client's API returns a list
-    of items.
+    """An empty line separates two messages, except within a call. The line is not needed if the client's API returns a
+    list of items.
     """
     assert said("chat", *steps) == as_chat
     assert said("responses", *steps) == as_list

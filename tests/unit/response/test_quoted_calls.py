@@ -94,8 +94,8 @@ def plan_for(
     tools: Sequence[dict[str, Any]] = TOOLS,
     **policy: Any,
 ) -> Plan:
-    """Return the plan for a request whose tool outputs are ``outputs``. They belong to ``calls`` and, if these are
-    fewer, to additional calls to fetch.
+    """Return the plan for a request whose tool outputs are ``outputs``. The outputs belong to ``calls``, followed by
+    calls to ``fetch``.
     """
     made = [*calls, *[("fetch", {"url": f"https://a.test/{number}"}) for number in range(len(calls), len(outputs))]]
     items: list[dict[str, Any]] = [{"role": "user", "content": says}]
@@ -136,7 +136,7 @@ def plan_for(
 
 
 def answered(plan: Plan, text: str, *, size: int = 0, cut: int = 0) -> tuple[Seen, Report]:
-    """Return what the client sees of an answer whose text arrives in chunks of ``size`` characters, and the report."""
+    """Return the client's view of an answer whose text arrives in chunks of ``size`` characters, and the report."""
     pieces = [text[at : at + size] for at in range(0, len(text), size)] if size else [text]
     content_type, body = backend_answer(plan.backend, bool(size), pieces)
     report = Report()

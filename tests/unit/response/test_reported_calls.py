@@ -81,7 +81,9 @@ def test_official_clients_read_the_same_calls(name: str, api: ApiName) -> None:
 
 
 def test_failing_cases_exist() -> None:
-    """Each listed ID belongs to exactly one case. Each case for which toolsim decides differently states a reason."""
+    """Each listed ID belongs to exactly one case. Each case in which toolsim's decision differs from the expectation
+    states a reason.
+    """
     assert len(FAILING) == len(set(FAILING))
     assert len(WRONG) == len(set(WRONG))
     assert set(WRONG) <= set(FAILING) <= set(CASES)

@@ -1,4 +1,4 @@
-"""Tests for retries, and for the output that the client receives before a retry or if there is none."""
+"""Tests for retries, and for the output that the client receives with and without a retry."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def round_of(*tools: Any, retries_allowed: frozenset[str] = CALL_FAULTS, **field
 def run(
     the_plan: Plan, *pieces: str, finish: FinishReason = "stop"
 ) -> tuple[list[ClientEvent], Retry | None, Report, Answer]:
-    """Return the events for these deltas, the retry or None, the report, and the answer object."""
+    """Return the events for these deltas, the retry, if any, the report, and the answer object."""
     answer = answer_for(the_plan, report := Report())
     emitted = [event for piece in pieces for event in answer.feed(TextDelta(piece))]
     for event in (Finished(finish), Counted(Usage(1, 2, 3)), Closed()):
@@ -200,8 +200,8 @@ def test_missing_required_call_is_retried() -> None:
 
 @pytest.mark.parametrize("content", ["", " \n", "<reasoning>"])
 def test_empty_answer_after_an_output_is_retried(content: str) -> None:
-    """After a tool output, an answer that contains only whitespace or reasoning counts as empty and is retried. A
-    refusal, hosted item or text makes it nonempty.
+    """After a tool output, an answer that contains only whitespace or reasoning counts as empty and is retried. An
+    answer with a refusal, a hosted item or text does not.
     """
     after = round_of(retries_allowed=frozenset({EMPTY_ANSWER}), after_outputs=True)
     answer = answer_for(after, Report())

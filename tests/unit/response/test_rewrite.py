@@ -30,8 +30,8 @@ CALL = '<tool_call>{"name":"get_weather","arguments":"{\\"city\\":\\"Paris\\"}"}
 # Error types that a Messages client receives in place of OpenAI's error codes.
 ERRORS = {"invalid_tool_call": "invalid_request_error", "rate_limit_exceeded": "rate_limit_error"}
 
-# With the Messages API, one pair for the client side and one for the backend side are enough, because its reader
-# follows the rules of the chat reader and it has a single writer.
+# With the Messages API, one pair for the client side and one for the backend side are enough. The Messages reader
+# follows the same rules as the chat reader, and there is only one Messages writer.
 PAIRS = [
     (client, backend)
     for client in API_NAMES
@@ -114,7 +114,7 @@ def test_case(name: str, client: ApiName, backend: ApiName, stream: bool, argume
         cut_early = case.get("cut") or (client != "responses" and case.get("chat_cut"))
         if "error" not in case:
             assert rewriter.is_cut == bool(cut_early)
-            # Toolsim does not wait for usage that the backend sends after the end of the turn.
+            # The answer does not wait for usage that the backend sends after the end of the turn.
             assert seen.usage in (None, 7) if cut_early else seen.usage == 7
         wanted = expected(case, client)
         if case.get("compare") == "json" or (client == "messages" and not stream):

@@ -189,7 +189,9 @@ def test_prose_is_not_held_back() -> None:
 
 
 def test_fragments_preview_the_body() -> None:
-    """While a JSON block is open, its fragments are emitted as they arrive. Joined, they are a prefix of its body."""
+    """While a JSON block is open, its fragments are emitted as they arrive. Concatenated, they are a prefix of its
+    body.
+    """
     sentinel = Sentinel(fragments=True)
     text = f"a{T} {CALL}{E}"
     pieces = [piece for char in text for piece in sentinel.feed(char)]

@@ -26,7 +26,7 @@ FOLDER = Path(__file__).parents[2] / "cases"
 ROOT = Path(__file__).parents[3]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "addon" / "docs").glob("*.md")))
 CALLS = ("families.md", "parsing.md")
-"""Pages that have a call in each line of a table, so that most of their text is held back, as it should be."""
+"""Pages with a call in each row of a table. Most of their text is held back, as intended."""
 TABLE = json.loads((FOLDER / "untagged.json").read_text(encoding="utf-8"))
 TALK = json.loads((FOLDER / "talk.json").read_text(encoding="utf-8"))
 
@@ -231,7 +231,7 @@ def test_other_text_is_released_immediately(text: str, most: int) -> None:
 
 @pytest.mark.parametrize(("size", "most", "most_of_sentinel"), [(1, 0.015, 0.005), (4, 0.0075, 0.0025)])
 def test_documentation_is_emitted_as_it_arrives(size: int, most: float, most_of_sentinel: float) -> None:
-    """Toolsim's documentation is full of fences and braces, but at most 1.5% of its characters wait for a later
+    """At most 1.5% of the characters in toolsim's documentation, which is full of fences and braces, wait for a later
     delta.
     """
     text = "".join(page.read_text(encoding="utf-8") for page in PAGES if page.name not in CALLS)
@@ -280,8 +280,8 @@ def test_repr_shows_the_states() -> None:
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_preview_is_not_an_introduction(size: int) -> None:
-    """A sentence that introduces an example is still recognized if a malformed block, with a preview or without, is
-    between it and the call.
+    """If a malformed block is between a sentence that introduces an example and the call, the sentence is still
+    recognized, with or without a preview.
     """
     text = f'An example of <tool_call>{{"name": "f" x:\n{CALL}'
     cuts = range(size, len(text), size)

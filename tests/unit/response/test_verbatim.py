@@ -99,8 +99,8 @@ def test_failure_before_the_text_opens_the_stream() -> None:
 @pytest.mark.parametrize("size", [1, 7, 100, 10_000])
 @pytest.mark.parametrize("api", APIS)
 def test_final_error_is_a_single_event(api: ApiName, size: int) -> None:
-    """The error at the end is a single event that refers to no IDs, because toolsim's IDs differ from the backend's
-    IDs, which the client has seen.
+    """The error at the end is a single event that refers to no IDs, because the client has never received toolsim's
+    IDs.
     """
     fields = {"answer_format": {"type": "json_object"}, "json_only": True, "attempts": frozenset({"format"})}
     the_plan = replace(plan(api, api, True, **fields), is_verbatim=True)

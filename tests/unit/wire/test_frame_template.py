@@ -269,8 +269,8 @@ def still(document: dict[str, Any] | None) -> dict[str, Any]:
 
 @pytest.mark.parametrize("envelope", [ENVELOPES[13], VLLM], ids=["before the text", "behind it"])
 def test_sequence_numbers_can_change(envelope: bytes) -> None:
-    """A frame with another sequence number is still recognized as a repeat, unless the number is not an unsigned JSON
-    integer.
+    """A frame with another sequence number is still recognized as a repeat, provided that the number is an unsigned
+    JSON integer.
     """
     template = learned(envelope.replace(b"%s", b"Hel"))
     assert template is not None

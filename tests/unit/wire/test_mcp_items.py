@@ -104,7 +104,7 @@ FUNCTION = {"type": "function", "name": "files__read"}
 
 
 def test_mcp_request_becomes_a_function_request() -> None:
-    """MCP tools of known servers become functions, and their items become calls and outputs. Those of other servers are
+    """Tools and items of known MCP servers become functions, calls and outputs. Tools and items of other servers are
     kept.
     """
     body = {"input": HISTORY, "tools": [MCP, THEIRS, {"type": "function", "name": "f"}]}

@@ -48,7 +48,7 @@ def decode(chunks: list[bytes]) -> list[tuple[str, str]]:
 
 @each("name", CASES)
 def test_case_in_one_piece(name: str) -> None:
-    """A stream that arrives in one piece results in the events that the specification requires."""
+    """A stream that arrives in one chunk results in the events that the specification requires."""
     stream, events = CASES[name]
     assert decode([stream]) == events
 

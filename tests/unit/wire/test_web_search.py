@@ -66,7 +66,6 @@ def test_output_without_urls_has_no_results(output: str) -> None:
 
 
 def test_large_outputs_are_fast() -> None:
-    """Large outputs are parsed quickly."""
     for piece in ("https://b.example/h\n", "Title: x\n", "[x](https://b/", "\n\n---\n", "1. x\n"):
         started = time.monotonic()
         read_results(piece * 20_000)

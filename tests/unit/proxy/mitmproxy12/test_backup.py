@@ -98,7 +98,7 @@ def test_installed_mitmproxy_passes_the_check(caplog: pytest.LogCaptureFixture) 
 def test_changed_mitmproxy_is_reported(
     change: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If mitmproxy's internals have changed, loading the addon logs one clear error."""
+    """If mitmproxy's internals have changed, loading the addon logs a single error."""
     if change == "gone":
         monkeypatch.delattr(HTTPFlow.__base__, "backup")
     elif change == "renamed":

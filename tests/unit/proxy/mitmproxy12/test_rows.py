@@ -53,7 +53,7 @@ def console_text(flow: HTTPFlow, mode: common.RenderMode = common.RenderMode.TAB
 )
 @pytest.mark.usefixtures("_installed")
 def test_flow_list_shows_the_clients_url(url: str) -> None:
-    """The flow list shows the client's URL, while the flow itself keeps the URL of the backend."""
+    """The flow list shows the client's URL, while the flow itself keeps the backend's URL."""
     flow = flow_of(url)
     before = flow.get_state()
     # mitmproxy writes IPv6 addresses without brackets.
@@ -77,7 +77,7 @@ def test_console_shows_the_comment() -> None:
 @pytest.mark.parametrize("url", ["", "http://", "http:///v1/responses", "nonsense", "http://a", 7, None])
 @pytest.mark.usefixtures("_installed")
 def test_other_flows_are_displayed_unchanged(url: object) -> None:
-    """Flows without valid toolsim metadata are displayed exactly as by mitmproxy."""
+    """Flows without valid toolsim metadata look the same as without toolsim."""
     flow = flow_of(url)
     assert web_url(flow) == BACKEND
     assert "41623" not in console_text(flow)

@@ -18,7 +18,7 @@ STATIC = Path(webaddons.__file__).parent / "static"
 
 
 def test_comments_are_shown_unless_columns_were_chosen() -> None:
-    """Mitmweb shows the comment column by default, but not if the user has chosen which columns to show."""
+    """The comment column is shown in mitmweb by default, but not if the user has chosen which columns to show."""
     assert set(web.COLUMNS) <= set(AVAILABLE_WEB_COLUMNS)
     with taddons.context() as plain:
         web.show_comments(plain.options)

@@ -52,7 +52,7 @@ def changed(policy: Policy) -> set[str]:
 
 
 def test_profile_overrides_the_defaults(tmp_path: Path) -> None:
-    """A profile overrides the defaults for the models that it names, regardless of case, but for no other model."""
+    """A profile overrides the defaults only for the models that it names, regardless of case."""
     policy = settings(own(tmp_path, small=HERMES)).policy
     used = policy.for_model("Qwen2.5-0.5B")
     assert (used.manifest, used.second_opinion, used.profile) == ("hermes", "on", "small")
@@ -61,7 +61,7 @@ def test_profile_overrides_the_defaults(tmp_path: Path) -> None:
     assert used.for_model("llama3") == used, "it is laid over once"
     assert policy.needs_rounds
     assert not policy.for_model("llama3").needs_rounds
-    # A recording contains the policy in effect instead of the profiles that could have applied.
+    # A recording contains the policy in effect, rather than the profiles that could have applied.
     assert policy_as_dict(used).keys() - policy_as_dict(policy).keys() == {"manifest", "second_opinion", "profile"}
 
 
@@ -107,7 +107,7 @@ def test_most_specific_pattern_takes_precedence() -> None:
 
 
 def test_profiles_can_be_off_or_from_a_folder(tmp_path: Path) -> None:
-    """If a folder is given, only its profiles are used, and ``off`` disables all profiles."""
+    """If a folder is given, only the profiles in it are used. ``off`` disables all profiles."""
     environment = own(tmp_path, small=HERMES)
     elsewhere = tmp_path / "mine"
     elsewhere.mkdir()
@@ -192,7 +192,7 @@ def test_broken_profile_is_reported_with_its_line(tmp_path: Path, text: str, lin
 
 
 def test_unreadable_profile_stops_the_start(tmp_path: Path) -> None:
-    """A profile file that cannot be read or decoded stops the start."""
+    """A profile file that cannot be read or decoded prevents startup."""
     (tmp_path / "folder.toml").mkdir()
     with pytest.raises(ValueError, match=r"folder\.toml: Is a directory"):
         read_profiles(str(tmp_path), {})

@@ -154,7 +154,9 @@ def test_unencodable_characters_are_escaped(log: Any, terminal: Terminal) -> Non
     ],
 )
 def test_requests_are_logged_once(path: str, is_logged: bool) -> None:
-    """Mitmdump does not log a request if toolsim logs a line for it, or if the request polls one of toolsim's pages."""
+    """No log line by mitmdump appears for a request that toolsim itself logs, or for a request that polls one of
+    toolsim's pages.
+    """
     flow = tflow.tflow()
     flow.request.path = path
     wanted = flowfilter.parse(_NOT_OURS)

@@ -64,7 +64,9 @@ def test_rounds_and_mcp_calls_are_counted() -> None:
 
 
 def test_exchange_is_counted() -> None:
-    """An exchange is counted without the names of its tools and model, and large numbers remain exact."""
+    """By default, the metrics of an exchange do not contain the names of its tools and model. Large numbers remain
+    exact.
+    """
     counted = Metrics()
     counted.count(failed(), 200, 1.5, 0.3)
     counted.count(Report(client="chat", backend="chat"), 429, 0.5)

@@ -38,7 +38,7 @@ UPSTREAM = Settings(upstream=Upstream("http", "::1", 8000, "/base/v1"))
     ],
 )
 def test_backend_url(settings: Settings, modes: list[str], url: str) -> None:
-    """``toolsim_upstream`` takes precedence over a reverse mode, and a URL without a path stands for the path /v1."""
+    """``toolsim_upstream`` takes precedence over a reverse mode. If the URL has no path, /v1 is used."""
     assert backend_url(settings, [ProxyMode.parse(mode) for mode in modes]) == url
 
 

@@ -86,9 +86,7 @@ def test_structured_calls_in_fragments() -> None:
 
 
 def test_reasoning_refusal_and_parts() -> None:
-    """The reader accepts reasoning in either of its two fields, refusals, and content in the form of a list of
-    parts.
-    """
+    """The reader accepts refusals, content in the form of a list of parts, and reasoning under either field name."""
     assert stream(chunk(reasoning_content="a")) == [ReasoningDelta("a", "text")]
     assert stream(chunk(reasoning="a")) == [ReasoningDelta("a", "text")]
     assert stream(chunk(refusal="no")) == [RefusalDelta("no")]
@@ -209,8 +207,8 @@ def test_repeated_name_with_a_new_object_begins_a_call(pieces: list[str], calls:
 
 
 def test_arguments_are_parsed_only_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The total length of the argument text that is parsed is limited, even if every fragment could begin a new
-    call.
+    """Parsing is limited: even if every fragment could begin a new call, all parsed text together is at most ten times
+    as long as the arguments.
     """
     parsed: list[str] = []
     monkeypatch.setattr(reader, "loaded", lambda text: (parsed.append(text), loaded(text))[1])

@@ -123,8 +123,8 @@ def test_non_streamed_answer_equals_its_stream() -> None:
 
 @pytest.mark.parametrize("ahead", [True, False])
 def test_call_pieces_are_emitted_on_request(ahead: bool) -> None:
-    """If incremental calls are enabled, the fragments of a call are emitted as they arrive. Joined, they equal the
-    arguments.
+    """If incremental calls are enabled, the fragments of a call are emitted as they arrive. Concatenated, the fragments
+    equal the arguments.
     """
     stream, _ = answer()
     _, events = decoded([stream], ahead=ahead)

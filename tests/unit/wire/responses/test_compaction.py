@@ -123,7 +123,7 @@ def test_reasoning_is_omitted() -> None:
 
 
 def test_misplaced_trigger_is_an_error() -> None:
-    """If the trigger is not the last item, the request is refused with the path of the item."""
+    """If the trigger is not the last item, the request is refused with an error that contains the item's path."""
     with pytest.raises(BadRequest, match="must be the last input item") as raised:
         asked(input=[HELLO, TRIGGER, HELLO])
     assert raised.value.error.param == "input[1]"

@@ -225,7 +225,7 @@ def test_calls_of_tools_declared_by_type():
 
 
 def test_hosted_calls_are_kept_as_opaque_items():
-    """Calls that OpenAI's servers ran are kept as opaque items, because other models cannot use them."""
+    """Calls that OpenAI's servers ran are kept as opaque items, which only a backend with the same API can use."""
     request = read(
         {"type": "shell_call", "call_id": "c", "environment": {"type": "container_reference"}, "action": {}},
         {"type": "shell_call_output", "call_id": "c", "output": []},

@@ -206,8 +206,8 @@ def test_several_choices_are_refused():
 
 
 def test_background_needs_a_stream():
-    """A background request with tools must be streamed. Toolsim could not rewrite an answer that the client fetches
-    later.
+    """A background request with tools must be streamed, because toolsim could not rewrite an answer that the client
+    fetches later.
     """
     with pytest.raises(BadRequest) as caught:
         to_items(read_request({"input": "hi", "tools": [F], "background": True}))

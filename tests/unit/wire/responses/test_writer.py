@@ -286,8 +286,8 @@ def test_items_of_built_in_tools_pass() -> None:
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_hosted_items_are_sent_step_by_step(stream: bool) -> None:
-    """Text can be sent between the events of a hosted item. Toolsim assigns the sequence numbers and indexes of these
-    events.
+    """Text can be sent between the events of a hosted item. The sequence numbers and indexes of these events are
+    assigned by toolsim.
     """
     begun = {"id": "mcp_1", "type": "mcp_call", "name": "x", "arguments": "", "server_label": "s", "status": "calling"}
     done = {**begun, "arguments": "{}", "output": "y", "status": "completed"}
