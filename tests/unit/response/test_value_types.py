@@ -163,7 +163,7 @@ SCHEMAS = st.recursive(
 
 @given(SCHEMAS, VALUES)
 def test_corrected_value_fits_its_schema(schema: dict[str, Any], value: Any) -> None:
-    """A value is corrected only if the result conforms to the schema. No other value is converted to a string."""
+    """A value is corrected only if the result conforms to the schema. A correction never creates a new string."""
     checker = SchemaChecker(lambda *_: None, seconds=60)
     tool = tool_with(schema)
     validator = checker.schema(tool)
