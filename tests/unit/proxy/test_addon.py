@@ -99,7 +99,9 @@ def test_request_without_tools_passes(body: object, addon: ToolSim) -> None:
 
 
 def test_other_paths_stream(addon: ToolSim) -> None:
-    """Requests to other paths are streamed in both directions, unless another addon has already answered them."""
+    """Requests to other paths, and their answers, are streamed unless another addon has already answered the
+    request.
+    """
     flow = asked({"tools": TOOLS}, "/v1/files")
     addon.requestheaders(flow)
     assert flow.request.stream is True
@@ -237,7 +239,7 @@ async def test_hooks_during_an_answer_do_not_update_its_flow(hook: type, addon: 
 
 
 def test_attributes_named_like_hooks_are_callable(addon: ToolSim) -> None:
-    """Each attribute with the name of a hook is callable, because mitmproxy calls it."""
+    """Each attribute with the name of a hook is callable, because mitmproxy would call it."""
     from mitmproxy.hooks import all_hooks
 
     hooks = {name for name in all_hooks if hasattr(addon, name)}

@@ -122,7 +122,7 @@ def test_compressed_refusal_is_examined() -> None:
     ("status", "content"), [(400, b"the context is full"), (200, b"no tools supported"), (500, b"\xff")]
 )
 def test_other_answers_change_nothing(status: int, content: bytes) -> None:
-    """An answer that does not refuse a feature is passed on to the client, and no refusal is remembered."""
+    """If an answer does not refuse a feature, it is passed on to the client, and no refusal is remembered."""
     asked = Asked()
     assert not asked.gets(status, content)
     assert asked.backend.refused == set()

@@ -15,8 +15,9 @@ from toolsim.wire.apis import CHAT, MESSAGES, RESPONSES
 
 
 def test_backend_is_identified_by_address_and_path() -> None:
-    """Requests with any API and version path share one backend. A different base path or port denotes another
-    backend."""
+    """Requests to any API and API version belong to the same backend. A different base path or port denotes another
+    backend.
+    """
     backends = BackendRegistry()
     one = backends.at("http", "h", 1, "/v1")
     assert one.root == Root("http", "h", 1, "")
@@ -26,7 +27,7 @@ def test_backend_is_identified_by_address_and_path() -> None:
 
 
 def test_page_urls_are_relative_to_the_root() -> None:
-    """The URL of a page is built relative to the root of the backend, and an IPv6 address is put in brackets."""
+    """The URL of a page is relative to the backend's root, and an IPv6 address is enclosed in brackets."""
     assert Root("https", "h", 443, "/gateway").url("/props") == "https://h:443/gateway/props"
     assert Root("http", "::1", 80).url("/props") == "http://[::1]:80/props"
 
@@ -168,7 +169,7 @@ async def settled(backends: BackendRegistry) -> None:
 
 
 async def test_first_request_waits_for_the_probe(backends: BackendRegistry) -> None:
-    """The first request waits for the probe's result, and the backend is not probed again."""
+    """The first request waits for the result of the probe. Later requests do not probe the backend again."""
     async with serve(VLLM) as pages:
         backend = backends.at("http", "127.0.0.1", pages.port, "/v1")
         await first_hook(backends, backend)

@@ -25,7 +25,7 @@ async def builtin() -> AsyncIterator[BuiltinBackend]:
 
 
 async def test_backend_restarts_only_if_its_settings_change(builtin: BuiltinBackend) -> None:
-    """A built-in backend listens on a separate port, and is restarted only if its own settings change."""
+    """A built-in backend listens on a separate port, and restarts only if its own settings change."""
     port = builtin.port
     assert port is not None
     with socket.create_connection(("127.0.0.1", port)):

@@ -131,7 +131,9 @@ async def test_large_body_is_searched_in_pieces(context_loader: StoredContextLoa
 
 
 async def test_reference_name_within_a_text_is_ignored(context_loader: StoredContextLoader) -> None:
-    """If the name of a reference field occurs only within a string, the request is parsed but passed on unchanged."""
+    """If the name of a reference field occurs only within a string, the request is parsed in advance, but passed on
+    unchanged.
+    """
     body = {"model": "m", "input": 'a "previous_response_id"', "metadata": {"conversation": "x"}}
     flow, exchange, waits = received(context_loader, body)
     assert waits

@@ -1,4 +1,4 @@
-"""Decoding of each content encoding up to a limit."""
+"""Decoding of bodies in each content encoding, with a size limit."""
 
 from __future__ import annotations
 

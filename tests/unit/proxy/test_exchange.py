@@ -240,7 +240,6 @@ def test_dropped_request_body_is_a_413() -> None:
 
 
 def test_repr_shows_the_state() -> None:
-    """The repr of an exchange shows its state."""
     made = exchange()
     assert repr(made) == "Exchange(open)"
     made.begin(answered(content_type=SSE))

@@ -74,7 +74,7 @@ def test_location_of_an_exception_is_logged(caplog: pytest.LogCaptureFixture) ->
 
 
 def test_reporting_exception_does_not_end_the_exchange(caplog: pytest.LogCaptureFixture) -> None:
-    """An exception during reporting is logged and does not end the exchange. A KeyboardInterrupt still propagates."""
+    """An exception during reporting is logged and does not end the exchange. A KeyboardInterrupt is still raised."""
     with caplog.at_level(logging.ERROR), reporting():
         raise KeyError("x")
     assert "failed to report" in caplog.text

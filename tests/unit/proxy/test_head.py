@@ -10,7 +10,7 @@ from toolsim.proxy.head import by_name, error_message, error_response, set_head
 
 
 def test_error_response() -> None:
-    """An error response contains the API's error object and the headers that belong to its status."""
+    """An error response contains the API's error object, and the headers that its status requires."""
     response = error_response(ApiError("no", "t", "c", "p", 503, retry_after=7), {"x-a": "b"})
     assert json.loads(response.content or b"") == {"error": {"message": "no", "type": "t", "param": "p", "code": "c"}}
     assert (response.headers["retry-after"], response.headers["x-a"]) == ("7", "b")
@@ -23,7 +23,7 @@ def test_error_response() -> None:
     )
 )
 def test_headers_by_name(fields: list[tuple[bytes, bytes]]) -> None:
-    """``by_name`` returns the same values as mitmproxy's lookup, for any bytes and for repeated names in any case."""
+    """For any bytes, and for repeated names in any case, ``by_name`` returns the same values as mitmproxy's lookup."""
     headers = Headers(fields)
     found = by_name(headers)
     assert found == {name.lower(): headers[name] for name in headers}

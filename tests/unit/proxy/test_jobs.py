@@ -127,8 +127,9 @@ def test_failed_job_returns_an_error(job: Job[Any], status: int, words: str) -> 
 
 @pytest.mark.parametrize("bug", [MemoryError, ZeroDivisionError])
 def test_no_exception_escapes(bug: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bug is returned as an internal error with a traceback, and a MemoryError as an error about a body that is
-    too large."""
+    """A bug is returned as an internal error with a traceback. A MemoryError is returned as an error about a body that
+    is too large.
+    """
 
     def broken(*_: Any, **__: Any) -> None:
         raise bug

@@ -1,5 +1,6 @@
-"""Earlier names of options, values, headers and metrics, removed options, and the environment variables of the
-predecessor."""
+"""Earlier names of options, values, headers and metrics; removed options; and environment variables of toolsim's
+predecessor.
+"""
 
 from __future__ import annotations
 
@@ -132,8 +133,7 @@ KNOWN = {option.full_name: option for option in OPTIONS}
 
 @each("name", sorted(REMOVED))
 def test_removed_option_suggests_its_replacement(name: str) -> None:
-    """The error for a removed option suggests an existing replacement with a valid example, if there is a
-    replacement."""
+    """If a removed option has a replacement, the error suggests it, with a valid example."""
     [line] = problems(f"toolsim_{name}=1")
     assert line == f"toolsim_{name}: this option was removed: {REMOVED[name]}"
     assert f"toolsim_{name}" not in KNOWN

@@ -70,7 +70,7 @@ def test_listener_recognizes_only_its_own_via() -> None:
 
 
 def test_via_entries_of_others_are_kept() -> None:
-    """Via entries of other proxies are kept in order, and toolsim's own entry is appended once."""
+    """Other proxies' entries in the Via header are kept in order, and toolsim's own entry is appended once."""
     via, client = Via(), tflow.tclient_conn()
     header = "1.0 fred (odd), HTTP/1.1 p.example.net,  , 2 three"
     for _ in range(2):

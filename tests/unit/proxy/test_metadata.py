@@ -31,7 +31,7 @@ def test_explicit_option_overrides_the_recorded_one() -> None:
 
 
 def test_unknown_policy_fields_are_ignored() -> None:
-    """Unknown fields in a recorded policy, and values of an incorrect type, are ignored."""
+    """Unknown fields in a recorded policy are ignored, as are values of the wrong type."""
     flow = tflow.tflow()
     flow.metadata[NOTE] = {"side": "backend", "options": {"tool_block_max": "x", "gone": 1}}
     assert recorded_policy(flow, POLICY, ()) == Policy()

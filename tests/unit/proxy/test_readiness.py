@@ -74,7 +74,7 @@ async def test_readiness_checks_share_a_connection() -> None:
 
 
 async def test_readiness_follows_the_backend(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The proxy is not ready while its backend is unreachable, and becomes ready when the backend listens."""
+    """The proxy is not ready while its backend is unreachable, and becomes ready when the backend is reachable."""
     monkeypatch.setattr(readiness, "FRESH_SECONDS", 0)
     page, port = Page(), free_port()
     mode = f"reverse:http://127.0.0.1:{port}"

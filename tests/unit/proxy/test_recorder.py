@@ -82,7 +82,7 @@ def test_revert_keeps_comment_mark_and_report():
 
 
 def test_recorded_answer_is_not_affected_by_later_changes():
-    """Later changes do not affect the recorded answer. A body that mitmproxy has stored is kept."""
+    """Rewriting the answer afterwards does not affect the recorded copy of the backend's answer."""
     recorder, flow = BodyRecorder(), exchanged(content=b"raw")
     assert flow.response is not None
     recorder.whole(flow.response)

@@ -162,7 +162,9 @@ async def test_any_store_exception_is_a_failure() -> None:
 
 
 async def test_background_records_are_inaccessible() -> None:
-    """Internal records about background answers cannot be read or continued through the API, even by their owner."""
+    """Internal records about background answers cannot be read or continued through the API, not even by their
+    owner.
+    """
     made = memory()
     for name in ("events_resp_1", "lease_resp_1", "wanted_resp_1"):
         await made.write("p", [Record(name, b'{"response":{"output":[]},"input":[]}')], {})
@@ -180,7 +182,9 @@ async def test_background_records_are_inaccessible() -> None:
 
 
 async def test_records_are_written_with_versions(caplog: pytest.LogCaptureFixture) -> None:
-    """Records are written with versions and found by name. A failure is counted, but a version conflict is not."""
+    """A record is written only if its version matches, and can be found by name. A failed write is counted, but a
+    version conflict is not.
+    """
     made = memory()
     await made.write("p", [Record("a", b"1", names=("n",)), Record("conv_1", b"2")], {"a": 0})
     assert made.size.records == 2

@@ -193,7 +193,7 @@ class Played:
 
 
 async def test_backend_is_not_read_while_data_waits(rounds: Rounds, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While too much data waits for the client, the backend is not read, and no event is lost."""
+    """While too much data is waiting for the client, the backend is not read. No event is lost."""
     played: list[Played] = []
     monkeypatch.setattr(module, "ctx", SimpleNamespace(options=None))
     monkeypatch.setattr(module, "FlowHandler", lambda *given: played.append(Played(*given)) or played[0])

@@ -396,7 +396,7 @@ def test_join(base: str, path: str, expected: str) -> None:
     assert join(Upstream("http", "h", 80, base), path) == expected
 
 
-# -- several backends
+# -- models file with several backends
 
 SMALL = ModelEntry(("haiku*",), Upstream("http", "small", 11434, "/v1"), "qwen", "sk-small")
 LARGE = ModelEntry(("gpt-5*",), Upstream("https", "large", 443))

@@ -127,7 +127,7 @@ def test_invalid_config_yaml_entry_is_one_line(yaml: str, line: str) -> None:
 
 @pytest.mark.parametrize("given", [*permutations(("toolsim_backend=local", "toolsim_model={file}"))])
 def test_options_that_require_each_other_are_checked(given: tuple[str, ...], tmp_path: Path) -> None:
-    """Two options that require each other are accepted in either order, and either option alone is refused."""
+    """If two options require each other, they are accepted together in either order, and refused alone."""
     file = tmp_path / "model.gguf"
     file.touch()
     assert problems(*(text.format(file=file) for text in given)) == []
@@ -144,7 +144,7 @@ def test_options_that_require_each_other_are_checked(given: tuple[str, ...], tmp
     ],
 )
 def test_options_that_exclude_each_other_are_refused(given: tuple[str, str]) -> None:
-    """Two options that exclude each other cause the same error in either order, and either option alone is accepted."""
+    """If two options exclude each other, they cause the same error in either order, and are accepted alone."""
     assert [problems(text) for text in given] == [[], []]
     [line] = problems(*given)
     assert problems(*reversed(given)) == [line]
@@ -159,7 +159,7 @@ def test_all_problems_are_reported() -> None:
 
 
 def test_duplicate_option_is_reported() -> None:
-    """Two values for one option are reported, because mitmproxy would ignore them silently."""
+    """Two values for one option are reported, because mitmproxy would silently ignore one of them."""
     assert problems("toolsim_repair=off", "toolsim_repair=safe") == [
         "toolsim_repair: got 'off' and 'safe', expected one value"
     ]

@@ -1,5 +1,6 @@
-"""The worker process for large bodies. It returns the same results as the proxy, and its failures do not affect the
-proxy."""
+"""The worker process for large bodies, which returns the same results as the proxy. Its failures do not affect the
+proxy.
+"""
 
 from __future__ import annotations
 
@@ -201,7 +202,9 @@ async def test_owners_take_turns(one: Worker, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_worker_runs_jobs_within_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The worker runs jobs until its input ends, each with limits on time and memory and without garbage collection."""
+    """The worker runs jobs until its input ends. Each job has limits on time and memory, and runs without garbage
+    collection.
+    """
     bounds: list[object] = []
 
     def collects(one: RequestJob, *, long_budget: bool) -> RequestResult:

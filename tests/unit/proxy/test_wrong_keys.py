@@ -1,4 +1,4 @@
-"""The limit for attempts with wrong API keys."""
+"""The limit on attempts with wrong API keys."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_source_of_wrong_keys_is_blocked(clock: list[float]) -> None:
 
 
 def test_memory_is_bounded() -> None:
-    """The numbers of remembered sources and users are limited, and the most recent are kept."""
+    """The number of remembered sources and users is limited, and the most recent ones are kept."""
     keys = WrongKeys()
     for number in range(10_000):
         keys.add(f"source {number}")

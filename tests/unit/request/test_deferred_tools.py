@@ -85,7 +85,9 @@ def body(**more: Any) -> bytes:
 
 
 def test_finder_is_offered_with_all_tools() -> None:
-    """The finder is offered in addition to all tools, but the report lists only the client's own tools."""
+    """The finder is offered in addition to all tools, but is not listed in the report, which contains only the client's
+    own tools.
+    """
     report = Report()
     rewritten = rewrite_request("chat", "/v1", body(), BUDGET, output_mode=None, report=report)
     assert rewritten is not None

@@ -34,7 +34,9 @@ def test_examples_conform(schema):
 
 
 def test_first_property_when_none_is_required():
-    """If no property is required, the example shows the first property, because an empty example would be useless."""
+    """If no property is required, the example contains the first property, because an empty example would be
+    useless.
+    """
     schema = {"properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}
     assert example_arguments(schema) == {"a": 1}
 
@@ -46,7 +48,7 @@ def test_non_object_schema_yields_no_arguments(schema):
 
 
 def test_recursive_schema_has_a_small_example():
-    """A schema that refers to itself, even many times, has a small example."""
+    """Even if a schema refers to itself many times, its example is small."""
     schema = {"properties": {name: {"$ref": "#"} for name in "abcdefghij"}, "required": list("abcdefghij")}
     assert len(json.dumps(example_arguments(schema))) < 2_000
 

@@ -484,7 +484,6 @@ def test_output_modes_of_apis_are_independent():
 
 
 def test_client_output_mode_overrides_the_operators():
-    """The client's output mode header overrides the operator's mode."""
     rewritten = responses(Policy(responses_output_mode="obsidian-xml"), tools=[F], output_mode="openai-json")
     assert rewritten.plan.policy.output_mode == "openai-json"
 

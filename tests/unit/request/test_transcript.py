@@ -243,7 +243,9 @@ USER, ASSISTANT = say("user", "u"), say("assistant", "a")
     ],
 )
 def test_manifest_precedes_the_conversation(role, messages, placed):
-    """The manifest precedes the conversation and is merged into an adjacent message of the same role."""
+    """The manifest precedes the conversation. If the next message has the same role, the manifest is merged into that
+    message.
+    """
     assert insert_manifest(messages, "M", role) == placed
 
 

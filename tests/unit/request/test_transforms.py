@@ -111,7 +111,6 @@ def test_only_envelopes_are_compacted(output: str, written: str) -> None:
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_presets_contain_existing_transforms(preset: str) -> None:
-    """Each preset contains only existing transforms."""
     assert expand([preset]) == frozenset(PRESETS[preset])
     assert expand([preset]) <= set(NAMES)
 

@@ -49,7 +49,7 @@ def test_each_choice_has_its_own_parser() -> None:
 
 
 def test_backend_is_cut_off_after_every_choice_has_ended() -> None:
-    """The backend stream is cut off only after every requested choice has ended early."""
+    """The backend's stream is cut off only after every requested choice has ended early."""
     emitted, _, answer = run_events(chat(choices=2), [TextDelta(f"{CALL} tail", 0)])
     assert not answer.is_cut
     assert emitted == whole_call(1)
@@ -85,7 +85,7 @@ def test_failure_releases_only_held_back_text() -> None:
 
 
 def test_strict_failure_cuts_off_the_backend() -> None:
-    """A violation of a strict tool's schema ends the answer with an error and cuts off the backend stream."""
+    """If a call violates a strict tool's schema, the answer ends with an error, and the backend's stream is cut off."""
     the_plan = plan("responses", "responses", True, [STRICT])
     emitted, report, answer = run_events(
         the_plan, [Opened(), TextDelta("a "), TextDelta(CALL.replace("1", '"x"')), Closed()]

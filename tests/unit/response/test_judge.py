@@ -175,7 +175,7 @@ def test_violation_names_tool_value_and_expectation() -> None:
 
 
 def test_invented_name_is_not_logged() -> None:
-    """A name that the model wrote is logged only if it is a possible tool name."""
+    """A tool name that the model invented is logged only if it has the form of a tool name."""
     judge = Judge(plan_for(Tool("f", "f")), report := Report())
     judge.block(json_block('{"name":"my secret is 42"}'))
     assert report.parse_failures == ["UNKNOWN_TOOL:?"]

@@ -1,4 +1,4 @@
-"""Tests for a model's markup that was left over in structured calls. The markers are removed, and the data is kept."""
+"""Tests for removing a model's leftover markup from structured calls. Data must be kept."""
 
 from __future__ import annotations
 

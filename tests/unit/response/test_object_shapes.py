@@ -43,7 +43,6 @@ def test_other_repetitions_stay_one_object(text: str) -> None:
 
 @given(st.dictionaries(st.text(max_size=3), st.integers(), max_size=5))
 def test_plain_objects_are_never_split(value: dict[str, int]) -> None:
-    """An object without repeated keys is never split."""
     assert split_repeated(json.dumps(value)) == []
 
 

@@ -150,7 +150,6 @@ def test_other_text_makes_elements_unreadable(text: str) -> None:
 
 
 def test_first_xml_element_must_be_the_name() -> None:
-    """The first XML element must be the name of the tool."""
     assert read_xml("<a>1</a><name>f</name>").broken
     assert read_xml("<name> f </name>").name == "f"
 

@@ -111,8 +111,8 @@ def test_time_is_linear() -> None:
 
 
 def test_quotation_at_the_end_of_reasoning_stays() -> None:
-    """A quotation at the end of the reasoning remains reasoning. Without its opening mark, the quoted call would be
-    made.
+    """A quoted call at the end of the reasoning remains reasoning. If it were moved to the text without its opening
+    mark, it would be made.
     """
     for text in (f"The page says:\n> {CALL}", f"It says `{CALL}`"):
         events, report, _ = run_events(chat(), [ReasoningDelta(text), Finished("stop"), Closed()])

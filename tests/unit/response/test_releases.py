@@ -1,4 +1,4 @@
-"""Tests that toolsim holds back text no longer than recorded in the table of releases."""
+"""Tests that toolsim holds back text no longer than the table of releases records."""
 
 from __future__ import annotations
 

@@ -95,7 +95,6 @@ def test_ambiguous_text_is_not_repaired(text: str) -> None:
 
 
 def test_number_of_slips_is_limited() -> None:
-    """Text with too many slips is not repaired."""
     assert repair_json("[" + "'a'," * 5_000 + "1]") is not None
     assert repair_json("[" + "'a'," * 50_000 + "1]") is None
 

@@ -268,7 +268,9 @@ def test_mislabeled_event_stream_is_read(client: ApiName, backend: ApiName, stre
 
 @each_pair
 def test_backend_error_during_a_stream_is_last(client: ApiName, backend: ApiName) -> None:
-    """A backend error in the middle of a stream reaches the client with its original code, and is the last event."""
+    """If the backend reports an error in the middle of a stream, the client receives the error with its original code
+    as the last event.
+    """
     kind, body = backend_answer(backend, True, ["Half an ans"])
     error = {"message": "Too much.", "type": "tokens", "code": "rate_limit_exceeded"}
     if backend == "chat":

@@ -43,7 +43,7 @@ def test_prose_is_split_off_the_end(pieces: list[str | Block], size: int, before
 
 
 def test_adjacent_prose_is_joined() -> None:
-    """Adjacent prose is joined, and other segments keep their positions."""
+    """Adjacent texts are joined, and blocks keep their positions."""
     block = Block("json", "<t>", "{}", "</t>")
     assert list(joined(["a", "b", block, block, "c", "d"])) == ["ab", block, block, "cd"]
     assert list(joined([])) == []

@@ -171,7 +171,7 @@ def test_talk_about_calls_is_unchanged(number: int) -> None:
 
 
 def test_corpus_of_talk_is_large() -> None:
-    """There are at least a hundred different answers that talk about calls."""
+    """The corpus contains at least a hundred different answers that talk about calls."""
     assert len(set(TALK["answers"])) >= 100
 
 

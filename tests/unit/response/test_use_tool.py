@@ -38,7 +38,7 @@ def test_huge_integers_keep_their_text() -> None:
 
 @given(st.dictionaries(st.sampled_from(["a", "b", "c"]), st.text(alphabet="a<>&\"'é🐢\n", min_size=1)))
 def test_xml_parser_reads_the_values(values: dict[str, str]) -> None:
-    """An independent XML parser returns each original string value."""
+    """An independent XML parser reads each value as the original string."""
 
     root = ET.fromstring(use_tool_text(tool("f", a="string"), json.dumps(values)))
     assert root.findtext("name") == "f"

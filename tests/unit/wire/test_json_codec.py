@@ -137,7 +137,7 @@ def test_joiner(text: str, data: st.DataObject) -> None:
     ],
 )
 def test_body_must_be_a_json_object(body: str, value: object) -> None:
-    """A body is accepted only if it is a JSON object whose numbers can be written as JSON again."""
+    """A body is accepted only if it is a JSON object and all its numbers can be written as JSON again."""
     assert read_body(body.encode()) == value
 
 

@@ -34,7 +34,7 @@ ERROR = {"type": "mcp_protocol_error", "code": -32000, "message": "It has gone."
 
 
 def test_sdk_reads_every_event() -> None:
-    """The SDK parses the events of tool lists, calls, failures and approval requests."""
+    """The SDK parses the events for tool lists, calls, failures and approval requests."""
     events: list[ClientEvent] = [
         *list_events("files", [TOOL], None),
         *list_events("docs", [], "It has gone."),

@@ -141,7 +141,9 @@ def test_oversized_event_is_truncated(stream: bytes) -> None:
     ],
 )
 def test_event_with_too_many_values_fails(inside: bytes, whole: bool) -> None:
-    """An event with too many JSON values fails. Brackets and commas within strings do not count."""
+    """An event that contains too many JSON values is treated as failed. Brackets and commas within strings do not
+    count.
+    """
     event, behind = SSEDecoder().feed(b'data: {"x":[' + inside + b"0]}\n\ndata: ok\n\n")
     assert event.whole is whole
     assert (parse_object(event.data.encode()) is not None) is whole

@@ -76,7 +76,7 @@ def test_ignored_choices_are_noted(value, choice, notes):
 
 
 def test_required_can_refer_to_a_hosted_tool():
-    """If the client has only hosted tools, the choice "required" refers to them and is ignored with a note."""
+    """If the client has only hosted tools, the choice "required" refers to these, and is ignored with a note."""
     assert read_choice("required", (), hosted=True, param="tool_choice") == (ToolChoice(), ["tool_choice:required"])
 
 

@@ -101,7 +101,7 @@ def test_read_tools(body, tools):
 
 
 def test_hosted_tools_stay_as_sent():
-    """Tools that the client does not run are returned separately, in order and as sent."""
+    """Tools that the client does not run are returned separately, in their original order and form."""
     mcp = {"type": "mcp", "server_label": "x"}
     assert read_tools({"tools": [SEARCH, FLAT, mcp, NAMESPACE]})[1] == (SEARCH, mcp, SEARCH)
 
@@ -205,7 +205,9 @@ PLACES = [
 
 @pytest.mark.parametrize("declared", PLACES)
 def test_outer_and_inner_fields_are_read(declared):
-    """The fields of a function are found inside and outside ``function``. The inner fields take precedence."""
+    """The fields of a function are found both in ``function`` and next to it. The fields in ``function`` take
+    precedence.
+    """
     tool = {"type": "function", **declared}
     (read,), _ = read_tools({"tools": [tool]})
     assert (read.name, read.description, read.parameters, read.strict) == ("f", "D", SCHEMA, True)

@@ -82,7 +82,6 @@ def test_split() -> None:
 
 @pytest.mark.parametrize("state", [None, "x", {}, {"request": 1, "response": []}])
 def test_unexpected_backup_is_ignored(state: Any) -> None:
-    """A backup with an unexpected structure is ignored."""
     flow = tflow.tflow(resp=True)
     flow._backup = state
     assert backup.incoming_request(flow) is backup.incoming_response(flow) is None

@@ -104,7 +104,7 @@ def test_splits_read_as_by_h11(body: bytes) -> None:
 
 @given(st.lists(st.binary(min_size=1, max_size=40)), st.lists(st.integers(1, 50)), st.binary(max_size=6))
 def test_random_bodies_read_as_by_h11(pieces: list[bytes], steps: list[int], noise: bytes) -> None:
-    """Random chunks with random splits and trailing bytes are decoded exactly as h11's reader decodes them."""
+    """For random chunks, splits and trailing bytes, the result is exactly the same as with h11's reader."""
     body = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + noise + b"0\r\n\r\n"
     reads = []
     for step in steps:
@@ -117,7 +117,7 @@ def test_random_bodies_read_as_by_h11(pieces: list[bytes], steps: list[int], noi
     st.lists(st.binary(max_size=20)), st.integers(0, 80), st.sampled_from([b"", b"\r\n", b"0\r\n\r\n", b"1;x\r\na\r\n"])
 )
 def test_complete_chunks_are_decoded_as_by_h11(pieces: list[bytes], size: int, rest: bytes) -> None:
-    """``whole_chunks`` returns the decoded bytes of data that consists of complete chunks, and None for other data."""
+    """``whole_chunks`` decodes data that consists of complete chunks. For any other data, it returns None."""
     whole = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + rest
     raw, reader = whole[:size], ChunkedReader()
     found, data = events(reader, [raw, b""]), chunks.whole_chunks(raw)

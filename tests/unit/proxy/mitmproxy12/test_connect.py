@@ -57,7 +57,6 @@ async def test_handshake_counts_toward_the_limit(over: bool) -> None:
 
 
 async def test_zero_disables_the_timeout() -> None:
-    """A limit of 0 disables the timeout."""
     limited = limit(0)
     await limited.server_connect(data(server()))
     assert limited._timers == {}

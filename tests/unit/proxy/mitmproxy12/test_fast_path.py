@@ -1,5 +1,5 @@
-"""The fast path and mitmproxy's own layers, compared: for each read from the backend, they must write the same
-bytes.
+"""Comparison of the fast path with mitmproxy's own layers, which must write the same bytes for each read from the
+backend.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class Proxy(LiveConnectionHandler):
         return stream
 
     async def ask(self) -> None:
-        """Send a request that offers a tool."""
+        """Send the client's request, which offers a tool."""
         path, asked = ASKED[self._dialect]
         body = json.dumps({"model": "m", "stream": True, **asked}).encode()
         head = (
@@ -480,7 +480,9 @@ async def test_bug_in_the_fast_path_ends_the_stream(
 
 
 def test_slow_client_uses_the_layers(installed: Installed) -> None:
-    """While the client is slow, data passes through mitmproxy's layers, and the client receives the same bytes."""
+    """While the client is slow, mitmproxy's layers process the data instead of the fast path. The client receives the
+    same bytes.
+    """
     reads = chunked(frames_of("chat", TEXTS["prose"], 4))
     unread = [0, *[10] * (len(reads) // 2)]
     short, reached = sent_by(installed, "chat", Policy(), reads, long=False, unread=unread)
@@ -504,7 +506,9 @@ async def test_lost_backend_connection_is_an_error(installed: Installed) -> None
 
 @pytest.mark.parametrize("between", [0, 1])
 async def test_other_layers_disable_the_fast_path(installed: Installed, between: int) -> None:
-    """The fast path is not used if another layer, such as TLS, is between the topmost layer and the HTTP layer."""
+    """The fast path is not used if there is another layer, such as TLS, between the topmost layer and the HTTP
+    layer.
+    """
     async with asked(*installed, "chat") as proxy:
         await proxy.read(HEAD)
         stream = proxy.stream

@@ -1,4 +1,4 @@
-"""Exclusion of objects that exist at startup from garbage collection.
+"""Freezing objects that exist at startup, so that garbage collection does not examine them.
 
 Each test runs in a separate process, because objects are frozen for the rest of the process. Unfreezing them would
 expose the garbage of all earlier tests to the next collection. If that garbage included a socket, an unrelated test

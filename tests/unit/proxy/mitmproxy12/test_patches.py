@@ -38,7 +38,7 @@ def test_install_and_uninstall() -> None:
 def test_unsupported_mitmproxy_is_not_patched(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If mitmproxy lacks a required attribute, nothing is patched, and a warning describes the consequence."""
+    """If mitmproxy lacks a required attribute, nothing is patched, and a warning describes the effect on users."""
     monkeypatch.setattr(HttpStream, "state_stream_response_body", None)
     with caplog.at_level(logging.WARNING):
         patches.check()
@@ -49,8 +49,9 @@ def test_unsupported_mitmproxy_is_not_patched(
 
 
 def test_overridden_methods_exist() -> None:
-    """Each method that toolsim overrides exists in mitmproxy, because an override of a renamed method would never be
-    called."""
+    """Each method that toolsim overrides exists in mitmproxy. If mitmproxy renamed a method, the override would never
+    be called.
+    """
     rooms = [room for room in GuardedStream.__mro__ if room.__module__.startswith("toolsim.")]
     own = {"exchange", "layer", "stop_backend", "unpause", "answer", "wake", "forget_failed_connections"}
     own |= {"receive", "feed", "pause", "store", "sending", "framed", "stop_feeding", "end"}

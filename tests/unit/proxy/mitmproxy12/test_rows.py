@@ -66,7 +66,9 @@ def test_flow_list_shows_the_clients_url(url: str) -> None:
 
 @pytest.mark.usefixtures("_installed")
 def test_console_shows_the_comment() -> None:
-    """The console shows a flow's comment on one line after the path, aligned between rows."""
+    """The console shows a flow's comment after the path, on the same line and aligned with the comments in other
+    rows.
+    """
     long, short = flow_of(comment="1 call: f · “a\nb”"), flow_of("http://a/v1/models", "no call")
     row = console_text(long)
     assert "/v1/chat/completions?a=b  1 call: f · “a b” " in row

@@ -43,7 +43,7 @@ def test_column_is_widened_once_in_mitmweb() -> None:
 
 
 def test_missing_style_sheet_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """If mitmweb lacks the expected style sheet, nothing is changed, and the log mentions it."""
+    """If mitmweb lacks the expected style sheet, nothing is changed, and a message is logged."""
     caplog.set_level("INFO")
     web.widen_comments(TornadoApplication(static_path=str(tmp_path)))
     assert "stays narrow" in caplog.text
@@ -63,6 +63,5 @@ def test_hiding_a_flow_does_not_abort_it(live: bool) -> None:
 
 
 def test_hiding_without_a_flow_list_does_nothing() -> None:
-    """In mitmdump, which has no flow list, hiding a flow does nothing."""
     with taddons.context():
         web.hide(tflow.tflow())

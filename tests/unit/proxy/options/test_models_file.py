@@ -122,7 +122,7 @@ MISTAKES = {
 
 @each("name", MISTAKES)
 def test_mistakes_are_reported_with_their_line(tmp_path: Path, name: str) -> None:
-    """Each mistake in the models file is reported in one line with file and line number."""
+    """Each mistake in the models file is reported in one line with the file and the line number."""
     text, line, words = MISTAKES[name]
     file = tmp_path / "models.toml"
     file.write_text(text)
@@ -150,14 +150,13 @@ def test_overlapping_patterns_are_accepted(tmp_path: Path) -> None:
 
 
 def test_names_of_one_entry_can_overlap(tmp_path: Path) -> None:
-    """A literal name is listed for clients, even if a pattern of the same entry matches it."""
+    """The list of models for clients contains a literal name even if a pattern in the same entry matches it."""
     file = tmp_path / "models.toml"
     file.write_text('[[models]]\nnames = ["*", "big"]\nurl = "http://x"\n')
     assert read_entries(file, {})[0].literal_names == ("big",)
 
 
 def test_changed_file_applies_to_the_next_request(file: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A new version of the models file applies to the next request."""
     caplog.set_level(logging.INFO)
     models = ModelsFile(file, ENVIRONMENT)
     assert models.current() == ENTRIES

@@ -25,7 +25,7 @@ CHOICE, TEXT = Option("x", "a", "", ("a", "bee")), Option("x", "", "")
     ],
 )
 def test_texts_are_parsed_as_by_mitmproxy(option: Option, texts: list[str], value: object) -> None:
-    """Values from the command line are parsed in the same way as mitmproxy parses them."""
+    """Values on the command line are parsed as mitmproxy parses them."""
     assert option.from_texts(texts) == value
 
 
@@ -65,7 +65,7 @@ def test_yaml_values_must_have_the_type(option: Option, good: Any, bad: Any) -> 
 
 
 def test_values_from_mitmproxy_are_checked() -> None:
-    """Lists are split at commas. Numbers below the minimum and unknown choices are refused."""
+    """List items are split at commas. Numbers below the minimum, and choices that do not exist, are refused."""
     assert LIST.checked(["a, b", ",c"]) == ("a", "b", "c")
     assert (FLAG.checked(False), NUMBER.checked(1), CHOICE.checked("a")) == (False, 1, "a")
     with pytest.raises(ValueError, match="got 0, expected 1 or more"):
@@ -75,7 +75,9 @@ def test_values_from_mitmproxy_are_checked() -> None:
 
 
 def test_names_and_types() -> None:
-    """An option has the name and the type that mitmproxy expects. A tuple becomes a sequence of strings."""
+    """An option has the name and the type that mitmproxy expects. An option whose default is a tuple has the type
+    ``Sequence[str]``.
+    """
     assert Option("x", (), "").full_name == "toolsim_x"
     assert Option("x", 1, "").typespec is int
     assert str(Option("x", (), "").typespec) == "collections.abc.Sequence[str]"

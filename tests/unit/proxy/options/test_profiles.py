@@ -253,7 +253,7 @@ body = "pythn"
 def test_invalid_form_is_reported_with_its_line(
     tmp_path: Path, change: tuple[str, str], line: int, message: str
 ) -> None:
-    """An invalid call form in a profile is reported with the file and line of the wrong entry."""
+    """The error for an invalid call form in a profile contains the file and the line of the invalid entry."""
     environment = own(tmp_path, qwen=FORMS.replace(*change) if change[0] else FORMS)
     with pytest.raises(OptionsError) as caught:
         with_profiles(settings(environment), environment)

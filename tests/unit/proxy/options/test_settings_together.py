@@ -34,7 +34,9 @@ def test_each_rule_has_an_example() -> None:
 
 @pytest.mark.parametrize("given", NAMED, ids=str)
 def test_useless_combinations_are_refused(given: dict[str, Any]) -> None:
-    """A useless combination causes a one-line error that names one of the options. Each option alone is accepted."""
+    """A useless combination causes a one-line error that names one of the options. Each option is accepted without the
+    others.
+    """
     with pytest.raises(OptionsError) as refused:
         parse(options(**given))
     message = str(refused.value)

@@ -1,4 +1,4 @@
-"""Explanations of connection errors, which add a remedy to the messages of libraries."""
+"""Explanations of connection errors, which add a remedy to the error messages of libraries."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def failed() -> Report:
 
 
 def test_series_exist_before_their_first_event() -> None:
-    """Each series exists from the start with the value 0, so the first event counts as an increase."""
+    """Each series exists from the start with the value 0, so that the first event is an increase."""
     text = Metrics().text(3)
     assert value(text, "exchanges_in_progress") == 3
     for series in (

@@ -43,7 +43,7 @@ def test_backend_url(settings: Settings, modes: list[str], url: str) -> None:
 
 
 def test_models_file_is_shown_without_keys(tmp_path: Path) -> None:
-    """The banner shows the names of the models in the models file, but never a key."""
+    """The startup banner shows the model names in the models file, but never a key."""
     file = tmp_path / "models.toml"
     file.write_text('[[models]]\nnames = ["haiku*", "b"]\nurl = "http://x"\nkey = "sk-1"\n')
     settings = Settings(models=ModelsFile(file, {}))
@@ -97,7 +97,7 @@ async def test_models_or_problem_are_returned(status: int, body: bytes, key: str
     ],
 )
 async def test_wrong_base_path_is_corrected(pages: dict[str, int], expected: str | list[str]) -> None:
-    """If the base path has no API, the message suggests a path on the same server that has an API."""
+    """If the base path has no API, the message suggests another path on the same server that has one."""
 
     async def behave(answer: Answer) -> None:
         await answer.whole(b'{"data": []}', status=pages.get(answer.asked.path, 404), Content_Type="application/json")
@@ -155,7 +155,7 @@ async def greeted(models: Any, caplog: pytest.LogCaptureFixture, **options: str)
 
 
 async def test_models_are_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """After the banner, the first few models are logged in one line."""
+    """A line after the banner contains the first few models and the number of remaining models."""
 
     async def models() -> list[str]:
         return [f"m{number}" for number in range(9)]
@@ -184,8 +184,7 @@ async def test_slow_backend_causes_a_warning(caplog: pytest.LogCaptureFixture, m
     ],
 )
 def test_store_is_disclosed_without_its_password(url: str, line: str) -> None:
-    """The line about stored conversations shows where and for how long they are stored, but never the store's
-    password."""
+    """The line about stored conversations shows where and how long they are stored, but not the store's password."""
     store = parse_store_url(url)
     assert store is not None
     assert stored_line(store) == f"stored conversations  {line}; to disable storage: --set toolsim_store="

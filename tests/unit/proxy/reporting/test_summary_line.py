@@ -94,7 +94,7 @@ def test_passed_request_is_shown_without_tools() -> None:
 
 
 def test_control_characters_in_names_are_replaced() -> None:
-    """Control characters in names from models and clients are replaced, and the line's length is limited."""
+    """Control characters in names from models and clients are replaced, and the length of the line is limited."""
     wild = "\x1b[31m\nred\u2028\ud800\u202e" + "x" * 1000
     report = Report(client="chat", model=wild, calls=[wild] * 1000, warnings=[f"C:{wild}"] * 9, repairs=[f"R:{wild}"])
     line = log_line(report, 500, 0, problem=wild)

@@ -314,7 +314,7 @@ def test_tools_without_messages_are_refused():
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
 def test_reasoning_precedes_calls(field):
-    """An assistant's reasoning precedes its calls. A reasoning field that is not text is ignored."""
+    """In an assistant message, the reasoning precedes the calls. A reasoning field that is not text is ignored."""
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     assistant = {"role": "assistant", "content": None, "tool_calls": [call]}
     items = read_request({"messages": [{**assistant, field: "hm"}, {**assistant, field: {"x": 1}}]}).items

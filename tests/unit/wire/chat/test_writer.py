@@ -152,7 +152,7 @@ def test_legacy_functions() -> None:
 
 
 def test_custom_calls() -> None:
-    """A call to a custom tool is written in the form for custom tools."""
+    """A call to a custom tool contains ``custom`` in place of ``function``."""
     chunks, _, _ = write([*call(1, kind="custom"), Ended({0: "tool_calls"})])
     assert deltas(chunks)[1] == {
         "tool_calls": [{"index": 0, "id": "call_001", "type": "custom", "custom": {"name": "f", "input": ""}}]

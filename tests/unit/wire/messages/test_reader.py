@@ -217,7 +217,7 @@ def test_errors_end_the_answer(frame: str, message: str) -> None:
 
 
 def test_malformed_values_are_ignored() -> None:
-    """Values of an incorrect type, missing fields and empty frames are ignored."""
+    """Values of the wrong type, missing fields and empty frames are ignored."""
     odd: list[Any] = ["[]", "5", "null", " ", "[DONE]", '{"type":5}', '{"type":"content_block_start"}']
     odd += [start(0, "text", text=5), stop(9), delta(0, "text_delta", text=None)]
     odd += [{"type": "message_delta", "delta": [], "usage": "many"}, {"type": "message_delta", "delta": {}}]
@@ -248,7 +248,7 @@ def test_server_tool_blocks_are_skipped() -> None:
     ],
 )
 def test_non_streamed_failures(body: dict[str, Any], message: str) -> None:
-    """If a body with status 200 contains no answer, the failure quotes the server's message."""
+    """If a body with status 200 contains no answer, the error quotes the server's message."""
     [failed] = MessagesReader().whole(body)
     assert isinstance(failed, Failed)
     assert failed.error.message == message

@@ -194,7 +194,7 @@ def test_deferred_tool_is_declared_where_it_is_loaded() -> None:
 
 
 def test_anthropic_only_fields_are_noted() -> None:
-    """Fields that only Anthropic supports are dropped and noted, and the user's id is never forwarded."""
+    """Fields that only Anthropic supports are dropped and noted. The user's id is never forwarded."""
     extras = {"thinking": {"type": "adaptive"}, "top_k": 5, "context_management": {}, "metadata": {"user_id": "u"}}
     search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 8}
     request = read_request(asked([{"role": "user", "content": "x"}], tools=[search], stop_sequences=["END"], **extras))

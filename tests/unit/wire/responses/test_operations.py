@@ -55,7 +55,7 @@ def test_other_paths(path: str) -> None:
 
 
 def test_backend_receives_only_supported_fields() -> None:
-    """A backend receives only the fields that its counting endpoint supports."""
+    """The request for a token count contains only the fields that the backend's counting endpoint supports."""
     body = {"model": "m", "input": [], "stream": False, "store": False}
     assert count_body(body, RESPONSES) == {"model": "m", "input": []}
 
@@ -104,7 +104,6 @@ def test_summary_request_keeps_model_fields() -> None:
 
 @pytest.mark.parametrize("body", [{"input": "x"}, {"model": None}, {"model": 5}, {"model": "m", "instructions": 5}])
 def test_compaction_without_a_model_is_refused(body: dict[str, Any]) -> None:
-    """A compaction request without a model name is refused."""
     with pytest.raises(BadRequest, match=r"model|instructions"):
         summary_request(body)
 

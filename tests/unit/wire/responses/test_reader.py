@@ -257,7 +257,7 @@ def test_invalid_event_fails_the_answer() -> None:
 
 
 def test_final_object_with_other_indexes() -> None:
-    """Items that were streamed are not emitted again, even if their indexes in the final object differ."""
+    """Items that were streamed are not emitted again, even if they have other indexes in the final object."""
     call = {"type": "function_call", "name": "f", "call_id": "c", "arguments": "{}", "status": "completed"}
     thought = {"type": "response.reasoning_text.delta", "output_index": 0, "content_index": 0, "delta": "Hm"}
     completed = {"type": "response.completed", "response": {"status": "completed", "output": [MESSAGE, call]}}
@@ -334,7 +334,7 @@ def done(item: dict[str, Any], **place: int) -> dict[str, Any]:
 @pytest.mark.parametrize("place", [{"output_index": 0}, {}], ids=["index 0", "no index"])
 @pytest.mark.parametrize("is_repeated", [True, False], ids=["all again at the end", "nothing at the end"])
 def test_items_that_share_an_index(place: dict[str, int], is_repeated: bool) -> None:
-    """If all items have index 0 or no index, each item is still emitted exactly once."""
+    """Each item is emitted exactly once, even if all items have index 0 or no index."""
     calls = [{"type": "function_call", "name": name, "arguments": "{}"} for name in "fg"]
     calls.append({**calls[1], "call_id": "c"})
     final = {"type": "response.completed", "response": {"output": [MESSAGE, *calls] if is_repeated else []}}

@@ -239,7 +239,7 @@ def test_answer_is_not_a_conversation(end: bytes) -> None:
     ],
 )
 def test_possible_references_are_detected(body: bytes, expected: bool) -> None:
-    """A body is parsed in advance only if it might contain a reference or run in the background."""
+    """A body is parsed in advance only if it might contain a reference or ask for a background answer."""
     assert may_refer_to_stored(body) is expected
 
 

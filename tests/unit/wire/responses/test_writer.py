@@ -276,7 +276,6 @@ def test_final_error_code_shows_whether_to_retry(code: str | None, final: str) -
 
 
 def test_items_of_built_in_tools_pass() -> None:
-    """An item of a built-in tool is passed through unchanged."""
     item = {"id": "mcp_1", "type": "mcp_call", "name": "x", "arguments": "{}", "server_label": "s"}
     sent, writer = write([TextDelta("a"), PassThrough(item), TextDelta("b"), Ended()])
     check(sent)
