@@ -134,7 +134,9 @@ def test_unpicklable_result_is_an_internal_error(one: Worker) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only Linux bounds a process's memory")
 def test_empty_lists_exceed_the_memory_limit(one: Worker) -> None:
-    """A body of empty lists needs far more memory than its size, and is refused with status 413."""
+    """A body that consists of empty lists needs far more memory than its size suggests. It is refused with status
+    413.
+    """
     error = asyncio.run(one.run(job(BODY % (b',"x":[' + b",".join([b"[]"] * 5_000_000) + b"]")))).error
     assert error is not None
     assert (error.status, error.code) == (413, "request_too_large")

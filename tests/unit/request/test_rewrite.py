@@ -645,7 +645,7 @@ def test_native_tools_are_masked(api_name):
 
 
 def test_native_tools_need_the_same_api():
-    """In native mode, tools are still described as text if the backend has another API than the client."""
+    """In native mode, tools are still described as text if the backend's API differs from the client's."""
     assert "tools" not in sent(responses(Policy(mode="native", backend="chat"), tools=[F]))
 
 

@@ -25,7 +25,7 @@ TOOLBOX = Toolbox(
 def read(
     text: str, kind: Kind = "json", mark: str = "", size: int = 0, *, repair: bool = True
 ) -> tuple[int, bool | None]:
-    """Return the offset at which the form is decided and the decision, for text that arrives in chunks of ``size``
+    """Return the offset at which the form is decided, and the decision, for text that arrives in chunks of ``size``
     characters.
     """
     form = Form(kind, TOOLBOX, mark, repair=repair)
@@ -68,7 +68,7 @@ WHOLE: list[tuple[Kind, str]] = [
 @each(("kind", "text"), WHOLE)
 @each("size", [0, 1, 3])
 def test_form_ends_at_its_last_bracket(kind: Kind, text: str, size: int) -> None:
-    """A form is accepted at its last bracket, wherever its text is split and whatever text follows."""
+    """A form is accepted at its last bracket, regardless of where its text is split and what text follows."""
     assert read(text + " tail }", kind, size=size) == (len(text), True)
 
 

@@ -35,7 +35,9 @@ VALUES = st.recursive(
 
 @given(st.dictionaries(KEYS, VALUES, max_size=4))
 def test_value_is_read_back(value: dict[str, Any]) -> None:
-    """A value in the notation of Gemma's chat template is parsed to the same value, whatever its strings contain."""
+    """A value in the notation of Gemma's chat template is parsed to the same value, regardless of the content of its
+    strings.
+    """
     (call,) = read_gemma(f"call:f{as_template(value)}")
     assert not call.broken
     assert isinstance(call.given, Json)

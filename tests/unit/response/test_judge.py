@@ -175,7 +175,7 @@ def test_violation_names_tool_value_and_expectation() -> None:
 
 
 def test_invented_name_is_not_logged() -> None:
-    """A tool name that the model invented is logged only if it has the form of a tool name."""
+    """A tool name that the model invented is logged only if a tool could have this name."""
     judge = Judge(plan_for(Tool("f", "f")), report := Report())
     judge.block(json_block('{"name":"my secret is 42"}'))
     assert report.parse_failures == ["UNKNOWN_TOOL:?"]
@@ -517,8 +517,8 @@ def test_shell_call_must_fit_its_schema(arguments: str, made: bool) -> None:
 
 
 def test_oversized_schema_is_not_compiled() -> None:
-    """A schema that exceeds the size limit is not compiled. Calls to its tool are accepted with a warning, whatever
-    their arguments.
+    """A schema that exceeds the size limit is not compiled. Calls to its tool are accepted with a warning, regardless
+    of their arguments.
     """
     report = Report()
     large = {**CITY, "description": "x" * MAX_SCHEMA_BYTES}

@@ -18,8 +18,8 @@ def test_spellings_with_one_slip_are_accepted(spelling: str) -> None:
 
 @pytest.mark.parametrize("other", ["<tool_call>", "<to", "ll>", "<tool_calls>", "<tools>", "<tolcal>"])
 def test_other_spellings_are_not_accepted(other: str) -> None:
-    """Accepted misspellings include neither the marker itself nor spellings with other characters, two slips, or less
-    than half of the marker.
+    """The marker itself is not an accepted misspelling. A spelling with other characters, with two slips, or with less
+    than half of the marker is not accepted either.
     """
     assert other not in misspelled("<tool_call>")
 

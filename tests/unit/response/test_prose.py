@@ -107,7 +107,9 @@ def test_fence_ends_at_its_mark(text: str, inside: str, over: bool, size: int) -
 
 
 def test_longer_fence_needs_a_longer_mark() -> None:
-    """A fence is closed only by a mark with the same character that is at least as long as the opening mark."""
+    """A fence is closed only by a mark that consists of the same character and is at least as long as the opening
+    mark.
+    """
     assert read("\n```\n````\n", "````") == (9, True)
     assert read("a`b\n```\n~~~\n", "~~~") == (11, True)
     assert read("```\n", place="start") == (3, True)

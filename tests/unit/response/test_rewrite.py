@@ -235,8 +235,8 @@ def test_responses_stream_broken_after_a_call_fails(backend: ApiName) -> None:
 
 
 def test_messages_client_survives_a_break_at_any_byte() -> None:
-    """At whatever byte the backend breaks off, a Messages client receives either a complete answer or exactly one error
-    at the end.
+    """Regardless of the byte at which the backend breaks off, a Messages client receives either a complete answer or
+    exactly one error at the end.
     """
     kind, body = backend_answer("chat", True, ["Hm. ", *(CALL[at : at + 9] for at in range(0, len(CALL), 9))])
     for end in range(len(body) + 1):

@@ -177,7 +177,9 @@ def test_corpus_of_talk_is_large() -> None:
 
 @pytest.mark.parametrize("text", TALK["read_as_calls"])
 def test_text_in_the_form_of_a_call_is_a_call(text: str) -> None:
-    """Text that has the position and the form of a call is parsed as a call, whatever the text around it means."""
+    """Text that has the position and the form of a call is parsed as a call, regardless of the meaning of the text
+    around it.
+    """
     assert [item[0] for item in answer(TALK_PLAN, [text])[0]].count("call") == 1
 
 

@@ -217,7 +217,7 @@ def test_effort_is_bounded(inner: str) -> None:
 
 
 def test_violations_and_malformed_arguments_are_unchanged() -> None:
-    """A value of the wrong type for a strict tool is a violation. Malformed arguments remain text."""
+    """If a value for a strict tool has the wrong type, the call is a violation. Malformed arguments remain text."""
     ((verdict,), report) = judged(tool_with({"type": "integer"}, strict=True), '{"value": "5"}')["tagged"]
     assert isinstance(verdict, Violation)
     assert report.strict_failures == ["SCHEMA_MISMATCH:f"]

@@ -209,8 +209,8 @@ def test_any_part_is_described_in_one_line(part: dict[str, Any], line: str) -> N
     ],
 )
 def test_document_for_a_messages_backend(part: dict[str, Any], expected: dict[str, Any] | None) -> None:
-    """For a Messages backend, PDFs and plain text become documents. The media type or the file name determines which
-    kind.
+    """For a Messages backend, PDFs and plain text become documents. The kind of document depends on the media type or
+    the file name.
     """
     found = file_part(part, "messages")
     assert found == expected or (found or {}).get("source") == expected

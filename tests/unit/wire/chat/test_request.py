@@ -171,8 +171,8 @@ def written(request, *messages, keep_format=True, keep_hosted=False):
 
 
 def test_compose_keeps_all_other_fields():
-    """The composed request contains neither tool fields nor the original messages, but all other fields that the client
-    sent.
+    """The composed request contains all fields that the client sent, except for the tool fields and the messages, which
+    are replaced.
     """
     kept = {"model": "m", "seed": 1, "x_vendor": None, "stream_options": {"include_usage": True}, "n": 1}
     request = read(**kept, tools=[F], tool_choice="auto", parallel_tool_calls=True, functions=[], function_call="auto")

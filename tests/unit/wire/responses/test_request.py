@@ -90,8 +90,8 @@ def written(request, *messages, keep_format=True, keep_hosted=False):
 
 
 def test_compose_keeps_all_other_fields():
-    """The composed request contains neither tool fields nor the original input, but all other fields that the client
-    sent.
+    """The composed request contains all fields that the client sent, except for the tool fields and the input, which is
+    replaced.
     """
     kept = {"model": "m", "instructions": None, "x_vendor": {"a": 1}, "store": False, "include": [], "text": {}}
     request = read(**kept, tools=[F], tool_choice="auto", parallel_tool_calls=True, max_tool_calls=3)
