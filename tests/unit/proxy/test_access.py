@@ -181,7 +181,7 @@ def bearer_user(header: str) -> User | None:
 
 @pytest.mark.parametrize("header", ["Bearer key", "bearer key", "BEARER   key "])
 def test_valid_bearer_key(header: str) -> None:
-    """Neither the case of "Bearer" nor spaces around the key matter."""
+    """The case of "Bearer" does not matter, and spaces around the key are ignored."""
     assert bearer_user(header) == USER
 
 

@@ -106,7 +106,7 @@ def test_busy_machine_causes_no_more_slices(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_oversized_stream_fails() -> None:
-    """A stream that exceeds the size limit fails, and the backend is told to stop."""
+    """A stream that exceeds the size limit fails, and the backend is stopped."""
     made, _ = streamed()
     sent = b""
     for _ in range(100):

@@ -82,7 +82,7 @@ def param_of(make, *arguments, **fields):
     ],
 )
 def test_request_without_tools_passes(api_name, body):
-    """A request that has neither tools nor calls is passed on unchanged, as is a body that is not a JSON object."""
+    """A request without tools and without calls is passed on unchanged, as is a body that is not a JSON object."""
     report = Report()
     assert rewrite(api_name, body, report=report) is None
     assert report == Report()

@@ -260,7 +260,7 @@ def test_empty_answer_keeps_zero_output_tokens() -> None:
 
 
 def test_unrequested_usage_is_not_estimated() -> None:
-    """If a chat client has not requested usage, it is neither returned nor estimated."""
+    """If a chat client has not requested usage, usage is not estimated or returned."""
 
     def estimate(_: str) -> Usage:
         raise AssertionError

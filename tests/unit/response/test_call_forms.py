@@ -44,8 +44,8 @@ CASES: dict[str, tuple[str, list[Any]]] = {case["case"]: (case["text"], case["it
 
 
 def seen(stream: bool, chunks: list[str]) -> list[list[Any]]:
-    """Return the items that a real client receives if the answer arrives in these chunks. Arguments are parsed to
-    values.
+    """Return the items that a real client receives if the answer arrives in these chunks. The arguments of calls are
+    parsed.
     """
     the_plan = plan("responses", "chat", stream, [WRITE, LIST])
     rewriter, frames = rewrite(the_plan, *backend_answer("chat", stream, chunks))

@@ -346,9 +346,7 @@ def test_early_end_breaks_the_announced_call() -> None:
 
 
 def test_nothing_is_retried_after_a_broken_call() -> None:
-    """Once the client has seen a broken call, nothing causes a retry: neither another faulty call nor a missing
-    call.
-    """
+    """Once the client has seen a broken call, another faulty call or a missing call no longer causes a retry."""
     asks = frozenset({NO_CALL, "SCHEMA_MISMATCH", "MALFORMED_JSON"})
     the_plan = responses(policy=INCREMENTAL, retries_allowed=asks, tool_choice=ToolChoice("required"))
     broken = TextDelta(CALL[:-17] + " ~~~ </tool_call>")

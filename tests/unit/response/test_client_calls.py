@@ -123,7 +123,7 @@ def test_unannounced_block_breaks_silently() -> None:
 
 
 def test_call_beyond_the_limit_is_not_announced() -> None:
-    """A call beyond the limit is neither announced nor emitted."""
+    """A call beyond the limit is not announced or emitted."""
     calls, _ = client_calls(plan("responses", "responses", True, [ADD], one_call=True))
     make(calls)
     assert fragment(calls, HEADER + '{"a"') == []

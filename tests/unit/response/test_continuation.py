@@ -25,8 +25,8 @@ class Recorder:
 
 
 def joined(begun: str, text: str, size: int = 1) -> str:
-    """Return the text that the inner parser receives if ``text`` continues the partial call ``begun`` in chunks of
-    ``size`` characters.
+    """Return the text that the inner parser receives if ``text`` continues the partial call in chunks of ``size``
+    characters.
     """
     parser = Continuation(Recorder(), begun)
     pieces = [text[start : start + size] for start in range(0, len(text), size)]

@@ -105,7 +105,7 @@ def test_calls_in_a_declared_form_are_read(tmp_path: Path, form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_splits_make_no_difference(tmp_path: Path, form: str) -> None:
-    """Neither the library's result nor the items that a client of the proxy receives depend on where the text is
+    """The library's result, and the items that a client of the proxy receives, do not depend on where the text is
     split.
     """
     opening, body, closing = FORMS[form]

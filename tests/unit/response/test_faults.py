@@ -277,7 +277,7 @@ PARTS = [FIT, MISFIT, SLOTS[0], CALL, "```json\n", "\n```", "\n", "[", "]", ",",
 
 @given(st.lists(st.sampled_from(PARTS), max_size=6), st.data())
 def test_splits_make_no_difference(parts: list[str], data: st.DataObject) -> None:
-    """Neither the answer nor the reason for a retry depends on where the text is split."""
+    """The answer and the reason for a retry do not depend on where the text is split."""
     text = "".join(parts)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
     pieces = [text[a:b] for a, b in pairwise([0, *cuts, len(text)])]

@@ -83,8 +83,8 @@ def test_unclosed_marks_and_fences_do_not_quote(text: str, calls: int) -> None:
 
 @given(st.lists(st.sampled_from(["`", "``", "```", "\n", ">", " ", "x", A, B, "<tool_call>", "{" * 1200])), st.data())
 def test_pieces_equal_the_text(parts: list[str], data: st.DataObject) -> None:
-    """Concatenated, the segments equal the text. They depend neither on where the text is split nor on whether
-    fragments are emitted.
+    """Concatenated, the segments equal the text. They are the same wherever the text is split, with or without
+    fragments.
     """
     text = "".join(parts)
     whole = pieces_of(text)

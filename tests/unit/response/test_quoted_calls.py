@@ -310,7 +310,7 @@ def test_genuine_call_next_to_a_quoted_one_is_made() -> None:
 
 
 def test_quoted_call_of_a_strict_tool_is_text() -> None:
-    """A quoted call is text, so it neither violates a strict tool's schema nor fails because of an unknown tool."""
+    """A quoted call is text, so it cannot violate a strict tool's schema, and does not fail if its tool is unknown."""
     tools = [
         {
             **TOOLS[1],

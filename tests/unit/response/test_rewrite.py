@@ -364,7 +364,7 @@ def test_streamed_answer_equals_the_non_streamed(
     st.sampled_from(["text/event-stream", "application/json"]),
 )
 def test_any_bytes_end_the_answer(data: bytes, client: ApiName, backend: ApiName, stream: bool, kind: str) -> None:
-    """Whatever bytes the backend sends, the answer ends, and the client receives output."""
+    """For any bytes from the backend, the answer ends, and the client receives output."""
     rewriter, chunks = rewrite(plan(client, backend, stream, [WEATHER]), kind, data, 5)
     assert rewriter.is_done
     assert b"".join(chunks)

@@ -96,7 +96,7 @@ def test_documents_reach_every_backend(client: ApiName, backend: ApiName, shape:
     assert bytes_of(backend, part) == PDF
     assert abs(len(texts(with_part)) - len(texts(without))) < 300
     if shape == backend:
-        # A backend with the API of the part's form receives the part as sent.
+        # If the part already has the form of the backend's API, it is forwarded as sent.
         assert part == PARTS[shape]
 
 

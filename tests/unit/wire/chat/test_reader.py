@@ -219,7 +219,7 @@ def test_arguments_are_parsed_only_a_few_times(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_call_fragments_with_different_indexes() -> None:
-    """A fragment that has neither a name nor an id continues the latest call if no call has started at its index."""
+    """A fragment without a name and without an id continues the latest call if no call has started at its index."""
     chunks = [chunk(tool_calls=[call(name, '{"a"', index=0, id=f"c{name}")]) for name in "fg"]
     tails = [chunk(tool_calls=[{"index": 1, "function": {"arguments": piece}}]) for piece in (":", "2}")]
     rest = chunk(tool_calls=[{"index": 0, "function": {"arguments": ":1}"}}])
