@@ -91,7 +91,9 @@ def test_persons_comment_and_mark_are_kept() -> None:
 
 
 def test_only_a_persons_replay_counts_as_resent() -> None:
-    """A live request does not count as resent, and a flow that mitmproxy's server replay has answered does not either."""
+    """A live request does not count as resent. A flow that mitmproxy has answered by server replay does not count
+    either.
+    """
     flow = tflow.tflow()
     assert not metadata.is_resent(flow)
     flow.is_replay = "response"
