@@ -417,7 +417,7 @@ def test_stored_history_is_rejected_over_chat():
     ],
 )
 def test_first_number_follows_the_history(ids, number):
-    """Numbering of calls continues after the highest number among the IDs that toolsim assigned."""
+    """Call numbers continue after the highest number among the IDs that toolsim assigned."""
     items = [
         item
         for call_id in ids

@@ -28,7 +28,7 @@ from toolsim.response.answer import Answer
 
 
 def test_numbers_continue_after_the_history() -> None:
-    """Numbering of calls continues after the highest number in the conversation, so no call ID occurs twice."""
+    """Call numbers continue after the highest number in the conversation, so that no call ID occurs twice."""
     emitted, report, _ = run_events(responses(first_number=8), [TextDelta(CALL * 2), Finished("stop"), Closed()])
     assert emitted == [*whole_call(8), *whole_call(9), Ended({0: "tool_calls"})]
     assert report.calls == ["add", "add"]

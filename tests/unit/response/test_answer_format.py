@@ -158,6 +158,6 @@ def test_answer_next_to_other_content_is_released() -> None:
 
 
 def test_format_is_not_checked_without_tools() -> None:
-    """If the request has no tools, toolsim does not check the format of the answer, which the backend enforces."""
+    """If the request has no tools, toolsim does not check the answer's format, because the backend enforces it."""
     the_plan = plan("chat", "chat", True, [], answer_format=TABLE["formats"]["report"])
     assert answer(the_plan, ["words"])[1].warnings == []

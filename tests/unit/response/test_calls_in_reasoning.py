@@ -60,7 +60,7 @@ def taken(reasoning: Sequence[str], *behind: BackendEvent) -> tuple[str, str]:
 @each("call", [CALL, QWEN, KIMI, f"{CALL}\n{CALL}\n ", f"<tool_call>{JSON}"])
 @each("reasoning", ["", "I need the weather.\n", f"Not {CALL} as it is, but "])
 def test_calls_at_the_end_are_text(reasoning: str, call: str) -> None:
-    """Calls at the end of the reasoning become text, wherever the reasoning is split. Events without content can
+    """Calls at the end of the reasoning become text, wherever the reasoning is split, even if events without content
     follow.
     """
     for cut in range(len(reasoning + call)):
@@ -118,8 +118,8 @@ def test_other_reasoning_is_passed_on_immediately() -> None:
 @each("stream", [True, False])
 @each("call", [CALL, QWEN, KIMI])
 def test_client_receives_the_call(call: str, stream: bool, client: ApiName, backend: ApiName) -> None:
-    """The client receives a call in the reasoning as a call, and the reasoning without its markup, whether the answer
-    is streamed or not.
+    """If the reasoning contains a call, the client receives the call, and the reasoning without the call's markup,
+    whether the answer is streamed or not.
     """
     the_plan = plan(client, backend, stream, [WEATHER])
     steps: list[Step] = [Thought("I need the weather.\n"), Thought(call)]

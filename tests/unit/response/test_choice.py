@@ -259,7 +259,7 @@ def test_arguments_stream_as_they_arrive() -> None:
 
 
 def test_first_call_of_a_list_is_streamed() -> None:
-    """The first call in a list is streamed incrementally. The others follow when the block is complete."""
+    """The first call in a list is streamed incrementally. The other calls follow when the block is complete."""
     text = CALL.replace(">{", ">\n[{").replace("}<", '}, {"name": "add", "arguments": {"a": 2}}]\n<')
     emitted, _, _ = run_events(responses(policy=INCREMENTAL), [TextDelta(char) for char in text])
     starts = [at for at, event in enumerate(emitted) if isinstance(event, CallStarted)]

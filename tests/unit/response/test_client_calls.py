@@ -57,7 +57,7 @@ def test_call_beyond_the_limit_is_dropped() -> None:
 
 
 def test_first_call_can_end_the_turn() -> None:
-    """The turn can end after the first call if the policy requires it, but only if text after a call would also end the
+    """If the policy requires it, the first call ends the turn, but only where text after a call would also end the
     turn.
     """
     policy = {"stop_after_tools_mode": "first"}
@@ -185,8 +185,8 @@ def test_other_content_waits_for_the_open_call() -> None:
 
 
 def test_uncertain_calls_are_not_announced() -> None:
-    """A call is not announced if it exceeds the limit, might be a duplicate, is to a strict tool, or has arguments that
-    are not an object.
+    """A call is not announced if it exceeds the limit or might be a duplicate, if its tool is strict, or if its
+    arguments are not an object.
     """
     calls, _ = client_calls(responses(one_call=True))
     make(calls, key="")

@@ -152,8 +152,8 @@ def test_other_text_is_not_a_broken_call(text: str) -> None:
         assert emitted[0] == TextDelta(text)
 
 
-# Answers that cannot be distinguished from failed calls, so that they are retried although they need not be. The last
-# answer contains toolsim's own tags.
+# Answers that cannot be distinguished from failed calls, and are therefore retried unnecessarily. The last answer
+# contains toolsim's own tags.
 PRICE = (
     '{"name": "add", "arguments": {"a": "one", "b": "two"}}',
     '{"name": "add", "arguments": {"a": 1}}',

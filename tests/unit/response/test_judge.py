@@ -234,8 +234,8 @@ def test_oversized_arguments_fail() -> None:
     ],
 )
 def test_oversized_block_is_judged_by_its_tool(raw: str, expected: type) -> None:
-    """An oversized block is judged by the tool that its beginning names. If it names no known tool, the result depends
-    on whether any tool is strict.
+    """An oversized block is judged according to the tool named at its beginning. If no known tool is named there, the
+    result depends on whether any tool is strict.
     """
     judge = Judge(plan_for(Tool("lax", "lax"), Tool("tight", "tight", strict=True)), Report())
     [verdict] = judge.block(Oversize(raw))
@@ -472,8 +472,8 @@ def test_undeclared_call_can_be_passed_on(written: str, arguments: str) -> None:
 
 
 def test_calls_that_are_never_passed_on() -> None:
-    """A call is not passed on as unknown if its name is masked or impossible, if its arguments are invalid, or if it is
-    to be retried.
+    """A call is not passed on as unknown if its name is masked or invalid, if its arguments are invalid, or if it is to
+    be retried.
     """
     plan = plan_for(Tool("f", "f"), masked_tools=("hidden",), unknown_tool="call")
     for body, reason in (

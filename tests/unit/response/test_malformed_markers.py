@@ -88,7 +88,9 @@ def test_every_form_has_floors_and_changes() -> None:
 
 @each("form", FORMS, ids=[form.form for form in FORMS])
 def test_splits_make_no_difference(form: Form) -> None:
-    """Every fifth text is parsed in the same way as a single chunk, character by character, and with random splits."""
+    """Every fifth text is parsed in the same way whether it arrives as a single chunk, character by character, or with
+    random splits.
+    """
     for case in some(list(malformed(form))[::5]):
         complete = parse(case.text, TOOLS)
         assert streamed(list(case.text), TOOLS) == complete, case.name

@@ -162,7 +162,7 @@ runs_of_deltas: st.SearchStrategy[list[Run]] = st.lists(
 
 
 def backend_frames(backend: ApiName, runs: list[Run], choices: int) -> list[bytes]:
-    """Return the frames of an answer. It begins with repeated frames, from which the decoder learns."""
+    """Return the frames of an answer that begins with repeated frames, from which the decoder learns."""
     answer = ANSWERS[backend](counts=usage(backend, 3, 4))
     frames = [*answer.begin()]
     for way, texts in [("say", ["So "] * 6), *runs]:

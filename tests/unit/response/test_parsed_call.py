@@ -79,7 +79,7 @@ def test_adjacent_objects_are_split(objects: list[dict[str, Any]], between: str)
 
 @given(st.lists(st.dictionaries(st.text(max_size=3), VALUES, max_size=3), min_size=1, max_size=6))
 def test_list_needs_no_repair(objects: list[dict[str, Any]]) -> None:
-    """A list of calls, which the manifest asks for, is parsed without repairs."""
+    """A list of calls in the format that the manifest requests is parsed without repairs."""
     body = f" {json.dumps(objects)}\n"
     plain, mended = (read_json(body, closed=True, repair=repair) for repair in (False, True))
     assert [call.source for call in plain] == [json.dumps(value) for value in objects]

@@ -112,7 +112,7 @@ def test_time_is_linear() -> None:
 
 def test_quotation_at_the_end_of_reasoning_stays() -> None:
     """A quoted call at the end of the reasoning remains reasoning. If it were moved to the text without its opening
-    mark, it would be made.
+    mark, the call would be made.
     """
     for text in (f"The page says:\n> {CALL}", f"It says `{CALL}`"):
         events, report, _ = run_events(chat(), [ReasoningDelta(text), Finished("stop"), Closed()])

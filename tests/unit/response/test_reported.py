@@ -28,7 +28,7 @@ def test_call_ids_are_recorded_as_clients_return_them() -> None:
 
 
 def test_token_counts_are_recorded() -> None:
-    """If the backend reports token counts, each kind of token is recorded."""
+    """If the backend reports token counts, the count for each kind of token is recorded."""
     assert noted(CHAT, AnswerForm(), Ended({}, Usage(1, 2, 3))).tokens == {
         "input": 1,
         "output": 2,

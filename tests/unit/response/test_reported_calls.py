@@ -59,7 +59,9 @@ def test_unread_case_runs_no_unexpected_call(name: str) -> None:
 
 @each("name", CASES)
 def test_splits_make_no_difference(name: str) -> None:
-    """Text is parsed in the same way as a single chunk, character by character, and with random splits."""
+    """Text is parsed in the same way whether it arrives as a single chunk, character by character, or with random
+    splits.
+    """
     text, tools = CASES[name]["text"], CASES[name]["tools"]
     whole = parse(text, tools)
     assert streamed(list(text), tools) == whole

@@ -288,7 +288,9 @@ def test_backend_error_during_a_stream_is_last(client: ApiName, backend: ApiName
 
 
 def test_responses_stream_error_is_sent_in_all_forms() -> None:
-    """A strict violation is sent in both flat and nested form in one error event, which ``response.failed`` follows."""
+    """A strict violation is sent as one error event, which contains the error in both flat and nested form, followed by
+    ``response.failed``.
+    """
     case = CASES["strict failure"]
     _, chunks = rewrite(
         case_plan(case, "responses", "responses", True), *backend_answer("responses", True, [case["text"]])
@@ -541,7 +543,7 @@ def test_texts_of_two_messages_are_separated(
 @each("between", [Thought("hm"), Emitted("get_weather", PARIS[2]), CALL])
 @each_stream
 def test_messages_around_other_items_are_separated(between: Step, stream: bool) -> None:
-    """In a list of items, texts that other items separate remain separate items. In a chat message, an empty line
+    """In a list of items, texts with other items between them remain separate. In a chat message, an empty line
     separates them.
     """
     for kind, bodies in (("text/event-stream", BODIES), ("application/json", WHOLE)):
@@ -592,8 +594,8 @@ def test_messages_without_tools_are_separated(stream: bool) -> None:
 
 
 def test_obsidian_xml_after_two_messages() -> None:
-    """With output mode obsidian-xml, the XML text of a call that is a separate message follows the previous text, as it
-    would within one message.
+    """With output mode obsidian-xml, if a call is in a separate message, its XML text follows the previous message's
+    text as it would within one message.
     """
     policy = {"output_mode": "obsidian-xml"}
     for steps in (["Hi", CALL], ["Hi" + CALL]):

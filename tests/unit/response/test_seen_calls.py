@@ -36,8 +36,8 @@ def test_smallest_limit_counts(plan: Plan, limit: int) -> None:
 
 
 def test_call_in_both_forms_counts_once() -> None:
-    """A call that occurs both as text and as a structured call counts once. If the operator chooses so, all repetitions
-    are dropped.
+    """A call that occurs both as text and as a structured call counts once. The operator can choose to drop all
+    repetitions.
     """
     once, never = SeenCalls(drops_all=False), SeenCalls(drops_all=True)
     kinds = (False, False, True)

@@ -1,4 +1,6 @@
-"""Tests for client tools' items in a backend's answer. An item is passed on only if its tool is offered."""
+"""Tests for items in a backend's answer that belong to client tools. An item is passed on only if its tool is
+offered.
+"""
 
 from __future__ import annotations
 
