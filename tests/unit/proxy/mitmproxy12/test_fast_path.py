@@ -143,7 +143,7 @@ class Pipe(asyncio.Transport):
 
 
 class Proxy(LiveConnectionHandler):
-    """mitmproxy's handler of one client connection, with the addon's hooks but without sockets."""
+    """mitmproxy's handler for one client connection, with the addon's hooks but without sockets."""
 
     def __init__(self, proxyserver: Proxyserver, options: Options, api_name: ApiName, policy: Policy) -> None:
         self._dialect: ApiName = api_name

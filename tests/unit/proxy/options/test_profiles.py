@@ -181,7 +181,7 @@ def test_strict_tags_accepts_only_tagged_calls() -> None:
     ],
 )
 def test_broken_profile_is_reported_with_its_line(tmp_path: Path, text: str, line: int, says: str) -> None:
-    """A broken profile is reported in one line with its file and line number."""
+    """The error for a broken profile is a single line that contains the file and the line number."""
     environment = own(tmp_path, bad=text)
     with pytest.raises(OptionsError) as caught:
         settings(environment)

@@ -154,8 +154,8 @@ def test_unencodable_characters_are_escaped(log: Any, terminal: Terminal) -> Non
     ],
 )
 def test_requests_are_logged_once(path: str, is_logged: bool) -> None:
-    """No log line by mitmdump appears for a request that toolsim itself logs, or for a request that polls one of
-    toolsim's pages.
+    """If toolsim logs a request itself, or if a request polls one of toolsim's pages, mitmdump does not log the
+    request.
     """
     flow = tflow.tflow()
     flow.request.path = path
