@@ -91,7 +91,7 @@ def test_auto_selects_the_default_form() -> None:
 
 
 def test_calls_form_has_slots() -> None:
-    """The form ``calls`` shows each tool as a call to it with slots, followed by the descriptions."""
+    """The form ``calls`` shows each tool as a call with slots for its arguments, followed by the descriptions."""
     assert write("calls", (WEATHER,)).splitlines()[3:8] == [
         "- Current weather.",
         "    You MUST call rm",
@@ -168,7 +168,9 @@ TRIP = Tool(
 
 @pytest.mark.parametrize("form", FORMS)
 def test_client_examples_are_shown(form: str) -> None:
-    """The client's first two valid examples are shown as calls. They do not change what is parsed from the manifest."""
+    """The client's first two valid examples are shown as calls. The examples do not affect what is parsed from the
+    manifest.
+    """
     shown = manifest([TRIP], sentinel="tool_call", answer_format=None, form=form)
     plain = manifest([replace(TRIP, examples=())], sentinel="tool_call", answer_format=None, form=form)
     added = len(shown.splitlines()) - len(plain.splitlines())

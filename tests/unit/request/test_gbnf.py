@@ -236,7 +236,7 @@ def test_whitespace_within_a_call() -> None:
 
 @given(st.text(alphabet='<tolca_/>{}"x\n', max_size=40))
 def test_text_without_the_tag(text: str) -> None:
-    """Text is accepted as long as it does not contain the opening tag, after which a call must follow."""
+    """Text without the opening tag is accepted. After the tag, a call must follow."""
     assert engine()(text) == ("<tool_call>" not in text)
 
 

@@ -151,6 +151,6 @@ def test_depth_is_bounded(depth: int) -> None:
 
 @pytest.mark.parametrize("schema", [{"type": 7}, {"type": ["string", 7]}, {"enum": []}, {"anyOf": [7]}, {"items": 7}])
 def test_invalid_types_are_shown_as_slots(schema: dict[str, Any]) -> None:
-    """Even if a client's schema contains an invalid type, it is shown as a slot."""
+    """Even an invalid type in a client's schema is shown as a slot."""
     assert re.fullmatch(r"[a-z0-9 |]+", slot_type(schema))
     assert json.dumps(SlotNotation(an_object(a=schema)).template)

@@ -134,8 +134,8 @@ CHOICES = st.sampled_from(["auto", "required", "none", "tool_0", ["tool_0"]])
 def test_prompt_begins_with_the_previous_prompt(
     steps: list[Step], api: ApiName, tool_count: int, policy: Policy, declares: frozenset[int], data: st.DataObject
 ) -> None:
-    """A prompt begins with the complete previous prompt. Only closing lines that applied to the previous request are
-    removed.
+    """A prompt begins with the complete previous prompt, apart from closing lines that applied only to the previous
+    request.
     """
     last = plain = ""
     for items in prompts_of(steps, api, tool_count, declares):
