@@ -37,8 +37,8 @@ def reverse(host: str = "evil.test") -> HTTPFlow:
 
 
 def test_host_is_read_and_replaced(reader: Any) -> None:
-    """The Host header is replaced by the backend's, as mitmproxy would do, except in stored flows and in other
-    modes.
+    """In reverse mode, the Host header is replaced by the backend's, as mitmproxy would do. It is kept in other modes
+    and in stored flows.
     """
     assert reader.options.keep_host_header
     flow = reverse()

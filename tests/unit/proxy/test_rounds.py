@@ -56,8 +56,8 @@ def opened() -> Exchange:
 
 
 def test_first_round_is_the_clients_request() -> None:
-    """The first round sends the client's body byte for byte. Every round is sent to the target of the client's request,
-    with its headers.
+    """The first round sends the client's body byte for byte. Every round uses the target and the headers of the
+    client's request.
     """
     flow = asked()
     flow.request.headers["authorization"] = "Bearer k"

@@ -150,7 +150,7 @@ def test_images_follow_their_output():
 
 
 def test_oversized_outputs_are_replaced():
-    """An output longer than the limit, in bytes of UTF-8, is replaced and counted. Its images are kept."""
+    """An output that exceeds the limit, measured in bytes of UTF-8, is replaced and counted. Its images are kept."""
     report = Report()
     image = Image("https://example.com/a.png")
     outputs = [CallOutput("x", (Text("é" * 4),)), CallOutput("y", (Text("é" * 4 + "e"), image))]

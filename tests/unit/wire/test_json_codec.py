@@ -151,7 +151,7 @@ def test_numbers_keep_their_digits(number: str) -> None:
 
 
 def test_value_too_deep_for_digits_is_encoded() -> None:
-    """A value that is nested too deeply for keeping its digits is still encoded."""
+    """A value that is nested too deeply to preserve the digits of its numbers is still encoded."""
     deep: list[Any] = []
     for _ in range(600):
         deep = [deep]
