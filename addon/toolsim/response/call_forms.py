@@ -1,10 +1,10 @@
-"""The forms of a call: the bodies that models write, and the markers of model families around them.
+"""Call forms: the bodies of calls that models write, and the markers that model families put around them.
 
-A model that was trained on tool calls falls back to its own form regardless of the prompt, and then its own markers
-appear in the text. A body follows one of a few grammars. A marker opens a block that can contain any of these bodies,
-unless its model family has its own body:
+A model that was trained on tool calls can fall back to its own form, regardless of the prompt, and its own markers then
+appear in the text. These are the known bodies. A marker of a family that has no body in the table can enclose any of
+them:
 
-| form        | body, with its markers if it has any                                                       |
+| form        | body, including the markers that belong to it                                              |
 |-------------|--------------------------------------------------------------------------------------------|
 | JSON        | ``{"name": …, "arguments": …}``, ``[{…}, …]``                                              |
 | use_tool    | ``<name>f</name><k>v</k>``                                                                 |
@@ -61,17 +61,17 @@ from toolsim.response.tagged_pairs import HEAD_END, M3_MARK, NAME, read_elements
 class CallForm:
     """One form of a call's body.
 
-    ``begins``: a pattern for the beginning of the body. ``tags``: the body's own markers, opening and closing ("" means
-    that the body ends with the last bracket of its JSON). ``value``: the delimiters of a value, between which every
-    marker is data. ``whole``: the end of a body that lacks at most its closing marker. ``is_json``: the body is JSON
-    after ``begins``, so a marker in its strings is data. ``behind_tag``: the body must directly follow its marker or
-    begin a line. ``anywhere``: the body can follow any marker, including markers of other families. ``after_own_tag``:
-    the body can follow toolsim's own tag even if no other forms are read. ``alone``: a pattern for bodies that can
-    occur in a sentence about toolsim's markers, such as a bare name; a block with such a body must stand alone.
-    ``skips_beginning``: markers in the match of ``begins`` are ignored, since one opening marker can replace another
-    there. ``again``: a pattern for another call directly after a body without a closing marker. ``misspelled``: returns
-    a pattern for misspelled beginnings, tried only if no body begins as usual; ``slip_of``: the correct spelling of the
-    marker in this pattern.
+    ``begins``: a pattern for the beginning of the body. ``tags``: the opening and closing markers that belong to this
+    body only. If the closing marker is "", the body ends with the last bracket of its JSON. ``value``: the delimiters
+    of a value, between which every marker is data. ``whole``: the text with which a body ends that lacks at most its
+    closing marker. ``is_json``: JSON follows ``begins``, so a marker in a string is data. ``behind_tag``: the body must
+    directly follow its marker, or begin a line. ``anywhere``: the body can follow any marker, including markers of
+    other families. ``after_own_tag``: the body can follow toolsim's own tag even if no other forms are read. ``alone``:
+    a pattern for bodies that can also occur in a sentence about toolsim's markers, such as a bare name. A block with
+    such a body counts only if it stands alone. ``skips_beginning``: markers in the match of ``begins`` are ignored,
+    because one opening marker can replace another there. ``again``: a pattern for another call directly after a body
+    that has no closing marker. ``misspelled``: returns a pattern for misspelled beginnings. It is tried only if no body
+    begins as usual. ``slip_of``: the correct spelling of the marker in this pattern.
     """
 
     name: str
@@ -91,7 +91,9 @@ class CallForm:
     slip_of: str = ""
 
     def may_slip(self, text: str, at: int) -> bool:
-        """Return whether a misspelled body may begin at ``at``, without compiling the costly pattern of the body."""
+        """Return whether a misspelled body may begin at ``at``. This check avoids compiling the costly pattern
+        ``misspelled``.
+        """
         return self.misspelled is not None and (not self.slip_of or spellings_of(self.slip_of).may_stand(text, at))
 
 
@@ -175,7 +177,7 @@ JSON = _row(
     after_own_tag=True,
     anywhere=True,
 )
-"""The row of toolsim's own form."""
+"""The form of toolsim's own calls."""
 
 _DSML = ("｜DSML｜", "｜｜DSML｜｜", "‖DSML‖", "‖‖DSML‖‖", "|DSML|", "||DSML||", "｜DSML｜ ", "｜｜DSML｜｜ ")
 """The spellings of DeepSeek's mark, as written by models and by servers that replace its vertical bars."""
@@ -393,7 +395,7 @@ _ANY_BODY = frozenset(
     [*MARKERS, "<|tool_call>", *(opening for row in CALL_FORMS if row.anywhere for opening, _ in row.tags)]
 )
 _UNTYPED = frozenset([*(opening for opening in FOREIGN if "|" in opening), "<function_calls>"])
-"""Opening markers that a space and a name can follow, because prose never continues in this way."""
+"""Opening markers that can be followed by a space and a name. Prose never continues in this way after them."""
 
 _BY_TAG = {
     opening: (
@@ -418,9 +420,9 @@ def row_at(
     """Return the row whose body begins at ``at``, after the marker. Returns False if no body begins there, or None if
     more text is needed.
 
-    ``behind_tag``: a marker or a line ends at ``at``. ``final``: no more text will
-    arrive. ``narrow``: read only toolsim's own forms. ``misspelled``: also accept other spellings.
-    ``rows``: the rows of a custom form.
+    ``behind_tag``: whether ``at`` is directly after a marker, or on a new line after it. ``final``: no more text will
+    arrive. ``narrow``: accept only toolsim's own forms. ``misspelled``: also accept misspelled beginnings. ``rows``:
+    the rows of a custom form.
     """
     rows = rows or _BY_TAG.get(opening, _NARROW if narrow else _ANYWHERE)
     needs_tag = opening not in _UNTYPED
@@ -452,12 +454,12 @@ _KINDS: Mapping[Body, tuple[str, ...]] = {
     "pairs": ("GLM 4.5",),
     "braces": ("Gemma 4",),
 }
-"""The names of the rows for each kind of body."""
+"""The names of the rows for each body that a custom form can declare. JSON is the default."""
 
 
 @lru_cache(maxsize=16)
 def custom_rows(forms: tuple[CustomForm, ...]) -> Mapping[str, tuple[CallForm, ...]]:
-    """Return the rows of the bodies that can follow each opening marker of the custom forms."""
+    """Return the rows that can follow each opening marker of the custom forms."""
     return {form.opening: tuple(_custom(form)) for form in forms}
 
 
@@ -490,9 +492,9 @@ def _with_keys(call: ParsedCall, form: CustomForm) -> ParsedCall:
 
 
 def read_form(opening: str, body: str, rows: Sequence[CallForm] | None = None) -> list[ParsedCall]:
-    """Parse a body that begins like a form's body. The result is never empty. ``rows``: as in ``row_at``."""
+    """Parse a body in any of the forms. The result is never empty. ``rows``: the rows of a custom form."""
     start = len(body) - len(body.lstrip())
-    # The closing tag is added for the match, because a body can be empty.
+    # The closing tag is appended only for matching, because the body itself can be empty.
     is_behind = not start or "\n" in body[:start]
     row = row_at(body + FOREIGN.get(opening, "</"), start, opening, behind_tag=is_behind, final=True, rows=rows)
     return row.read(body) if isinstance(row, CallForm) else _read_use_tool(body)
@@ -511,5 +513,8 @@ def reads_cleanly(
 
 
 def needs_end(row: CallForm, opening: str) -> bool:
-    """Return whether a misspelled opening tag needs its end, because it could otherwise be part of a word in a body."""
+    """Return whether a misspelled opening tag must be rejected because it lacks its closing bracket.
+
+    In these forms, the body begins with a name, which could be the rest of a word that begins like the tag.
+    """
     return row.name in ("pythonic", "named JSON") and not opening.endswith((">", "]"))

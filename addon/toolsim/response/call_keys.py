@@ -15,10 +15,10 @@ LIST_KEYS = ("tool_calls", "tool_uses")
 OTHER_KEYS = ("type", "id", "call_id", "tool_call_id")
 
 CALL_KEYS = frozenset((*NAME_KEYS, *ARGUMENTS_KEYS, *OTHER_KEYS))
-"""The keys of one call; an object with other keys is a call with additions, or not a call at all."""
+"""The keys of one call. An object with other keys is either a call with additional data, or not a call at all."""
 
 NAME_OR_WRAPPER_KEYS = frozenset((*NAME_KEYS, "function"))
-"""Keys whose value is the tool's name if it is a string."""
+"""Keys whose value, if it is a string, is the tool's name."""
 
 
 def _head(quote: str) -> str:
@@ -36,4 +36,4 @@ HEAD_WITH_SLIPS = _head("[\"']")
 """A pattern like ``HEAD`` that also accepts incorrect quotes."""
 
 ARGUMENTS = rf'"(?:{"|".join(ARGUMENTS_KEYS)})"\s*+:'
-"""A pattern for the key of the arguments. This key follows the name."""
+"""A pattern for the key of the arguments, which follows the name."""

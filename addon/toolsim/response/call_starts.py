@@ -1,24 +1,24 @@
-"""Finds the beginnings of untagged calls, forms and fences, from as few characters as possible.
+"""Finds where untagged calls and fences begin in a line, from as few characters as possible.
 
-{                      JSON        immediately; the form's lexer rejects it at the first key that is not a call's
-[                      JSON        unless it continues like the history's record
-[function_call SPACE   a record
+{                      JSON        immediately; ``form`` rejects it at the first key that does not belong to a call
+[                      JSON        unless one of the next three rows matches
+[function_call SPACE   record      a call as the history shows it
 ['name(   ["name(      strings     a list of calls, each in quotes
 [name(                 list        only for names of offered tools, here and below: no other word is held back
-name(                  syntax      underscores escaped or not; also a near spelling of a name (``repair``)
-name{   name[ARGS]{    braces      a call of Mistral's or Kimi's (functions.name:0{) without its marks, which the server
-name NEWLINE {         braces      has dropped; with a newline, as GLM-4 writes it
+name(                  syntax      with or without escaped underscores; also a near spelling of a name (``repair``)
+name{   name[ARGS]{    braces      a call in Mistral's or Kimi's form (functions.name:0{) without its markers
+name NEWLINE {         braces      the same with a newline, as GLM-4 writes it
 call:name{             gemma       the same for Gemma
-commentary to=functions.name json{  braces      and for gpt-oss
+commentary to=functions.name json{  braces      the same for gpt-oss
 functools[             functools   JSON, as Phi-4-mini writes it
-```                    a fence     its language decides whether it may contain a call
-~~~                    a code fence, which contains no calls
+```                    fence       its language determines whether it may contain a call
+~~~                    code        a fence that contains no calls
 
 In a code fence that contains only calls, Python code can surround the calls (``Statement``):
 
     statement := call | "print(" call ")" | name "=" call
 
-Some models see their tools with ``default_api.`` before the name; this prefix counts as part of the name.
+The prefix ``default_api.``, under which some models see their tools, counts as part of the name.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from toolsim.response.repair import common_spelling
 from toolsim.response.segments import end_of
 
 LANGUAGES = ("", "json", "tool_call", "tool_code", "xml", "python", "py")
-"""Languages that may follow the opening mark of a fence that contains a call."""
+"""Languages of fences that can contain a call, as written after the opening mark."""
 
 CODE = ("tool_code", "python", "py")
 """Languages of fences that can contain statements around calls."""
@@ -45,10 +45,10 @@ PYTHON = ("python", "py")
 _BEHIND_WORDS = tuple(language for language in LANGUAGES if language not in PYTHON)
 
 _MAX_LANGUAGE = 64
-"""Number of characters inspected for the language and spaces after the mark of a fence."""
+"""Number of characters after the mark of a fence that are searched for the language and spaces."""
 
 MARK = re.compile(r"`++|~++")
-# Some models escape names as in Markdown: get\_weather(…). A backslash at the end of the text can begin an escape.
+# Some models escape names as in Markdown: get\_weather(…). If the text ends with a backslash, an escape may follow.
 NAME = re.compile(r"[A-Za-z_](?:[\w.:/-]|\\(?:_|\Z))*+")
 _LANGUAGE = re.compile(r"[ \t]*+(\w*+)[ \t\r]*+")
 _RECORD = "[function_call"
@@ -58,7 +58,7 @@ _FIRST = frozenset(prefix[0] for prefix in _PREFIXES)
 _AFTER_NAME = frozenset("({[\r\n")
 _MODULE = "functions."
 _MAX_NAME = 256
-"""Maximum length of a word that is compared with names. No name is longer."""
+"""Maximum length of a word that is compared with the names of tools. No name is longer."""
 
 _NUMBER = re.compile(r":\d{0,3}\Z")
 _ARGUMENTS = r"(?:(?:\[CALL_ID\][\w-]{1,64})?(?:\[ARGS\])?|\r?\n)\{"
@@ -70,12 +70,12 @@ _DEFAULT_MODULE = "default_api."
 
 
 def language_at(text: str, pos: int, *, has_started: bool, final: bool) -> tuple[str, int] | Literal["more"] | None:
-    """Return the language after the opening mark that ends at ``pos``, and the end of its line.
+    """Return the language after the opening mark that ends at ``pos``, and the end of this line.
 
-    Returns "more" if more text is needed, or None if a call cannot follow.
+    Returns "more" if more text is needed, or None if the fence cannot contain a call.
 
-    ``has_started``: text precedes the fence, so a fence in one of the ``PYTHON`` languages shows code. A list can
-    directly follow the mark, as in ```[f(x)]```.
+    ``has_started``: whether text precedes the fence, in which case a fence in one of the ``PYTHON`` languages shows
+    code. A list can directly follow the mark, as in ```[f(x)]```; the language is then "".
     """
     languages = _BEHIND_WORDS if has_started else LANGUAGES
     found = _LANGUAGE.match(text, pos)
@@ -91,9 +91,10 @@ def language_at(text: str, pos: int, *, has_started: bool, final: bool) -> tuple
 def find_call_start(
     text: str, pos: int, names: list[str], *, final: bool
 ) -> Kind | Literal["fence", "code", "more"] | None:
-    """Return the kind of text that begins at ``pos``, or "more" if more text is needed (never if ``final``).
+    """Return the kind of form or fence that begins at ``pos``, or None if there is none. Returns "more" if more text is
+    needed (never if ``final``).
 
-    ``names``: the spellings of the offered tools, sorted.
+    ``names``: the accepted spellings of the offered tools' names, sorted.
     """
     match text[pos]:
         case "{":
@@ -118,7 +119,9 @@ def find_call_start(
 
 
 def _bracketed(text: str, pos: int, names: list[str], *, final: bool) -> Kind | Literal["more"] | None:
-    """Return the kind of text that a ``[`` begins: a record, a list of calls, a list of quoted calls, or JSON."""
+    """Return the kind of form that begins with the ``[`` at ``pos``: a record, a list of calls, a list of quoted calls,
+    or JSON.
+    """
     head = text[pos : pos + len(_RECORD) + 1]
     if _RECORD.startswith(head) and not final:
         return "more"
@@ -129,7 +132,7 @@ def _bracketed(text: str, pos: int, names: list[str], *, final: bool) -> Kind | 
     inner += is_quoted
     if inner == len(text):
         return "json" if final else "more"
-    # No other text is held back, because only the name of an offered tool begins a call.
+    # Only the name of an offered tool can begin a call here, so no other text is held back.
     found = _named(text, inner, names, final=final) if is_quoted or NAME.match(text, inner) else None
     if found == "syntax":
         return "strings" if is_quoted else "list"
@@ -137,7 +140,9 @@ def _bracketed(text: str, pos: int, names: list[str], *, final: bool) -> Kind | 
 
 
 def _named(text: str, pos: int, names: list[str], *, final: bool) -> Kind | Literal["more"] | None:
-    """Return the form that begins with the name of an offered tool, including prefixes that some models add."""
+    """Return the kind of form that begins with the name of an offered tool, or with a prefix that some models add to
+    the name.
+    """
     at = pos
     if text[at] in _FIRST:
         for prefix in _PREFIXES:
@@ -150,11 +155,11 @@ def _named(text: str, pos: int, names: list[str], *, final: bool) -> Kind | Lite
     if name is None:
         return "more" if at == len(text) and not final else None
     if at == pos and name.end() < len(text) and text[name.end()] not in _AFTER_NAME:
-        return None  # The most frequent case is a line of prose.
+        return None  # This is the most frequent case: a line of prose.
     word = name[0].removesuffix("\\").replace(ESCAPED, "_")
     is_escaped = len(word) < len(name[0])
     near = common_spelling(_NUMBER.sub("", word[:_MAX_NAME]))
-    # In calls, a hyphen is a minus sign unless it is part of a tool's name.
+    # A hyphen in call syntax is a minus sign, unless it is part of a tool's name.
     spellings = (word,) if "-" in word else (word, near, near.removeprefix(common_spelling(_MODULE)))
     found = [(spelling, names[place]) for spelling in spellings if (place := bisect_left(names, spelling)) < len(names)]
     if name.end() == len(text) and not final:
@@ -173,9 +178,10 @@ def _named(text: str, pos: int, names: list[str], *, final: bool) -> Kind | Lite
 
 
 class Statement:
-    """The code around successive calls. ``is_open``: a ``print(`` has not been closed.
+    """The Python code around successive calls in a fence.
 
-    ``is_python``: the fence's language is Python, rather than a language of calls.
+    ``is_open``: whether a ``print(`` has not been closed. ``is_python``: whether the fence's language is one of
+    ``PYTHON``, rather than one used for calls.
     """
 
     def __init__(self, *, is_python: bool = False) -> None:

@@ -1,13 +1,13 @@
-"""One-slip misspellings of markers, as written by quantized models or under a tight token limit.
+"""Markers with a single misspelling, as written by quantized models or under a tight token limit.
 
     <tool_call>   <toolcall>  <tooll_call>      one character missing or doubled
                   <tool_call                    no end
                   <tool  _call>                 only one half
     < tool_call>  </tool_call >  </tool_call/>  a space next to a bracket, or a slash
 
-Misspelled markers are never searched for in prose. They count only where the marker is allowed, and only if the block
-that they open or close is a call without any other slip (``sentinel``), or if a body is otherwise unreadable
-(``corrected``).
+Misspelled markers are never searched for in prose. They count only at positions where the marker is allowed, and only
+if the block that they open or close is a call without any other slip (``sentinel``), or if a body is otherwise
+unreadable (``corrected``).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from functools import lru_cache
 
 _MIN_LENGTH = 3
 _JOINTS = (" ", ":", ": ", " =", "= ", " = ", "s=")
-"""Text that models write between an element and its name instead of ``=``."""
+"""Text that models write instead of the ``=`` between an element and its name."""
 
 _ANY = re.compile("")
 
 
 @lru_cache(maxsize=512)
 def misspelled(marker: str) -> frozenset[str]:
-    """Return all one-slip spellings of a marker."""
+    """Return all spellings of a marker that contain a single slip."""
     size = len(marker)
     less = {marker[:at] + marker[at + 1 :] for at in range(1, size)}
     twice = {marker[: at + 1] + marker[at:] for at in range(size)}
@@ -41,10 +41,10 @@ def misspelled(marker: str) -> frozenset[str]:
 
 
 class Spellings:
-    """The misspellings of several markers, for lookup at the beginning or end of a text.
+    """The misspellings of several markers, for lookup at a position in the text or at its end.
 
-    A misspelling that two markers share means the first marker. Exact markers, ``others``, and misspellings that do not
-    match ``hint`` are excluded.
+    A misspelling that several markers share stands for the first of these markers. Excluded are ``others`` and the
+    markers themselves, and all misspellings that do not match ``hint``.
     """
 
     def __init__(self, markers: Iterable[str], others: Iterable[str] = (), *, hint: re.Pattern[str] = _ANY) -> None:
@@ -63,17 +63,17 @@ class Spellings:
         return self._of[spelling]
 
     def at(self, text: str, at: int) -> str:
-        """Return the longest misspelling that begins at ``at``, or ""."""
+        """Return the longest misspelling that begins at ``at``, or "" if there is none."""
         rest = text[at : at + self.longest]
         return next((rest[:end] for end in range(len(rest), 0, -1) if rest[:end] in self._of), "")
 
     def before(self, text: str) -> str:
-        """Return the longest misspelling at the end of ``text``, or ""."""
+        """Return the longest misspelling at the end of ``text``, or "" if there is none."""
         rest = text[-self.longest :] if self.longest else ""
         return next((rest[at:] for at in range(len(rest)) if rest[at:] in self._of), "")
 
     def may_stand(self, text: str, at: int) -> bool:
-        """Return whether a misspelling, or the beginning of a misspelling, is at ``at``."""
+        """Return whether a misspelling begins at ``at``, or may begin there once more text arrives."""
         return self.at(text, at) != "" or self.may_begin(text[at : at + self.longest])
 
     def may_begin(self, rest: str) -> bool:
@@ -90,9 +90,10 @@ def spellings_of(marker: str) -> Spellings:
 
 @lru_cache(maxsize=64)
 def _correction(markers: tuple[str, ...]) -> tuple[re.Pattern[str], Mapping[str, str]]:
-    """Return a pattern that matches the markers in any spelling, and the marker that each spelling means.
+    """Return a pattern that matches the markers in any spelling, and a mapping from each spelling to the intended
+    marker.
 
-    An ambiguous half of a marker means no marker (""), because readers can handle a missing marker.
+    A spelling that several markers share is mapped to "", because readers can handle a missing marker.
     """
     means: dict[str, str] = {}
     for marker in markers:
@@ -104,7 +105,9 @@ def _correction(markers: tuple[str, ...]) -> tuple[re.Pattern[str], Mapping[str,
 
 
 def corrected(body: str, markers: tuple[str, ...], openers: tuple[tuple[str, str], ...] = ()) -> str:
-    """Return a body with all markers, and all ``openers`` (the text before and after a name), spelled correctly."""
+    """Return a body in which all markers, and all ``openers`` (the text before and after a name), are spelled
+    correctly.
+    """
     if openers:
         pattern, ends = _openers(openers)
         body = pattern.sub(lambda found: f"{openers[ends[found[1]]][0]}{found[2]}{openers[ends[found[1]]][1]}", body)
@@ -115,7 +118,7 @@ def corrected(body: str, markers: tuple[str, ...], openers: tuple[tuple[str, str
 
 
 def _right(found: re.Match[str], means: Mapping[str, str]) -> str:
-    """Return the marker that a spelling means, without the remains of misspelled brackets around it."""
+    """Return the marker for which a spelling stands, without the remains of misspelled brackets around it."""
     spelling = found["spelling"]
     marker = means[spelling]
     before, after = found["before"] or "", found["after"] or ""
@@ -132,17 +135,18 @@ def spelled(marker: str, starts: str = "", ends: str = "") -> str:
 
 @lru_cache(maxsize=64)
 def _openers(openers: tuple[tuple[str, str], ...]) -> tuple[re.Pattern[str], Mapping[str, int]]:
-    """Return a pattern for openers with their names, and the index of the opener that each spelling means.
+    """Return a pattern for openers with their names, and a mapping from each spelling to the index of the intended
+    opener.
 
-    An ambiguous spelling means the last opener, because a call has more parameters than names.
+    An ambiguous spelling stands for the last opener, because a call has more parameters than names.
     """
     means: dict[str, int] = {}
     for place, (before, _) in enumerate(openers):
         means |= dict.fromkeys((*_kept(before, "", before[-1]), *_joined(before)), place)
     means |= {before: place for place, (before, _) in enumerate(openers)}
     after = openers[0][1]
-    # Other attributes can follow a quoted name. These attributes, and text before a ">" in the same line, are not a
-    # value.
+    # Other attributes can follow a quoted name. These attributes, and text before a ">" on the same line, are not part
+    # of the value.
     end = (
         rf"(?:\s{{0,4}}/?{after}|(?=\s*\n))"
         if len(after) == 1
@@ -161,11 +165,13 @@ def _either(words: Iterable[str]) -> str:
 
 
 def _joined(marker: str) -> Iterable[str]:
-    """Return the spellings of an opener up to the name with a different joint instead of ``=``."""
+    """Return the spellings of an opener that contain one of ``_JOINTS`` instead of the ``=`` before the name."""
     return [marker.replace("=", joint) for joint in _JOINTS] if "=" in marker else []
 
 
 def _kept(marker: str, starts: str, ends: str) -> Iterable[str]:
-    """Return the misspellings of a marker with this start and end; if an end is given, the beginning can be missing."""
+    """Return the misspellings of a marker that begin with ``starts`` and end with ``ends``. If ``ends`` is given, the
+    beginning of the marker can be missing.
+    """
     slips = misspelled(marker) | {marker[-size:] for size in range(3, len(marker)) if ends}
     return (slip for slip in slips if slip.startswith(starts) and slip.endswith(ends))

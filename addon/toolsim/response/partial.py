@@ -1,4 +1,4 @@
-"""Patterns that can also report whether text without a match could match once more text arrives."""
+"""Pattern matching that also reports whether text could match once more text arrives."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=256)
 def _compiled(pattern: str) -> regex.Pattern[str]:
-    import regex  # Imported on demand, because the first marker needs it but the start of the proxy does not.
+    import regex  # Imported on first use, because the proxy does not need it to start.
 
     return regex.compile(pattern)
 
 
 def match_at(pattern: str, text: str, at: int, *, final: bool = False) -> regex.Match[str] | None:
-    """Return the match at ``at``, or None. Unless the text is ``final``, a match that depends on further text is
-    partial.
+    """Return the match at ``at``, or None. Unless the text is ``final``, the match is partial if only more text can
+    complete it.
     """
     return _compiled(pattern).match(text, at, partial=not final)

@@ -1,4 +1,4 @@
-"""The output of parsers (prose as plain strings, and blocks that may be calls), and the interface of a parser."""
+"""The segments that parsers return (prose as plain strings, and blocks that may be calls), and the parser interface."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from typing import Literal, Protocol
 from toolsim.response.verdict import Accepted, Rejected, Violation
 
 IN_STRING = {quote: re.compile(rf"[^{quote}\\]*+(?:\\.[^{quote}\\]*+)*+", re.DOTALL) for quote in ('"', "'")}
-"""Patterns for the content of a string up to its closing quote, or up to a backslash at the end of the text."""
+"""Patterns for the content of a string, by quotation mark. A match ends at the closing quotation mark, or at a
+backslash at the end of the text.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One complete call block.
+    """A complete call block.
 
-    ``body``: the text between the tags, verbatim; ``closing``: "" if rule 3 or 4 of ``sentinel`` closed the block.
-    ``is_bare``: the block can occur in a sentence about toolsim's tags (only a name, a call in another syntax), and
-    counts only if it stands alone. ``is_unread``: the block does not begin like a call, so it is a failed call if it is
-    alone on its lines, otherwise text. ``codes``: the repairs of the tags; ``meant``: the intended opening tag if the
-    tag is misspelled.
+    ``body``: the text between the tags, verbatim. ``closing``: the closing tag, or "" if something else closed the
+    block (rules 3 and 4 of ``sentinel``). ``is_bare``: the block could also be a mention of toolsim's tags in a
+    sentence, because it contains only a name, for example. It therefore counts only if it stands alone. ``is_unread``:
+    the body does not begin like a call. The block is a failed call if it is alone on its lines, otherwise text.
+    ``codes``: the codes of the repairs of the tags. ``meant``: the intended opening tag if the tag is misspelled.
     """
 
     form: Literal["json", "xml"]
@@ -60,7 +62,7 @@ class Fragment:
 
 @dataclass(frozen=True, slots=True)
 class FenceMark:
-    """Text that is dropped together with tagged blocks if they are calls: a fence line, or a surplus marker."""
+    """A fence line or surplus marker next to tagged blocks. It is dropped if the blocks are calls."""
 
     raw: str
     opening: bool
@@ -87,9 +89,9 @@ Segment = TaggedSegment | Calls
 
 @dataclass(frozen=True, slots=True)
 class BrokenCall:
-    """A complete answer that was held back, and its fault as a call or as the requested JSON.
+    """A complete answer that was held back because it could be a faulty call, or faulty JSON.
 
-    If the fault is None, the answer is text.
+    ``refused``: the fault, or None if the answer is ordinary text.
     """
 
     raw: str
@@ -97,7 +99,7 @@ class BrokenCall:
 
 
 class BlockState(Protocol):
-    """The state of a parser whose text arrives in pieces: whether a block is open, and how much of it has arrived."""
+    """The state of an incremental parser: whether a block is open, and how much of it has arrived."""
 
     @property
     def in_block(self) -> bool:
@@ -109,13 +111,15 @@ class BlockState(Protocol):
 
 
 class Parser(BlockState, Protocol):
-    """Finds calls in text that arrives in pieces. The returned segments together are the complete text."""
+    """Finds calls in text that arrives in chunks. The returned segments together are the complete text."""
 
     def feed(self, text: str) -> Sequence[Segment]:
         """Return the segments that ``text`` completes."""
 
     def release(self) -> Sequence[Segment]:
-        """Return the segments held back while the answer consisted of text, because other output has arrived."""
+        """Return the segments that were held back in case the answer contains only text. Called when other output
+        arrives.
+        """
 
     def finish(self, *, cut: bool = False) -> Sequence[Segment | BrokenCall]:
         """Return the remaining segments at the end of the text. No text may be fed afterwards.
@@ -125,7 +129,7 @@ class Parser(BlockState, Protocol):
 
 
 class ParserWrapper[Inner: BlockState, Held: Sized]:
-    """A parser around another parser; it holds back some of the inner parser's segments."""
+    """A parser that wraps another parser, and holds back some of the segments that the inner parser returns."""
 
     def __init__(self, inner: Inner, held: Held) -> None:
         self._inner = inner
@@ -145,7 +149,7 @@ class ParserWrapper[Inner: BlockState, Held: Sized]:
         return self._inner.open_size
 
     def release(self) -> Sequence[Segment]:
-        """Return the segments that were held back only while the answer consisted of text; empty by default."""
+        """Return the segments that were held back in case the answer contains only text. By default, there are none."""
         return []
 
 
@@ -162,13 +166,17 @@ class TextBuffer[Inner: Parser](ParserWrapper[Inner, list[str]]):
         return pieces if self._is_over else self._take(pieces)
 
     def release(self) -> Sequence[Segment]:
-        """Return the segments held back while the answer consisted of text, because other output has arrived."""
+        """Return the segments that were held back in case the answer contains only text. Called when other output
+        arrives.
+        """
         held, self._held = self._held, []
         self._is_over = self._is_over or bool(held)
         return [*held, *self._inner.release()]
 
     def _holds(self, text: str) -> bool | None:
-        """Return whether ``text`` is held back, or None if it passes and the decision on later text is still open."""
+        """Return whether to hold back ``text``. None means that ``text`` passes, but later text might still be held
+        back.
+        """
         raise NotImplementedError
 
     def _take[P: (Segment, Segment | BrokenCall)](self, pieces: Iterable[P]) -> list[P]:
@@ -185,7 +193,9 @@ class TextBuffer[Inner: Parser](ParserWrapper[Inner, list[str]]):
 
 
 def joined[Other](pieces: Iterable[str | Other]) -> Iterator[str | Other]:
-    """Yield the segments with adjacent prose joined, because it does not matter where the parser split it."""
+    """Yield the segments with adjacent prose joined, so that the result does not depend on where the parser split the
+    prose.
+    """
     prose: list[str] = []
     for piece in pieces:
         if isinstance(piece, str):
@@ -211,12 +221,12 @@ def split_end[Other](pieces: Sequence[str | Other], size: int) -> tuple[Sequence
 
 
 def utf8_length(text: str) -> int:
-    """Return the number of bytes of ``text`` in UTF-8."""
+    """Return the length of ``text`` in UTF-8, in bytes."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def characters_within(text: str, size: int) -> int:
-    """Return the number of leading characters of ``text`` that take at most ``size`` bytes in UTF-8."""
+    """Return how many leading characters of ``text`` fit into ``size`` bytes of UTF-8."""
     if text.isascii():
         return min(size, len(text))
     return bisect_right(range(len(text) + 1), size, key=lambda n: utf8_length(text[:n])) - 1

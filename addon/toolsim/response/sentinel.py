@@ -1,52 +1,56 @@
-"""The sentinel: finds call blocks in text that arrives in pieces.
+"""Finds tagged blocks, which may be tool calls, in text that arrives in chunks.
 
     prose <tool_call>{"name":"f","arguments":"{}"}</tool_call> prose <use_tool><name>f</name></use_tool>
 
-It recognizes the tags, the beginnings and ends of strings and values, and the nesting of braces. It never parses JSON
-or inspects a name; the judge decides whether a block is a valid call.
+A block consists of an opening tag, a body and, usually, a closing tag. The sentinel recognizes tags, the beginnings and
+ends of strings and values, and the nesting of brackets. It never parses JSON or inspects a name; the judge decides
+whether a block is a valid call.
 
-The rules are numbered, and the tests refer to these numbers.
+The tests refer to these rules by number:
 
- 1. Only an exact opening tag, toolsim's or one of the ``call_forms``, opens a block. Only possible blocks are held
-    back.
- 2. The body of a block begins with ``{`` and then a quote, a ``}`` or a bare key with its colon, with ``[`` and then
-    ``{`` or ``]``, or like a body of one of the ``call_forms``. Whitespace can precede each of these, and the opening
-    line of a fence can precede JSON. Otherwise the tag is prose and is released immediately.
- 3. A tag inside a JSON string is content. Outside strings, the closing tag closes the block at any depth (the judge
-    repairs a missing last brace), and a new opening tag closes it if the JSON is complete. A closing tag of another
-    form (``</function>``) also closes the block and belongs to it, as does the correct closing tag after it. In a form
-    without a closing tag, the last bracket closes the block, unless a comma or a semicolon and another object follow.
- 4. The end of the text also closes a block if the JSON is complete; half a closing tag then belongs to the block. It
-    closes a form's body if the body is readable without repair, and a mark ends the call or the text is not known to be
-    cut off.
- 5. Text that is neither JSON nor a small slip in JSON (rule 6) makes the block literal: from its beginning, the first
-    closing tag closes it, and the first new opening tag ends it. A form's body is literal from the start, but a tag
-    inside one of its values is content. A value has lost its end if it never ends, or if an unmatched closing tag in it
-    is followed by an opening tag. The block, and all text after it, is then read again without regard to values.
- 6. Small slips are trailing commas, control characters and bad escapes in strings, words as values, and extra braces.
- 7. A block that is never closed is not a block: its opening tag is text, and parsing resumes right after that tag.
- 8. Reasoning that models write into their text does not reach the sentinel (``calls_in_reasoning``); its markers are
-    text.
- 9. A block of more than ``limit`` bytes of UTF-8, not counting tags, is emitted as ``Oversize`` up to the limit; the
-    text after it is prose again.
-10. No text is lost: the pieces, with each block as its raw text, together are the input.
-11. The joined pieces do not depend on where the input is split.
-12. An attempted call can be so malformed that the judge never sees it, so such lost calls are counted. In a lost call,
-    toolsim's own tag opens no body, and its closing tag follows before any other tag; or a body begins, and the text
-    ends within the body although it was not cut off.
-13. If a tool is strict, the text between toolsim's own tags is a block even if it does not begin like a call. The
-    closing tag must follow before any other tag, within the distance of rule 12. The text is held back until then.
-    ``quotation`` checks whether the block stands alone and is therefore a failed call.
-14. Surplus markers belong to a block (``FenceMark``) with ``drops_surplus``: opening tags directly before the block's
-    own tag, and closing tags and end-of-turn tokens after the block, with only whitespace between.
-15. With ``drops_surplus`` a misspelled opening tag (``misspelled``) opens a block at the start of a line or directly
-    after a block. Such a block counts only if it stands alone (``Block.is_bare``). A misspelled closing tag closes a
-    body that is otherwise complete: JSON immediately, any other body when the next block or the end of the text
-    confirms it. If the closing tag is missing altogether, the next block closes the body.
+1. A block begins with an exact opening tag: one of toolsim's own tags, or a marker of the ``call_forms``. (Rule 15 adds
+misspelled tags.) Text is held back only while it may be part of a block. 2. A body must follow the opening tag;
+otherwise, the tag is prose and is released immediately. A JSON body begins with ``{`` and then a quote, a ``}`` or a
+bare key with its colon, or with ``[`` and then ``{`` or ``]``. Each of the ``call_forms`` defines the beginning of its
+body. Whitespace can precede any body, and the opening line of a fence can precede a JSON body. 3. In a JSON body, a tag
+inside a string is content. Outside strings, the block's closing tag closes the block at any depth of brackets; the
+judge adds a missing last brace. If the JSON is complete, the block is also closed by a new opening tag, which begins
+the next block, or by a closing tag of another form (``</function>``), which belongs to the block, as does the correct
+closing tag directly after it. A form that has no closing tag ends at the last closing bracket, unless a comma or a
+semicolon and another object follow. 4. The end of the text closes a block whose JSON is complete. If the text ends with
+the beginning of the closing tag, this belongs to the block. The end of the text closes any other body only if the body
+can be read without repair, and either ends with a marker of its form, or the text is not known to be cut off. 5. A JSON
+body with anything worse than the small slips of rule 6 is literal: it is read again from its beginning, and only tags
+count. The first closing tag closes the block; an opening tag before it ends the block without closing it (rule 7). Any
+other body is literal from the start, but tags inside its values are content. A value has no end if the text ends within
+it, or if it contains an unmatched closing tag and then an opening tag. In this case, the block and all text after it
+are read again as if there were no values. 6. Small slips in JSON are trailing commas, control characters and invalid
+escapes in strings, bare words as values, and extra closing brackets. 7. If a block is never closed, its opening tag is
+prose, and reading resumes directly after this tag. 8. Reasoning that models write into their text does not reach the
+sentinel, because ``calls_in_reasoning`` handles it first. The markers of reasoning are therefore prose here. 9. If a
+block, not counting its tags, is longer than ``limit`` bytes of UTF-8, its beginning, up to the limit, is emitted as
+``Oversize``. The text after it is prose again.
+10. No text is lost: the emitted segments, without the ``Fragment`` previews and with each block as its raw text, add up
+    to the input.
+11. The segments do not depend on how the input is split into chunks, except that prose can be split differently.
+12. An attempted call can be so malformed that the judge never sees it. Such calls are counted as lost. A call is lost
+    if toolsim's own opening tag is followed by its closing tag, with no body and no other tag between them, or if a
+    body begins but the text ends within it, although it was not cut off.
+13. With ``keeps_unread``, which is set if any tool is strict, text between toolsim's own tags is a block even if it
+    does not begin like a call. The text is held back until its closing tag, which must follow before any other tag, and
+    at most as far away as in rule 12. ``quotation`` then checks whether the block stands alone, in which case it is a
+    failed call.
+14. With ``drops_surplus``, surplus markers are emitted as ``FenceMark``, so that they are dropped together with the
+    block. These are opening tags before the block's own tag, and closing tags and end-of-turn tokens after the block,
+    with only whitespace in between.
+15. With ``drops_surplus``, a misspelled opening tag (``misspelled``) at the start of a line or directly after a block
+    opens a block, which counts only if it stands alone (``Block.is_bare``). A misspelled closing tag closes a complete
+    body. A JSON body is then closed immediately, any other body only when the next block begins or the text ends. If
+    the closing tag is missing altogether, the opening tag of the next block closes a complete body.
 
-The sentinel runs in linear time, because only rules 5, 7 and 13 read text again. If a body is read twice, a tag that
-was inside a string in the first pass may be outside strings in the second pass (quotes pair up differently) and end the
-second block. No character is therefore read more than a fixed number of times. Memory use is bounded by ``limit``.
+The sentinel runs in linear time. Text is read again only under rules 5, 7 and 13, and each character at most a fixed
+number of times. In a second reading of a body, quotes can pair up differently, so a tag that was inside a string can be
+outside strings and end the block. ``limit`` also bounds the memory use.
 """
 
 from __future__ import annotations
@@ -90,10 +94,11 @@ _BETWEEN = re.compile(
 ).match
 _LINE_MARK = re.compile(r"(?<=\n)[<\[\]]")
 _END_FUNCTION = "</function>"
-# Maximum whitespace between an opening tag and its body; no model writes more, so such a tag is prose (rule 2).
+# Maximum amount of whitespace between an opening tag and its body. No model writes more, so a tag that is followed by
+# more whitespace is prose (rule 2).
 _MAX_SPACE = 1024
 _MAX_TAIL = 64
-"""Number of characters inspected for a surplus marker. No marker is longer."""
+"""Number of characters examined when looking for a surplus marker. No marker is longer."""
 
 _MAX_LOST = 4096
 """Maximum distance between an opening tag and the closing tag of a lost call (rule 12)."""
@@ -105,13 +110,14 @@ def _beginnings(tag: str) -> frozenset[str]:
 
 
 class Sentinel:
-    """The parser of tagged blocks. Call ``feed`` with text, and ``finish`` once; both return segments and never raise.
+    """Splits text into prose and tagged blocks. Call ``feed`` with each chunk of text, and ``finish`` once at the end.
+    Both return segments and never raise exceptions.
 
     ``count_lost``: called for each lost call (rule 12). ``keeps_unread``: the text between toolsim's own tags is a
     block even if it does not begin like a call (rule 13).
     """
 
-    # CPython reads the attributes of an instance with more than 30 of them more slowly.
+    # CPython accesses attributes more slowly if an instance has more than 30 of them in its ``__dict__``.
     __slots__ = (
         "_closing",
         "_codes",
@@ -166,35 +172,35 @@ class Sentinel:
         self._hint = self._tags.hint.search
         self._reads_families = foreign
         self._drops_surplus = drops_surplus
-        self._last = ""  # The latest prose, "" directly after a block; shows whether a line can begin here (rule 15).
+        self._last = ""  # The latest prose; "" directly after a block. Shows whether a line can begin here (rule 15).
         self._is_behind = False  # Whether only whitespace and surplus markers have followed the last block (rule 14).
         self._limit = limit
         self._fragments = fragments
         self._out: list[TaggedSegment] = []
         self._text = ""  # The current text.
         self._pos = 0  # Position of the next character to read.
-        self._held = ""  # The part that is held back; it is prepended to the next piece.
+        self._held = ""  # Text that is held back. The next chunk is appended to it.
         self._final = False  # Whether no more text will arrive.
         self._was_cut = False  # Whether the text was cut off.
         self._is_idle = False  # Whether no block is open, and at most one character is held back.
-        self._is_plain = False  # Whether it is idle, no text is held back, and tags begin with the usual characters.
+        self._is_plain = False  # Whether idle without held-back text, and all tags begin with the usual characters.
         self._ignores_values = False  # Whether values are ignored from this point on (rule 5).
         self._lost = LostCalls(count_lost)
-        self._content: Callable[[str], bool] | None = None  # Returns whether a text is only content of the body.
+        self._content: Callable[[str], bool] | None = None  # Tests whether a chunk is only content (see ``_enter``).
         self.state = self.state_prose
         # The state of the open block.
         self._opening = ""  # The opening tag of the open block; "" if no block is open.
         self._closing = ""
-        self._meant = ""  # The intended opening tag if the tag is misspelled (rule 15), otherwise the tag itself.
-        self._codes: tuple[str, ...] = ()  # The repairs of the tags.
+        self._meant = ""  # The opening tag in its correct spelling (rule 15).
+        self._codes: tuple[str, ...] = ()  # The codes of the repairs of the tags.
         self._is_foreign = False  # Whether the tags belong to a model family's form.
-        self._pieces: list[str] = []  # The parts of the block from earlier pieces of text, including the opening tag.
+        self._pieces: list[str] = []  # The block's text from earlier chunks, including the opening tag.
         self._start = 0  # Position in the current text where the rest of the block starts.
-        self._size = 0  # Number of bytes of the body in these pieces.
+        self._size = 0  # Number of bytes of the body in ``_pieces``.
         self._json: JsonBody  # The lexer of the body, if the body is JSON.
-        self._row: CallForm | None = None  # The form of the body; None before it, and once JSON has turned literal.
-        self._value = OpenValue()  # The open value in the body.
-        self._ends: frozenset[str] = frozenset()  # Possible beginnings of tags that count in the body.
+        self._row: CallForm | None = None  # The form of the body. None before the body, and in malformed JSON (rule 5).
+        self._value = OpenValue()  # Tracks the open value in the body.
+        self._ends: frozenset[str] = frozenset()  # The beginnings of the tags that count in the body.
 
     def __repr__(self) -> str:
         return f"Sentinel({self.state.__name__})"
@@ -224,7 +230,8 @@ class Sentinel:
                 return [text] if text else []
             end = found.start()
             if end == len(text) - 1:
-                # A single character at the end may begin a tag, but most such characters are prose.
+                # Only the last character can begin a tag. It is held back, but the sentinel remains idle, because most
+                # such characters turn out to be prose.
                 text, self._held, self._is_plain = text[:end], text[end:], False
                 self._last = text or self._last
                 return [text] if text else []
@@ -240,7 +247,9 @@ class Sentinel:
         return self._read()
 
     def _enter(self, state: Callable[[], None], content: Callable[[str], bool] | None = None) -> None:
-        """Enter a state; ``content`` returns whether an entire text is content of the body, without tags."""
+        """Enter a state. ``content``: returns whether a chunk contains only content of the body, so that it can be
+        stored without being parsed.
+        """
         self.state = state
         self._content = content
 
@@ -252,9 +261,7 @@ class Sentinel:
         return self._fragments and not self._is_foreign and not self._is_misspelled
 
     def release(self) -> list[TaggedSegment]:
-        """Return the segments that are held back only while the answer consists of text. The sentinel has no such
-        segments.
-        """
+        """Return an empty list, because the sentinel never holds back text in case the answer contains only text."""
         return []
 
     def finish(self, *, cut: bool = False) -> list[TaggedSegment]:
@@ -308,7 +315,7 @@ class Sentinel:
     def _misspelled(self, stop: int) -> tuple[int, str] | None:
         """Return the position before ``stop`` at which a misspelled tag opens a block, and the misspelling.
 
-        The misspelling is "" while undecided. Returns None if no misspelled tag opens a block.
+        The misspelling is "" if more text is needed. Returns None if no misspelled tag opens a block.
         """
         text, spellings = self._text, self._tags.misspelled
         marks = [found.start() for found in _LINE_MARK.finditer(text, self._pos + 1, stop)]
@@ -432,7 +439,7 @@ class Sentinel:
     def state_json(self) -> None:
         """Process a JSON body, tracking only strings and brackets (rules 3 and 6)."""
         text = self._text
-        # The text may extend far beyond the largest block, and reading past the limit would repeat work.
+        # The text can extend far beyond ``limit``. Text beyond the limit would have to be read again as prose.
         stop = min(len(text), self._start + self._limit - self._size + 1)
         pos, met = self._json.read(text, self._pos, stop)
         if met == "tag" and self._closing:
@@ -454,7 +461,9 @@ class Sentinel:
                 self._stash(pos)
 
     def _read_misspelled(self, pos: int) -> tuple[Stop, int]:
-        """Return whether a misspelled closing tag follows complete JSON, and its end (rule 15)."""
+        """Look for a misspelled closing tag after complete JSON (rule 15). Return why reading stops, and the end of the
+        tag.
+        """
         text, spellings = self._text, spellings_of(self._closing)
         if self._tags.opening.match(text, pos):
             self._codes = (*self._codes, MISSING_CLOSE)
@@ -470,7 +479,9 @@ class Sentinel:
         return "closed", pos + len(spelling)
 
     def state_behind_json(self) -> None:
-        """Process text after a JSON body without a closing tag. Another body can follow (rules 3 and 4)."""
+        """Process the text after a JSON body in a form without a closing tag. Another body can follow (rules 3 and
+        4).
+        """
         text = self._text
         between = _BETWEEN(text, self._pos)
         assert between is not None
@@ -507,11 +518,11 @@ class Sentinel:
         elif self._final or stop < len(text):
             self._reject()
         else:
-            # The closing tag begins with "<", as opening tags do.
+            # ``open_tag`` also finds an incomplete closing tag, because it begins with "<", as most opening tags do.
             self._stash(max(self._pos, open_tag(text, self._pos)))
 
     def state_literal(self) -> None:
-        """Process a body that is not JSON. Only tags outside values count in it (rule 5)."""
+        """Process a literal body, in which only tags outside values count (rule 5)."""
         text, closing, value = self._text, self._closing, self._value
         # A tag that begins at the limit must still be recognized.
         stop = min(len(text), self._start + self._limit - self._size + 1 + len(closing))
@@ -566,7 +577,7 @@ class Sentinel:
         return self._size + utf8_length(self._text[self._start : at]) > self._limit
 
     def _overflow(self, at: int) -> None:
-        """Give up a block that exceeds the limit at ``at`` (rule 9)."""
+        """Abandon a block whose text up to ``at`` exceeds the limit (rule 9)."""
         raw = self._raw(at)
         end = characters_within(raw, self._limit + len(self._opening))
         self._out.append(Oversize(raw[:end]))
@@ -591,7 +602,9 @@ class Sentinel:
         self._pos = end
 
     def _reject_at(self, at: int) -> None:
-        """Treat the open block as prose because of the text at ``at`` (rule 7)."""
+        """Stop reading the open block at ``at``. It becomes prose (rule 7), unless it is oversize or lacks only its
+        closing tag.
+        """
         if self._is_oversize(at):
             self._overflow(at)
         elif not self._close_incomplete(at):
@@ -626,26 +639,26 @@ class Sentinel:
         self._reread(self._raw(self._pos), len(self._opening), self._pos)
 
     def _goes_with(self, other: str) -> bool:
-        """Return whether the open tag can precede the tag ``other``. Without repairs, this requires two different
-        opening tags of one family.
+        """Return whether the tag ``other`` can directly follow the open tag. Without ``drops_surplus``, the two must be
+        different opening tags of the same family.
         """
         return self._drops_surplus or (other != self._opening and self._tags.closing[other] == self._closing)
 
     def _may_be_tag(self, at: int) -> bool:
-        """Return whether the rest of the text may become an opening tag, misspelled or not."""
+        """Return whether the text from ``at`` on may be the beginning of an opening tag, even a misspelled one."""
         rest = self._text[at : at + _MAX_TAIL]
         return rest in self._tags.beginnings or (self._drops_surplus and self._tags.misspelled.may_begin(rest))
 
     def _is_pair(self, spelling: str) -> bool:
-        """Return whether a tag with this misspelling is the second of its family's two tags.
+        """Return whether a misspelled tag is another opening tag of the open tag's family.
 
-        The spelling "" means that no tag is misspelled; the result is then false.
+        If ``spelling`` is "", there is no misspelled tag, and the result is False.
         """
         other = self._tags.misspelled[spelling] if spelling else self._meant
         return other != self._meant and self._tags.closing[other] == self._closing
 
     def _pass_surplus(self, at: int) -> None:
-        """Skip an opening tag directly before another opening tag, as part of the latter's block (rule 14)."""
+        """Emit the open tag as a surplus marker, because another opening tag follows directly (rule 14)."""
         self._out.append(FenceMark(self._raw(at), opening=True))
         self._last = ""
         self._leave()
@@ -671,7 +684,7 @@ class Sentinel:
 
     def _end_of_text(self) -> None:
         """Resolve a block that is open at the end of the text (rules 4, 5 and 7)."""
-        # The entire block is stored, except for a trailing backslash whose escaped character is missing.
+        # The block is already in ``_pieces``, except for a trailing backslash whose escaped character never arrived.
         self._text = self._held
         self._held = ""
         if self._value.is_open:
@@ -712,7 +725,10 @@ class Sentinel:
             self._size = -len(self._opening)
 
     def _reread(self, raw: str, done: int, at: int) -> None:
-        """Leave the block; resume as prose ``done`` characters into ``raw``, the block's text up to ``at``."""
+        """Leave the block, and read its text again as prose after its first ``done`` characters.
+
+        ``raw``: the text of the block up to ``at``.
+        """
         if self._pieces:
             self._text = raw[done:] + self._text[at:]
             self._pos = 0
@@ -728,21 +744,23 @@ class Sentinel:
 
 
 class LostCalls:
-    """Searches for the closing tags of calls that opened no body, and calls ``count`` for each (rule 12)."""
+    """Finds lost calls: opening tags that are followed by no body but by their closing tags. Calls ``count`` for each
+    (rule 12).
+    """
 
     def __init__(self, count: Callable[[], None]) -> None:
         self.count = count
         self._closing = ""  # The closing tag to search for; "" if no search is in progress.
-        self._tail = ""  # The end of the text so far, which may be part of the closing tag.
+        self._tail = ""  # The end of the text searched so far, which may be the beginning of the closing tag.
         self._left = 0  # Number of characters still to be searched.
 
     @property
     def is_searching(self) -> bool:
-        """Whether a closing tag is being searched for, in which case all text has to be fed."""
+        """Whether a search is in progress, in which case all text has to be passed to ``feed``."""
         return bool(self._closing)
 
     def open(self, closing: str) -> None:
-        """Start searching after an opening tag that opened no block; ``closing`` is its closing tag."""
+        """Start searching for ``closing``, the closing tag that belongs to an opening tag without a body."""
         self._closing = closing
         self._tail = ""
         self._left = _MAX_LOST
@@ -771,18 +789,18 @@ _PLAIN_JSON = re.compile(r"[ \t\r\n,:0-9A-Za-z_.+\-]*+").match
 
 
 class JsonBody:
-    """The lexer of a JSON body: it tracks strings and the depth of brackets, and builds no values.
+    """A lexer for a JSON body. It tracks strings and the depth of brackets, but builds no values.
 
-    The lexer starts after the first bracket, ``opened``. ``closing`` is the tag that closes the block; without a
-    closing tag, the last bracket closes the block. Strings can also be in single quotes, as in Python, and a tag inside
-    such a string is data, too. An apostrophe within such a string ends it, and the text after it is a slip. The lexer
-    stops at one of these points, and returns its name:
+    The lexer starts after the first bracket, ``opened``. ``closing``: the tag that closes the block; if it is "", the
+    last bracket closes the block. Strings can also be in single quotes, as in Python, and a tag inside such a string is
+    content, too. An apostrophe within such a string ends it, so the text after it is a slip. The lexer stops at one of
+    these points, and returns its name:
 
         more    the end of the current text (or a backslash directly before it)
         tag     a possible tag outside strings; the sentinel determines whether it counts
-        closed  after the last bracket, if there is no closing tag; otherwise at a tag that closes the block
-        opened  at a tag that opens another block
-        slip    more than a small slip: a word or bracket right after a string, or any other character
+        closed  the position after the last bracket if there is no closing tag; otherwise, a tag that closes the block
+        opened  a tag that opens another block
+        slip    an error worse than a small slip: a word or bracket right after a string, or an unexpected character
     """
 
     __slots__ = ("_closes", "_depth", "_first", "_last", "_quote")
@@ -800,7 +818,7 @@ class JsonBody:
         return not self._depth and not self._quote
 
     def is_content(self, text: str) -> bool:
-        """Return whether an entire text is content of the open string."""
+        """Return whether ``text`` lies entirely within the open string."""
         return bool(self._quote) and self._quote not in text and "\\" not in text
 
     def read(self, text: str, pos: int, stop: int) -> tuple[int, Stop]:
@@ -853,12 +871,12 @@ class JsonBody:
         return ("more" if not final and (closing.startswith(rest) or opening.startswith(rest)) else "slip"), pos
 
     def _accept(self, char: str) -> bool:
-        """Process one character that is neither plain nor in a string; return whether it is allowed at this point."""
+        """Process one character that is neither plain JSON nor part of a string; return whether it is allowed here."""
         if char in IN_STRING:
             self._quote = char if self._last in "{[,:" else ""
             return bool(self._quote)
         if char in "{[":
-            # Without a closing tag, a misplaced bracket is the only end of text that is not JSON.
+            # Without a closing tag, only a misplaced bracket can show that the text is not JSON.
             if self._last == '"' or (self._closes and self._last not in "[:,"):
                 return False
             self._depth += 1

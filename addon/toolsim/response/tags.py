@@ -1,4 +1,4 @@
-"""The tags that open and close a block, and the recognition of incomplete tags at the end of a text."""
+"""The tags that open and close blocks, and functions that find incomplete tags at the end of the text."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ _TAILS = (
     ),
     *TURN_ENDS,
 )
-"""Closing tags that are in no other list, and the end-of-turn tokens of models."""
+"""Closing tags and end-of-turn tokens that models write after a block, in addition to the closing tags of ``Tags``."""
 
 _INNER_SPACE = r"\s{0,4}"
 _AROUND_MARKERS = re.compile(r"(?<=\|>)\s{1,4}|\s{1,4}(?=<\||\Z)")
-"""A pattern for whitespace next to the markers that make up a tag (gpt-oss)."""
+"""A pattern for whitespace next to the markers within a tag, as gpt-oss writes it."""
 
 _MAX_FOREIGN_SPACE = 16
 """Maximum number of whitespace characters between a closing tag of another form and the correct closing tag."""
@@ -55,16 +55,16 @@ MORE = -1
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """The tags of one sentinel.
+    """The tags that a sentinel recognizes.
 
-    ``closing``: maps opening to closing tags; ``opening``: a pattern for opening tags; ``beginnings``: the prefixes of
-    the tags. ``hint``: a pattern for the first two characters of any tag, or the first at the end of the text, which
-    skips most ``<`` in prose.
+    ``closing``: maps opening tags to closing tags. ``opening``: a pattern for opening tags. ``beginnings``: the
+    incomplete beginnings of opening tags. ``hint``: a pattern that skips most ``<`` in prose. It matches the first two
+    characters of any opening tag, or the first character at the end of the text.
 
-    ``ours``: the opening tags that do not belong to a model family; ``ours_end``: the closing tag of the first of them.
-    ``tails``: markers that models leave after a block, namely surplus closing tags and end-of-turn tokens.
-    ``misspelled``: misspellings of opening tags. ``rows``: the bodies after the tags of custom forms. ``first``: a
-    pattern for the characters with which a tag can begin; ``is_usual``: whether custom forms add no such characters.
+    ``ours``: toolsim's own opening tags. ``ours_end``: the closing tag that belongs to the configured tag. ``tails``:
+    markers that models leave after a block: surplus closing tags and end-of-turn tokens. ``misspelled``: the
+    misspellings of opening tags. ``rows``: the bodies that can follow each opening tag of a custom form. ``first``: a
+    pattern for the characters with which a tag can begin. ``is_usual``: whether custom forms add no such characters.
     """
 
     closing: dict[str, str]
@@ -82,7 +82,9 @@ class Tags:
 
 @lru_cache(maxsize=16)
 def tags(sentinel: str, use_tool: bool, foreign: bool, forms: tuple[CustomForm, ...] = ()) -> Tags:
-    """Return the tags for a sentinel, optionally with ``<use_tool>`` and tags of ``foreign`` and custom ``forms``."""
+    """Return the tags for a configured sentinel. ``use_tool``: include ``<use_tool>``. ``foreign``: include the markers
+    of model families and of the custom ``forms``.
+    """
     names = [sentinel, "use_tool"] if use_tool and sentinel != "use_tool" else [sentinel]
     ours = {f"<{name}>": f"</{name}>" for name in names}
     custom = {form.opening: form.closing for form in forms}
@@ -109,12 +111,12 @@ def _firsts(tags: Iterable[str]) -> list[str]:
 
 
 def _second(tags: Iterable[str], first: str) -> str:
-    """Return the characters that can follow ``first`` in a tag, for use in a pattern."""
+    """Return the characters that can follow ``first`` in a tag, escaped for a character class."""
     return "".join(sorted({re.escape(behind) for tag in tags for char, behind in pairwise(tag) if char == first}))
 
 
 def _either(angled: list[str], squared: list[str]) -> str:
-    # The first character of most tags is matched first, because most "<" do not begin a tag.
+    # The common first character "<" is factored out, because most "<" in the text do not begin a tag.
     within = (
         re.escape(tag[1:]).replace(r"\|>", rf"\|>{_INNER_SPACE}").replace("<", f"{_INNER_SPACE}<") for tag in angled
     )
@@ -128,14 +130,15 @@ def without_space(tag: str) -> str:
 
 @lru_cache(maxsize=256)
 def ends(opening: str, closing: str, value: str) -> re.Pattern[str]:
-    """Return a pattern for the tags that count in a body other than JSON, and for the marks of a ``value``."""
+    """Return a pattern for the tags that count in a literal body. ``value``: a pattern for the marks of values."""
     return re.compile("|".join(filter(None, [re.escape(closing), re.escape(opening), value])))
 
 
 class OpenValue:
-    """Tracks whether a value is open in a body, using the marks of the form's ``row``.
+    """Tracks whether a value is open in a literal body. ``row`` defines the marks that open and end values.
 
-    ``marks``: a pattern for text that opens a value or, inside a value, ends the value or opens a CDATA section.
+    ``marks``: a pattern for the marks that can come next. Outside a value, they open one. Inside a value, they end it
+    or open a CDATA section.
     """
 
     def __init__(self, row: CallForm | None = None) -> None:
@@ -157,10 +160,10 @@ class OpenValue:
         return re.escape(self._end) + (f"|{re.escape(_CDATA)}" if self._has_cdata else "")
 
     def passes(self, match: re.Match[str], opening: str) -> bool:
-        """Process a match of ``ends``; return whether the open value still has an end.
+        """Process a match of ``ends``. Return False if the open value has lost its end, otherwise True.
 
-        Outside a value the match is an opener; inside a value it can be any mark. A value has lost its end if it
-        contains an unmatched closing tag followed by an opening tag.
+        Outside a value, the match must be a mark that opens a value. Inside a value, it can be any mark or tag. A value
+        has lost its end if it contains an unmatched closing tag and, after it, an opening tag.
         """
         if not self._end:
             assert self._row is not None
@@ -199,7 +202,7 @@ class OpenValue:
 
 
 _FIRST = re.compile(r"[<\[\]◁]")
-"""A pattern for the characters with which markers begin."""
+"""A pattern for the characters with which markers can begin."""
 
 
 def held_from(text: str, start: int, beginnings: frozenset[str], first: re.Pattern[str] = _FIRST) -> int:
@@ -231,7 +234,9 @@ def _is_half_m3(text: str, at: int) -> bool:
 
 
 def behind_fence(text: str, at: int, *, final: bool) -> int | None:
-    """Return the end of a fence's opening line at ``at``, ``at`` if there is no fence, or None while undecided."""
+    """Return the end of the fence's opening line that starts at ``at``. Returns ``at`` if there is no fence, or None if
+    more text is needed.
+    """
     fence = match_at(_FENCE, text, at, final=final)
     return at if fence is None else None if fence.partial else fence.end()
 
@@ -244,7 +249,7 @@ def foreign_end(text: str, at: int, closing: str, *, final: bool) -> int:
         <tool_call>{…}</function>                 closes the block
         <tool_call>{…}</think> </tool_call>       the correct tag after it also belongs to the block
 
-    Returns 0 if there is no such tag, or MORE while this is undecided (never if the text is ``final``).
+    Returns 0 if there is no such tag, or MORE if more text is needed (never if the text is ``final``).
     """
     if not final and any(
         end.startswith(text[at : at + len(end)]) and len(text) - at < len(end) for end in _FOREIGN_ENDS
