@@ -65,7 +65,7 @@ class AnswerFormat:
         return "array" in schema.types()
 
     def mismatch(self, text: str) -> CheckResult | None:
-        """Return the reason why an answer does not match the requested format, or None if it matches."""
+        """Return the mismatch between an answer and the requested format, or None if the answer matches."""
         if len(text) > _MAX_CHARS:
             return None
         read = read_value(text)
@@ -106,9 +106,7 @@ class AnswerWatch:
 
 
 class HeldAnswer(TextBuffer[Parser]):
-    """A parser around ``inner`` that holds the answer back (rule 3). ``limit``: the maximum length held back, in
-    characters.
-    """
+    """Wraps ``inner``, and holds the answer back (rule 3). ``limit``: maximum number of characters to hold back."""
 
     def __init__(self, inner: Parser, wanted: AnswerFormat, limit: int) -> None:
         super().__init__(inner)

@@ -1,16 +1,15 @@
-"""Parses calls in programming syntax, or in the record notation of the history, as source text.
+"""Parses calls in programming syntax, or in the notation that the history uses for calls (records).
 
     calls  := syntax | "[" syntax ("," syntax)* "]" | syntax (newline | ";") syntax …
     syntax := name "(" object ")" | name "(" [ value ("," value)* ] ")"
     value  := [ key ("=" | ":") ] literal       JSON's literals and Python's: 'a', True, None, (no names, no operators)
     record := "[function_call " (("id" | "call_id" | "name") "=" word)* "arguments=" (object | string) "]"
 
-Python's quotes, escapes and keywords are the grammar of this form, so Python literals do not count as repairs. An
-unknown escape is text, including the backslash. Constructs that exist only in Python (tuples, signs, joined and
-prefixed strings, triple quotes, ``**{…}``) are read by Python's own parser, and nothing is evaluated. Constants, lists,
-tuples, sets, dicts with string keys, signs before numbers and strings without placeholders are values. An integer with
-leading zeros is read as decimal. Items that are already JSON keep their source. All functions run in linear time and
-never raise.
+Python's quotes, escapes and keywords belong to the grammar of this form, so they do not count as repairs. The backslash
+of an unknown escape is part of the text. Python's own parser reads constructs that exist only in Python (tuples, signs,
+joined and prefixed strings, triple quotes, ``**{…}``); nothing is evaluated. It accepts constants, lists, tuples, sets,
+dicts with string keys, signs before numbers, and strings without placeholders. An integer with leading zeros is read as
+decimal. Items that are already JSON keep their source. All functions run in linear time and never raise exceptions.
 
 A model that writes Markdown may escape the underscores in names and keys. It then escapes underscores in strings, too,
 so all of these backslashes are removed. Their removal counts as a repair.
@@ -50,7 +49,9 @@ _MAX_VALUES = 64
 
 
 def without_escapes(text: str) -> str:
-    """Return calls without the backslashes before their underscores, or unchanged if all backslashes are in strings."""
+    """Remove the backslashes before underscores in the text of calls. If such backslashes occur only in strings, return
+    the text unchanged.
+    """
     if ESCAPED not in text or all(found[0] != ESCAPED for found in _STRING_OR_ESCAPED.finditer(text)):
         return text
     return text.replace(ESCAPED, "_")
@@ -99,7 +100,7 @@ def read_strings(text: str) -> list[ParsedCall | None]:
 
 
 def read_record(text: str) -> ParsedCall | None:
-    """Parse ``text`` as ``[function_call … name=x arguments=…]``."""
+    """Parse ``text`` as ``[function_call … name=x arguments=…]``, or return None if it is not a record."""
     head = _RECORD.match(text)
     name = _RECORD_NAME.search(head["words"]) if head else None
     if head is None or name is None or not text.endswith("]"):
@@ -186,7 +187,7 @@ Items = tuple[tuple[str | None, Json], ...]
 """The values of one call, each with its keyword, or with None if it has no keyword."""
 
 _MAX_LENGTH = 100_000
-"""Maximum number of characters to parse, because Python's parser needs many times as much memory."""
+"""Maximum number of characters passed to Python's parser, which needs many times as much memory."""
 
 _MAX_DEPTH = 64
 _MAX_CALLS = 64

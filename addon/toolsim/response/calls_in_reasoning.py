@@ -5,14 +5,14 @@ end their thought. Tagged blocks in reasoning therefore count if
 
 1. the reasoning ends with the blocks, with only whitespace after and between them;
 2. the answer contains only whitespace after the reasoning, and no other text, call or item;
-3. the backend ended the answer rather than cutting it off.
+3. the answer ended normally, and was not cut off.
 
-A block that is followed by more text only mentions a call. A possible call is held back until this is decided. Untagged
-calls in reasoning do not count.
+A block that is followed by more text is only a mention of a call. A possible call is held back until this is decided.
+Untagged calls in reasoning do not count.
 
 ``Thoughts`` finds reasoning in the text, between the markers of any model family, before the first visible character of
-the answer. ``CallsInReasoning`` reads reasoning that the server sends separately: calls at its end become the text of
-the answer, which has no other text.
+the answer. ``CallsInReasoning`` reads reasoning that the server sends separately. It moves calls at the end of the
+reasoning into the text of the answer, which is otherwise empty.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from toolsim.response.quotation import tagged_calls
 from toolsim.response.segments import Block, BrokenCall, FenceMark, Fragment, Parser, ParserWrapper, Segment
 
 IN_REASONING = "CALL_IN_REASONING"
-"""The warning that the text of the answer comes from the end of its reasoning."""
+"""The code of the warning that calls have been moved from the end of the reasoning into the text of the answer."""
 
 THOUGHTS = {
     "<think>": "</think>",
@@ -71,7 +71,7 @@ def thought_at(text: str, at: int, *, final: bool = True) -> str | None:
 class LastCalls:
     """The blocks at the end of the reasoning so far, with the adjacent whitespace and markers.
 
-    ``takes_bare``: also accept blocks that can occur in a sentence.
+    ``takes_bare``: whether to accept blocks that could also be a mention in a sentence (``Block.is_bare``).
     """
 
     def __init__(self, *, takes_bare: bool) -> None:
@@ -94,27 +94,30 @@ class LastCalls:
         return out
 
     def add(self, text: str, *, is_text: bool = True) -> list[str]:
-        """Process text after the blocks; if it is visible (``is_text``), return all held-back text."""
+        """Process text after the blocks. If the text is visible, return all held-back text and this text.
+
+        ``is_text``: False for markers, which are held back like whitespace.
+        """
         if self._held and (not is_text or text.isspace()):
             self._held.append(text)
             return []
         return [*self.as_text(), text] if text else []
 
     def as_text(self) -> list[str]:
-        """Return the held-back parts as text, and clear them."""
+        """Remove the held-back segments, and return them as text."""
         held, self._held = self._held, []
         return [segment if isinstance(segment, str) else segment.raw for segment in held]
 
     def as_calls(self) -> list[Block | FenceMark]:
-        """Return the held-back parts as blocks, and clear them."""
+        """Remove the held-back segments, and return the blocks as calls; other text is marked as part of them."""
         held, self._held = self._held, []
         return [FenceMark(segment, opening=False) if isinstance(segment, str) else segment for segment in held]
 
 
 class Thoughts(ParserWrapper[Parser, LastCalls]):
-    """A parser that reads the thoughts and passes the text after them to ``inner``.
+    """Reads thoughts at the start of the text, and passes the text after them to ``inner``.
 
-    ``new``: creates parsers for the thoughts.
+    ``new``: creates a parser for each thought.
     """
 
     def __init__(self, inner: Parser, new: Callable[[], Parser]) -> None:
@@ -184,20 +187,21 @@ class Thoughts(ParserWrapper[Parser, LastCalls]):
 
 
 class CallsInReasoning:
-    """Turns the calls at the end of one choice's reasoning into text, so that they are found there.
+    """Moves the calls at the end of one choice's reasoning into its text, where they are then found.
 
-    ``is_over``: later events are unchanged, so they can bypass ``take``. ``has_found``: reasoning has become text.
+    ``is_over``: whether all later events remain unchanged, so that they can bypass ``take``. ``has_found``: whether
+    calls have been moved.
     """
 
     def __init__(self, sentinel: Parser) -> None:
         self._sentinel = sentinel
-        self._like = ReasoningDelta("")  # The latest piece of reasoning.
+        self._like = ReasoningDelta("")  # The latest delta of the reasoning.
         self._calls = LastCalls(takes_bare=True)
         self.is_over = False
         self.has_found = False
 
     def take(self, event: BackendEvent) -> list[BackendEvent]:
-        """Process one event. Must not be called once ``is_over`` is true."""
+        """Process one event. This method must not be called once ``is_over`` is true."""
         match event:
             case ReasoningDelta():
                 self._like = event
@@ -215,8 +219,8 @@ class CallsInReasoning:
         return [replace(self._like, text=text)] if text else []
 
     def _end(self, *, cut: bool) -> list[BackendEvent]:
-        """Return the held-back text. Calls in it become text, or remain reasoning if the answer was ``cut`` off or has
-        other content.
+        """Return the held-back calls: as reasoning if the answer was ``cut`` off or has other content, otherwise as
+        text.
         """
         self.is_over = True
         events = self._reasoning(self._sentinel.finish(cut=cut))

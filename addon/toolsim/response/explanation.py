@@ -5,7 +5,7 @@
     The function call would look like this: a call: models announce their calls like this
 
 Only the last sentence before the call counts. The expressions below cover some thirty languages. In 10,456 recorded
-answers, text shaped like a call follows a sentence; no valid call among them follows one of these expressions.
+answers, a sentence precedes text that looks like a call. No valid call in these answers follows one of the expressions.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 
 MAX_SENTENCE = 300
-"""Number of characters inspected before a call."""
+"""Number of characters before a call that are searched for the last sentence."""
 
 _LAST_SENTENCE = re.compile(r"(?:[^\n.!?]|[.!?](?!\s))*+[.!?]?\s*\Z")
 _EXAMPLE = re.compile(

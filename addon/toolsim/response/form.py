@@ -1,19 +1,19 @@
-"""The lexer of one untagged form: finds its end, or the first character that cannot belong to a call.
+"""A lexer for one untagged form: finds its end, or the first character that cannot belong to a call.
 
-The lexer reads a form in pieces and tracks strings, brackets and, in a JSON object that may be a call, the keys. It
+The lexer reads a form in chunks. It tracks strings, brackets and, in a JSON object that may be a call, the keys. It
 builds no values, because the form is parsed once it is complete.
 
 1. Outside strings, a form contains only brackets, ``,``, ``:``, words and whitespace; in call syntax also ``=``.
    Strings are quoted with ``"`` or ``'``. A string, bracket or word begins only where a value or a key is allowed. Any
    other text is not a form. In call syntax, strings can be adjacent, and parentheses can enclose values.
-2. An object that may be a call has only the keys of a call, the ``name`` of an offered tool, and a ``type`` used for
-   calls. This applies to the outermost object, the objects in an outermost array, and those under ``function`` and
-   ``tool_calls``. The arguments can also be next to the ``name``, as the tool's own parameters, or the object can have
-   only the tool's name as a key (``unwrap``). Keys are compared from their first character, so that other JSON is
-   released immediately.
+2. An object that may be a call contains only keys that calls have. Its ``name`` must be the name of an offered tool,
+   and its ``type`` must be used for calls. This applies to the outermost object, to the objects in an outermost array,
+   and to objects under ``function`` and ``tool_calls``. Two variants are accepted (``unwrap``): the arguments are next
+   to the ``name``, with the tool's parameters as keys, or the only key is the tool's name. Keys are compared from their
+   first character, so that other JSON is released immediately.
 3. An array of calls contains only objects.
-4. In a fence, the closing mark ends a JSON form that lacks its last brackets.
-5. Gemma's braces contain any text, since strings may have lost their quotes; only brackets outside quotes count.
+4. A JSON form in a fence can lack its last brackets, because the closing mark of the fence ends the form.
+5. Gemma's braces can contain any text, since strings may have lost their quotes. Only brackets outside quotes count.
 6. An array that repeats calls endlessly ends as soon as the repetition is certain (``repetition``).
 7. A bracket in JSON can be closed by a bracket of the wrong kind if only closing brackets follow (``repair``).
 """
@@ -56,13 +56,13 @@ _KEYS = (*CALL_KEYS, *WRAPPER_KEYS, *LIST_KEYS)
 """The keys of a call in all spellings."""
 
 _TYPES = ("function", "tool_call", "function_call", "tool_use", "custom")
-"""Values of ``type`` in a call; in a schema, ``type`` is ``object``."""
+"""Values of ``type`` in a call. JSON schemas have other types, such as ``object``."""
 
 _MAX_DEPTH = 512
-"""Maximum number of open brackets, more than in any real call."""
+"""Maximum number of open brackets. No real call has that many."""
 
 _MAX_NAME = 256
-"""Maximum length of a name or type; real names and types are shorter."""
+"""Maximum length of a name or type. Real names and types are shorter."""
 
 _SPACE = re.compile(r"[ \t\r\n]++")
 _NO_BRACKET = re.compile(r"[^{}\[\]<]*+")
@@ -76,7 +76,7 @@ _OUTERMOST, _CALL, _CALLS, _LIST, _DATA = "outermost", "call", "calls", "list", 
 _IN_ARRAY = [("]", _CALLS)]
 """The open brackets between the items of an outermost array that can contain calls."""
 _DEPTH_OF_KEYS: Mapping[Kind, int] = {"syntax": 1, "record": 1, "list": 2}
-"""Number of open brackets at which a "=" is allowed."""
+"""Number of open brackets at which a "=" is allowed, by the kind of form."""
 _READERS: Mapping[Kind, Callable[[str], Sequence[ParsedCall | None]]] = {
     "syntax": lambda text: [read_call(text)],
     "record": lambda text: [read_record(text)],
@@ -85,17 +85,17 @@ _READERS: Mapping[Kind, Callable[[str], Sequence[ParsedCall | None]]] = {
     "braces": read_braces,
     "gemma": read_gemma,
 }
-"""Readers for the calls of a complete form, by its kind. They return None for each item that is not a call."""
+"""Functions that parse the calls in a complete form, by its kind. They return None for each item that is not a call."""
 
 
 class Form:
-    """An untagged form. ``toolbox``: the offered tools; ``mark``: the opening mark of the surrounding fence.
-
-    ``repair``: whether repairs are allowed.
+    """The lexer of an untagged form. ``toolbox``: the offered tools. ``mark``: the opening mark of the surrounding
+    fence, or "" outside fences. ``repair``: whether repairs are allowed.
     """
 
     def __init__(self, kind: Kind, toolbox: Toolbox, mark: str = "", *, repair: bool = True) -> None:
-        # The opening bracket of the form. The word before it must be skipped, because the caller has already read it.
+        # The opening bracket of the form. The text before the bracket is skipped, because the caller has already read
+        # it.
         self._before_bracket = {"braces": "{", "gemma": "{", "functools": "["}.get(kind, "")
         if kind == "functools":
             kind = "json"
@@ -117,8 +117,8 @@ class Form:
         self._parameters: Collection[str] = ()  # The parameters of the tool named in the open call.
         self._role: Literal["key", "value"] | None = None  # The role of the open string or word in a call.
         self._token = ""  # The part of the open string or word that has been read so far.
-        self._copied = 0  # The end of the part of the current text that has been added to ``_text``.
-        self._item_start = 0  # Index in ``_text`` of the first piece of the open array item.
+        self._copied = 0  # Position in the current text up to which it has been added to ``_text``.
+        self._item_start = 0  # Index in ``_text`` where the open array item begins.
         self._loop = RepetitionDetector()  # Detects a repetition among the items before the open item.
         self._length = 0  # The total length of the items before the open item.
         self.is_loop = False  # Whether the form is an array that repeats one call (rule 6).
@@ -126,15 +126,17 @@ class Form:
 
     @property
     def is_in_string(self) -> bool:
-        """Whether the next text is inside a string; false after a newline, since JSON strings contain no newlines."""
+        """Whether the next character is inside a string. False after a newline, since JSON strings contain no
+        newlines.
+        """
         return bool(self._quote) and not self._text[-1].endswith("\n")
 
     @property
     def lacks_end(self) -> bool:
         """Whether the form is complete except for its last bracket, or was cut off in a loop.
 
-        In both cases the arguments are complete, and no further part has been started. A list that the backend cut off
-        might lack another call in addition to a bracket, so it is not completed.
+        In both cases, all arguments are complete. A list that was cut off without its last bracket is not complete,
+        because it might also lack another call.
         """
         ends = [[("}", _CALL)]] if self.was_cut else [[("}", _CALL)], _IN_ARRAY]
         lacks_bracket = self.kind == "json" and self._last == "}" and self._stack in ends
@@ -146,8 +148,8 @@ class Form:
         return "".join(self._text).removeprefix(FUNCTOOLS) if self.kind == "json" and not self.is_loop else ""
 
     def calls(self) -> tuple[Sequence[ParsedCall | None], str]:
-        """Return the calls of the complete form, with None for each item that is not a call, and the code of the form's
-        kind.
+        """Return the calls in the complete form, with None for each item that is not a call, and the code for this kind
+        of form.
         """
         text = "".join(self._text)
         if self.kind == "json":
@@ -166,11 +168,11 @@ class Form:
         return [part for call in calls for part in unwrap(call, self._toolbox.parameters)] if self._repair else calls
 
     def read(self, text: str, pos: int, stop: int) -> tuple[int, bool | None]:
-        """Read from ``pos``; return the end position and whether the text is a form (None while this is undecided).
+        """Read the text from ``pos`` to ``stop``. Return the end position, and whether the text is a form, or None if
+        more text is needed.
 
-        Once this is decided, the position is the end of the form, or the place where it became invalid. Until then, the
-        text from the position to ``stop`` (a lone backslash, half a mark) must be read again together with the next
-        text.
+        True: the position is the end of the form. False: the position is that of the first invalid character. None: the
+        text after the position (a lone backslash, half a mark) must be read again together with the next text.
         """
         self._copied = pos
         end, is_form = self._lex(text, pos, stop)
@@ -269,7 +271,9 @@ class Form:
         return pos, None
 
     def _end_item(self, text: str, pos: int) -> bool:
-        """Process an array item whose last ``text`` ends at ``pos``; return whether the array ends there."""
+        """Process a complete array item. ``text``: the end of the item, up to ``pos``. Return whether the array is a
+        loop, and therefore ends here.
+        """
         self._text.append(text)
         item = "".join(self._text[self._item_start :])
         self._copied = pos
@@ -338,7 +342,7 @@ class Form:
         return True
 
     def _may_open(self) -> bool:
-        """Return whether a value can begin here; in an object, the key precedes it."""
+        """Return whether a value can begin here. In an object, a key must precede it."""
         return self._last in _OPENERS and not (self._stack[-1][0] == "}" and self._last in "{,")
 
     def _begin(self) -> bool:
@@ -371,9 +375,10 @@ class Form:
         return bool(key) and key not in _KEYS and key not in self._parameters
 
     def _grow(self, text: str) -> int:
-        """Extend the open string or word; return how many of the characters a call allows at this point (rule 2).
+        """Extend the open string or word. Return how many of the new characters a call allows at this point (rule 2).
 
-        The form becomes invalid at the first disallowed character, so that the way the text is split does not matter.
+        The form becomes invalid exactly at the first disallowed character, so that the result does not depend on how
+        the text is split.
         """
         if self._role is None:
             return len(text)

@@ -9,10 +9,11 @@ r"""Gemma 4's calls: ``call:f{location:<|"|>Paris<|"|>,days:3,tags:[<|"|>a<|"|>]
     string := '<|"|>' text '<|"|>' | JSON string | "'" text "'"
 
 A server that drops special tokens also drops the quotes. A string without quotes extends to the next comma that
-precedes a key, or to the closing bracket. A string that lacks only its opening quotation mark, or has an apostrophe in
-its place, is read in the same way (``MISSING_MARKER``). Half a quotation mark, or a string without its end, makes the
-call unreadable. The removal of a doubled quotation mark is a repair (``DOUBLED_MARKER``), as is the addition of
-brackets missing at the end (``MISSING_BRACE``). Parsing takes linear time, with bounded depth, and never raises.
+precedes a key, or to the closing bracket. A string that lacks only its opening quotation mark, or begins with an
+apostrophe instead, is read in the same way (``MISSING_MARKER``). Half a quotation mark, or a string without its end,
+makes the call unreadable. Removing a doubled quotation mark is a repair (``DOUBLED_MARKER``), as is adding brackets
+that are missing at the end (``MISSING_BRACE``). Parsing runs in linear time, limits the nesting depth, and never raises
+exceptions.
 
 FunctionGemma's calls differ only in the quotation mark: ``call:f{location:<escape>Paris<escape>}``.
 """
@@ -108,7 +109,7 @@ def _read(body: str) -> list[ParsedCall]:
 
 
 class _Reader:
-    """A parser for the members of one call. ``codes`` and ``lossy_repairs`` are its repairs."""
+    """Parses the members of one call. ``codes`` and ``lossy_repairs`` contain the codes of its repairs."""
 
     def __init__(self, text: str) -> None:
         self._text = text

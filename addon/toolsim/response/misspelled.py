@@ -73,7 +73,7 @@ class Spellings:
         return next((rest[at:] for at in range(len(rest)) if rest[at:] in self._of), "")
 
     def may_stand(self, text: str, at: int) -> bool:
-        """Return whether a misspelling begins at ``at``, or may begin there once more text arrives."""
+        """Return whether a misspelling begins at ``at``, or may begin there when more text arrives."""
         return self.at(text, at) != "" or self.may_begin(text[at : at + self.longest])
 
     def may_begin(self, rest: str) -> bool:

@@ -1,12 +1,12 @@
-"""Recognizes JSON objects that represent one call in another shape, or several calls.
+"""Recognizes JSON objects that represent one call in an unusual shape, or several calls.
 
 Calls whose name or arguments are in an unusual place (``unwrap``):
 
-    {"get_weather": {"city": "Bonn"}}               the name as a key; several of these are several calls: NAME_AS_KEY
+    {"get_weather": {"city": "Bonn"}}               the name as a key; several such keys are several calls: NAME_AS_KEY
     {"name": "get_weather", "city": "Bonn"}         the arguments next to the name: FLAT_ARGUMENTS
 
 Other JSON can have the same shape, so the name must be the name of an offered tool, and this tool must declare all
-parameters. In some calls, the name is an id that the model was shown, and the actual name is among the arguments
+parameters. In some calls, the name is an id that the model has seen, and the actual name is among the arguments
 (``name_inside``):
 
     call_0a1b2c {"name": "get_weather", "city": "Bonn"}     NAME_INSIDE
@@ -14,11 +14,11 @@ parameters. In some calls, the name is an id that the model was shown, and the a
 Several calls that have collapsed into one (``split_call``):
 
     {"city": "Rome", "city": "Oslo"}                two objects, one city each: REPEATED_KEYS
-    {"unit": "C", "city": "Rome", "city": "Oslo"}   a key that occurs once is shared
-    {"city": "Rome", "city2": "Oslo"}               likewise, if the tool has no parameter ``city2``
-    {"city": ["Rome", "Oslo"]}                      likewise, if the parameter accepts no list: LISTED_VALUES
+    {"unit": "C", "city": "Rome", "city": "Oslo"}   a key that occurs once belongs to both objects
+    {"city": "Rome", "city2": "Oslo"}               also two objects if the tool has no parameter ``city2``
+    {"city": ["Rome", "Oslo"]}                      also two objects if the parameter accepts no list: LISTED_VALUES
 
-A JSON parser keeps the last of several equal keys and silently drops the others. In each of these cases the caller
+A JSON parser keeps the last of several equal keys and silently drops the others. In each of these cases, the caller
 checks whether the schema allows the split. Values keep their source.
 """
 
@@ -46,11 +46,13 @@ _CALL_ID = re.compile(r"(?:call|fc|toolu|chatcmpl-tool)[_-]\w+")
 _NUMBERED = re.compile(r"_?\d{1,2}\Z")
 
 _MAX_LENGTH = 4096
-"""Maximum length of arguments that are parsed again for a split; calls that collapse into one are short."""
+"""Maximum length of arguments that can be split, in characters. Calls that collapse into one are short."""
 
 
 def unwrap(call: ParsedCall, parameters: Parameters, *, marked: bool = False) -> list[ParsedCall]:
-    """Return the calls that one object represents. ``marked``: the object is a call even if its arguments are empty."""
+    """Return the calls that one object represents. ``marked``: the object is in a tagged block, so its arguments can be
+    empty.
+    """
     inner = call.unknown
     if call.broken or not inner or call.given is not None:
         return [call]
@@ -93,10 +95,10 @@ def split_call(
     accepts: Callable[[ParsedCall], bool],
     fits: Callable[[Any], bool],
 ) -> list[ParsedCall]:
-    """Return the calls that have collapsed into one call to a function tool; usually, that is only the call itself.
+    """Return the calls that have collapsed into one call to a function tool. Usually, this is only the call itself.
 
     ``schema``: the schema of the arguments, or None if the schema or the arguments are missing. ``accepts``: returns
-    whether a call is beyond doubt; ``fits``: returns whether arguments match the schema.
+    whether a call is certainly valid. ``fits``: returns whether arguments match the schema.
     """
     calls = [read_json(part.source, closed=True, repair=True)[0] for part in split_repeated(written.source)]
     if calls and all(accepts(call) for call in calls):
@@ -116,10 +118,11 @@ def split_repeated(text: str) -> list[Json]:
 
 
 def split_arguments(text: str, schema: Validator) -> tuple[str, list[Json]]:
-    """Return the code of a repair, and the objects that the text of one call's arguments represents under ``schema``.
+    """Split the text of one call's arguments into the objects that it represents under ``schema``. Return the code of
+    the repair, and the objects, which are empty if the text cannot be split.
 
-    A key unknown to the schema repeats a known key if they differ only in a trailing number, unless the schema
-    allows additional keys. Only known keys whose schema allows no list can have several values.
+    A key unknown to the schema repeats a known key if they differ only in a trailing number, unless the schema allows
+    additional keys. Only known keys whose schema allows no list can have several values.
     """
     pairs = _pairs(text)
     schemas = {key: schema.property(key) for key, _ in pairs}
@@ -159,7 +162,8 @@ def _grouped(pairs: list[tuple[str, Json]]) -> dict[str, list[Json]]:
 def _spread(grouped: Mapping[str, list[Json]]) -> list[Json]:
     """Return one object per value of the keys with several values. Keys with a single value are in each object.
 
-    Returns [] if no key has several values, their numbers differ, or all objects would be equal.
+    Returns [] if no key has several values, if these keys have different numbers of values, or if all objects would be
+    equal.
     """
     times = max((len(values) for values in grouped.values()), default=0)
     if times < 2 or any(len(values) not in (1, times) for values in grouped.values()):

@@ -1,4 +1,4 @@
-"""The calls in the body of a block, as source text, before any tool is looked up.
+"""Parses the body of a block into calls, which keep their source text. The tools are looked up later.
 
     json := call | "[" call* "]" | call call…       commas, semicolons and whitespace can separate calls
     call := {"name": …, "arguments": …}             in any spelling of ``call_keys``
@@ -9,8 +9,8 @@
 
 1. Values are never re-serialized: the arguments of a call are a slice of the model's text, so that 1.0 remains 1.0 and
    a long integer keeps its digits.
-2. Text that the JSON parser rejects gets one repair pass (``repair``), and each repair has a code.
-3. Every function runs in linear time and never raises.
+2. Text that the JSON parser rejects is repaired in a single pass (``repair``), and each repair has a code.
+3. Every function runs in linear time and never raises exceptions.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ DOUBLED_MARKER = "DOUBLED_MARKER"
 MISSPELLED_MARKER = "MISSPELLED_MARKER"
 
 MARKER_REPAIRS = frozenset((MISSING_CLOSE, MISSING_MARKER, DOUBLED_MARKER, MISSPELLED_MARKER))
-"""The repairs of markers. They leave the values unchanged, so they are also made for strict tools."""
+"""The codes of marker repairs. These leave the values unchanged, so they are also made for strict tools."""
 
 MAX_CALLS = 64
 """Maximum number of calls read from one block; a longer list is not a list of calls."""
@@ -83,7 +83,7 @@ class Json:
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """Arguments as XML elements: the name and raw content of each, in order."""
+    """Arguments as XML elements: the name and raw content of each element, in order."""
 
     items: tuple[tuple[str, str], ...]
 
@@ -97,13 +97,14 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class ParsedCall:
-    """One call as written.
+    """One call as the model wrote it.
 
-    ``name``: None if it cannot be read. ``broken``: whether the remaining text cannot be read. ``given``: the
-    arguments, or None; ``key``: the key of the arguments in the JSON, "" if several keys occur. ``codes``: the repairs
-    that left all values unchanged; ``lossy_repairs``: the repairs that changed text. ``unknown``: the values of keys
-    that do not belong to a call. ``is_bare``: the block may only describe calls (``Block.is_bare``), so the call has to
-    match the schema.
+    ``source``: the text of the call. ``name``: the tool's name, or None if it cannot be read. ``broken``: whether the
+    call cannot be read beyond its name. ``given``: the arguments, or None if they are missing. ``key``: the key of the
+    arguments in the JSON, or "" if several such keys occur. ``codes``: the codes of repairs that left all values
+    unchanged. ``lossy_repairs``: the codes of repairs that changed text. ``unknown``: the values of keys that do not
+    belong to a call. ``is_bare``: the block could also be a mention in a sentence (``Block.is_bare``), so the arguments
+    must match the schema.
     """
 
     source: str
@@ -222,7 +223,9 @@ def read_pairs(text: str, start: int) -> tuple[list[tuple[str, Json]], int] | No
 
 
 def read_items(text: str, start: int) -> list[Json] | None:
-    """Parse the array that begins at ``start``, keeping each item's own source; return None if it is invalid."""
+    """Parse the array that begins at ``start``, keeping each item's own source; return None if it is invalid or too
+    long.
+    """
     found: list[Json] = []
     at = _skip(text, start + 1)
     while (item := decode(text, at)) is not None and len(found) < _MAX_MEMBERS:
@@ -241,8 +244,8 @@ def _skip(text: str, at: int) -> int:
 def read_json(body: str, *, closed: bool, repair: bool) -> list[ParsedCall]:
     """Parse the calls of a JSON body, in order; the result is never empty.
 
-    Without ``repair``, the body is one call or a list of calls. Brackets still open at the end can be repaired if the
-    body was ``closed``. Unreadable text is one broken call at the end.
+    Without ``repair``, the body must be one valid JSON call or a list of calls. Brackets that are still open at the end
+    can be repaired only if the body was ``closed``. Unreadable text is one broken call at the end.
     """
     if repair and (inner := _fenced(body)) is not None:
         fenced = read_json(inner, closed=closed, repair=True)
@@ -350,7 +353,7 @@ def _call(source: str, members: dict[str, Json], *, repair: bool) -> ParsedCall:
                 break
         else:
             names = ["function"]
-    # If an object has two names, one name may be a parameter.
+    # If an object has two keys for a name, one of them may be a parameter.
     named = names[0] if names else "name"
     if named in NAME_KEYS[1:]:
         codes = (*codes, NAME_KEY)
@@ -391,7 +394,7 @@ def name_of(source: str) -> str | None:
 def read_xml(body: str) -> ParsedCall:
     """Parse ``<name>x</name><param>value</param>…``.
 
-    Models do not escape, so a value ends only at the first closing tag with its own name.
+    Models do not escape values, so a value ends only at the first closing tag with its own name.
     """
     lossy_repairs: tuple[str, ...] = ()
     codes: list[str] = []
@@ -471,16 +474,20 @@ def read_elements(text: str, codes: list[str] | None = None) -> list[tuple[str, 
 
 
 def unescape(text: str) -> str:
-    """Replace XML's five entities, once each; any other ``&`` or ``<`` is literal, and CDATA is verbatim."""
+    """Replace XML's five predefined entities in a single pass. Any other ``&`` or ``<`` is literal, as is all text in a
+    CDATA section.
+    """
     bare = text.strip()
     if _is_cdata(bare):
-        # A section cannot contain its own end, so XML splits such a text into two sections.
+        # A section cannot contain its own end, so XML writers split text that contains it into two sections.
         return bare[len(_CDATA) : -3].replace(f"]]]]>{_CDATA}>", "]]>")
     return _ENTITY.sub(lambda entity: _ENTITIES[entity[1]], text)
 
 
 def escape(text: str) -> str:
-    """Return text that ``unescape`` converts to this value; a CDATA section becomes its content."""
+    """Return text that ``unescape`` converts back to ``text``. Text that looks like a CDATA section is unchanged, so
+    ``unescape`` returns its content.
+    """
     return text if _is_cdata(text.strip()) else text.replace("&", "&amp;")
 
 

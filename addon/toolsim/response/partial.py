@@ -1,4 +1,4 @@
-"""Pattern matching that also reports whether text could match once more text arrives."""
+"""Pattern matching that also reports whether text could match when more text arrives."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Finds the places in the text around untagged calls where a call can begin.
+"""Finds the positions in the text around untagged calls at which a call can begin.
 
 | state   | input                            | then                                 |
 |---------|----------------------------------|--------------------------------------|
 | start   | whitespace that opens the answer | indent                               |
 | indent  | the indentation of a line        | a call may begin; if none does, line |
 | line    | the rest of the line             | indent                               |
-| code    | a fence that contains no call    | line, after its closing mark        |
+| code    | a fence that contains no call    | line, after its closing mark         |
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ _INDENT = re.compile(r"[ \t\r]*+")
 _LINE_END_OR_TICK = re.compile(r"[\n`]")
 
 Place = Literal["info", "line", "start"]
-"""A place in a fence: on the line of its opening mark, on another line, or at the start of a line."""
+"""A position in a fence or other text. "info": on the line of the fence's opening mark; "line": within any other line;
+"start": at the start of a line.
+"""
 
 
 class Cursor:
@@ -44,7 +46,7 @@ class Cursor:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether text that was already consumed has to be read again."""
+        """Whether undecided text is stored, to be read again together with the next text."""
         return bool(self._rest)
 
     @property
@@ -158,12 +160,12 @@ class ProseReader:
 class CodeFence:
     """Finds the end of a fence that contains no call, so that the content of the fence is not read as a call.
 
-        ```python                    the opening mark and its line; with a backtick in it, it was inline code
+        ```python                    the opening mark and its line; if another backtick follows, it was inline code
         print("```")                 a mark in the middle of a line is content
-        ```                          a mark at least as long, alone on its line, closes it
+        ```                          a mark at least as long, alone on its line, closes the fence
 
-    The rules are those of Markdown. A fence that is never closed extends to the end of the text. ``place``: on the line
-    of the opening ``mark``, on another line, or at the start of a line.
+    The rules are those of Markdown. A fence that is never closed extends to the end of the text. ``mark``: the opening
+    mark. ``place``: the position at which reading begins (see ``Place``).
     """
 
     def __init__(self, mark: str, place: Place) -> None:
@@ -179,7 +181,7 @@ class CodeFence:
     def read(self, text: str, pos: int, *, final: bool) -> tuple[int, bool]:
         """Return the end of the text that can be emitted, and whether the fence ends there.
 
-        The text after that end must be read again together with the next text. If the text is ``final``, none remains.
+        The text after that end must be read again together with the next text. If ``final``, no text is left.
         """
         while pos < len(text):
             if self._place == "info":

@@ -1,21 +1,21 @@
-"""Finds tagged calls that a model only shows: calls in inline code and in Markdown quotations are text.
+"""Treats tagged calls that a model only shows, in inline code and in Markdown quotations, as text.
 
     > <tool_call>{…}</tool_call>                    a quotation: its line begins with ">"
     Write `<tool_call>{…}</tool_call>` to call it.  inline code: between marks of equal length
 
 1. A block is quoted if the line of its opening tag begins with ``>``, regardless of what follows.
-2. A block is in inline code if a mark (backticks) is open before it on its line, and a mark of the same length follows
-   on the line on which the block ends. The block and the text after it are held back until this is decided. If no mark
-   follows, the open mark was only a character, and the block counts.
-3. A mark at the end of its line does not open inline code, because it belongs to a fence, in which calls can count (see
+2. A block is in inline code if a mark (a run of backticks) is open before it on its line, and a mark of the same length
+   follows on the line on which the block ends. The block and the text after it are held back until this is decided. If
+   no such mark follows, the backticks have no meaning, and the block counts.
+3. A mark at the end of a line does not open inline code. It opens a fence, and calls in a fence can count (see
    ``untagged``).
 4. Blocks that may be quoted are not previewed: their fragments are dropped.
-5. A block that can occur in a sentence (``Block.is_bare``) counts only if it stands alone: its line contains only
-   blocks, or only blocks and whitespace follow it. It is held back until this is decided. A block that does not begin
-   like a call (``Block.is_unread``) must also be alone on its lines.
-6. No text is lost, and the way the text is split does not matter.
+5. A block that can also be a mention in a sentence (``Block.is_bare``) counts only if it stands alone: its line
+   contains only blocks, or only blocks and whitespace follow it. It is held back until this is decided. A block that
+   does not begin like a call (``Block.is_unread``) must also be alone on its lines.
+6. No text is lost, and the result does not depend on how the text is split.
 
-Untagged calls need no such rule, since they must be alone on their lines.
+Untagged calls do not need these rules, since they must be alone on their lines.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from toolsim.response.segments import Block, FenceMark, Fragment, Oversize, Pars
 from toolsim.response.sentinel import Sentinel
 
 _HEADER_BYTES = 4096
-"""Number of bytes allowed, in addition to the arguments, for the quotes, name and escapes around the arguments."""
+"""Number of bytes that the name, quotes and escapes of a call can have in addition to its arguments."""
 
 _MAX_LINE = 4096
-"""Maximum number of characters after a block that are held back until the mark that closes inline code."""
+"""Maximum number of characters after a block that are held back while waiting for the mark that closes inline code."""
 
 _MAX_HELD = 16
-"""Maximum number of blocks, and texts between them, that are held back until the mark that closes inline code."""
+"""Maximum number of blocks and text segments that are held back while waiting for the mark that closes inline code."""
 
 _MARK = re.compile(r"`+")
 _BEGINS = re.compile(r"[ \t\r]*(>)?")
 
 
 class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
-    """A parser around the sentinel. It turns blocks that are only shown, rather than called, into text."""
+    """Wraps the sentinel, and turns blocks that are only shown, rather than called, into text."""
 
     def __init__(self, sentinel: Sentinel, count_lost: Callable[[], None] = lambda: None) -> None:
         self._count_lost = count_lost
@@ -69,14 +69,15 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
         segments = self._inner.feed(text)
         if not segments:
             return segments
-        # The usual case is a single piece of prose.
+        # The usual case is a single segment of prose.
         if self._bare is None and len(segments) == 1 and isinstance(segment := segments[0], str):
             return segments if not self._held and self._line.is_unchanged_by(segment) else self._in_line(segments)
         return self._take(segments)
 
     def finish(self, *, cut: bool = False) -> list[TaggedSegment]:
-        """Return the remaining segments at the end of the text. No text may be fed afterwards. ``cut``: as in the
-        sentinel.
+        """Return the remaining segments at the end of the text. No text may be fed afterwards.
+
+        ``cut``: the text is known to be incomplete.
         """
         out = self._take(self._inner.finish(cut=cut))
         out += self._in_line(self._end_bare())
@@ -100,7 +101,7 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
                 self._line.read_block()
                 out.append(segment)
             elif not isinstance(segment, Fragment):
-                # Only text could lengthen the mark at the end of the tail, and a block follows.
+                # Only text could lengthen a mark at the end of the tail. A block follows, so the mark is complete.
                 out += self._read_tail("", is_all=True, goes_on=True)
                 out += self._block(segment)
             elif not self._may_be_shown:
@@ -136,7 +137,7 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
         return block.raw
 
     def _end_bare(self, text: str = "") -> list[TaggedSegment]:
-        """Return the bare block that stands alone, if any, and the text after it."""
+        """Return the held-back bare block, if any, and the text after it. The block stands alone."""
         if self._bare is None:
             return []
         block, space = replace(self._bare, is_unread=False), text or self._space
@@ -154,7 +155,7 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
         return [block]
 
     def _read_tail(self, text: str, *, is_all: bool = False, goes_on: bool = False) -> list[TaggedSegment]:
-        """Process text after a held-back block; return the segments that this decides (rule 2).
+        """Process text after a held-back block; return the segments that can be released (rule 2).
 
         ``is_all``: no other text follows directly. ``goes_on``: another block follows on the same line.
         """
@@ -186,7 +187,7 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
 
 
 class _Line:
-    """The current line of text. ``is_quotation``: whether it begins as a quotation."""
+    """The state of the current line of text. ``is_quotation``: whether the line begins with ``>``."""
 
     def __init__(self) -> None:
         self.is_quotation = False
@@ -209,7 +210,7 @@ class _Line:
         return self.has_text and not self._run and not self._is_blank and "\n" not in text and "`" not in text
 
     def read(self, text: str) -> None:
-        """Process a piece of text."""
+        """Update the state with the next text."""
         at = text.rfind("\n") + 1
         if at:
             self.is_quotation = False
@@ -245,7 +246,9 @@ class _Line:
 
 
 def block_limit(plan: Plan) -> int:
-    """Return the maximum size of a call in bytes, or in characters while the call is held back."""
+    """Return the maximum size of a call. Tagged calls are measured in bytes, and other text that is held back in
+    characters.
+    """
     return plan.policy.max_tool_bytes + _HEADER_BYTES
 
 
@@ -256,7 +259,7 @@ def tagged_calls(
     keeps_unread: bool = False,
     count_lost: Callable[[], None] = lambda: None,
 ) -> Quotation:
-    """Return the parser of tagged calls that a plan requires; the other arguments are those of the sentinel."""
+    """Return the parser for tagged calls, configured by a plan. The other arguments are passed to the sentinel."""
     sentinel = Sentinel(
         plan.policy.sentinel,
         use_tool=plan.policy.use_tool,

@@ -11,10 +11,10 @@ The slips and their repairs:
     {"a": {"b": 1}          {"a": {"b": 1}}     MISSING_BRACE
     {"a": {"b": 1]}         {"a": {"b": 1}}     WRONG_BRACKET
 
-1. Values are never guessed: an unterminated string, a missing comma or a missing colon is beyond repair. A bracket of
-   the wrong kind is also beyond repair, unless only brackets follow, because the value is then unambiguous.
+1. Values are never guessed, so an unterminated string, a missing comma or a missing colon is not repaired. A bracket of
+   the wrong kind is repaired only if no text other than brackets follows, because the value is then unambiguous.
 2. A repaired call counts only if it satisfies the tool's schema, which the caller checks.
-3. A repair is one pass with a bounded number of steps, because a text with more slips is not a call with a slip.
+3. A repair is a single pass with a bounded number of steps, because text with more slips is not a call with a slip.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ UNQUOTED_KEY = "UNQUOTED_KEY"
 UNESCAPED_ARGUMENTS = "UNESCAPED_ARGUMENTS"
 
 _MAX_DEPTH = 512
-"""Maximum number of open brackets, more than in any real call; a JSON parser would also reject deeper nesting."""
+"""Maximum number of open brackets. No real call has that many, and a JSON parser would also reject deeper nesting."""
 
 _MAX_STEPS = 20_000
 """Maximum number of brackets and slips processed in one text (rule 3)."""
@@ -50,7 +50,7 @@ _RUN = re.compile(
     + r"|,(?!\s*+(?:[}\]]|\Z))|\{\s*+\}|\[\s*+\])++"
 )
 PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
-"""JSON literals as spelled by models in Python's notation."""
+"""JSON's literals, by their spelling in Python."""
 CLOSERS = re.compile(r"[\s}\]]*+\Z")
 """A pattern for closing brackets up to the end of the text."""
 _DOUBLE = re.compile(r'"((?:[^"\\]++|\\.)*+)"', re.DOTALL)
@@ -77,7 +77,9 @@ _SEPARATORS = re.compile(r"[._:/-]+")
 
 @dataclass(frozen=True, slots=True)
 class RepairedJson:
-    """Repaired JSON text. ``end``: the end of its source; ``codes``: the code of each kind of slip, once."""
+    """Repaired JSON text. ``end``: where the source of the text ends. ``codes``: the code of each kind of slip,
+    once.
+    """
 
     text: str
     end: int
@@ -103,7 +105,7 @@ def repair_json(text: str, start: int = 0, *, closed: bool = True) -> RepairedJs
             codes[MISSING_BRACE] = None
             out += reversed(stack)
             return RepairedJson("".join(out), at, tuple(codes))
-        # The first bracket is the root's, even if it opens an empty pair.
+        # Even if the outermost bracket opens an empty pair, it must be pushed onto the stack.
         if stack and (run := _RUN.match(text, at)):
             out.append(run[0])
             at = run.end()
@@ -188,9 +190,10 @@ def unescaped_arguments(text: str, start: int) -> int | None:
 def fit_name(written: str, names: Iterable[tuple[str, str]]) -> str | None:
     """Return the only tool that a misspelled name can mean, or None if no tool matches or several tools match.
 
-    The slips are tried in this order, and the first slip that leads to a tool decides: a special token of the model in
-    the name, with the text after it; a prefix or number from the model's own form; different case; different
-    separators; a prefix of the model's form without its separator; a repeated name; namespaces before the name.
+    The following kinds of slips are tried in order, and the first kind under which a tool matches decides: a special
+    token of the model in the name, with the text after it; a prefix or number from the model's own form; different
+    case; different separators; a prefix of the model's form without its separator; a repeated name; namespaces before
+    the name.
 
     ``names``: pairs of a spelling and the tool that it means. The pairs include masked tools, so that a name that also
     matches a masked tool is not corrected to the name of a similar tool.
@@ -216,7 +219,7 @@ def fit_name(written: str, names: Iterable[tuple[str, str]]) -> str | None:
 
 
 def _run_together(name: str) -> list[str]:
-    """Return all names that a run-together name such as ``functionsexec12`` can contain.
+    """Return all names for which a run-together name such as ``functionsexec12`` can stand.
 
     The last digits may be the number of the call rather than part of the name.
     """
@@ -227,7 +230,7 @@ def _run_together(name: str) -> list[str]:
 
 
 def _repeated(name: str) -> list[str]:
-    """Return all names that a name repeats two or more times, with or without a separator."""
+    """Return all names that make up ``name`` if repeated two or more times, with or without separators."""
     found: list[str] = []
     for length in range(2, len(name) // 2 + 1):
         unit, at = name[:length], length
@@ -240,5 +243,7 @@ def _repeated(name: str) -> list[str]:
 
 @lru_cache(maxsize=4096)
 def common_spelling(name: str) -> str:
-    """Return a key of a name that ignores case and treats ``.``, ``_``, ``:`` and ``-`` as equal."""
+    """Return a spelling for comparing names. It ignores case, and treats ``.``, ``_``, ``:``, ``/`` and ``-`` as
+    equal.
+    """
     return _SEPARATORS.sub("_", name).casefold()

@@ -3,11 +3,11 @@
     [{"name": "f", "arguments": {}}, {"name": "f", "arguments": {}}, {"name": "f", "arguments": {}}, {"na
 
 Weak models repeat calls in lists, and a server without a limit continues until the context is full. The repetitions are
-not intended: in a list that loops, the repeated call counts once, after the calls before it. A list loops
+not intended, so the call that a loop repeats counts only once, after the calls before it. A list is a loop
 
 1. if the backend's limit cuts it off in the middle of an item that begins like the previous items, of which at least
-   ``CUT`` are equal;
-2. if ``ENDLESS`` consecutive items are equal, in which case it ends there.
+   ``CUT`` are equal; or
+2. if ``ENDLESS`` consecutive items are equal. The list then ends there.
 
 A list that ends normally is unchanged, because two rolls of a die are two calls. Items are compared as text, since a
 loop repeats them verbatim. Tagged calls are emitted as they arrive, so they are not handled here; options limit their
@@ -22,7 +22,7 @@ cut shows that they are a loop.
 """
 
 ENDLESS = 32
-"""Number of equal calls that shows a loop, more than any model intends."""
+"""Number of equal calls that proves a loop. No model intends that many."""
 
 REPEATED_CALL = "REPEATED_CALL"
 ONE_CALL = "the same call again and again"
@@ -34,7 +34,8 @@ _BETWEEN = "[, \t\r\n"
 class RepetitionDetector:
     """Detects a repetition among the items of a list.
 
-    ``times``: the number of consecutive occurrences of the last item; ``first_end``: the end of the first occurrence.
+    ``times``: how many times in a row the last item has occurred. ``first_end``: the end of the first of these
+    occurrences.
     """
 
     def __init__(self) -> None:

@@ -74,9 +74,9 @@ TaggedSegment = str | Block | Oversize | Fragment | FenceMark
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """One unit of untagged calls: ``raw`` as the model wrote it, and its calls.
+    """Adjacent untagged calls that form one unit, such as a list or a fence.
 
-    ``ends``: whether the answer ends after these calls.
+    ``raw``: the unit as the model wrote it. ``ends``: whether the answer ends after these calls.
     """
 
     raw: str

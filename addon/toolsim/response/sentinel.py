@@ -8,28 +8,34 @@ whether a block is a valid call.
 
 The tests refer to these rules by number:
 
-1. A block begins with an exact opening tag: one of toolsim's own tags, or a marker of the ``call_forms``. (Rule 15 adds
-misspelled tags.) Text is held back only while it may be part of a block. 2. A body must follow the opening tag;
-otherwise, the tag is prose and is released immediately. A JSON body begins with ``{`` and then a quote, a ``}`` or a
-bare key with its colon, or with ``[`` and then ``{`` or ``]``. Each of the ``call_forms`` defines the beginning of its
-body. Whitespace can precede any body, and the opening line of a fence can precede a JSON body. 3. In a JSON body, a tag
-inside a string is content. Outside strings, the block's closing tag closes the block at any depth of brackets; the
-judge adds a missing last brace. If the JSON is complete, the block is also closed by a new opening tag, which begins
-the next block, or by a closing tag of another form (``</function>``), which belongs to the block, as does the correct
-closing tag directly after it. A form that has no closing tag ends at the last closing bracket, unless a comma or a
-semicolon and another object follow. 4. The end of the text closes a block whose JSON is complete. If the text ends with
-the beginning of the closing tag, this belongs to the block. The end of the text closes any other body only if the body
-can be read without repair, and either ends with a marker of its form, or the text is not known to be cut off. 5. A JSON
-body with anything worse than the small slips of rule 6 is literal: it is read again from its beginning, and only tags
-count. The first closing tag closes the block; an opening tag before it ends the block without closing it (rule 7). Any
-other body is literal from the start, but tags inside its values are content. A value has no end if the text ends within
-it, or if it contains an unmatched closing tag and then an opening tag. In this case, the block and all text after it
-are read again as if there were no values. 6. Small slips in JSON are trailing commas, control characters and invalid
-escapes in strings, bare words as values, and extra closing brackets. 7. If a block is never closed, its opening tag is
-prose, and reading resumes directly after this tag. 8. Reasoning that models write into their text does not reach the
-sentinel, because ``calls_in_reasoning`` handles it first. The markers of reasoning are therefore prose here. 9. If a
-block, not counting its tags, is longer than ``limit`` bytes of UTF-8, its beginning, up to the limit, is emitted as
-``Oversize``. The text after it is prose again.
+ 1. A block begins with an exact opening tag: one of toolsim's own tags, or a marker of the ``call_forms``. (Rule 15
+    adds misspelled tags.) Text is held back only while it may be part of a block.
+ 2. A body must follow the opening tag; otherwise, the tag is prose and is released immediately. A JSON body begins with
+    ``{`` and then a quote, a ``}`` or a bare key with its colon, or with ``[`` and then ``{`` or ``]``. Each of the
+    ``call_forms`` defines the beginning of its body. Whitespace can precede any body, and the opening line of a fence
+    can precede a JSON body.
+ 3. In a JSON body, a tag inside a string is content. A tag outside strings can close the block:
+    - the block's closing tag does, at any depth of brackets (the judge adds a missing last brace);
+    - a new opening tag does if the JSON is complete;
+    - a closing tag of another form, such as ``</function>``, does if the JSON is complete. This tag then belongs to the
+      block, as does the correct closing tag directly after it.
+    In a form without a closing tag, the last closing bracket closes the block, unless a comma or a semicolon and
+    another object follow.
+ 4. The end of the text closes a block whose JSON is complete. If the text ends with the beginning of the closing tag,
+    this belongs to the block. The end of the text closes any other body only if the body can be read without repair,
+    and either ends with a marker of its form, or the text is not known to be cut off.
+ 5. A JSON body with anything worse than the small slips of rule 6 is literal: it is read again from its beginning, and
+    only tags count. The first closing tag closes the block; an opening tag before it ends the block without closing it
+    (rule 7). Any other body is literal from the start, but tags inside its values are content. A value has no end if
+    the text ends within it, or if it contains an unmatched closing tag and then an opening tag. In this case, the block
+    and all text after it are read again as if there were no values.
+ 6. Small slips in JSON are trailing commas, control characters and invalid escapes in strings, bare words as values,
+    and extra closing brackets.
+ 7. If a block is never closed, its opening tag is prose, and reading resumes directly after this tag.
+ 8. Reasoning that models write into their text does not reach the sentinel, because ``calls_in_reasoning`` handles it
+    first. The markers of reasoning are therefore prose here.
+ 9. If a block, not counting its tags, is longer than ``limit`` bytes of UTF-8, its beginning, up to the limit, is
+    emitted as ``Oversize``. The text after it is prose again.
 10. No text is lost: the emitted segments, without the ``Fragment`` previews and with each block as its raw text, add up
     to the input.
 11. The segments do not depend on how the input is split into chunks, except that prose can be split differently.

@@ -4,15 +4,18 @@
     call  := head pair* end | head object end          some models write JSON instead of pairs
     pair  := opener value closer
 
-Values are untyped (the tool's schema has the types) and unescaped. A closer inside a value is data, so a value ends at
-the first closer after which the call continues or ends. Otherwise, a value contains no marker of its own form:
+Values are not escaped, and only the tool's schema specifies their types. A closer inside a value is data, so a value
+ends at the first closer that is followed by another pair or by the end of the call. These rules apply to all other
+markers of the form:
 
-1. Additional closers after a value's own, separated only by whitespace, are surplus, as are a doubled head or opener
-   and closers where a pair could begin. Dropping surplus markers is a repair (``DOUBLED_MARKER``).
-2. A closer is data if more text of the value follows it on its line, and another closer later. If the closer stands
-   alone on its line, or a value could begin directly after it, an unknown opener has been lost.
-3. Complete pairs in a value are data. A value without its own closer extends to the next pair or to the call's end, and
-   half a closer, or a closer with another name, is removed (the repair ``MISSING_CLOSE``).
+1. Surplus markers are dropped, which is a repair (``DOUBLED_MARKER``). A marker is surplus if it is a closer that
+   follows the value's own closer after whitespace, the second of two equal heads or openers, or a closer at a position
+   where a pair could begin.
+2. A closer is data if more text of the value follows it on its line, and another closer follows later. A closer that is
+   alone on its line, or after which a value could begin, shows that an opener has been lost. The call is unreadable.
+3. Complete pairs in a value are data. A value without its own closer extends to the next pair or to the end of the
+   call. If it ends with half a closer, or with a closer of another name, this is removed (the repair
+   ``MISSING_CLOSE``).
 4. A call that contains half an opener, or lacks more than a few closers, is unreadable.
 5. An unreadable body is read again with its misspelled markers corrected (the repair ``MISSPELLED_MARKER``).
 
@@ -48,7 +51,8 @@ object.
 
 _SPACE = re.compile(r"\s*+")
 _MAX_UNCLOSED = 8
-"""Maximum number of unclosed values in one call. Each requires a scan of the rest of the call; models rarely lose more.
+"""Maximum number of unclosed values in one call. Each requires a scan of the rest of the call, and models rarely omit
+more closers.
 """
 
 # Text after a closer that shows that the closer is data (rule 2), because no value begins with this text.
@@ -74,17 +78,18 @@ _ATTRIBUTES = r"(?:[ \t]{1,4}[\w:-]{1,32}=[^<>\n]{0,64})?"
 
 
 class _Values:
-    """Finds the ends of the values of one form.
+    """Finds the ends of the values in one form. All parameters are patterns.
 
-    ``opener``: the opener of a pair; ``mark``: half an opener, or any other marker of the form; ``nested``: openers of
-    elements in a value that have closers; ``last``: text that can follow the last pair; ``bounds``: text that ends a
-    value without a closer.
+    ``opener``: the opener of a pair. ``mark``: half an opener, or any other marker of the form. ``nested``: openers of
+    elements that can occur in a value together with their closers. ``close``: the closer. ``last``: text that can
+    follow the last pair. ``bounds``: text that ends a value without a closer.
     """
 
     def __init__(self, opener: str, mark: str, nested: str, close: str, last: str, bounds: str) -> None:
         self._mark = re.compile(rf"(?P<close>{close})|(?P<opener>{nested})|{mark}")
         self._more = re.compile(rf"(?:\s*+{close})++")
-        # The second half of a closer, if the closer is a plain word.
+        # All that can remain of a closer that has lost its beginning, if the closer is plain text rather than a
+        # pattern.
         halves = [close[at:] for at in range(2, len(close) - 2)] if re.fullmatch(r"[</\w>｜‖:]+", close) else []
         self._name = close.strip("</>")
         self._half_closer = re.compile(rf"[</\\]{{0,4}}(?:{'|'.join(halves) or '(?!)'})\s*\Z")
@@ -154,7 +159,7 @@ def _on_lines(value: str) -> str:
     """Add the final newline to a value that is on lines of its own, if the newline is missing. The first and last
     newlines are both stripped later.
 
-    A bracket before or after these lines belongs to a marker.
+    A bracket before or after these lines is left over from a marker, and is removed.
     """
     value = value[1:] if value.startswith(">\n") else value
     if value.startswith(("\n", "\r\n")) and not value.endswith("\n"):
@@ -289,7 +294,7 @@ _GLM_KEY = re.compile(
     """,
     re.VERBOSE,
 )
-# The remains of a marker at the beginning of a value, and a misspelled marker.
+# Patterns for the remains of a marker at the beginning of a value, and for a misspelled marker in it.
 _GLM_DEBRIS = re.compile(r"(?:[\w/]{0,2}|\s/?)>|\]")
 _GLM_MARKUP = re.compile(r"[<\\/;]\s?/?arg_", re.IGNORECASE)
 _GLM_HALF_OPENER = re.compile(r"</?arg_\w{0,12}>|(?:arg_|rg_|g_|_)?v?a?l?ue>")
@@ -306,7 +311,7 @@ _GLM_VALUES = _Values(
 
 
 def read_glm(body: str) -> list[ParsedCall]:
-    """Parse a GLM call that makes up the body, with or without arguments."""
+    """Parse a body that consists of one GLM call, with or without arguments."""
     return respelled(_read_glm, body, (_ARG_KEY, "</arg_key>", _ARG_VALUE, _END_VALUE))
 
 
@@ -350,7 +355,7 @@ _LEFT_OF_LONGCAT = re.compile(r"longc|cat_|arg_|(?:key|value|lue)>|</?l")
 
 
 def read_longcat(body: str) -> list[ParsedCall]:
-    """Parse a LongCat call that makes up the body, like a GLM call with longer markers.
+    """Parse a body that consists of one LongCat call, which is like a GLM call with longer markers.
 
     If a repair has left half a marker in a name or value, the call is broken.
     """
@@ -374,7 +379,7 @@ _read_m3_pairs = pairs_reader(
 
 
 def _m3_value(key: str, value: str) -> str:
-    """Return a value without marks, and without its opening tag if the model wrote the tag twice."""
+    """Return a value without ``M3_MARK``, and without its opening tag if the model wrote the tag twice."""
     bare = value.replace(M3_MARK, "")
     return bare if f"</{key}>" in bare else bare.removeprefix(f"<{key}>")
 

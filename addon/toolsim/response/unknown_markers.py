@@ -1,10 +1,10 @@
-"""Recognizes markers of unknown model families around text that would count as calls without them.
+"""Recognizes markers of unknown model families around text that would count as a call without these markers.
 
     <tools>{"name": …}</tools>      <|function|>…<|/function|>      [ACTION]…[/ACTION]
 
-A call must not be lost because of a marker, so a call between two markers of the same kind counts wherever a bare call
-would count. The names of the markers must refer to calls: the content of ``<example>`` or ``<tool_response>`` is not a
-call.
+A call must not be lost because of a marker, so a call between an opening and a closing marker counts wherever a bare
+call would count. The names of the markers must refer to calls: the content of ``<example>`` or ``<tool_response>`` is
+not a call.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Finds untagged calls in text that the sentinel treats as prose, and submits them to the judge.
 
-Many models never write a tag that they were not trained on, regardless of the prompt: the call is valid, but bare or in
-a code fence. In addition to tagged blocks, the following units count:
+Many models never write a tag that they were not trained on, regardless of the prompt. They write a valid call, but
+without a tag, or in a code fence. Therefore, the following units count as calls, too:
 
     unit  := fence | bare | marker{1,2} form+ marker* NEWLINE      markers of no known family: see unknown_markers
     fence := "```" ["json" | "tool_call" | "tool_code" | "xml" | "python" | "py"] NEWLINE form+ "```" NEWLINE
@@ -10,36 +10,40 @@ a code fence. In addition to tagged blocks, the following units count:
     form  := object | array | syntax | record | list | braces
     object, array                              JSON: {"name": …, "arguments": …}, {"tool_calls": […]}, [{…}, {…}];
                                                and see object_shapes
-    syntax := name(…)                          see call_syntax; in a code fence also printed or assigned: see opening
+    syntax := name(…)                          see call_syntax; in a code fence, also print(…) or x = …
     list  := [name(…), …] | ["name(…)", …]
-    braces := name{…}                          what remains of some models' own forms: see call_starts
+    braces := name{…}                          a model's own form whose markers the server dropped: see call_starts
     record := [function_call … name=… arguments=…]
 
- 1. A unit counts only if all its forms are calls to offered tools whose arguments match the tool's schema, strict or
-    not. If any form does not match, the entire unit is text. An untagged call is never a violation.
- 2. A unit counts only at the start or end of the answer, because in the middle of other text it only describes a call.
-    Units separated only by whitespace belong together. A Python fence must be the complete answer, unless its calls are
-    in lists, which do not occur in explanations of code.
+ 1. A unit counts only if all its forms are calls to offered tools, with arguments that match the schemas of these
+    tools. Otherwise, the entire unit is text. It is never a violation, even if a tool is strict.
+ 2. A unit counts only at the start or end of the answer, because a unit between other text only describes a call. If
+    only whitespace separates units, either all of them count, or all are text. A Python fence counts only if it is the
+    complete answer. This does not apply if its calls are in lists, which explanations of code do not contain.
  3. Units in a thought (``<think>``), a sentence, inline code, or a fence in another language do not count.
- 4. Only text that may still become a unit is held back: at the start of a line, ``{``, ``[``, a fence, and the name of
-    an offered tool with its parenthesis. It is released as soon as it cannot become a unit: at the language of a fence,
-    at the first key or name that no call has, or at any character that the form does not allow.
- 5. A unit at the end of the text so far is held back until further text shows its place.
+ 4. Text is held back only while it may become a unit. A unit begins at the start of a line, with ``{``, ``[``, a fence,
+    or the name of an offered tool and a parenthesis. The text is released as soon as it cannot become a unit: at the
+    language of a fence, at the first key or name that no call has, or at any character that the form does not allow.
+ 5. A unit at the end of the received text is held back until more text shows whether the unit is at the end of the
+    answer.
  6. A unit of more than ``limit`` characters is text.
- 7. Released text is not read again, so no text is read twice, and calls inside a rejected form do not count.
- 8. A fence around tagged blocks belongs to the blocks: its two lines are emitted as ``FenceMark``.
- 9. No text is lost: the pieces, each as its raw text, together are the input. The way the input is split does not
-    matter.
-10. A list that repeats one call, endlessly or until the backend cut it off, ends there (``repetition``).
-11. A unit at the end counts if the sentence before it does not introduce an example (``explanation``). The same applies
-    to a fence around tagged blocks. A tagged block within a line of a fence of code is text.
-12. If the client requires JSON in an answer without calls, ``answer_format`` decides which form is the answer, and this
-    form is text.
-13. A block directly after text that ends with a closing marker is text: an unreadable call precedes it, and the second
-    of two calls must not run alone. A marker after complete sentences closes no call. A bare call between blocks, with
-    a closing marker, counts as a block.
-14. After a block, an end-of-turn token ends the answer, as does a block after a surplus marker that repeats an
-    earlier block verbatim: the model continues with invented turns, or starts over. All such output is text.
+ 7. No text is read twice. After a form has been rejected, its text is not searched for other calls.
+ 8. The two lines of a fence around tagged blocks belong to the blocks, and are emitted as ``FenceMark``.
+ 9. No text is lost: the emitted segments, each as its raw text, add up to the input. The result does not depend on how
+    the input is split.
+10. If a list repeats one call endlessly, or until the answer is cut off, the list and the answer end at the repetition
+    (``repetition``).
+11. A unit at the end of the answer does not count if the sentence before it introduces an example (``explanation``).
+    The same applies to tagged blocks in a fence. In a fence that contains code, a tagged block within a line is text.
+12. If the client has requested a JSON answer, ``answer_format`` decides whether a form is the answer instead of a call.
+    In this case, the form is text.
+13. If the text before a tagged block ends with the closing marker of a call, an unreadable call precedes the block. The
+    block is then text, too, because the second of two calls must not run alone. A marker after complete sentences does
+    not close a call. An untagged call after a block counts, even before other text, if it has a closing marker, because
+    it is then a block without an opening marker.
+14. An end-of-turn token after a block ends the answer, because the model continues with invented turns. A block after a
+    surplus marker ends the answer if it repeats an earlier block verbatim, because the model starts over. This block,
+    and all output after either of them, is text.
 """
 
 from __future__ import annotations
@@ -65,12 +69,12 @@ _AT_LINE_START = re.compile(r"\n[ \t\r]*+\Z")
 
 
 class HeldUnits:
-    """Held-back text: a run of complete units, followed by the unit that is still open.
+    """Text that is held back: a run of complete units, followed by the unit that is still open.
 
-        run  := (unit | whitespace)*    decided together, by their place in the answer
-        open := raw tail                ``tail``: whitespace after its last form; it joins the unit if more follows
+        run  := (unit | whitespace)*    all units count as calls, or all are text (rule 2)
+        open := raw tail                ``tail``: whitespace after the last form, which joins the unit if a form follows
 
-    All text is returned again, in order, regardless of the decision. ``size``: the length of the text; ``calls``: the
+    All text is eventually returned, in order. ``size``: the length of the held-back text, in characters. ``calls``: the
     calls of the open unit so far.
     """
 
@@ -80,7 +84,7 @@ class HeldUnits:
         self._tail: list[str] = []
         self.calls: list[Accepted] = []
         self.size = 0
-        self.are_closed = False  # Whether each of the complete units has a closing marker.
+        self.are_closed = False  # Whether all of the complete units have closing markers.
 
     def __len__(self) -> int:
         return len(self._run) + len(self._raw)
@@ -97,7 +101,7 @@ class HeldUnits:
 
     @property
     def has_line_ended(self) -> bool:
-        """Whether a line has ended after the last form of the open unit."""
+        """Whether a line has ended after the last form in the open unit."""
         return any("\n" in segment for segment in self._tail)
 
     def add(self, text: str) -> None:
@@ -108,7 +112,7 @@ class HeldUnits:
             self.size += len(text)
 
     def add_tail(self, text: str) -> None:
-        """Add whitespace after a possible end of the open unit."""
+        """Add whitespace that may come after the end of the open unit."""
         if text:
             self._tail.append(text)
             self.size += len(text)
@@ -135,7 +139,7 @@ class HeldUnits:
         return text
 
     def close(self, *, ends: bool = False, is_closed: bool = False) -> None:
-        """Append the open unit to the run, since all its forms are calls; ``is_closed``: it has a closing marker."""
+        """Append the open unit, whose forms are all calls, to the run. ``is_closed``: the unit has a closing marker."""
         self.are_closed = is_closed and (self.are_closed or not self._run)
         self._run.append(Calls("".join(self._raw), tuple(self.calls), ends))
         self._run += self._tail
@@ -150,7 +154,7 @@ class HeldUnits:
             self.size += len(text)
 
     def take_run(self, *, count: bool) -> list[Calls | str]:
-        """Return the complete units, as calls if they ``count``, otherwise as one piece of text, and clear them."""
+        """Remove and return the complete units: as calls if they ``count``, otherwise as one string."""
         run, self._run, self.are_closed = self._run, [], False
         text = "".join(segment.raw if isinstance(segment, Calls) else segment for segment in run)
         self.size -= len(text)
@@ -158,7 +162,9 @@ class HeldUnits:
 
 
 class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
-    """Parses untagged calls in the sentinel's output. Call ``feed`` with text, and ``finish`` once; neither raises."""
+    """Finds untagged calls in the sentinel's output. Call ``feed`` with each chunk of text, and ``finish`` once at the
+    end. Neither raises exceptions.
+    """
 
     def __init__(
         self, sentinel: Quotation | Sentinel, judge: Judge, *, limit: int = 200_000, repair: bool = True
@@ -178,14 +184,14 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         self._statement: Statement | None = None  # The code around the calls in the open fence, if it is a code fence.
         self._has_python = False  # Whether the run of units contains a Python statement (rule 2).
         self._out: list[Segment] = []
-        self._before = ""  # The end of the text that has been emitted.
+        self._before = ""  # The last characters of the emitted text.
         self._is_over = False  # Whether an end-of-turn token has followed a block.
-        self._bodies: set[int] = set()  # The hashes of the bodies of the blocks so far.
+        self._bodies: set[int] = set()  # Hashes of the bodies of all blocks so far.
         self._has_surplus = False  # Whether a surplus marker has followed the last block.
         self._is_behind_block = False  # Whether only whitespace has followed a block.
         self._in_example = False  # Whether the open fence shows an example with tagged blocks.
         self._is_in_fragments = False  # Whether the last segment was a fragment of a tagged block.
-        self._is_in_line = False  # Whether text bypasses the states until the end of its line.
+        self._is_in_line = False  # Whether the rest of the line can be emitted without being read.
         self.state = self.state_prose
 
     def __repr__(self) -> str:
@@ -209,8 +215,9 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         return self._take(segments)
 
     def finish(self, *, cut: bool = False) -> list[Segment]:
-        """Return the remaining segments at the end of the text. No text may be fed afterwards. ``cut``: as in the
-        sentinel.
+        """Return the remaining segments at the end of the text. No text may be fed afterwards.
+
+        ``cut``: the text is known to be incomplete.
         """
         out = self._take(self._inner.finish(cut=cut))
         self._form.was_cut = cut
@@ -292,7 +299,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
             self.state()
 
     def _ends_turn(self, segment: TaggedSegment) -> bool:
-        """Return whether the following text no longer belongs to this turn (rule 14)."""
+        """Return whether the output from this segment on no longer belongs to the turn (rule 14)."""
         if isinstance(segment, FenceMark):
             self._has_surplus = True
             return not segment.opening and segment.raw in ENDS_OF_TURN
@@ -311,7 +318,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         self._read(raw)
 
     def _end_of_prose(self) -> None:
-        """Read the text that was waiting for more text, because no more prose follows."""
+        """Process undecided text, because no more prose follows it directly."""
         self._at.is_final = True
         self._read("")
         self._at.is_final = False
@@ -341,7 +348,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
     # -- the states
 
     def state_prose(self) -> None:
-        """Read text outside units, up to a place where a unit can begin (rules 3 and 4)."""
+        """Read text outside units, up to a position at which a unit can begin (rules 3 and 4)."""
         text, may_begin = self._prose.read(self._at)
         if text:
             self._out.append(text)
@@ -350,7 +357,9 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
             self._prose.resume("line")
 
     def state_language(self) -> None:
-        """Read the language after the opening mark of a fence. It decides whether the fence can contain a call."""
+        """Read the language after the opening mark of a fence. The language determines whether the fence can contain a
+        call.
+        """
         has_started = self._prose.has_started
         language = language_at(self._at.text, self._at.pos, has_started=has_started, final=self._at.is_final)
         if language == "more":
@@ -430,9 +439,9 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
             self._end_or_reject(is_whole=self._is_whole)
 
     def _closing_marker(self) -> int | None:
-        """Return the end of the unit's closing marker at this point, or None if there is no marker.
+        """Return the end of the unit's closing marker at this position, or None if there is no marker.
 
-        If the marker is undecided, wait and return 0.
+        If more text is needed, wait for it and return 0.
         """
         at = self._at
         if self._mark or at.char not in "<[" or not (self._markers or self._repair):
@@ -443,7 +452,9 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         return 0 if end is None else end or None
 
     def _begin_marker(self) -> bool:
-        """Begin a unit with the marker at this point, or wait while undecided; return False if there is no marker."""
+        """Begin a unit with the marker at this position, or wait if more text is needed. Return False if there is no
+        marker.
+        """
         at = self._at
         if self._mark or at.char not in "<[" or self._markers == _MAX_MARKERS or self.state == self.state_behind_form:
             return False
@@ -470,14 +481,14 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
             self._extend_unit(marker)
 
     def state_between(self) -> None:
-        """Read text after a unit. Another unit, or the end of the answer, can follow (rule 5)."""
+        """Read the text after a unit. Either another unit or the end of the answer can follow (rule 5)."""
         self._held.add_space(self._at.skip(_SPACE))
         if self._held.size > self._limit or not (self._at.is_exhausted or self._begin()):
             self._end_run()
             self._resume_text("start")
 
     def state_behind_block(self) -> None:
-        """Read text in a fence around tagged blocks, after a block (rule 8)."""
+        """Read the text after a tagged block in a fence (rule 8)."""
         if self._hold_space():
             return
         if (end := self._closing_mark()) > self._at.pos:
@@ -489,9 +500,9 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
             self._resume_text("line")
 
     def _closing_mark(self) -> int:
-        """Return the end of the fence's closing mark at this point, 0 if there is none.
+        """Return the end of the fence's closing mark at this position, or 0 if there is none.
 
-        If the mark is undecided, wait and return -1.
+        If more text is needed, wait for it and return -1.
         """
         end = self._at.end_of(MARK)
         if self._at.pos < end == len(self._at.text) and not self._at.is_final:
@@ -500,7 +511,9 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         return end if end > self._at.pos and self._at.text.startswith(self._mark, self._at.pos) else 0
 
     def _begin(self) -> bool:
-        """Begin the form or fence at this point, or wait while undecided; return False if there is neither."""
+        """Begin the form or fence at this position, or wait if more text is needed. Return False if there is
+        neither.
+        """
         if self._begin_marker():
             return True
         text, pos, final = self._at.text, self._at.pos, self._at.is_final
@@ -530,7 +543,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
     # -- the ends of a form, a unit and a run of units
 
     def _end_unit(self) -> None:
-        """Close the open unit. All its forms are calls."""
+        """Close the open unit, whose forms are all calls."""
         if self._statement is not None and self._statement.is_open:
             return
         self._held.close(ends=self._form.is_loop, is_closed=self._has_closing)
@@ -557,16 +570,16 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         self._resume_text("start" if _AT_LINE_START.search(text) else "line")
 
     def _resume_text(self, place: Place) -> None:
-        """Resume as text at ``place``; the open fence contains no call."""
+        """Resume at ``place`` in the text. If a fence is open, it contains no call."""
         self._prose.resume(place, self._mark)
         self._mark = ""
         self.state = self.state_prose
 
     def _end_run(self, *, last: bool = False) -> None:
-        """Resolve the held-back units as calls at the start or end of the answer, otherwise as text (rule 2)."""
-        # Between tagged blocks, a unit with a closing marker is a block whose opening marker is missing.
+        """Emit the held-back units: as calls at the start or end of the answer, otherwise as text (rule 2)."""
+        # After a tagged block, a unit with a closing marker is a block whose opening marker is missing.
         first = not self._prose.has_started or (self._is_behind_block and self._repair and self._held.are_closed)
-        # A unit at the start has no text before it that could introduce it, except a thought.
+        # At the start of the answer, only a thought can precede the unit, and a thought does not introduce an example.
         counts = last and first if self._has_python else first or (last and not self._is_example)
         run = self._held.take_run(count=counts)
         self._out += run
@@ -586,8 +599,8 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         self._before = self._with(segments)
 
     def _with(self, segments: Sequence[Segment]) -> str:
-        """Return the end of the text before this point, or "" after a call. ``segments``: the last segments of this
-        text.
+        """Return the end of the text up to this point, or "" directly after a call. ``segments``: segments of this text
+        that ``_before`` does not contain yet.
         """
         ends: list[str] = []
         size = 0
@@ -615,7 +628,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         self._held.add(self._at.take(end))
 
     def _hold_space(self) -> bool:
-        """Hold back whitespace; return whether all text for this state has been read."""
+        """Hold back whitespace; return whether the current state has no more text to read."""
         at = self._at
         self._held.add_tail(at.take(min(at.end_of(_SPACE), at.pos + max(self._limit + 1 - self._held.size, 0))))
         if self._held.size <= self._limit:
@@ -630,5 +643,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
 
     @property
     def _is_whole(self) -> bool:
-        """Whether the unit is complete regardless of further text. Outside a fence, it is after the end of its line."""
+        """Whether the unit is complete regardless of the text after it: it is not in a fence, and its last line has
+        ended.
+        """
         return not self._mark and self._held.has_line_ended and self._is_closed
