@@ -1,14 +1,14 @@
-"""Parses the arguments of a call in any form that models write, as text for the client and a value for the schema.
+"""Parses a call's arguments, in any form that models write, into text for the client and a value to be checked.
 
 | tool     | what the model wrote                  | text for the client                            |
 |----------|---------------------------------------|------------------------------------------------|
 | function | an object, or a JSON string of one    | the object's own source, verbatim              |
 | function | nothing, null, an empty string        | ``{}``                                         |
-| function | XML elements                          | an object, each value typed by its own schema  |
+| function | XML elements                          | an object; the schema determines the types     |
 | function | one element that contains all others  | its content                                    |
-| function | a string of the same object twice     | one of them                                    |
+| function | a string of the same object twice     | one of the two                                 |
 | function | values in programming syntax          | an object, by keyword or in the schema's order |
-| custom   | ``{"input": "…"}``, in either form    | the input                                      |
+| custom   | ``{"input": "…"}``, as JSON or XML    | the input                                      |
 | custom   | any other string                      | the string                                     |
 
 The model saw a custom tool as a function with one string parameter, ``input``. This module does not add to the report
@@ -51,9 +51,10 @@ _WHOLE = ("arguments", "parameters")
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """Parsed arguments. ``text``: for the client; ``value``: for the schema (for a custom tool, the same string).
+    """Parsed arguments. ``text``: the text for the client. ``value``: the value for the schema check; for a custom
+    tool, it is the same string.
 
-    ``codes``: the repairs that kept all values; ``lossy_repairs``: the repairs that changed text.
+    ``codes``: the codes of repairs that kept all values. ``lossy_repairs``: the codes of repairs that changed text.
     """
 
     text: str
@@ -66,7 +67,7 @@ _NONE = Arguments("{}", {})
 
 
 def function_arguments(written: ParsedCall, tool: Tool, checker: SchemaChecker, *, repair: bool) -> Arguments | None:
-    """Return the arguments of a call to a function tool."""
+    """Return the arguments of a call to a function tool, or None if they cannot be read."""
     if written.broken:
         return None
     given = written.given
@@ -85,7 +86,7 @@ def function_arguments(written: ParsedCall, tool: Tool, checker: SchemaChecker, 
 
 
 def custom_input(written: ParsedCall, *, repair: bool) -> Arguments | None:
-    """Return the input of a call to a custom tool."""
+    """Return the input of a call to a custom tool, or None if it cannot be read."""
     if written.broken:
         return None
     named_input = written.key == "input"
@@ -224,7 +225,9 @@ def _inside(content: str, *, repair: bool) -> Arguments | Items | None:
 
 
 def _input_of_elements(elements: Items, *, repair: bool) -> Arguments | None:
-    """Return the input from the only element, or from the element that contains all arguments."""
+    """Return the input from the only element, or from the element that contains all arguments; None if there is no
+    input.
+    """
     match elements:
         case ():
             return Arguments("", "")

@@ -1,16 +1,16 @@
-"""One choice of an answer: turns the backend's events for it into text and calls.
+"""One choice of an answer, which turns the backend's events into text and calls.
 
     text ─▶ parser ─▶ segments ─▶ judge ─▶ verdicts ─▶ output sequencer, or calls
 
-1. Each aspect of an answer has one owner: ``output_sequencer`` orders text and calls and determines when the choice
-   ends, ``client_calls`` decides how a call is emitted, and ``judge`` whether text is a call.
-2. Events that arrive while a call is open are emitted after it. Text and other items count as if they had arrived
-   before the call, as they do if the call is emitted in one step. The backend's structured calls count from the end of
-   the call.
-3. A tagged block that is open at the end of a backend message continues in the next message, without any text inserted
-   into its arguments.
-4. If text after a call would end the turn, the first character of a call over the limit also ends it. Neither the
-   verdict on this call nor the way in which the text is split matters.
+1. Three modules share the decisions: ``output_sequencer`` orders text and calls and determines when the choice ends,
+   ``client_calls`` decides how a call is emitted, and ``judge`` decides whether text is a call.
+2. Events that arrive while a call is open are emitted after it. Text and other items nevertheless count as if they had
+   arrived before the call, as they would if the call were emitted in one step. A structured call from the backend
+   counts as if it had arrived at the end of the open call.
+3. If a tagged block is open at the end of a backend message, it continues in the next message. No text is inserted into
+   its arguments.
+4. If text after a call would end the turn, the first character of a call over the limit also ends it, regardless of the
+   verdict on this call and of how the text is split.
 5. A block directly after an unreadable block is text, so that the second of two calls does not run alone. Calls before
    the unreadable block do run, since the client may have received them already.
 """
@@ -69,7 +69,7 @@ from toolsim.response.verdict import (
 
 
 class Choice:
-    """A choice of an answer. Each method processes one backend event and returns the client's events for it.
+    """One choice of an answer. Each method processes one backend event and returns the resulting events for the client.
 
     ``sequencer`` determines whether the choice has ended, and why.
     """
@@ -101,7 +101,7 @@ class Choice:
     # -- events of the backend
 
     def text(self, text: str) -> list[ClientEvent]:
-        """Process a piece of the backend's text."""
+        """Process a delta of the backend's text."""
         if self.sequencer.has_ended:
             return []
         if self._parser is not None:
@@ -125,7 +125,8 @@ class Choice:
             # Rule 3: the block continues in the next message.
             segments = []
         else:
-            # The parser reads the empty line as text, since a call at the end of the message may be alone on its lines.
+            # The parser reads the empty line as text, so that a call at the end of the message can be alone on its
+            # lines.
             segments = self._parser.feed(EMPTY_LINE)
         # An empty line that separates no text is dropped, unless it completed held-back text.
         if follows or not all(isinstance(segment, str) and segment.isspace() for segment in segments):
@@ -153,7 +154,7 @@ class Choice:
         """Process a structured call from the backend."""
         self.sequencer.calls_started = max(0, self.sequencer.calls_started - 1)
         self._release_text()
-        # Rule 2: the call counts from the end of the open call, unless it is the open call itself.
+        # Rule 2: the call is postponed until the open call has ended, unless it is the open call itself.
         if self._calls.is_open and not self._calls.is_arriving_as(call.key):
             self._after_call(broke=self._calls.postpone(call))
         elif not self.sequencer.has_ended:
@@ -161,7 +162,7 @@ class Choice:
         return self._calls.take()
 
     def arriving(self, delta: StructuredDelta) -> list[ClientEvent]:
-        """Process a piece of a structured call that is still arriving. The complete call follows."""
+        """Process a delta of a structured call that is still arriving. The complete call follows (``structured``)."""
         if self.sequencer.has_ended:
             return []
         # The open block may contain another call that is about to be announced.
@@ -249,13 +250,15 @@ class Choice:
         return self._report.add_block(self._index, start, self._position)
 
     def _release_text(self) -> None:
-        """Emit text that the parser holds back only while the answer consists of text."""
+        """Emit text that the parser has held back in case the answer contains only text."""
         if self._parser is not None:
             self._take(self._parser.release())
 
     def _drain(self, reason: FinishReason) -> None:
-        """Resolve all held-back text when the choice ends for ``reason``; any truncation is reported as "length"."""
-        # The complete call that should have followed these pieces will not arrive.
+        """Resolve all held-back text, because the choice ends. ``reason``: "length" if the answer was truncated for any
+        reason.
+        """
+        # The complete call that should have followed these deltas will not arrive.
         if self._calls.is_arriving:
             self._after_call(broke=self._calls.break_off())
         if self._parser is not None:
@@ -271,7 +274,9 @@ class Choice:
     # -- verdicts
 
     def apply(self, verdict: Verdict, structured: StructuredCall | None = None) -> str:
-        """Apply a verdict, possibly on a ``structured`` call; return the outcome for the log."""
+        """Apply a verdict; return the outcome for the log. ``structured``: the call, if it is a structured call from
+        the backend.
+        """
         match verdict:
             case JudgedCall():
                 return self._call(verdict, structured)
@@ -313,10 +318,10 @@ class Choice:
         return outcome
 
     def _say_in_words(self, verdict: Rejected, call: StructuredCall) -> None:
-        """Emit a rejected structured call of the backend as text."""
+        """Emit a rejected structured call as text."""
         if self._calls.is_arriving_as(call.key) and self._calls.break_off():
             self.sequencer.interrupt()
-        # Text after a call would end the turn or be dropped, and the client already has the calls.
+        # Directly after a call, the text would end the turn or be dropped.
         if self.sequencer.gap is None:
             return
         self._report.warnings.append(entry(CALL_AS_TEXT, verdict.name and loggable_name(verdict.name)))

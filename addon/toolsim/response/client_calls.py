@@ -1,23 +1,23 @@
 """The output of one choice: its calls, one at a time, each followed by the events that arrived while it was open.
 
-1. A call that the judge has accepted is emitted in full, unless it exceeds the limit or repeats another. A call over
-   the limit is dropped, and it ends the turn if other text after a call would.
+1. A call that the judge has accepted is emitted in full, unless it exceeds the limit on calls or repeats another call.
+   A call over the limit is dropped. It also ends the turn if text after a call would do so.
 2. With incremental arguments, a call within the limit is announced before it is complete. A call in an open block is
    announced as soon as its header is readable (``Preview``). A structured call is announced while the backend is
    emitting it, unless it may repeat a call that arrived as text. A call that is run between the rounds
-   (``Plan.hosted``) is never announced, because the client receives other items for it. A non-streamed answer has its
-   calls in the same order, but no call is sent before it is complete.
+   (``Plan.hosted``) is never announced, because the client receives other items for it. In a non-streamed answer, the
+   calls have the same order, but no call is sent before it is complete.
 3. An announcement is final. If the judge accepts a call that begins with the part that the client has received, the
-   rest is emitted. Otherwise the announced call ends as incomplete, and the choice ends as cut off.
+   rest of the call is emitted. Otherwise, the announced call ends as incomplete, and the choice ends as cut off.
 4. Calls are emitted one at a time: while a call is open, no other call is announced or made, and all other output is
    emitted after it.
-5. Models do not make dozens of calls before the first call has ended, so an open call for which that many calls wait is
-   broken.
+5. If dozens of calls wait for an open call, the open call is broken, because models do not make that many calls before
+   the first call has ended.
 6. In the output mode obsidian-xml, a call is followed by its text, so that a client that stops at the first text has
    already received the call.
 7. Some backends send a call both as text **and** as a structured call. If both calls were passed on, a tool that writes
-   would write twice. A call of one kind is therefore dropped if it is equivalent to an unpaired call of the other kind;
-   as many calls remain as the more frequent kind has. With ``toolsim_tool_block_dedup``, every repetition is dropped.
+   would write twice. Each call of one kind is therefore paired with an equivalent call of the other kind, if there is
+   one, and the later call of each pair is dropped. With ``toolsim_tool_block_dedup``, every repetition is dropped.
 """
 
 from __future__ import annotations
@@ -55,8 +55,9 @@ MAX_WAITING = 64
 
 _HEADER = re.compile(rf'\s*(?:\[\s*)?{HEAD}\s*,\s*{ARGUMENTS}\s*(?=["{{])').match
 _PLAIN_HEADER = re.compile(r'\s*(?:\[\s*)?\{\s*"name"\s*:\s*"(?P<name>[^"\\]*)"\s*,\s*"arguments"\s*:\s*(?=["{])').match
-# Names have at most 128 characters; a longer header does not belong to a call. The same is true for longer whitespace
-# before the object in a string of arguments. The header is read again with each piece, so it must not grow.
+# Maximum length of a header, in characters. Names have at most 128 characters, so a longer header does not belong to a
+# call. The limit also applies to whitespace before the object in a string of arguments. The header is read again with
+# each delta, so its length must be bounded.
 _MAX_HEADER = 512
 _STRING = re.compile(r'(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*+').match
 _HALF_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z").match
@@ -67,7 +68,7 @@ _NO_OUTPUTS = Outputs()
 
 
 class Preview:
-    """A call's name and arguments, read from a block that is still open, so that they are streamed as they arrive.
+    """Reads a call's name and arguments from a block that is still open, so that they are streamed as they arrive.
 
     It parses one shape, ``{"name": "…", "arguments": "…`` or ``{…`` in any spelling of these keys (``call_keys``),
     possibly within a wrapper or as the first call of a list. It silently gives up on any other shape; the block is then
@@ -77,9 +78,10 @@ class Preview:
            │
            └────▶ object ─▶ end         arguments as an object: its own source, up to its last brace
 
-    ``repair``: other spellings of the keys are accepted.
+    ``repair``: whether other spellings of the keys are accepted.
 
-    ``tool``: set to an offered tool that is not strict as soon as the call can be announced.
+    ``tool``: the called tool, set as soon as the call can be announced. Only an offered tool that is not strict
+    qualifies.
     """
 
     def __init__(self, tools: Iterable[Tool], outputs: Outputs = _NO_OUTPUTS, *, repair: bool = True) -> None:
@@ -97,7 +99,9 @@ class Preview:
         self.tool: Tool | None = None
 
     def feed(self, text: str) -> str:
-        """Return the arguments added by ``text``, a piece of the block's body; "" if no arguments can be sent yet."""
+        """Return the arguments that ``text``, the next part of the block's body, adds; "" if no arguments can be sent
+        yet.
+        """
         if self._is_over:
             return ""
         self._rest += text
@@ -107,7 +111,9 @@ class Preview:
         return delta
 
     def rest(self, name: str, arguments: str) -> str | None:
-        """Return the unsent part of the accepted call, or None if the part already sent is different."""
+        """Return the unsent part of the accepted call's arguments, or None if the call differs from the part already
+        sent.
+        """
         sent = "".join(self._sent)
         if self.tool is None or self.tool.name != name or not arguments.startswith(sent):
             return None
@@ -160,7 +166,7 @@ class Preview:
         return text
 
     def _object(self) -> str:
-        """Pass on an object's own source, up to its last brace."""
+        """Return the source of an object of arguments as it arrives, up to its last brace."""
         self.tool = self._candidate
         text, at = self._rest, 0
         while at < len(text):
@@ -221,7 +227,7 @@ class ClientCalls:
         self._behind: list[ClientEvent] = []  # Events that arrived while a call was open (rule 4).
         self._postponed: list[StructuredCall | JudgedCall] = []  # Calls completed while another call was open.
         self._open: Preview | None = None  # The preview of the announced call that has not ended.
-        self._key: str | None = None  # The key of the open call's pieces, or None if the call is in a block.
+        self._key: str | None = None  # The key of the open call's deltas, or None if the call is in a block.
         self.preview: Preview | None = None
         self.has_broken = False
         self.made = 0
@@ -231,13 +237,13 @@ class ClientCalls:
         (self._out if self._open is None else self._behind).extend(events)
 
     def take(self) -> list[ClientEvent]:
-        """Return the events for the client so far, and clear them."""
+        """Remove and return the events for the client."""
         out, self._out = self._out, []
         return out
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether the limit of calls has been reached."""
+        """Whether the maximum number of calls has been made."""
         return 0 < self._limit <= self.made
 
     @property
@@ -256,13 +262,13 @@ class ClientCalls:
         return self._open is not None and self._key is not None
 
     def is_arriving_as(self, key: str) -> bool:
-        """Whether the open call is the structured call whose pieces have this ``key``."""
+        """Whether the open call is the structured call whose deltas have this ``key``."""
         return self._open is not None and self._key == key
 
     def make(self, call: JudgedCall, key: str | None = None) -> CallOutcome:
-        """Emit a call.
+        """Emit a call that the judge has accepted, unless it is over the limit or a repetition.
 
-        ``key``: for a structured call, the key of its pieces, or "" if there were none.
+        ``key``: for a structured call, the key of its deltas, or "" if there were none.
         """
         if self.is_exhausted:
             return CallOutcome(end=self.skip(call.tool.name))
@@ -298,7 +304,7 @@ class ClientCalls:
         return f"more than {self._limit} calls" if stops else ""
 
     def fragment(self, text: str) -> None:
-        """Process a piece of the open block's body (rule 2)."""
+        """Process the next part of the open block's body (rule 2)."""
         if self.preview is None:
             self.preview = self._new_preview()
         self._read(self.preview, text, None)
@@ -308,11 +314,11 @@ class ClientCalls:
         return Preview(tools, self._plan.outputs, repair=self._plan.policy.repair == "safe")
 
     def streams(self, body: str) -> bool:
-        """Whether arguments of a block with this body can be streamed before the block is complete."""
+        """Return whether arguments in a block with this body can be streamed before the block is complete."""
         return self._plan.stream and self._plan.announces_early and self._new_preview().feed(body) != ""
 
     def arriving(self, delta: StructuredDelta, tool: Tool | None) -> None:
-        """Process a piece of a structured call. The call can be announced only if ``tool`` is given."""
+        """Process a delta of a structured call. The call can be announced only if ``tool`` is given."""
         if self._open is not None and self._key == delta.key:
             self._read(self._open, delta.text, delta.key)
         elif tool is not None and not self._seen_calls.may_be_repeated:
@@ -339,7 +345,7 @@ class ClientCalls:
         return len(self._postponed) > MAX_WAITING and self.break_off()
 
     def take_postponed(self) -> list[StructuredCall | JudgedCall]:
-        """Return the postponed calls, and clear them; empty while a call is open."""
+        """Remove and return the postponed calls; return [] while a call is open."""
         if self.is_open or not self._postponed:
             return []
         calls, self._postponed = self._postponed, []
@@ -377,7 +383,7 @@ class ClientCalls:
 
 
 def _joined(events: Iterable[ClientEvent]) -> Iterator[ClientEvent]:
-    """Yield events with adjacent texts joined, because the number of texts can reach a hundred thousand."""
+    """Yield events with adjacent text deltas joined, because there can be a hundred thousand of them."""
     for kind, same in groupby(events, type):
         if kind is TextDelta:
             texts = [event for event in same if isinstance(event, TextDelta)]
@@ -406,7 +412,7 @@ class SeenCalls:
         return bool(self._unparsed) or self._unpaired[False].total() > 0
 
     def take(self, name: str, arguments: str, *, structured: bool) -> bool:
-        """Record a call as made; return whether it had already been made.
+        """Record a call. Return whether it repeats an earlier call, and must therefore be dropped.
 
         ``structured``: whether the backend emitted it as a structured call.
         """
@@ -439,6 +445,6 @@ def _meaning(name: str, arguments: str) -> _Meaning:
 
 
 def _number(text: str) -> float | int:
-    """Return a number in JSON as an int if it is integral: 1.0 and 1 are the same number."""
+    """Return a JSON number as an int if it is integral, because 1.0 and 1 are the same number."""
     number = float(text)
     return int(number) if number.is_integer() else number

@@ -11,15 +11,15 @@ only this call, was intended as a call:
    arrives. It then describes a call, or contains another call.
 2. A call that was cut off by the length limit before it became invalid is not a fault, because the model can continue
    it.
-3. Text is held back only if a retry is allowed. The way the text is split does not matter.
+3. Text is held back only if a retry is allowed. The result does not depend on how the text is split.
 
-``BrokenCalls`` holds back a call to an offered tool. At its end, the call is judged as if it were in a tagged block of
-a strict tool. It is a fault if it cannot be read or does not match its schema.
+``BrokenCalls`` holds back a call to an offered tool. At its end, the call is judged as if it were tagged and its tool
+were strict. It is a fault if it cannot be read or does not match the tool's schema.
 
 ``UndeclaredCall`` withholds a call to a tool that does not exist: a small model that sees tools sometimes answers a
-greeting with ``{"name": "greet", "arguments": {…}}``. Such a call is text, since the client could not run it, but if
-retried without tools, the model answers in plain text. Only the first text of an answer after its reasoning counts.
-When the answer ends, it is a ``Retry``, whose ``otherwise`` is the unchanged answer.
+greeting with ``{"name": "greet", "arguments": {…}}``. Such a call is text, since the client could not run it. But if
+the model is retried without tools, it answers in plain text. Only the first text of an answer after its reasoning can
+be such a call. When the answer ends, the result is a ``Retry``, whose ``otherwise`` is the unchanged answer.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def begins_call(text: str) -> bool:
 
 
 class SoleCall:
-    """An answer that may consist only of a call. ``accepts``: returns whether a tool's name is acceptable.
+    """Checks whether an answer consists only of a call. ``accepts``: returns whether a tool's name is acceptable.
 
-    ``mark``: a pattern for text that can precede the JSON. ``name`` is known once the arguments begin.
+    ``mark``: a pattern for text that can precede the JSON. ``name``: the tool's name, or "" until the arguments begin.
     """
 
     def __init__(self, mark: str, accepts: Callable[[str], bool]) -> None:
@@ -76,7 +76,7 @@ class SoleCall:
         return not self._depth and not self._in_string
 
     def read(self, text: str) -> bool:
-        """Process the next piece of the answer; return whether the answer may still consist only of a call."""
+        """Process the next text of the answer; return whether the answer may still consist only of a call."""
         if self.name:
             return all(map(self._read, text))
         self._head += text
@@ -114,7 +114,7 @@ class SoleCall:
 
 
 class BrokenCalls(TextBuffer[Parser]):
-    """A parser around ``inner`` that holds back up to ``limit`` characters of an answer that may be a broken call."""
+    """Wraps ``inner``, and holds back up to ``limit`` characters of an answer that may be a broken call."""
 
     def __init__(self, inner: Parser, plan: Plan, judge: Judge, limit: int) -> None:
         super().__init__(inner)
@@ -161,8 +161,8 @@ class BrokenCalls(TextBuffer[Parser]):
 
 
 class UndeclaredCall:
-    """A filter that withholds an answer while it may consist only of an undeclared call. ``is_declared``: returns
-    whether a name is a tool of the client.
+    """Withholds an answer while it may consist only of an undeclared call. ``is_declared``: returns whether a name
+    refers to a tool of the client.
 
     ``retry``: the retry at the end of the answer, or None if the answer passes. ``is_over``: whether no more text is
     withheld.
@@ -181,7 +181,7 @@ class UndeclaredCall:
         return bool(self._held)
 
     def take(self, events: Iterable[ClientEvent]) -> list[ClientEvent]:
-        """Process events of the answer and return those that pass."""
+        """Process events of the answer, and return the events that pass."""
         passed: list[ClientEvent] = []
         for event in events:
             match event:
@@ -223,7 +223,7 @@ _MAX_REPEATED = 16
 
 
 class Continuation(ParserWrapper[Parser, list[str]]):
-    """A parser around ``inner`` that first feeds ``partial_call`` to it, a call that was cut off in an earlier round.
+    """Wraps ``inner``, and first feeds it ``partial_call``, a call that was cut off in an earlier round.
 
     A model that is asked to continue a call either continues it or starts over. It has started over if its first
     visible characters match the beginning of the call; text is held back while this is undecided. A continuation
@@ -256,7 +256,7 @@ class Continuation(ParserWrapper[Parser, list[str]]):
         return self._inner.feed(whole)
 
     def release(self) -> Sequence[Segment]:
-        """Return the text that is held back only while the answer consists of text."""
+        """Return the segments that ``inner`` has held back in case the answer contains only text."""
         return self._inner.release()
 
     def finish(self, *, cut: bool = False) -> Sequence[Segment | BrokenCall]:

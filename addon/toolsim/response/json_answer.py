@@ -4,8 +4,8 @@
    requested from the backend (``trusts``), since nearly all such answers are valid.
 2. Reasoning in think tags before the JSON, and a code fence around it, are removed if the remaining text is the
    requested JSON. An answer that is already valid is never changed.
-3. Any other answer that ends normally is a mismatch: a ``Retry``, whose ``otherwise`` is an error. If some of the text
-   has passed, only the error can follow.
+3. Any other answer that ends normally is a mismatch. The result is a ``Retry``, whose ``otherwise`` is an error. If
+   some of the text has passed, only the error can follow.
 4. An answer that hit the token limit, failed, was refused by the model, or contains a call is not checked. Text before
    an item of the backend's own tools is not checked, either, because only the text after it is the answer.
 """
@@ -35,7 +35,7 @@ from toolsim.response.retry import Fault, Retry
 from toolsim.response.verdict import ANSWER_MISMATCH, INVALID_ANSWER
 
 _MAX_WORDS = 65_536
-"""Maximum length of an invalid answer that is shown to the model."""
+"""Maximum length of an invalid answer that is shown to the model, in characters."""
 
 _THOUGHT = re.compile(r"\s*<think(?:ing)?>.*?</think(?:ing)?>\s*", re.DOTALL)
 _FENCED = re.compile(r"```[\w-]*[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL)
@@ -49,8 +49,8 @@ class JsonAnswer:
         self._wanted = wanted
         self._report = report
         self._trusts = trusts
-        self._texts: list[str] = []  # The pieces of the text since the last item.
-        self._passed = 0  # Number of text pieces that have passed.
+        self._texts: list[str] = []  # The text deltas since the last item.
+        self._passed = 0  # Number of these deltas that have passed.
         self._is_exempt = False  # Whether the answer is not checked (rule 4).
         self.starts: bool | None = None
         """Whether the text begins like JSON; None until its first visible character."""

@@ -1,33 +1,33 @@
-"""The judge: decides whether a call is made unchanged, is repaired, remains text, or ends the turn.
+"""The judge: decides whether a call is made unchanged, is made after a repair, remains text, or ends the turn.
 
 | row | what the model wrote                          | tool strict                | otherwise                  |
 |-----|-----------------------------------------------|----------------------------|----------------------------|
 | 1   | no name                                       | violation if any is strict | text                       |
 | 2   | unknown, masked or not-chosen name            | violation if any is strict | text                       |
-| 3   | unknown, with ``unknown_tool=call``           | on, with a warning         | on, with a warning         |
+| 3   | unknown, with ``unknown_tool=call``           | call, with a warning       | call, with a warning       |
 | 4   | malformed arguments                           | violation                  | one repair pass, else text |
 | 5   | arguments that are too large                  | violation                  | text                       |
-| 6   | a guess for a tool shown by name only         | its lookup                 | its lookup                 |
+| 6   | a mismatch for a tool shown only by its name  | a lookup of the tool       | a lookup of the tool       |
 | 7   | schema mismatch, or undecided in time         | violation                  | row 8                      |
 | 8   | a mismatch of a repaired call, of an item, or | –                          | text                       |
-|     | of a block that may be talk (``is_bare``)     |                            |                            |
-| 9   | any other mismatch                            | –                          | call, warning              |
+|     | of a possible mention of a call (``is_bare``) |                            |                            |
+| 9   | any other mismatch                            | –                          | call, with a warning       |
 | 10  | everything else                               | call                       | call                       |
-| 11  | any of these, if a tool's output contains it  | text, warning              | text, warning              |
+| 11  | any of these, if a tool's output contains it  | text, with a warning       | text, with a warning       |
 
 ``decide`` implements rows 1 to 10 of this table. ``arguments`` defines what counts as arguments: missing arguments,
-null and "" mean ``{}``. An item (row 8) is a call to a tool that the client runs under its own type, such as a shell; a
-call that does not match cannot be represented.
+null and "" mean ``{}``. An item (row 8) is a call to a tool that has its own type in the client's API, such as a shell.
+The API cannot represent an item whose arguments do not match.
 
-Repairs are of two kinds. Unwrapping (several calls in one block, ``parameters`` for ``arguments``, a misspelled name)
-keeps the arguments as the model wrote them, and is also allowed for strict tools. Changing the text of the JSON is not
-allowed for strict tools. A repair is accepted only if the result satisfies the tool's schema. The last repair,
-correcting the types of arguments, is made only if the arguments do not match otherwise (``value_types``).
+There are two kinds of repairs. Some keep the arguments as the model wrote them (several calls in one block,
+``parameters`` for ``arguments``, a misspelled name), and are also allowed for strict tools. Others change the text of
+the JSON, and are not allowed for strict tools. A repair is accepted only if the result satisfies the tool's schema. The
+last repair, correcting the types of arguments, is made only if the arguments do not match otherwise (``value_types``).
 
 A call that a tool output in the same request contains verbatim is treated as a quotation and not made; ``outputs``
 defines which calls are equal. Calls that the backend emitted as structured calls are judged by the same table
-(``structured``), but they are not text, so they are not compared with outputs. Untagged calls must be beyond doubt
-(``untagged``).
+(``structured``), but they are not text, so they are not compared with outputs. Untagged calls count only if they are
+valid beyond doubt (``untagged``).
 """
 
 from __future__ import annotations
@@ -69,10 +69,11 @@ from toolsim.wire.hosted_items import search_for
 from toolsim.wire.local_tools import is_item
 
 _MAX_HEADER = 2048
-"""Number of characters of an oversize block in which the tool's name is searched for."""
+"""Number of characters at the beginning of an oversize block that are searched for the tool's name."""
 
 _MAX_SEARCHED = 1 << 30
-"""Maximum number of bytes of outputs in which the calls of one answer are searched for; real answers never need more.
+"""Maximum number of bytes of tool outputs that are searched for the calls of one answer, added up over its calls.
+Real answers never need more.
 
 Calls beyond this limit count as quoted.
 """
@@ -98,8 +99,8 @@ class Judge:
         self._limit = plan.policy.max_tool_bytes
         self._searched = 0  # Number of bytes of outputs searched so far; limited by _MAX_SEARCHED.
         self._checker = SchemaChecker(self.warn, seconds=seconds)
-        # The format required of an answer without calls; None if no format is required, or the backend can only write
-        # calls.
+        # The format required of an answer without calls. None if no format is required, or if the backend can write
+        # only calls.
         self.answer_format: AnswerFormat | None = None
         if plan.answer_format is not None and plan.tools and plan.constraint is None:
             self.answer_format = AnswerFormat(plan.answer_format, self._checker)
@@ -107,12 +108,12 @@ class Judge:
     def decide(
         self, written: ParsedCall, raw: str, lookup: Lookup, *, in_own_tag: bool = True, corrects: bool = True
     ) -> Verdict:
-        """Return the verdict on one call, by the rows of the table.
+        """Return the verdict on one call, by rows 1 to 10 of the table.
 
-        ``raw``: the text to emit if the call is not made. ``lookup``: the tool with the call's name. ``in_own_tag``:
-        the call is in toolsim's own tags or was emitted as a structured call, so it is a call regardless of its tool.
-        ``corrects``: the types of the arguments may be corrected, because the client has not received any arguments
-        yet.
+        ``raw``: the text to emit if the call is not made. ``lookup``: the result of looking up the call's name.
+        ``in_own_tag``: the call is in toolsim's own tags or was emitted as a structured call, so it is meant as a call
+        even if its tool is unknown. ``corrects``: the types of the arguments may be corrected, because the client has
+        not received any arguments yet.
         """
         any_strict = in_own_tag and self.plan.any_strict
         # 1. The intended tool is unknown and might have been a strict tool.
@@ -273,7 +274,7 @@ class Judge:
                 if call is None:
                     return None
                 accepted.append(call)
-        # 11. The calls form a single text, so if one call is quoted, all calls are quoted.
+        # 11. The calls form one unit, so if one call is quoted, all calls are quoted.
         is_quoted = any(written is not None and self._is_quoted(written) for written in calls)
         return [replace(call, is_quoted=is_quoted) for call in accepted]
 
@@ -284,7 +285,7 @@ class Judge:
         self._count(self.report.repairs, accepted.call.repairs, name)
 
     def count_lost(self) -> None:
-        """Count a lost call: a call that passes as text, because its block was never recognized (see ``sentinel``)."""
+        """Count a lost call, which passes as text because its block was never recognized (see ``sentinel``)."""
         self._count(self.report.parse_failures, (MALFORMED_JSON,), None)
 
     def _accept(self, written: ParsedCall, code: str, *, may_lack_arguments: bool = False) -> Accepted | None:
@@ -302,7 +303,7 @@ class Judge:
         if tool.kind != "custom" and not (is_present and self._fits(tool, found)):
             if not found.value or _is_schema(found.value, tool):
                 return None
-            # 6 to 8. A guess for an untagged call also names the tool that the model needs to look up.
+            # 6 to 8. In untagged calls, too, a guess shows which tool the model needs to look up.
             corrected = self._corrected(tool, found)
             if corrected is None:
                 question = self._lookup_instead(tool)
@@ -362,7 +363,9 @@ class Judge:
         return JudgedCall(self.toolbox[plan.finder], json.dumps(search_for(plan.finder, tool)))
 
     def _split(self, written: ParsedCall) -> list[ParsedCall]:
-        """Return the calls that collapsed into this call if the schema allows only that; otherwise the call itself."""
+        """Split a call into the calls that have collapsed into it, if the schema confirms this. Otherwise, return only
+        the call.
+        """
         written = self.named(written)
         tool = self.toolbox.written(written.name).tool
         # Splitting a call is a repair and needs a schema; other kinds of tools have no schema from the client.
@@ -376,7 +379,9 @@ class Judge:
         )
 
     def named(self, written: ParsedCall) -> ParsedCall:
-        """Return the call inside a call whose name is an id, if its tool is offered; otherwise the original call."""
+        """Return the call in the arguments of a call whose name is an id, if its tool is offered. Return any other call
+        unchanged.
+        """
         inner = name_inside(written) if self._repair else written
         is_named = inner is not written and inner.name is not None and self.toolbox.offers(inner.name)
         return inner if is_named and not self.toolbox.offers(written.name or "") else written
@@ -393,8 +398,8 @@ class Judge:
         tool = self.toolbox.written(written.name).tool
         if tool is None or (found := self._arguments(written, tool)) is None:
             return True
-        # Tools echo their arguments. An output that echoes an earlier call is its answer, and the call can be made
-        # again.
+        # Tools echo their arguments. If the output only echoes an earlier call, it is the result of that call, and the
+        # call can be made again.
         return not outputs.answer(tool.name, found.text)
 
     def _quote(self, written: ParsedCall, raw: str) -> Rejected:
@@ -410,7 +415,9 @@ class Judge:
     # -- results
 
     def fail(self, strict: bool, raw: str, reason: str, name: str | None, expected: str) -> Verdict:
-        """Return the verdict on text that cannot be a call: a violation if a ``strict`` tool is involved."""
+        """Return the verdict on text that cannot be a call: a violation if the tool is, or might be, strict
+        (``strict``).
+        """
         if not strict:
             return replace(self.reject(raw, reason, name, expected), is_unreadable=reason == MALFORMED_JSON)
         self._count(self.report.strict_failures, (reason,), name)
@@ -422,7 +429,7 @@ class Judge:
         return Violation(error, reason, raw, name, expected)
 
     def reject(self, raw: str, reason: str, name: str | None, expected: str = "") -> Rejected:
-        """Count text that is not a call, and return the verdict on the text."""
+        """Count a parse failure, and return the verdict that the text is not a call."""
         self._count(self.report.parse_failures, (reason,), name)
         return Rejected(raw, reason, name, expected)
 
@@ -434,7 +441,9 @@ class Judge:
         counts += [entry(code, None if name is None else loggable_name(name)) for code in codes]
 
     def _uncount(self, repairs: int, warnings: int) -> None:
-        """Remove the repairs and warnings beyond these counts, but keep warnings about quotations."""
+        """Remove all but the first ``repairs`` repairs and ``warnings`` warnings from the report. Warnings about
+        quotations are kept.
+        """
         del self.report.repairs[repairs:]
         later = self.report.warnings[warnings:]
         self.report.warnings[warnings:] = [warning for warning in later if code_of(warning) == QUOTED_CALL]
@@ -452,9 +461,9 @@ def _repairs(written: ParsedCall, lookup: Lookup, found: Arguments) -> tuple[str
 
 
 def _is_indivisible(body: str, calls: Sequence[ParsedCall]) -> bool:
-    """Return whether a block is indivisible, which means that either all its parts are calls or none is.
+    """Return whether a block is indivisible, which means that its parts are either all calls or all text.
 
-    Arrays are indivisible, as are calls followed by words. Adjacent objects are independent calls.
+    Arrays are indivisible, as are calls followed by text that is not a call. Adjacent objects are independent calls.
     """
     return body.lstrip().startswith("[") or any(call.broken and call.source[:1] not in {"{", ""} for call in calls)
 

@@ -17,10 +17,10 @@ Each state is a method that processes visible text. The transitions between stat
 3. Any other item (reasoning, a refusal, an item of a built-in tool) interrupts the text. An item does not end the turn,
    except that a refusal counts as text under rule 2.
 4. An announced call that breaks also counts as an item, and the choice then ends as cut off ("length").
-5. An empty line separates the texts of two backend messages so that they do not run together. The empty line is read
-   like text (a call that is an entire message is alone on its lines), and rule 1 applies to it. If other output
-   separates the two texts, a client that receives a list of items receives them as separate items, without an empty
-   line. A chat message has only one text.
+5. An empty line separates the texts of two backend messages so that they do not run together. The parser reads the
+   empty line like text, so that a call that is an entire message is alone on its lines, and rule 1 applies to the empty
+   line. A client that receives a list of items does not receive the empty line if other output separates the two texts,
+   because the texts are then separate items. A chat message has only one text.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Gap:
         return bool(self._pieces)
 
     def hold(self, text: str) -> bool:
-        """Hold ``text`` back if it is whitespace; return whether it was."""
+        """Hold ``text`` back if it is whitespace; return whether it was held back."""
         if not text.isspace() or self._length + len(text) > _MAX_GAP:
             return False
         self.hold_mark(text)
@@ -63,7 +63,7 @@ class Gap:
         self._length += len(mark)
 
     def take(self) -> str:
-        """Return the held-back text, and clear it."""
+        """Remove and return the held-back text."""
         text = "".join(self._pieces)
         self._pieces = []
         self._length = 0
@@ -175,7 +175,7 @@ class OutputSequencer:
             self.state(raw)
 
     def end_message(self) -> bool:
-        """Process the end of a message; return whether an empty line follows it, even if its text is blank (rule 5)."""
+        """Process the end of a message; return whether the client's text needs an empty line after it (rule 5)."""
         self._ended_in_text = self._ended_in_text or self.is_in_text
         self.interrupt()
         return self._ended_in_text or (self._has_one_text and self._has_spoken)

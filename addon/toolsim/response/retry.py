@@ -1,13 +1,13 @@
-"""Faults that a model is asked to correct, and the part of its output that it is shown.
+"""Faults in a model's output that the model is asked to correct.
 
 1. Only held-back text can be replaced: emitted text and announced calls are final. A fault therefore ends the choice at
    that point, and a later round continues from there. No round follows an announced call that broke, because the client
-   must not run any call after it.
+   must not run any call after such a call.
 2. A verdict is a fault if it has a description of the expected call. The verdict on a block that only describes the
    syntax has no such description.
 3. A call that the length limit cut off is not a mistake: the model is asked to continue it. A call that the model
    itself left unfinished is broken, as is an answer that consists of an untagged call that cannot be made (``faults``).
-4. The lack of a required call, or an empty answer after a tool's output, is a fault of the entire answer; all emitted
+4. The lack of a required call, or an empty answer after a tool's output, is a fault of the entire answer. All emitted
    text remains.
 5. A call to ``find_tools``, toolsim's own tool, is a question from the model, which the next round answers.
 6. The model is stopped at a fault in its text, and the remaining text is never read. A caller that does not retry
@@ -66,7 +66,7 @@ def retry_error(fault: Fault) -> ApiError:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """An answer that ended at a ``fault``. ``words``: all text of the model; ``usage``: the token counts, if known.
+    """An answer that ended at a ``fault``. ``words``: the model's text. ``usage``: the token counts, if known.
 
     ``otherwise``: the events to emit without a retry, including the end but not the usage. The earlier rounds determine
     whether the answer ends as an answer with calls (``rounds/merge.py``).

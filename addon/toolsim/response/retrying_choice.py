@@ -1,8 +1,8 @@
 """Answers that can be retried. They end at a fault (``retry``), and report the fault instead of emitting the remaining
 output.
 
-A choice stores the model's text, and checks each verdict for a fault before applying it; an answer checks each of its
-possible ends. These classes are used only if retries are allowed (``Plan.retries_allowed``).
+A choice stores the model's text, and checks each verdict for a fault before applying it. An answer checks for faults
+wherever it can end. These classes are used only if retries are allowed (``Plan.retries_allowed``).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from toolsim.response.verdict import MALFORMED_JSON, JudgedCall, Rejected, Verdi
 _WHOLE = "a complete call, up to its closing tag"
 
 _MAX_WORDS = 65_536
-"""Maximum length of the text stored for a retry; a longer text does not help a model."""
+"""Maximum length of the text stored for a retry, in characters. Longer text does not help a model."""
 
 _SLOT = re.compile(r":\s*(<[A-Za-z_][^<>{}\"\n]{0,63}>)\s*[,}\]]")
 """A placeholder for a value in the manifest. Small models copy it into their calls."""
@@ -59,7 +59,7 @@ class RetryingChoice(Choice):
         return "".join(self._words)[:_MAX_WORDS]
 
     def _note(self, text: str) -> None:
-        """Store a piece of the model's text for a retry."""
+        """Store text of the model for a retry."""
         if self._asks and self._length < _MAX_WORDS:
             self._words.append(text)
             self._length += len(text)
@@ -67,7 +67,7 @@ class RetryingChoice(Choice):
     # -- events of the backend
 
     def text(self, text: str) -> list[ClientEvent]:
-        """Process a piece of the backend's text, and store it in case a retry shows it to the model."""
+        """Process a delta of the backend's text, and store it in case a retry shows it to the model."""
         if not self.sequencer.has_ended:
             self._note(text)
         return super().text(text)
@@ -117,7 +117,7 @@ class RetryingChoice(Choice):
 
     @property
     def _may_ask(self) -> bool:
-        """Whether a retry can request the call: it is within the limit, and no other call has been announced."""
+        """Whether a retry is possible: another call is within the limit, and no announced call is open or broken."""
         calls = self._calls
         return not (self.sequencer.has_ended or calls.is_open or calls.has_broken or calls.is_exhausted)
 
@@ -203,7 +203,8 @@ class RetryingAnswer(Answer):
 
     def checked(self, choice: Choice, events: list[ClientEvent]) -> list[ClientEvent]:
         """Return ``events``, and end the answer if a choice has a fault or has failed, or all have ended early."""
-        # A fault at the end of the text is held until the token usage arrives; an earlier fault ends the answer.
+        # A fault at the end of the text is reported only when the token usage has arrived; an earlier fault ends the
+        # answer.
         if choice.sequencer.is_cut and (end := self._ask(events)):
             return end
         return super().checked(choice, events)

@@ -67,11 +67,12 @@ _IN_WORDS = frozenset({SECOND_OPINION})
 
 
 class ResponseRewriter:
-    """Rewrites one successful (2xx) answer of a backend; never raises, regardless of its content.
+    """Rewrites one successful (2xx) answer of a backend. It never raises exceptions, regardless of the answer's
+    content.
 
-    ``content_type``: the backend's header; any other type than an event stream is read as one JSON object at the end of
-    input. ``writer``: writes the client's answer; a new writer by default. ``max_event_bytes``: larger events of a
-    stream are truncated, so that they are not valid JSON. ``check_seconds``: the time budget of schema checks (see
+    ``content_type``: the backend's header. Any type other than an event stream is read as one JSON object at the end of
+    the input. ``writer``: writes the client's answer; a new writer by default. ``max_event_bytes``: larger events in a
+    stream are truncated, which makes them invalid JSON. ``check_seconds``: the time budget of schema checks (see
     ``checker``). ``estimate``: see ``Answer``. ``listener``: receives the events and, with the last events, the retry,
     if any. For a non-streamed answer, ``status`` is the HTTP status, which is valid when the answer is done.
     """
@@ -284,7 +285,7 @@ class ResponseRewriter:
                 return events
             if not self._may_invent:
                 return events
-            # The import is on demand, because nearly all answers are text or valid calls.
+            # Imported on demand, because nearly all answers are text or valid calls.
             from toolsim.response.faults import UndeclaredCall
 
             self._invented = UndeclaredCall(self._answer.declares)
@@ -320,7 +321,7 @@ class ResponseRewriter:
             self._report.error = end.error.code
 
     def _written(self, events: Sequence[ClientEvent]) -> list[bytes]:
-        """Return complete frames or, at the end of a non-streamed answer, its body."""
+        """Write events. Return complete frames or, at the end of a non-streamed answer, its body."""
         if self._may_invent:
             events = self._checked(events)
         if self._json is not None and not self._json.is_over:
@@ -343,7 +344,7 @@ class ResponseRewriter:
 
 
 def _json_answer(plan: Plan, demanded: Mapping[str, Any], report: Report, seconds: float) -> JsonAnswer:
-    # The import is on demand, because few answers must be JSON.
+    # Imported on demand, because few answers must be JSON.
     from toolsim.response.json_answer import JsonAnswer
 
     checker = SchemaChecker(lambda code, _: report.warnings.append(entry(code, "answer")), seconds=seconds)

@@ -1,11 +1,11 @@
 """Judges structured calls from the backend, and items with which the backend calls the client's own tools.
 
 1. Structured calls are judged by the table of ``judge``, after removing markup that the server has left in them. A call
-   that is not passed on is described as text, because the model has not written it as text, and without it the answer
-   may be empty.
+   that is not passed on is described as text. The model has not written it as text, so the answer might otherwise be
+   empty.
 2. If a backend was given a tool that the client itself runs (a shell, a patch, a search, a computer), it calls the tool
-   with an item of a special type. The item is passed on unchanged. If the tool is not offered, the item is judged like
-   any other structured call, so no client receives it.
+   with an item of a special type. The item is passed on unchanged. If the tool is not offered, the client must not
+   receive the item, so the item is judged like any other structured call.
 """
 
 from __future__ import annotations

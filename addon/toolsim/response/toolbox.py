@@ -3,13 +3,13 @@
 All names are looked up in this module, so that a name that is masked in one form of a call is masked in all forms. The
 first matching row decides:
 
-| the name                                                      | means              |
-|---------------------------------------------------------------|--------------------|
-| the name of an offered tool, as shown to the model            | that tool          |
-| in a structured call: with a namespace, or alone without one  | that tool          |
-| of a declared but masked tool, or on the denylist             | no tool: masked    |
-| one of these with a slip, if it matches no other (``fit_name``) | the same         |
-| any other                                                     | no tool: unknown   |
+| the name                                                                    | means             |
+|-----------------------------------------------------------------------------|-------------------|
+| of an offered tool, as shown to the model                                   | this tool         |
+| of an offered tool in a structured call, with its namespace, or if unique   | this tool         |
+| of a masked tool, or any name on the denylist                               | no tool: masked   |
+| in one of the above rows, misspelled, if similar to no other (``fit_name``) | as in this row    |
+| in no other row                                                             | no tool: unknown  |
 
 With ``toolsim_unknown_tool=call``, a call to an unknown tool is passed on (``may_pass``), unless the client's choice or
 the operator's lists exclude its name, in any spelling.
@@ -67,7 +67,9 @@ class Toolbox:
 
     @property
     def spellings(self) -> list[str]:
-        """The sorted names of the tools. If repairs are allowed, they include the keys of similar spellings."""
+        """The sorted names of the offered tools. If repairs are allowed, their common spellings (``common_spelling``)
+        are included.
+        """
         return sorted({*self._tools, *(map(common_spelling, self._tools) if self._repairs else ())})
 
     def has_prefix(self, start: str) -> bool:
@@ -115,7 +117,9 @@ class Toolbox:
         return not names.isdisjoint(self._masked) or self._excludes(names)
 
     def _no_exact(self, spelled: str, names: tuple[str, ...]) -> Lookup:
-        """Return the meaning of a name that no offered tool has. ``names``: all spellings of this name in the lists."""
+        """Return the meaning of a name that no offered tool has. ``names``: all forms in which the operator's lists
+        might contain this name.
+        """
         fit = fit_name(spelled, [*self._spellings, *((name, name) for name in self._withheld)])
         if fit in self._withheld or not self._withheld.isdisjoint(names):
             return Lookup(reason=MASKED_TOOL)
@@ -125,7 +129,7 @@ class Toolbox:
         return Lookup(may_pass=may_pass and self._is_unlimited and not self._resembles_masked(spelled, *names))
 
     def _resembles_masked(self, *names: str) -> bool:
-        """Return whether any of the names is a misspelled masked name, regardless of other matches."""
+        """Return whether any of the names is a misspelling of a masked name, even if it resembles other names, too."""
         masked = [(name, "") for name in self._withheld]
         return any(fit_name(name, masked) is not None for name in names)
 

@@ -19,10 +19,11 @@ Models write numbers, booleans and entire arrays as JSON strings, and a single v
     {"tags": "[\"a\", \"b\"]"}      {"tags": ["a", "b"]}
     {"domain": "light"}             {"domain": ["light"]}
 
-1. A value is corrected only if the value does not conform to its schema and the corrected value does. The caller checks
-   the complete arguments in the same way.
+1. A value is corrected only if it does not conform to its schema and the corrected value does. The caller checks the
+   complete arguments in the same way.
 2. A string becomes the number, boolean, null, array or object that it spells, if the schema does not allow the type
-   "string" there. A string, number or boolean becomes the only item of an array. Values never become strings.
+   "string" at this position. A string, number or boolean becomes the only item of an array. Values never become
+   strings.
 3. Values without a schema (members of a free-form object) remain unchanged.
 4. Values that are not corrected keep their source.
 """
@@ -50,10 +51,10 @@ from toolsim.schema import Validator
 VALUE_TYPE = "VALUE_TYPE"
 
 _MAX_DEPTH = 16
-"""Maximum depth of arrays and objects, because the values on each level are checked again."""
+"""Maximum nesting depth of values to correct. It is limited because the values on each level are checked again."""
 
 _MAX_VALUES = 1_000
-"""Maximum number of values inspected in one call; calls with incorrect types have fewer."""
+"""Maximum number of values inspected in one call. Calls with incorrect types have fewer values."""
 
 
 def correct_types(given: Json, schema: Validator, checker: SchemaChecker) -> Json | None:
@@ -63,14 +64,16 @@ def correct_types(given: Json, schema: Validator, checker: SchemaChecker) -> Jso
 
 
 class _Correction:
-    """The correction of one call's arguments."""
+    """Corrects the types of one call's arguments."""
 
     def __init__(self, checker: SchemaChecker) -> None:
         self._conforms = checker.conforms
         self._values_left = _MAX_VALUES
 
     def value(self, given: Json, schemas: Sequence[Validator], depth: int) -> Json:
-        """Return the value, corrected by the first schema that allows a correction unless it conforms already."""
+        """Return the value unchanged if it conforms to one of the schemas. Otherwise, return the first correction that
+        conforms.
+        """
         self._values_left -= 1
         if depth > _MAX_DEPTH or self._values_left < 0 or any(self._conforms(one, given.value) for one in schemas):
             return given
@@ -96,7 +99,8 @@ class _Correction:
                 if self._conforms(schema, spelled.value):
                     return spelled
                 return self._by(spelled, schema, depth + 1) if depth < _MAX_DEPTH else given
-            # Malformed array or object text is not the only item of an array, and an empty string is not an item.
+            # Text that looks like a malformed array or object does not become an item, and an empty string does not,
+            # either.
             case str() as text if not text.strip() or text.lstrip().startswith(("[", "{")):
                 return given
         if "array" not in types:
@@ -149,7 +153,7 @@ _BARE_WORDS = PYTHON_WORDS | {"none": "null"}
 
 
 class ElementTypes:
-    """Assigns types to the elements of one call; ``repair``: slips within a value are repaired."""
+    """Converts the XML elements of one call to typed values. ``repair``: whether slips within a value are repaired."""
 
     def __init__(self, checker: SchemaChecker, *, repair: bool) -> None:
         self._checker = checker

@@ -43,11 +43,10 @@ class JudgedCall:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """The rejection of a possible call.
+    """The verdict that a possible call is not a call.
 
-    ``raw``: the text for the client, "" for a structured call; ``reason``: its code.
-
-    ``name`` and ``expected``: the intended tool and its expected input; None and "" if unknown. ``is_unreadable``: the
+    ``raw``: the text for the client, or "" for a structured call. ``reason``: the code of the reason. ``name``: the
+    intended tool, or None if unknown. ``expected``: a description of the expected call, or "". ``is_unreadable``: the
     markers or the JSON are beyond repair.
     """
 
@@ -60,7 +59,9 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A broken strict guarantee. It ends the turn with ``error`` (HTTP 422, ``invalid_tool_call``)."""
+    """The verdict that a call breaks a strict tool's guarantee. It ends the turn with ``error`` (HTTP 422,
+    ``invalid_tool_call``).
+    """
 
     error: ApiError
     reason: str
@@ -74,9 +75,10 @@ Verdict = JudgedCall | Rejected | Violation
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """An untagged call that counts in a suitable place. Its ``form`` and its repairs are reported only if it counts.
+    """A valid untagged call, which counts if it is in a suitable position in the answer.
 
-    ``is_quoted``: a tool's output contains the call, so it is text in any place.
+    ``form``: the code of its form; reported, like its repairs, only if the call counts. ``is_quoted``: a tool's output
+    contains the call, so it is text in any position.
     """
 
     call: JudgedCall
