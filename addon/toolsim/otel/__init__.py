@@ -1,15 +1,16 @@
-"""Represents the proxy's work as OpenTelemetry spans, by the semantic conventions for HTTP, generative AI and MCP.
+"""Represents the proxy's work as OpenTelemetry spans that follow the semantic conventions for HTTP, generative AI and
+MCP.
 
     POST /v1/responses           SERVER     a client's turn
     ├─ chat qwen2.5              CLIENT     a request to the model; each retry has a separate span
-    ├─ execute_tool read_file    INTERNAL   a call of an MCP tool, run by the proxy
+    ├─ execute_tool read_file    INTERNAL   a call to an MCP tool, run by the proxy
     └─ chat qwen2.5              CLIENT
 
-    start         whether traces are enabled, and the addon if they are
+    start         checks whether traces are enabled, and returns the addon if they are
     tracing       the addon: attaches ``Spans`` to each exchange of the core
-    spans         one exchange, as a feature of the core: the start and end of its spans
-    conventions   names and values: a report in the terms of the conventions
-    export        the SDK: exporters as the environment names them, in a separate thread
+    spans         a feature of one exchange, which starts and ends its spans
+    conventions   names of the conventions, and their values for a report
+    export        runs the exporters that the environment names, in a separate thread
     content       prompts and answers, if enabled: parsed and redacted in the exporter's thread
 
 1. *No option.* The standard variables enable traces (``OTEL_TRACES_EXPORTER``, ``OTEL_EXPORTER_OTLP_ENDPOINT``, …). If

@@ -1,8 +1,8 @@
-"""The content of spans, if enabled: prompts and answers, recorded as bytes at a span's end, and redacted on export.
+"""Adds prompts and answers to spans, if enabled. They are recorded as bytes when a span ends, and redacted on export.
 
-Parsing and redacting take up to a second, so they happen in the exporter's thread. The recorded bytes are bounded;
-beyond the bound, the oldest span is exported without its content. The prompt and the model's text are recorded
-verbatim, with the tool manifest inside a message and calls as text.
+Parsing and redacting take up to a second, so they happen in the exporter's thread. The total size of the recorded bytes
+is limited; beyond the limit, the oldest span is exported without its content. The prompt and the model's text are
+recorded verbatim, with the tool manifest inside a message and calls as text.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class _Turn:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A call of an MCP tool, and the call's outcome as the model sees it."""
+    """A call to an MCP tool, and the call's outcome as the model sees it."""
 
     arguments: str
     result: str | None
@@ -99,7 +99,7 @@ class _Call:
 
 
 class Content:
-    """The content of spans that have ended but have not been exported.
+    """The recorded content of spans that have ended but have not been exported yet.
 
     Content is recorded only if ``is_on`` is true.
     """

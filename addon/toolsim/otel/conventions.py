@@ -41,7 +41,8 @@ They contain the first event of a stream, or all of a short answer.
 """
 
 ABORTED, OTHER = "aborted", "_OTHER"
-"""The error classes for a client that disconnected and for an error without a name. The conventions specify the latter.
+"""The error classes for a client that disconnected, and for an error without a name. The conventions define the second
+class.
 """
 
 _TOKENS = {

@@ -34,7 +34,7 @@ _MAX_WORDS = 240
 _GROUP = "opentelemetry_traces_exporter"
 # Exporters by the value of OTEL_EXPORTER_OTLP_PROTOCOL. The default is the value that the specification recommends.
 _PROTOCOLS = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc", "http/json": "otlp_json_http"}
-# The logger that reports a full queue. Each exporter has a separate logger.
+# The logger that reports a full queue. The exporters have loggers of their own.
 _QUEUE = "opentelemetry.sdk._shared_internal"
 
 
@@ -44,7 +44,7 @@ class Export:
     def __init__(self, exporters: Sequence[SpanExporter], content: Content) -> None:
         self.content = content
         self._exporter = LoggingExporter(exporters, content)
-        # The SDK's own handler at exit is not used, because the process must not wait for a collector that is gone.
+        # The SDK's own exit handler is not used, because the process must not wait for an unreachable collector.
         self._provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         self.tracer = self._provider.get_tracer("toolsim", __version__, schema_url=SCHEMA)
@@ -137,7 +137,7 @@ class LoggingExporter(SpanExporter):
 
 
 def _names(environment: Mapping[str, str]) -> list[str]:
-    """Return the names of the requested exporters, under which packages register them."""
+    """Return the names under which packages register the requested exporters."""
     names = [name.strip().lower() for name in (environment.get("OTEL_TRACES_EXPORTER") or "otlp").split(",")]
     variables = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
     protocol = next((value for name in variables if (value := environment.get(name, "").strip())), "http/protobuf")

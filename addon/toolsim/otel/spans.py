@@ -60,7 +60,7 @@ class Spans(Feature):
     # -- a model turn --
 
     def ask(self, flow: HTTPFlow, exchange: Exchange) -> None:
-        """Begin the span of a model turn. The turn's request is about to be sent."""
+        """Begin the span of a model turn, whose request is about to be sent."""
         model = exchange.plan.form.model if exchange.plan is not None else exchange.report.model
         self._status = None
         self._chat = self._export.tracer.start_span(

@@ -29,11 +29,13 @@ _NOTHING: Registry[Any] = Registry()
 """An empty registry, so that references to other schemas do not resolve."""
 
 _MAX_DOUBTFUL = 4096
-"""Maximum size of a schema for which jsonschema itself explains errors, at 7 ms per kilobyte."""
+"""Maximum size of a malformed schema, in characters, for which jsonschema locates the error. This takes 7 ms per
+kilobyte.
+"""
 
 _MAX_UNDECLARED = 16
-"""Maximum number of references to places that no keyword of the dialect declares as a schema. Each place is checked
-separately.
+"""Maximum number of references to places that no keyword of the dialect declares as schemas. Each of these places is
+checked separately.
 """
 
 
@@ -73,7 +75,7 @@ def _check_wellformed(schema: Any, base: Any) -> None:
         return
     if len(json.dumps(schema)) > _MAX_DOUBTFUL:
         raise SchemaError("the schema is not well-formed in its dialect, and is too large to locate the error")
-    # ``check_schema`` reports the first error in set order, but this order varies between processes.
+    # ``check_schema`` would report the first error in the order of a set, which varies between processes.
     errors = validator_for(base.META_SCHEMA, default=base)(base.META_SCHEMA).iter_errors(schema)
     if (first := min(errors, key=_path, default=None)) is not None:
         raise SchemaError(message(best([first])))
@@ -91,7 +93,7 @@ def _uri(base: Any) -> str:
 def _without(schema: Any, keyword: str, kind: type = object) -> Any:
     """Copy a schema without a keyword, wherever the keyword's value has the given type.
 
-    A property with the keyword's name is also removed. This omits a check, but cannot cause a rejection.
+    A property with the keyword's name is also removed, so its value is not checked.
     """
     match schema:
         case dict():

@@ -1,9 +1,9 @@
 """Compiles client schemas lazily, so that simple schemas cost almost nothing until a tool is called.
 
-Importing jsonschema and its dependencies takes a fifth of the start time. A schema without patterns, references or its
-own dialect is only parsed and traversed (``wellformed``), and jsonschema is imported when a value is first checked. Any
-other schema causes the import immediately (``build``). The schemas of 128 strict tools (160 kB) take 4 ms, once;
-jsonschema's own check of these schemas takes a second.
+Importing jsonschema and its dependencies takes a fifth of the startup time. A schema without patterns, references and
+``$schema`` is only parsed and traversed (``wellformed``), and jsonschema is imported when a value is first checked. Any
+other schema causes the import immediately (``build``). Compiling the schemas of 128 strict tools (160 kB) takes 4 ms,
+once; jsonschema's own check of these schemas would take a second.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from toolsim.schema.validator import Validator
 from toolsim.schema.wellformed import are_plainly_wellformed, is_plain
 
 MAX_SCHEMA_BYTES = 64 * 1024
-"""Maximum size of a schema. A longer schema would fill a model's context on its own, and compiling takes up to 0.4 ms
-per kilobyte.
+"""Maximum size of a schema, in bytes. A longer schema would fill a model's context on its own, and compiling takes up
+to 0.4 ms per kilobyte.
 """
 
 _MAX_COMPILED = 256

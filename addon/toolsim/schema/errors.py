@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 MAX_MESSAGE = 300
-"""Maximum length of a message: jsonschema quotes the entire offending value, but a client needs one readable line."""
+"""Maximum length of a message, in characters. jsonschema quotes the entire offending value, but a client needs one
+readable line.
+"""
 
 MAX_OUTLINE = 120
-"""Maximum length of a message in logs, where it is part of a longer line."""
+"""Maximum length, in characters, of a message in logs, where it is part of a longer line."""
 
 
 class SchemaError(Exception):
@@ -26,11 +28,11 @@ def best(errors: list[Any]) -> Any:
 
 
 def message(error: Any) -> str:
-    """Return the location (a JSON pointer) and the reason of a mismatch: ``/days: got string, expected integer``."""
+    """Return the location (a JSON pointer) and the reason for a mismatch: ``/days: got string, expected integer``."""
     text = f"{_where(error)}: {_wrong_type(error) or error.message}"
     # A path can contain half a surrogate pair, but UTF-8 cannot encode it.
     text = text.encode("utf-8", "backslashreplace").decode()
-    # The message starts with the value and ends with the reason, so the middle is cut.
+    # The message begins with the location and the value, and ends with the reason, so the middle is cut.
     half = MAX_MESSAGE // 2
     return text if len(text) <= MAX_MESSAGE else f"{text[: half - 1]}…{text[-half:]}"
 
@@ -61,7 +63,9 @@ def _wrong_type(error: Any) -> str:
 
 
 def _violation(error: Any) -> str:
-    """Return the message for a value of the correct type, in terms of its schema."""
+    """Return the message for a value of the correct type. It describes the part of the schema that the value
+    violates.
+    """
     match str(error.validator), error.validator_value:
         case "required", [*names] if isinstance(error.instance, dict):
             return f"lacks {', '.join(str(name) for name in names if name not in error.instance)}"

@@ -1,8 +1,8 @@
 """Replacements for some of jsonschema's keywords.
 
-Some of the original keywords search for a pattern without a limit, compare all pairs, or divide floats. Others visit
-the members of a value one by one. A value can have many members, and their schema might have no keywords, so these
-replacements also check the clock.
+Some of the original keywords search for a pattern without a time limit, compare all pairs of items, or divide floats.
+Others visit the members of a value one by one. Their replacements check the clock, because a value can have many
+members, and the members' schema might have no keywords that would do so.
 
 Each function implements one keyword of the specification, under its name in snake case, and yields the errors that it
 finds.
@@ -97,7 +97,7 @@ def multiple_of(validator: Any, divisor: Any, instance: Any, schema: Any) -> Ite
 
 
 def property_names(validator: Any, subschema: Any, instance: Any, schema: Any) -> Iterator[Any]:
-    """Check the names of an object, reading the clock between names."""
+    """Check the property names of an object, checking the clock every few names."""
     if validator.is_type(instance, "object"):
         for name in _checking_deadline(instance):
             yield from validator.descend(name, subschema)
@@ -181,7 +181,7 @@ _WRAPPED: dict[str, Callable[[_Keyword], _Keyword]] = {
 
 @cache
 def with_deadline_checks(base: Any) -> Any:
-    """Return a dialect's validator class with these keywords. It also checks the clock before each keyword."""
+    """Return a dialect's validator class with this module's keywords. It also checks the clock before each keyword."""
     keywords = dict(base.VALIDATORS)
     keywords.update({name: keyword for name, keyword in _KEYWORDS.items() if name in keywords})
     keywords.update({name: wrap(keywords[name]) for name, wrap in _WRAPPED.items() if name in keywords})

@@ -13,7 +13,9 @@ from toolsim.schema.errors import SchemaError
 from toolsim.schema.validator import running
 
 MAX_ATOMS = 5_000
-"""Maximum size of a schema's patterns with all repeats expanded. Compilation takes up to 12 µs and 1 KB per atom."""
+"""Maximum size, in atoms, of a schema's patterns with all repeats expanded. Compilation takes up to 12 µs and 1 KB per
+atom.
+"""
 
 _FIRST_SECONDS = 0.001
 """Timeout of the first attempt at a search, in seconds. A search that succeeds on this attempt is charged at most this
@@ -34,7 +36,7 @@ def atoms(text: str) -> int:
     A compiler writes out this number of atoms: ``(?:a{1000}){1000}`` has a million, ``a{0,1000}`` has one. The function
     runs in linear time; its result for an invalid pattern is arbitrary.
     """
-    # Atoms so far, by open group. A repeat after a closing bracket repeats the group that it closes.
+    # Number of atoms so far in each open group. A repeat after a closing bracket repeats the group that it closes.
     sizes = [0]
     for token in _TOKEN.finditer(text):
         size = 1 if token["atom"] else 0

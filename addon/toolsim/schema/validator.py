@@ -40,7 +40,8 @@ class OutOfTime(Exception):
 class Budget:
     """The budget of one check, ``seconds`` in total; its clock starts on creation.
 
-    ``spent``: seconds used so far. ``patterns``: seconds left for searches. ``guessed``: a search was abandoned.
+    ``spent``: seconds used so far. ``patterns``: seconds left for pattern searches. ``guessed``: whether part of the
+    check was abandoned, and counts as a match.
     """
 
     __slots__ = ("_members", "_read_at", "_seconds", "guessed", "patterns", "spent")
@@ -84,7 +85,9 @@ running: ContextVar[Budget] = ContextVar("budget")
 """The budget of the check in progress."""
 
 _MAX_ERRORS_WEIGHED = 16
-"""Number of errors from which the most relevant error is chosen; a long array of wrong items has one error per item."""
+"""Maximum number of errors from which the most relevant error is chosen. A long array of invalid items has one error
+per item.
+"""
 
 _COMBINATORS = ("allOf", "anyOf", "oneOf")
 

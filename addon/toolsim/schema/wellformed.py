@@ -4,10 +4,10 @@ jsonschema validates a schema against its meta-schema, which takes 7 ms per kilo
 block all other clients for most of a second. The meta-schemas only define the shape of each keyword's value. This
 module's table contains the same facts, and checks a schema in a thirtieth of the time.
 
-1. jsonschema accepts every schema that this module accepts. jsonschema checks all other schemas and reports any errors.
-   One table is therefore enough for all dialects: a keyword unknown to a dialect has the shape that it has in another
-   dialect.
-2. Unknown keywords accept any value. ``format``, and the formats of ``pattern`` and ``$ref``, are not checked.
+1. Every schema that this module accepts is also accepted by jsonschema. All other schemas are left to jsonschema, which
+   reports any errors. One table is therefore enough for all dialects, although it also restricts keywords that a
+   dialect does not define.
+2. Unknown keywords accept any value. ``format``, ``pattern`` and ``$ref`` accept any string.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ _SHAPES: dict[str, _Shape] = {
         (partial(_map_of, _schema_or_names), "dependencies"),
         (partial(_map_of, _names), "dependentRequired"),
         (partial(_map_of, _switch), "$vocabulary"),
-        # The shape of this keyword depends on the dialect.
+        # The shape of this keyword depends on the dialect, so jsonschema checks it.
         (_never, "$recursiveAnchor"),
     )
     for keyword in keywords.split()
@@ -146,7 +146,7 @@ def are_plainly_wellformed(schemas: Iterable[Any], dialect: str) -> bool:
     if shapes is None:
         return False
     below = list(schemas)
-    # The loop appends to the list.
+    # The list grows during the loop, because each shape appends subschemas.
     for schema in below:
         if not isinstance(schema, dict):
             if not isinstance(schema, bool):

@@ -5,15 +5,16 @@
     sqlite         a SQLite file, or a database in memory
     redis_server   a Redis server that several proxies share
 
-The core imports only the first two. A store is found by the name of its module (``STORES`` in ``plugins.py``).
+The core imports only the first two modules. It imports the module of a store on demand, by its name (``STORES`` in
+``plugins.py``).
 
-A store is independent of any API. It contains records, each with a value, the record that it continues, and the names
-of its contents.
+A store is independent of any API. It contains records. Each record has a value, the id of the record that it continues,
+if any, and other names under which it can be found.
 
 1. *Partitions.* Each caller specifies a partition, and sees only the records in it.
 2. *Atomicity.* Readers see either all of the records written by one ``put`` or none, even after a crash.
 3. *Compare and write.* A ``put`` can specify the version that it expects to replace. If the current version differs,
-   nothing is written. So two writers that add to the same record do not lose each other's changes.
+   nothing is written. This prevents two writers that add to the same record from losing each other's changes.
 4. *Bounds.* Records, bytes and age are limited. Beyond a limit, records are evicted from the partition with the largest
    share, so that a caller that fills the store loses its own records and no others. In a partition, the least recently
    used records are evicted first. Continuing a record counts as a use of it and of every record that it continues, so

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 MAX_CHAIN = 10_000
-"""Maximum length of a chain of records. It is far above the number of turns that fit any model."""
+"""Maximum length of a chain of records. No model's context has room for that many turns."""
 MAX_TRIES = 20
 """Maximum number of attempts to make a change. After a ``Conflict``, the next attempt is based on the current version.
 """
@@ -27,7 +27,9 @@ class RecordTooLarge(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A stored record. Callers can write names but not read them, and can read versions and ages but not write them."""
+    """A stored record. Callers can write ``names`` but not read them, and can read ``version`` and ``age`` but not
+    write them.
+    """
 
     id: str
     """The record's id, unique in its partition."""

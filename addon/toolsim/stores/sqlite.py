@@ -1,22 +1,22 @@
 """A store in one SQLite file, which processes on one machine can share, or in the memory of this process.
 
-Committed data survives the end of this process at any moment (WAL, ``synchronous=NORMAL``). After a power failure, the
-most recent writes can be lost, but never only part of a write. Only the owner can read the file and the files that
-SQLite creates next to it. Deleted values are overwritten. Large values are overwritten a little later.
+Committed data survives even if this process is killed (WAL, ``synchronous=NORMAL``). After a power failure, the most
+recent writes can be lost, but never only part of a write. Only the owner can read the file and the files that SQLite
+creates next to it. Deleted values are overwritten immediately, or a little later if they are large.
 
-Reads and writes each have a thread and a connection, so that no read waits for a slow disk write, and partitions take
-turns. A stuck thread delays queued work only until that work times out, and the queue is bounded. After an error other
-than a lock or a full disk, the connection is reopened. A database in memory has only one connection, and its records
-are gone once it is closed.
+Reads and writes each have a thread and a connection, so that no read waits for a slow disk write. In each thread,
+partitions take turns. A stuck thread delays queued work only until that work times out, and the queue is bounded. After
+an error other than a lock or a full disk, the connection is reopened. A database in memory has only one connection, and
+its records are gone once it is closed.
 
 Large values have a third thread and connection, which also copies the WAL into the file (the checkpoint). A checkpoint
-waits for the disk and would otherwise delay the commit of the current writer. A lock of this module lets one thread
-write at a time; with SQLite's own lock, the other thread would retry only after up to 100 ms.
+waits for the disk and would otherwise delay the commit of the current writer. This module's lock lets one thread write
+at a time. With SQLite's own lock alone, a waiting thread would retry only after up to 100 ms.
 
 A large value is written and deleted in parts, each in a separate transaction, so that a small write waits for one part
-at most. Then the record is written, with the number of the parts as its value. The number is in the table ``unheld``
-while no record has it, which means before the record is written and after the record is deleted. Parts left behind by a
-killed process are deleted when they are ``due``.
+at most. After the parts, the record is written; in place of the value, it contains the number that identifies the
+parts. This number is in the table ``unheld`` while no record contains it, which means before the record is written and
+after the record is deleted. Parts left behind by a killed process are deleted when they are ``due``.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def open_store(place: str, bounds: StoreLimits) -> Store:
 def file_problem(path: Path) -> str:
     """Return why an existing file cannot be used as a store, or "" if it can. A locked file can be used later.
 
-    SQLite has to open the file, even only to check its first bytes: see ``_make``.
+    SQLite itself opens the file, even to check its first bytes, for the reason given in ``_make``.
     """
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=0.0)) as base:
@@ -241,7 +241,9 @@ class SqliteStore:
         return replace(size, evicted=size.evicted + evicted)
 
     def _value(self, base: sqlite3.Connection, value: bytes) -> bytes | int:
-        """Return the value for a record's row. Write the parts of a large value first, and return their number."""
+        """Return the value for a record's row. For a large value, write its parts, and return the number that
+        identifies them.
+        """
         if len(value) <= _LARGE_BYTES or self._path is None:
             return value
         parts = 0

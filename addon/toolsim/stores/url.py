@@ -33,11 +33,11 @@ class StoreUrl:
     background: int = BACKGROUND
     """The maximum number of concurrent background answers."""
     is_required: bool = False
-    """Whether the proxy is not ready while the store fails (``required=1``).
+    """Whether a failing store makes the proxy report that it is not ready (``required=1``).
 
-    This setting is off by default. While a store fails, all turns without references are still answered, as are chat
-    completions and Messages. A failing store that several proxies share would take all of them out of service at the
-    same time.
+    This setting is off by default. While a store fails, all turns that do not refer to stored answers still work, as do
+    Chat Completions and Messages requests. If several proxies share the store, the setting takes all of them out of
+    service at the same time.
     """
 
 
