@@ -59,10 +59,11 @@ Estimate = Callable[[str], Usage]
 
 
 class Answer:
-    """All choices of one answer. Call ``feed`` with the backend's events in order; it never raises.
+    """All choices of one answer. Call ``feed`` with the backend's events in order. It never raises exceptions.
 
     ``estimate``: called at the end if the client expects token counts that the backend has not reported. ``retry``: the
-    retry that the answer requires; the last event is then a failure with the same reason (``retrying_choice``).
+    retry that the answer requires, or None. If the answer requires a retry, its last event is a failure with the same
+    reason (``retrying_choice``).
     """
 
     def __init__(
@@ -74,7 +75,8 @@ class Answer:
         self._client_items = ClientItems(self._judge.toolbox)
         self._numbers = count(plan.first_number)
         self._choices: dict[int, Choice] = {}
-        self._reasoned = calls_in_reasoning_for(plan)  # None as soon as calls in reasoning can no longer count.
+        # Handles reasoning; None once calls in reasoning can no longer count.
+        self._reasoned = calls_in_reasoning_for(plan)
         wanted = self._judge.answer_format
         self._watch = AnswerWatch(wanted, report) if wanted is not None else None
         self._usage: Usage | None = None
@@ -192,7 +194,7 @@ class Answer:
         return found.tool is not None or found.reason != UNKNOWN_TOOL
 
     def new_choice(self, index: int) -> Choice:
-        """Return a new choice."""
+        """Return a new choice with this index."""
         return Choice(self._plan, self._report, self._judge, self._numbers, index)
 
     def _choice(self, index: int) -> Choice:
@@ -202,7 +204,9 @@ class Answer:
         return choice
 
     def checked(self, choice: Choice, events: list[ClientEvent]) -> list[ClientEvent]:
-        """Return ``events``, and end the answer if the choice has failed or all choices have ended early."""
+        """Return ``events``, followed by the end of the answer if all choices have ended early. If the choice has
+        failed, the answer is done.
+        """
         if events:
             self._is_empty = False
         if not choice.sequencer.has_ended:

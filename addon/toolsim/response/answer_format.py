@@ -6,11 +6,11 @@ A backend that enforced the format could never write a call, so the format is re
 | untagged text (see ``untagged``) that reads as a call     | the requested schema                           | result |
 |----------------------------------------------------------|------------------------------------------------|--------|
 | in programming syntax, or JSON that needs repair         | any                                            | a call |
-| any JSON                                                 | none (``json_object``), or it does not match   | a call |
+| any JSON                                                 | none (``json_object``), or not matched         | a call |
 | an object that matches                                   | does not declare one of its keys               | a call |
 | an object that matches                                   | declares all of its keys                       | text   |
 | an array that matches                                    | explicitly allows an array                     | text   |
-| an array that matches                                    | does not                                       | a call |
+| an array that matches                                    | does not explicitly allow an array             | a call |
 
 1. Calls are therefore still recognized if the schema accepts any object, or declares only ``name``. If the schema
    declares ``name`` and ``arguments``, as for a plan of calls, the text is the answer.
@@ -77,12 +77,12 @@ class AnswerFormat:
 
 
 class AnswerWatch:
-    """Checks the client's events, and warns about answers that do not match the requested format (rule 2)."""
+    """Watches the events of an answer, and warns if the answer does not match the requested format (rule 2)."""
 
     def __init__(self, wanted: AnswerFormat, report: Report) -> None:
         self._wanted = wanted
         self._report = report
-        self._texts: dict[int, list[str]] = {}  # The text of each choice, in pieces.
+        self._texts: dict[int, list[str]] = {}  # The text deltas of each choice.
         self._calls: set[int] = set()  # Indexes of the choices with calls, including announced calls.
 
     def take(self, events: Iterable[ClientEvent]) -> None:

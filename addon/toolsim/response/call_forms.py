@@ -119,7 +119,7 @@ def _read_open_elements(start: str, end: str) -> Callable[[str], list[ParsedCall
 
 
 def _invocations(name: str, mark: str, *blocks: str) -> tuple[CallForm, ...]:
-    """Return the rows for calls in Anthropic's legacy elements, enclosed in any of ``blocks``.
+    """Return the call forms for calls in Anthropic's legacy elements, enclosed in any of ``blocks``.
 
     ``mark``: text before the name of each element. Calls with a mark need no enclosing block, because people never type
     such marks.
@@ -206,7 +206,7 @@ CALL_FORMS = (
         anywhere=True,
     ),
     _row(
-        "Qwen3-Coder",  # This row also covers Llama 3's <function=f>{…}</function>.
+        "Qwen3-Coder",  # This form also covers Llama 3's <function=f>{…}</function>.
         rf"{NAME}(?:>\s{{0,64}}(?:<function={NAME}>\s{{0,64}})?|\s{{0,8}}[=,(]?(?=[<{{]))(?=<parameter=|</function>|\{{)",
         _read_open_elements("<function=", "</function>"),
         misspelled=lambda: rf"{NAME}>\s{{0,64}}(?={spelled('<parameter=', '<', '=')})",
@@ -417,12 +417,12 @@ def row_at(
     misspelled: bool = True,
     rows: Sequence[CallForm] | None = None,
 ) -> CallForm | bool | None:
-    """Return the row whose body begins at ``at``, after the marker. Returns False if no body begins there, or None if
-    more text is needed.
+    """Return the call form whose body begins at ``at``, after the marker. Returns False if no body begins there, or
+    None if more text is needed.
 
     ``behind_tag``: whether ``at`` is directly after a marker, or on a new line after it. ``final``: no more text will
     arrive. ``narrow``: accept only toolsim's own forms. ``misspelled``: also accept misspelled beginnings. ``rows``:
-    the rows of a custom form.
+    the call forms to try, if the marker belongs to a custom form.
     """
     rows = rows or _BY_TAG.get(opening, _NARROW if narrow else _ANYWHERE)
     needs_tag = opening not in _UNTYPED
@@ -435,7 +435,7 @@ def row_at(
 
 
 def _first(rows: Iterable[tuple[str, CallForm]], text: str, at: int, *, final: bool) -> CallForm | bool | None:
-    """Return the first row whose pattern matches at ``at``, False if no pattern matches, or None if more text is
+    """Return the first call form whose pattern matches at ``at``, False if no pattern matches, or None if more text is
     needed.
     """
     is_undecided = False
@@ -454,12 +454,12 @@ _KINDS: Mapping[Body, tuple[str, ...]] = {
     "pairs": ("GLM 4.5",),
     "braces": ("Gemma 4",),
 }
-"""The names of the rows for each body that a custom form can declare. JSON is the default."""
+"""The names of the call forms for each body that a custom form can declare. JSON is the default."""
 
 
 @lru_cache(maxsize=16)
 def custom_rows(forms: tuple[CustomForm, ...]) -> Mapping[str, tuple[CallForm, ...]]:
-    """Return the rows that can follow each opening marker of the custom forms."""
+    """Return the call forms that can follow each opening marker of the custom forms."""
     return {form.opening: tuple(_custom(form)) for form in forms}
 
 
@@ -492,7 +492,7 @@ def _with_keys(call: ParsedCall, form: CustomForm) -> ParsedCall:
 
 
 def read_form(opening: str, body: str, rows: Sequence[CallForm] | None = None) -> list[ParsedCall]:
-    """Parse a body in any of the forms. The result is never empty. ``rows``: the rows of a custom form."""
+    """Parse a body in any of the call forms. The result is never empty. ``rows``: as in ``row_at``."""
     start = len(body) - len(body.lstrip())
     # The closing tag is appended only for matching, because the body itself can be empty.
     is_behind = not start or "\n" in body[:start]
@@ -503,7 +503,7 @@ def read_form(opening: str, body: str, rows: Sequence[CallForm] | None = None) -
 def reads_cleanly(
     row: CallForm, opening: str, body: str, closing: str = "", rows: Sequence[CallForm] | None = None
 ) -> bool:
-    """Return whether a body in the form of this row is complete without a closing tag and needs no repair.
+    """Return whether a body in this form is complete without a closing tag and needs no repair.
 
     ``closing``: the missing closing tag, which can also end the last call of the body.
     """
@@ -515,6 +515,6 @@ def reads_cleanly(
 def needs_end(row: CallForm, opening: str) -> bool:
     """Return whether a misspelled opening tag must be rejected because it lacks its closing bracket.
 
-    In these forms, the body begins with a name, which could be the rest of a word that begins like the tag.
+    This applies if the form's body begins with a bare name, which could be the rest of a word that begins like the tag.
     """
     return row.name in ("pythonic", "named JSON") and not opening.endswith((">", "]"))

@@ -7,9 +7,10 @@
 
 Python's quotes, escapes and keywords belong to the grammar of this form, so they do not count as repairs. The backslash
 of an unknown escape is part of the text. Python's own parser reads constructs that exist only in Python (tuples, signs,
-joined and prefixed strings, triple quotes, ``**{…}``); nothing is evaluated. It accepts constants, lists, tuples, sets,
-dicts with string keys, signs before numbers, and strings without placeholders. An integer with leading zeros is read as
-decimal. Items that are already JSON keep their source. All functions run in linear time and never raise exceptions.
+joined and prefixed strings, triple quotes, ``**{…}``); nothing is evaluated. Accepted values are constants, lists,
+tuples, sets, dicts with string keys, signs before numbers, and strings without placeholders. An integer with leading
+zeros is read as decimal. Items that are already JSON keep their source. All functions run in linear time and never
+raise exceptions.
 
 A model that writes Markdown may escape the underscores in names and keys. It then escapes underscores in strings, too,
 so all of these backslashes are removed. Their removal counts as a repair.

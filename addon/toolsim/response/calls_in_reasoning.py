@@ -109,7 +109,9 @@ class LastCalls:
         return [segment if isinstance(segment, str) else segment.raw for segment in held]
 
     def as_calls(self) -> list[Block | FenceMark]:
-        """Remove the held-back segments, and return the blocks as calls; other text is marked as part of them."""
+        """Remove the held-back segments, and return them for use as calls. Text between the blocks is dropped if they
+        are calls.
+        """
         held, self._held = self._held, []
         return [FenceMark(segment, opening=False) if isinstance(segment, str) else segment for segment in held]
 
@@ -187,7 +189,7 @@ class Thoughts(ParserWrapper[Parser, LastCalls]):
 
 
 class CallsInReasoning:
-    """Moves the calls at the end of one choice's reasoning into its text, where they are then found.
+    """Moves the calls at the end of one choice's reasoning into the choice's text, where the parser finds them.
 
     ``is_over``: whether all later events remain unchanged, so that they can bypass ``take``. ``has_found``: whether
     calls have been moved.

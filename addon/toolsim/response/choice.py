@@ -147,7 +147,7 @@ class Choice:
         return self._calls.take()
 
     def call_started(self) -> None:
-        """Note that the backend has started to emit a structured call. ``structured`` completes the call."""
+        """Record that the backend has started to emit a structured call. ``structured`` completes the call."""
         self.sequencer.calls_started += 1
 
     def structured(self, call: StructuredCall) -> list[ClientEvent]:
@@ -268,7 +268,7 @@ class Choice:
         self.sequencer.end_of_text()
 
     def drain(self, parser: Parser, reason: FinishReason) -> None:
-        """Process the text that the parser has held back up to the end of the text."""
+        """Process the text that the parser still holds back at the end of the text."""
         self._take(parser.finish(cut=reason == "length"))
 
     # -- verdicts
@@ -358,7 +358,7 @@ class Choice:
         is_announced = self._plan.stream and self._calls.is_arriving_as(call.key)
         for verdict in self._structured_calls.verdicts(call, is_announced=is_announced):
             self.apply(verdict, call)
-        # A structured call that is still open was not emitted as a call.
+        # If the structured call is still open at this point, no verdict has made it, so it is incomplete.
         broke = self._calls.is_arriving_as(call.key) and self._calls.break_off()
         self._after_call(broke=broke)
 
@@ -367,7 +367,9 @@ class Choice:
             self._after_call(broke=self._calls.end_block())
 
     def _after_call(self, *, broke: bool) -> None:
-        """Continue after a call. If the call broke after its announcement (``broke``), it interrupts the text."""
+        """Process the calls that were postponed while a call was open. ``broke``: the open call broke after its
+        announcement, and therefore interrupts the text.
+        """
         if broke:
             self.sequencer.interrupt()
         for call in self._calls.take_postponed():

@@ -3,8 +3,8 @@
 | row | what the model wrote                          | tool strict                | otherwise                  |
 |-----|-----------------------------------------------|----------------------------|----------------------------|
 | 1   | no name                                       | violation if any is strict | text                       |
-| 2   | unknown, masked or not-chosen name            | violation if any is strict | text                       |
-| 3   | unknown, with ``unknown_tool=call``           | call, with a warning       | call, with a warning       |
+| 2   | a name that is unknown, masked or not chosen  | violation if any is strict | text                       |
+| 3   | an unknown name, with ``unknown_tool=call``   | call, with a warning       | call, with a warning       |
 | 4   | malformed arguments                           | violation                  | one repair pass, else text |
 | 5   | arguments that are too large                  | violation                  | text                       |
 | 6   | a mismatch for a tool shown only by its name  | a lookup of the tool       | a lookup of the tool       |
@@ -289,7 +289,7 @@ class Judge:
         self._count(self.report.parse_failures, (MALFORMED_JSON,), None)
 
     def _accept(self, written: ParsedCall, code: str, *, may_lack_arguments: bool = False) -> Accepted | None:
-        """Return an untagged call. If rows 1 to 8 leave any doubt, the call is text, and the result is None."""
+        """Return an accepted untagged call, or None if rows 1 to 8 leave any doubt that it is a valid call."""
         lookup = self.toolbox.written(written.name)
         tool = lookup.tool
         # 1 to 3. With unknown keys, the text might be data.
@@ -415,8 +415,8 @@ class Judge:
     # -- results
 
     def fail(self, strict: bool, raw: str, reason: str, name: str | None, expected: str) -> Verdict:
-        """Return the verdict on text that cannot be a call: a violation if the tool is, or might be, strict
-        (``strict``).
+        """Return the verdict on a failed call: a violation if its tool is, or might be, strict (``strict``), or a
+        rejection.
         """
         if not strict:
             return replace(self.reject(raw, reason, name, expected), is_unreadable=reason == MALFORMED_JSON)

@@ -43,8 +43,8 @@ def misspelled(marker: str) -> frozenset[str]:
 class Spellings:
     """The misspellings of several markers, for lookup at a position in the text or at its end.
 
-    A misspelling that several markers share stands for the first of these markers. Excluded are ``others`` and the
-    markers themselves, and all misspellings that do not match ``hint``.
+    A misspelling that several markers share stands for the first of these markers. The markers themselves, ``others``,
+    and all misspellings that do not match ``hint`` are excluded.
     """
 
     def __init__(self, markers: Iterable[str], others: Iterable[str] = (), *, hint: re.Pattern[str] = _ANY) -> None:

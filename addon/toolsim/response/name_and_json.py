@@ -54,10 +54,10 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def named_json_reader(head: str, end: str = "", *others: str) -> Callable[[str], list[ParsedCall]]:
-    """Return a reader for one form. ``head`` is a pattern up to the object; its only group is the name.
+    """Return a reader for one form. ``head``: a pattern for the text before the object; its only group is the name.
 
-    ``end`` is the marker after the object; it may be doubled, or missing at the end of the body. ``others`` are the
-    form's other markers: if a body cannot be read, it is read again with all markers spelled correctly.
+    ``end``: the marker after the object. It may be doubled, or missing at the end of the body. ``others``: the form's
+    other markers. If a body cannot be read, it is read again with all markers spelled correctly.
 
     The reader returns the calls of a body, never an empty list; unreadable text is one broken call at the end.
     """

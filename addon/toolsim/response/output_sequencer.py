@@ -76,9 +76,8 @@ class OutputSequencer:
     def __init__(self, plan: Plan, report: Report, calls: ClientCalls, choice: int) -> None:
         self._stops = plan.stops_after_tools
         self._drops = plan.policy.suppress_tail_after_tools
-        self._has_one_text = not APIS[
-            plan.client
-        ].text_follows_calls  # Whether the client's message has only one text (rule 5).
+        # Whether the client's message has only one text (rule 5).
+        self._has_one_text = not APIS[plan.client].text_follows_calls
         self._report = report
         self._calls = calls
         self._choice = choice

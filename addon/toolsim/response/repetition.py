@@ -26,7 +26,7 @@ ENDLESS = 32
 
 REPEATED_CALL = "REPEATED_CALL"
 ONE_CALL = "the same call again and again"
-"""The code of the repair, and the reason for ending the answer."""
+"""The reason given for ending the answer. The code of the repair is ``REPEATED_CALL``."""
 
 _BETWEEN = "[, \t\r\n"
 

@@ -47,7 +47,7 @@ class RetryingChoice(Choice):
 
     def __init__(self, plan: Plan, report: Report, judge: Judge, numbers: Iterator[int], index: int = 0) -> None:
         super().__init__(plan, report, judge, numbers, index)
-        self._asks = plan.retries_allowed  # The retried faults; emptied once the answer has failed otherwise.
+        self._asks = plan.retries_allowed  # The faults that are retried; empty once the answer has failed.
         self._words: list[str] = []
         self._length = 0
         self._has_items = False  # Whether any output other than text and reasoning has arrived.
@@ -59,7 +59,7 @@ class RetryingChoice(Choice):
         return "".join(self._words)[:_MAX_WORDS]
 
     def _note(self, text: str) -> None:
-        """Store text of the model for a retry."""
+        """Store the model's text for a retry."""
         if self._asks and self._length < _MAX_WORDS:
             self._words.append(text)
             self._length += len(text)
@@ -90,7 +90,7 @@ class RetryingChoice(Choice):
         return super().recover()
 
     def drain(self, parser: Parser, reason: FinishReason) -> None:
-        """Process the text that the parser has held back, unless a call in it is at fault."""
+        """Process the text that the parser still holds back, unless a call in it has a fault."""
         was_open, size = parser.in_block, parser.open_size
         segments = parser.finish(cut=reason == "length")
         # Text held back before an open block is not part of the call that the model is asked to continue.

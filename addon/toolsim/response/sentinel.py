@@ -189,7 +189,7 @@ class Sentinel:
         self._final = False  # Whether no more text will arrive.
         self._was_cut = False  # Whether the text was cut off.
         self._is_idle = False  # Whether no block is open, and at most one character is held back.
-        self._is_plain = False  # Whether idle without held-back text, and all tags begin with the usual characters.
+        self._is_plain = False  # Whether a chunk without "<", "[" and "]" is certainly prose.
         self._ignores_values = False  # Whether values are ignored from this point on (rule 5).
         self._lost = LostCalls(count_lost)
         self._content: Callable[[str], bool] | None = None  # Tests whether a chunk is only content (see ``_enter``).
@@ -750,8 +750,8 @@ class Sentinel:
 
 
 class LostCalls:
-    """Finds lost calls: opening tags that are followed by no body but by their closing tags. Calls ``count`` for each
-    (rule 12).
+    """Finds lost calls: opening tags that are followed by their closing tags, with no body in between. Calls ``count``
+    for each (rule 12).
     """
 
     def __init__(self, count: Callable[[], None]) -> None:
@@ -864,7 +864,7 @@ class JsonBody:
         return pos, "more"
 
     def read_tag(self, text: str, pos: int, opening: str, closing: str, *, final: bool) -> tuple[Stop, int]:
-        """Return the meaning of the "<" at ``pos``, and the end of the tag if it closes the block."""
+        """Return the meaning of a possible tag at ``pos``, and the end of the tag if it closes the block."""
         rest = text[pos : pos + len(closing)]
         if rest == closing:
             return "closed", pos + len(closing)

@@ -12,7 +12,7 @@ markers of the form:
    follows the value's own closer after whitespace, the second of two equal heads or openers, or a closer at a position
    where a pair could begin.
 2. A closer is data if more text of the value follows it on its line, and another closer follows later. A closer that is
-   alone on its line, or after which a value could begin, shows that an opener has been lost. The call is unreadable.
+   alone on its line, or after which a value could begin, shows that an opener was lost. The call is then unreadable.
 3. Complete pairs in a value are data. A value without its own closer extends to the next pair or to the end of the
    call. If it ends with half a closer, or with a closer of another name, this is removed (the repair
    ``MISSING_CLOSE``).
@@ -385,7 +385,7 @@ def _m3_value(key: str, value: str) -> str:
 
 
 def read_m3(body: str) -> list[ParsedCall]:
-    """Parse MiniMax M3's calls. The elements inside a value are typed like all other elements."""
+    """Parse MiniMax M3's calls. Elements inside a value receive their types like all other elements."""
     return [
         replace(call, given=Elements(tuple((key, _m3_value(key, value)) for key, value in call.given.items)))
         if isinstance(call.given, Elements)

@@ -19,7 +19,7 @@ _FENCE = r"`{3,8}\w{0,16}[ \t\r]{0,8}\n\s{0,64}"
 _CDATA = "<![CDATA["
 _END_CDATA = "]]>"
 MAX_OPENING = 128
-"""Maximum length of an opening tag, including the tag from the configuration."""
+"""Maximum length of an opening tag, including a configured tag."""
 
 _MAX_TAG = 300
 """Maximum length of a tag that opens a value."""

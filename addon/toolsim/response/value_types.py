@@ -1,4 +1,4 @@
-"""Converts arguments to the types in the tool's schema: untyped XML elements, and JSON with incorrect types.
+r"""Converts arguments to the types in the tool's schema: untyped XML elements, and JSON with incorrect types.
 
 *XML elements* are untyped. An element's content is a string if a string conforms, otherwise JSON, with these additional
 conversions:
@@ -212,8 +212,8 @@ class ElementTypes:
     def _text(self, text: str, schema: Validator | None) -> Json:
         """Convert the text of an element to a value that conforms to the schema.
 
-        If none does, the schema's type determines which nonconforming value is returned, and so which mismatch is
-        reported.
+        If none does, the schema's type determines which nonconforming value is returned, and therefore which mismatch
+        is reported.
         """
         string, bare = _as_string(text), text.strip()
         if schema is None:

@@ -3,11 +3,11 @@
 A backend that enforces the format needs no help, and its stream should stay unchanged. Two versions of the answer are
 therefore produced in parallel: the backend's bytes, and the rewritten answer.
 
-1. The stream is withheld until its text begins. If the text begins like JSON, the bytes are passed on; otherwise the
+1. The stream is withheld until its text begins. If the text begins like JSON, the bytes are passed on. Otherwise, the
    rewritten answer is sent, and a further round can continue it.
 2. If bytes have passed and the answer then turns out to be invalid or truncated, its end is replaced by an error event.
-   For this reason, only complete events pass, and no event refers to ids of the rewritten answer, which the client has
-   never received.
+   For this reason, only complete events pass. The error event does not refer to ids of the rewritten answer, because
+   the client has never received them.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ MALFORMED_JSON = "MALFORMED_JSON"
 UNKNOWN_TOOL = "UNKNOWN_TOOL"
 MASKED_TOOL = "MASKED_TOOL"
 ARGUMENTS_TOO_LARGE = "ARGUMENTS_TOO_LARGE"
-# A warning, and the reason why a call remains text: a tool's output contains the call, so the model quotes it
+# A warning, and the reason why a call remains text: a tool's output contains the call, so the model is only quoting it
 # (``outputs``).
 QUOTED_CALL = "QUOTED_CALL"
 # A warning, and the reason for a retry: an answer is not the requested JSON (``answer_format``).

@@ -40,7 +40,7 @@ checked separately.
 
 
 def build(schema: Any, text: str) -> Validator:
-    """Return the validator of a schema; ``text``: the schema as JSON. Raises SchemaError."""
+    """Return the validator for a schema. ``text``: the schema as JSON. Raises SchemaError."""
     if not isinstance(schema, dict):
         raise SchemaError("the schema is not an object")
     base = _dialect(schema)

@@ -31,7 +31,7 @@ _DEFAULT_URI = "https://json-schema.org/draft/2020-12/schema"
 
 
 def compile_schema(parameters: Mapping[str, Any]) -> Validator:
-    """Return the validator of a JSON schema, built once per schema text. Raises SchemaError.
+    """Return the validator for a JSON schema, built once per schema text. Raises SchemaError.
 
     ``$schema`` selects the dialect, 2020-12 by default. References must resolve within the schema itself.
     """

@@ -209,9 +209,8 @@ class Validator:
             if isinstance(schema.get("$ref"), str):
                 try:
                     pending.append(resolver.lookup(schema["$ref"]).contents)
-                except (
-                    Unresolvable
-                ):  # The reference is relative to a nested $id, and only ``compile_schema`` can follow such references.
+                except Unresolvable:
+                    # The reference is relative to a nested $id, and only ``compile_schema`` can follow such references.
                     continue
             for keyword in _COMBINATORS:
                 pending.extend(schema.get(keyword, ()))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 MAX_CHAIN = 10_000
-"""Maximum length of a chain of records. No model's context has room for that many turns."""
+"""Maximum length of a chain of records. It is far above the number of turns that fit into any model's context."""
 MAX_TRIES = 20
 """Maximum number of attempts to make a change. After a ``Conflict``, the next attempt is based on the current version.
 """
