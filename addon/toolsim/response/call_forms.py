@@ -68,10 +68,10 @@ class CallForm:
     directly follow its marker, or begin a line. ``anywhere``: the body can follow any marker, including markers of
     other families. ``after_own_tag``: the body can follow toolsim's own tag even if no other forms are read. ``alone``:
     a pattern for bodies that can also occur in a sentence about toolsim's markers, such as a bare name. A block with
-    such a body counts only if it stands alone. ``skips_beginning``: markers in the match of ``begins`` are ignored,
-    because one opening marker can replace another there. ``again``: a pattern for another call directly after a body
-    that has no closing marker. ``misspelled``: returns a pattern for misspelled beginnings. It is tried only if no body
-    begins as usual. ``slip_of``: the correct spelling of the marker in this pattern.
+    such a body counts as a call only if it stands alone. ``skips_beginning``: markers in the match of ``begins`` are
+    ignored, because one opening marker can replace another there. ``again``: a pattern for another call directly after
+    a body that has no closing marker. ``misspelled``: returns a pattern for misspelled beginnings. It is tried only if
+    no body begins as usual. ``slip_of``: the correct spelling of the marker in this pattern.
     """
 
     name: str

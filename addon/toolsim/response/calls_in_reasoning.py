@@ -1,7 +1,7 @@
 """Finds calls in reasoning, whether the model writes the reasoning into its text or the server sends it separately.
 
 Reasoning normally contains no calls, but some models, such as Qwen3.5 and Kimi K2, sometimes make a call before they
-end their thought. Tagged blocks in reasoning therefore count if
+end their thought. Tagged blocks in reasoning therefore count as calls if
 
 1. the reasoning ends with the blocks, with only whitespace after and between them;
 2. the answer contains only whitespace after the reasoning, and no other text, call or item;

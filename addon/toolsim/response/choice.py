@@ -250,7 +250,7 @@ class Choice:
         return self._report.add_block(self._index, start, self._position)
 
     def _release_text(self) -> None:
-        """Emit text that the parser has held back in case the answer contains only text."""
+        """Emit text that the parser has held back because the answer might contain only text."""
         if self._parser is not None:
             self._take(self._parser.release())
 

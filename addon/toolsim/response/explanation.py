@@ -4,8 +4,9 @@
     In your last message you wrote:         text: it quotes
     The function call would look like this: a call: models announce their calls like this
 
-Only the last sentence before the call counts. The expressions below cover some thirty languages. In 10,456 recorded
-answers, a sentence precedes text that looks like a call. No valid call in these answers follows one of the expressions.
+Only the last sentence before the call is considered. The expressions below cover some thirty languages. In 10,456
+recorded answers, a sentence precedes text that looks like a call. No valid call in these answers follows one of the
+expressions.
 """
 
 from __future__ import annotations

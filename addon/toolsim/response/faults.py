@@ -256,7 +256,7 @@ class Continuation(ParserWrapper[Parser, list[str]]):
         return self._inner.feed(whole)
 
     def release(self) -> Sequence[Segment]:
-        """Return the segments that ``inner`` has held back in case the answer contains only text."""
+        """Return the segments that ``inner`` has held back because the answer might contain only text."""
         return self._inner.release()
 
     def finish(self, *, cut: bool = False) -> Sequence[Segment | BrokenCall]:

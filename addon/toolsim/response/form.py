@@ -13,7 +13,8 @@ builds no values, because the form is parsed once it is complete.
    first character, so that other JSON is released immediately.
 3. An array of calls contains only objects.
 4. A JSON form in a fence can lack its last brackets, because the closing mark of the fence ends the form.
-5. Gemma's braces can contain any text, since strings may have lost their quotes. Only brackets outside quotes count.
+5. Gemma's braces can contain any text, since strings may have lost their quotes. Only brackets outside quotes are
+   tracked.
 6. An array that repeats calls endlessly ends as soon as the repetition is certain (``repetition``).
 7. A bracket in JSON can be closed by a bracket of the wrong kind if only closing brackets follow (``repair``).
 """
@@ -113,7 +114,7 @@ class Form:
         self._last = ""  # The last significant character outside strings; "w" for a word.
         self._quote = ""  # The quotation mark that will end the open string.
         self._in_word = False
-        self._key = ""  # The last key of a call (rule 2).
+        self._key = ""  # The last key in an object that may be a call (rule 2).
         self._parameters: Collection[str] = ()  # The parameters of the tool named in the open call.
         self._role: Literal["key", "value"] | None = None  # The role of the open string or word in a call.
         self._token = ""  # The part of the open string or word that has been read so far.

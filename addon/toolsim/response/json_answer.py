@@ -50,7 +50,7 @@ class JsonAnswer:
         self._report = report
         self._trusts = trusts
         self._texts: list[str] = []  # The text deltas since the last item.
-        self._passed = 0  # Number of these deltas that have passed.
+        self._passed = 0  # Number of these deltas that have been emitted.
         self._is_exempt = False  # Whether the answer is not checked (rule 4).
         self.starts: bool | None = None
         """Whether the text begins like JSON; None until its first visible character."""

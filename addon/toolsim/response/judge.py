@@ -263,7 +263,7 @@ class Judge:
         and no other keys.
         """
         accepted: list[Accepted] = []
-        # A name without arguments counts only next to a call with arguments.
+        # A name without arguments counts as a call only next to a call with arguments.
         has_arguments = len(calls) > 1 and any(written is not None and _has_arguments(written) for written in calls)
         for written in calls:
             # A list with an item that is not a call is text, including its calls.

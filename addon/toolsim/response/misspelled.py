@@ -5,8 +5,8 @@
                   <tool  _call>                 only one half
     < tool_call>  </tool_call >  </tool_call/>  a space next to a bracket, or a slash
 
-Misspelled markers are never searched for in prose. They count only at positions where the marker is allowed, and only
-if the block that they open or close is a call without any other slip (``sentinel``), or if a body is otherwise
+Misspelled markers are never searched for in prose. They are accepted only at positions where the marker is allowed, and
+only if the block that they open or close is a call without any other slip (``sentinel``), or if a body is otherwise
 unreadable (``corrected``).
 """
 

@@ -6,13 +6,13 @@
 1. A block is quoted if the line of its opening tag begins with ``>``, regardless of what follows.
 2. A block is in inline code if a mark (a run of backticks) is open before it on its line, and a mark of the same length
    follows on the line on which the block ends. The block and the text after it are held back until this is decided. If
-   no such mark follows, the backticks have no meaning, and the block counts.
+   no such mark follows, the backticks have no meaning, and the block counts as a call.
 3. A mark at the end of a line does not open inline code. It opens a fence, and calls in a fence can count (see
    ``untagged``).
 4. Blocks that may be quoted are not previewed: their fragments are dropped.
-5. A block that can also be a mention in a sentence (``Block.is_bare``) counts only if it stands alone: its line
-   contains only blocks, or only blocks and whitespace follow it. It is held back until this is decided. A block that
-   does not begin like a call (``Block.is_unread``) must also be alone on its lines.
+5. A block that can also be a mention in a sentence (``Block.is_bare``) counts as a call only if it stands alone: its
+   line contains only blocks, or only blocks and whitespace follow it. It is held back until this is decided. A block
+   that does not begin like a call (``Block.is_unread``) must also be alone on its lines.
 6. No text is lost, and the result does not depend on how the text is split.
 
 Untagged calls do not need these rules, since they must be alone on their lines.
@@ -51,7 +51,7 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
         self._line = _Line()
         self._tail = ""  # The text after the held-back blocks.
         self._closing = _MARK  # The mark that would close the inline code.
-        self._bare: Block | None = None  # A block that counts only if it stands alone; None once this is decided.
+        self._bare: Block | None = None  # A block that is a call only if it stands alone; None once this is decided.
         self._space = ""  # The whitespace after the bare block.
 
     @property

@@ -77,8 +77,8 @@ _SEPARATORS = re.compile(r"[._:/-]+")
 
 @dataclass(frozen=True, slots=True)
 class RepairedJson:
-    """Repaired JSON text. ``end``: where the source of the text ends. ``codes``: the code of each kind of slip,
-    once.
+    """Repaired JSON text. ``end``: the position in the source at which the repaired JSON ends. ``codes``: the code of
+    each kind of slip, once.
     """
 
     text: str

@@ -143,7 +143,7 @@ class RetryingChoice(Choice):
     def _unfinished(self, segments: Sequence[Segment | BrokenCall], reason: FinishReason) -> Fault | None:
         """Return the fault of an unfinished call; ``segments``: the parser's output for the held-back text (rule 3).
 
-        An answer that consists only of a broken untagged call also counts (see ``faults``).
+        An answer that consists only of a broken untagged call is treated in the same way (see ``faults``).
         """
         if segments and isinstance(answer := segments[-1], BrokenCall):
             refused = answer.refused

@@ -7,7 +7,7 @@ that arrives in one piece, so streamed and non-streamed answers take the same pa
 
 An answer that consists only of an undeclared call (``faults``), or is not the JSON that the client requests
 (``json_answer``), does not end in this module: the caller either retries the model and passes on the events of the
-retry (``proceed``), or emits the answer unchanged (``conclude``).
+retry (``proceed``), or emits the outcome without a retry (``conclude``).
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class ResponseRewriter:
         return self._written(events)
 
     def conclude(self) -> list[bytes]:
-        """End a waiting answer unchanged, without a retry."""
+        """End a waiting answer with the outcome that it has without a retry."""
         assert self.waits is not None
         *text, end = self.waits.otherwise
         if isinstance(end, Failed):

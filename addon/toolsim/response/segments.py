@@ -22,9 +22,10 @@ class Block:
 
     ``body``: the text between the tags, verbatim. ``closing``: the closing tag, or "" if something else closed the
     block (rules 3 and 4 of ``sentinel``). ``is_bare``: the block could also be a mention of toolsim's tags in a
-    sentence, because it contains only a name, for example. It therefore counts only if it stands alone. ``is_unread``:
-    the body does not begin like a call. The block is a failed call if it is alone on its lines, otherwise text.
-    ``codes``: the codes of the repairs of the tags. ``meant``: the intended opening tag if the tag is misspelled.
+    sentence, because it contains only a name, for example. It therefore counts as a call only if it stands alone.
+    ``is_unread``: the body does not begin like a call. The block is a failed call if it is alone on its lines,
+    otherwise text. ``codes``: the codes of the repairs of the tags. ``meant``: the intended opening tag if the tag is
+    misspelled.
     """
 
     form: Literal["json", "xml"]
@@ -117,7 +118,7 @@ class Parser(BlockState, Protocol):
         """Return the segments that ``text`` completes."""
 
     def release(self) -> Sequence[Segment]:
-        """Return the segments that were held back in case the answer contains only text. Called when other output
+        """Return the segments that were held back because the answer might contain only text. Called when other output
         arrives.
         """
 
@@ -149,7 +150,9 @@ class ParserWrapper[Inner: BlockState, Held: Sized]:
         return self._inner.open_size
 
     def release(self) -> Sequence[Segment]:
-        """Return the segments that were held back in case the answer contains only text. By default, there are none."""
+        """Return the segments that were held back because the answer might contain only text. By default, there are
+        none.
+        """
         return []
 
 
@@ -166,7 +169,7 @@ class TextBuffer[Inner: Parser](ParserWrapper[Inner, list[str]]):
         return pieces if self._is_over else self._take(pieces)
 
     def release(self) -> Sequence[Segment]:
-        """Return the segments that were held back in case the answer contains only text. Called when other output
+        """Return the segments that were held back because the answer might contain only text. Called when other output
         arrives.
         """
         held, self._held = self._held, []

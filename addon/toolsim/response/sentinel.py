@@ -50,9 +50,9 @@ The tests refer to these rules by number:
     block. These are opening tags before the block's own tag, and closing tags and end-of-turn tokens after the block,
     with only whitespace in between.
 15. With ``drops_surplus``, a misspelled opening tag (``misspelled``) at the start of a line or directly after a block
-    opens a block, which counts only if it stands alone (``Block.is_bare``). A misspelled closing tag closes a complete
-    body. A JSON body is then closed immediately, any other body only when the next block begins or the text ends. If
-    the closing tag is missing altogether, the opening tag of the next block closes a complete body.
+    opens a block, which counts as a call only if it stands alone (``Block.is_bare``). A misspelled closing tag closes a
+    complete body. A JSON body is then closed immediately, any other body only when the next block begins or the text
+    ends. If the closing tag is missing altogether, the opening tag of the next block closes a complete body.
 
 The sentinel runs in linear time. Text is read again only under rules 5, 7 and 13, and each character at most a fixed
 number of times. In a second reading of a body, quotes can pair up differently, so a tag that was inside a string can be
@@ -206,7 +206,7 @@ class Sentinel:
         self._json: JsonBody  # The lexer of the body, if the body is JSON.
         self._row: CallForm | None = None  # The form of the body. None before the body, and in malformed JSON (rule 5).
         self._value = OpenValue()  # Tracks the open value in the body.
-        self._ends: frozenset[str] = frozenset()  # The beginnings of the tags that count in the body.
+        self._ends: frozenset[str] = frozenset()  # The beginnings of the tags that are recognized in the body.
 
     def __repr__(self) -> str:
         return f"Sentinel({self.state.__name__})"
@@ -267,7 +267,7 @@ class Sentinel:
         return self._fragments and not self._is_foreign and not self._is_misspelled
 
     def release(self) -> list[TaggedSegment]:
-        """Return an empty list, because the sentinel never holds back text in case the answer contains only text."""
+        """Return an empty list, because the sentinel does not hold back text until other output arrives."""
         return []
 
     def finish(self, *, cut: bool = False) -> list[TaggedSegment]:
@@ -528,7 +528,7 @@ class Sentinel:
             self._stash(max(self._pos, open_tag(text, self._pos)))
 
     def state_literal(self) -> None:
-        """Process a literal body, in which only tags outside values count (rule 5)."""
+        """Process a literal body, in which only tags outside values are recognized (rule 5)."""
         text, closing, value = self._text, self._closing, self._value
         # A tag that begins at the limit must still be recognized.
         stop = min(len(text), self._start + self._limit - self._size + 1 + len(closing))

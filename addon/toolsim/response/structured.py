@@ -147,7 +147,7 @@ class StructuredCalls:
     def arriving(self, delta: StructuredDelta) -> Tool | None:
         """Return the client's tool for a call that is still arriving, or None if no offered tool has its name."""
         lookup = self._judge.toolbox.called(delta.name, delta.namespace)
-        # A misspelled name counts only if the arguments match, and the arguments are not known yet.
+        # A misspelled name is accepted only if the arguments match, and the arguments are not known yet.
         if lookup.codes or lookup.tool is None or lookup.tool.name in self._judge.plan.hosted:
             return None
         return lookup.tool

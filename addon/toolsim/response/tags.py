@@ -130,7 +130,9 @@ def without_space(tag: str) -> str:
 
 @lru_cache(maxsize=256)
 def ends(opening: str, closing: str, value: str) -> re.Pattern[str]:
-    """Return a pattern for the tags that count in a literal body. ``value``: a pattern for the marks of values."""
+    """Return a pattern for the tags that are recognized in a literal body. ``value``: a pattern for the marks of
+    values.
+    """
     return re.compile("|".join(filter(None, [re.escape(closing), re.escape(opening), value])))
 
 
@@ -179,7 +181,7 @@ class OpenValue:
             self._end, self._outer = _END_CDATA, self._end
             self.marks = self._new_marks()
         elif self._outer:
-            pass  # In a CDATA section, only its end counts.
+            pass  # In a CDATA section, only the end of the section is recognized.
         elif match[0] == opening:
             self._blocks += 1
             return not self._is_closed

@@ -471,7 +471,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         return True
 
     def state_behind_fence(self) -> None:
-        """Read the line after the closing mark of a fence. If it contains other text, the unit does not count."""
+        """Read the line after the closing mark of a fence. If it contains other text, the unit is text."""
         self._held.add_tail(self._at.skip(_INDENT))
         if self._at.is_exhausted:
             return

@@ -149,7 +149,7 @@ def _spelled(text: str) -> Json | None:
 
 
 _BARE_WORDS = PYTHON_WORDS | {"none": "null"}
-"""Additional spellings of JSON's literals. They count only where quotes are not required."""
+"""Additional spellings of JSON's literals. They are recognized only where quotes are not required."""
 
 
 class ElementTypes:

@@ -89,7 +89,7 @@ def _hashable(value: Any) -> Any:
 
 
 def multiple_of(validator: Any, divisor: Any, instance: Any, schema: Any) -> Iterator[Any]:
-    """Check divisibility of the decimal representations, because 19.99 is a multiple of 0.01 as a decimal but not as a float."""
+    """Divide the decimal representations, because 19.99 is a multiple of 0.01 only as a decimal, not as a float."""
     if not validator.is_type(instance, "number") or (isinstance(instance, float) and not isfinite(instance)):
         return
     if Fraction(repr(instance)) % Fraction(repr(divisor)):
