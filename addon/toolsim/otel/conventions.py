@@ -199,7 +199,7 @@ def failure(report: Report, status: int | None) -> str:
     return str(status) if status >= 400 else ""
 
 
-# -- a call of an MCP tool --
+# -- a call to an MCP tool --
 
 
 def tool_name(call: ServedCall) -> str:

@@ -34,7 +34,7 @@ _MAX_WORDS = 240
 _GROUP = "opentelemetry_traces_exporter"
 # Exporters by the value of OTEL_EXPORTER_OTLP_PROTOCOL. The default is the value that the specification recommends.
 _PROTOCOLS = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc", "http/json": "otlp_json_http"}
-# The logger that reports a full queue. The exporters have loggers of their own.
+# The SDK's logger that reports a full queue.
 _QUEUE = "opentelemetry.sdk._shared_internal"
 
 

@@ -86,7 +86,7 @@ class Spans(Feature):
         if flow.response is None:
             self.ask(flow, exchange)
 
-    # -- calls of MCP tools --
+    # -- calls to MCP tools --
 
     @override
     def on_mcp(self, mcp_context: McpContext) -> McpContext:

@@ -7,7 +7,7 @@
    syntax has no such description.
 3. A call that the length limit cut off is not a mistake: the model is asked to continue it. A call that the model
    itself left unfinished is broken, as is an answer that consists of an untagged call that cannot be made (``faults``).
-4. An answer that lacks a required call, or is empty after a tool's output, is a fault as a whole. All emitted text
+4. An answer that lacks a required call, or is empty after a tool's output, is itself a fault. All emitted text
    remains.
 5. A call to ``find_tools``, toolsim's own tool, is a question from the model, which the next round answers.
 6. The model is stopped at a fault in its text, and the remaining text is never read. A caller that does not retry

@@ -183,7 +183,7 @@ class Sentinel:
         self._limit = limit
         self._fragments = fragments
         self._out: list[TaggedSegment] = []
-        self._text = ""  # The current text.
+        self._text = ""
         self._pos = 0  # Position of the next character to read.
         self._held = ""  # Text that is held back. The next chunk is appended to it.
         self._final = False  # Whether no more text will arrive.

@@ -176,7 +176,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         self._names = judge.toolbox.spellings
         self._at = Cursor()
         self._prose = ProseReader()
-        self._form = Form("json", judge.toolbox)  # The current form.
+        self._form = Form("json", judge.toolbox)
         self._mark = ""  # The opening mark of the open fence that may contain calls; "" outside such a fence.
         self._markers = 0  # Number of unknown markers before the forms of the open unit.
         self._is_closed = True  # Whether the open unit has a closing marker, or needs none.

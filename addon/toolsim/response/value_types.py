@@ -72,7 +72,7 @@ class _Correction:
 
     def value(self, given: Json, schemas: Sequence[Validator], depth: int) -> Json:
         """Return the value unchanged if it conforms to one of the schemas. Otherwise, return the first correction that
-        conforms.
+        conforms, if any.
         """
         self._values_left -= 1
         if depth > _MAX_DEPTH or self._values_left < 0 or any(self._conforms(one, given.value) for one in schemas):

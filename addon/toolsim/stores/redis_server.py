@@ -1,8 +1,8 @@
 """A store in a Redis server for several proxies. Each proxy can continue the conversations of the others.
 
-Each operation is one script, which the server runs atomically. So no partial write is ever read, versions are compared
-on the server, and the bounds hold across all proxies. Ages use the server's clock, not the proxies' clocks. After
-``PREFIX``, the keys have these forms:
+Each operation is one script, which the server runs atomically. Therefore, no partial write is ever read, versions are
+compared on the server, and the bounds hold across all proxies. Ages use the server's clock, not the proxies' clocks.
+After ``PREFIX``, the keys have these forms:
 
     r:PARTITION:ID    a hash: value, parent, version, size, names
     n:PARTITION:NAME  the id of the record with this name

@@ -261,7 +261,7 @@ class SqliteStore:
         return parts
 
     def _sweep(self, base: sqlite3.Connection) -> None:
-        """Delete some of the values that have no record. Later writes delete the remaining values."""
+        """Delete a limited number of parts that belong to no record. Later writes delete the remaining parts."""
         one = "SELECT rowid FROM parts WHERE value = ? LIMIT 1"
         for _ in range(_SWEPT_AT_ONCE):
             due = base.execute("SELECT value FROM unheld WHERE due <= ? LIMIT 1", (self._clock(),)).fetchone()
@@ -363,7 +363,7 @@ class _Swept(Exception):
 
 
 class _Connection:
-    """A connection, and the only thread that uses the connection."""
+    """A connection, and the only thread that uses it."""
 
     def __init__(self, path: Path | None, name: str) -> None:
         self._path = path
