@@ -205,7 +205,7 @@ class Answer:
 
     def checked(self, choice: Choice, events: list[ClientEvent]) -> list[ClientEvent]:
         """Return ``events``, followed by the end of the answer if all choices have ended early. If the choice has
-        failed, the answer is done.
+        failed, ``events`` end the answer.
         """
         if events:
             self._is_empty = False

@@ -379,7 +379,7 @@ MARKERS = {
     "<TOOLCALL>": "</TOOLCALL>",  # Markers of Nemotron Nano.
     "<|tools_prefix|>": "<|tools_suffix|>",  # Markers of Apertus.
     "<|START_ACTION|>": "<|END_ACTION|>",  # Markers of Command R and Command A.
-    "<|action_start|>": "<|action_end|>",  # Markers of InternLM. It uses both opening markers.
+    "<|action_start|>": "<|action_end|>",  # Markers of InternLM, which also uses the next opening marker.
     "<|plugin|>": "<|action_end|>",
     "[TOOL_REQUEST]": "[END_TOOL_REQUEST]",  # Markers of models without a template in LM Studio.
     "[TOOL_CALL]": "[/TOOL_CALL]",  # Markers of MiniMax M2 on some servers.

@@ -191,9 +191,9 @@ def fit_name(written: str, names: Iterable[tuple[str, str]]) -> str | None:
     """Return the only tool that a misspelled name can mean, or None if no tool matches or several tools match.
 
     The following kinds of slips are tried in order, and the first kind under which a tool matches decides: a special
-    token of the model in the name, with the text after it; a prefix or number from the model's own form; different
-    case; different separators; a prefix of the model's form without its separator; a repeated name; namespaces before
-    the name.
+    token in the name, together with the text after it; a prefix or number from the model's own form; different case;
+    different separators; a prefix of the model's form without its separator; a repeated name; namespaces before the
+    name.
 
     ``names``: pairs of a spelling and the tool that it means. The pairs include masked tools, so that a name that also
     matches a masked tool is not corrected to the name of a similar tool.

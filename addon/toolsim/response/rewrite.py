@@ -361,7 +361,9 @@ def answer_for(
 
 
 class ClientRecord:
-    """Records the token counts of an answer in ``api``, and the ids of its calls, which clients later send back."""
+    """Records an answer's token counts, and the ids of its calls, which clients later send back. ``api``: defines the
+    ids.
+    """
 
     def __init__(self, api: Api, form: AnswerForm, report: Report) -> None:
         self._api = api

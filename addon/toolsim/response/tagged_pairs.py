@@ -5,12 +5,12 @@
     pair  := opener value closer
 
 Values are not escaped, and only the tool's schema specifies their types. A closer inside a value is data, so a value
-ends at the first closer that is followed by another pair or by the end of the call. These rules apply to all other
-markers of the form:
+ends at the first closer that is followed by another pair or by the end of the call. The following rules apply to
+markers that do not fit the grammar:
 
-1. Surplus markers are dropped, which is a repair (``DOUBLED_MARKER``). A marker is surplus if it is a closer that
-   follows the value's own closer after whitespace, the second of two equal heads or openers, or a closer at a position
-   where a pair could begin.
+1. Surplus markers are dropped, which is a repair (``DOUBLED_MARKER``): more closers directly after a value's own
+   closer, the second of two equal heads or openers, and closers at a position where a pair could begin. Only
+   whitespace can separate them.
 2. A closer is data if more text of the value follows it on its line, and another closer follows later. A closer that is
    alone on its line, or after which a value could begin, shows that an opener was lost. The call is then unreadable.
 3. Complete pairs in a value are data. A value without its own closer extends to the next pair or to the end of the

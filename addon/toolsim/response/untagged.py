@@ -318,7 +318,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         self._read(raw)
 
     def _end_of_prose(self) -> None:
-        """Process undecided text, because no more prose follows it directly."""
+        """Process the undecided text as complete, because no more prose follows it."""
         self._at.is_final = True
         self._read("")
         self._at.is_final = False

@@ -99,8 +99,7 @@ class _Correction:
                 if self._conforms(schema, spelled.value):
                     return spelled
                 return self._by(spelled, schema, depth + 1) if depth < _MAX_DEPTH else given
-            # Text that looks like a malformed array or object does not become an item, and an empty string does not,
-            # either.
+            # Text that looks like a malformed array or object remains a string, as does an empty string.
             case str() as text if not text.strip() or text.lstrip().startswith(("[", "{")):
                 return given
         if "array" not in types:

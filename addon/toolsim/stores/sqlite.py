@@ -134,7 +134,8 @@ def open_store(place: str, bounds: StoreLimits) -> Store:
 
 
 def file_problem(path: Path) -> str:
-    """Return why an existing file cannot be used as a store, or "" if it can. A locked file can be used later.
+    """Return why an existing file cannot be used as a store, or "" if it can. A locked file is not a problem, because
+    it can be used later.
 
     SQLite itself opens the file, even to check its first bytes, for the reason given in ``_make``.
     """

@@ -99,7 +99,9 @@ def open_store(address: StoreUrl) -> Store:
 
 
 def file_problem(address: StoreUrl) -> str:
-    """Return why the existing file of a store cannot be used, or "" if it can. A locked file can be used later."""
+    """Return why the existing file of a store cannot be used, or "" if it can. A locked file is not a problem, because
+    it can be used later.
+    """
     problem: str = _module(address).file_problem(Path(address.location))
     return problem
 
