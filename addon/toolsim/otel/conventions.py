@@ -37,7 +37,7 @@ _MAX_NAMES = 64
 _MAX_READ = 64 * 1024
 """Maximum number of bytes of an answer that are searched for its id.
 
-They contain the first event of a stream, or all of a short answer.
+These bytes contain the first event of a stream, or all of a short answer.
 """
 
 ABORTED, OTHER = "aborted", "_OTHER"

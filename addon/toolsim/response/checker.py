@@ -60,8 +60,8 @@ class SchemaChecker:
                     self._validators[tool.name] = compile_schema(tool.parameters)
                 except SchemaError:  # A strict tool with an unusable schema has already been refused with a 400.
                     self._warn(SCHEMA_UNUSABLE, tool.name)
-                # Compilation happens once per schema. It counts as at most one step, since a pause cannot be
-                # distinguished from it.
+                # A schema is compiled only once. This counts as at most one step, because a pause in it cannot be
+                # recognized.
                 self._spend(min(thread_time() - began, STEP_SECONDS))
         return self._validators[tool.name]
 

@@ -358,7 +358,7 @@ class Choice:
         is_announced = self._plan.stream and self._calls.is_arriving_as(call.key)
         for verdict in self._structured_calls.verdicts(call, is_announced=is_announced):
             self.apply(verdict, call)
-        # If the structured call is still open at this point, no verdict has made it, so it is incomplete.
+        # If the structured call is still open at this point, it was not made, so it ends as incomplete.
         broke = self._calls.is_arriving_as(call.key) and self._calls.break_off()
         self._after_call(broke=broke)
 

@@ -118,7 +118,7 @@ class Form:
         self._parameters: Collection[str] = ()  # The parameters of the tool named in the open call.
         self._role: Literal["key", "value"] | None = None  # The role of the open string or word in a call.
         self._token = ""  # The part of the open string or word that has been read so far.
-        self._copied = 0  # Position in the current text up to which it has been added to ``_text``.
+        self._copied = 0  # Position up to which the current text has been added to ``_text``.
         self._item_start = 0  # Index in ``_text`` where the open array item begins.
         self._loop = RepetitionDetector()  # Detects a repetition among the items before the open item.
         self._length = 0  # The total length of the items before the open item.

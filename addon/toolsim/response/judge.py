@@ -26,8 +26,8 @@ last repair, correcting the types of arguments, is made only if the arguments do
 
 A call that a tool output in the same request contains verbatim is treated as a quotation and not made; ``outputs``
 defines which calls are equal. Calls that the backend emitted as structured calls are judged by the same table
-(``structured``), but they are not text, so they are not compared with outputs. Untagged calls count only if they are
-valid beyond doubt (``untagged``).
+(``structured``), but they are not text, so they are not compared with outputs. Untagged calls are accepted only if they
+are valid beyond doubt (``untagged``).
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ def split_repeated(text: str) -> list[Json]:
 
 def split_arguments(text: str, schema: Validator) -> tuple[str, list[Json]]:
     """Split the text of one call's arguments into the objects that it represents under ``schema``. Return the code of
-    the repair, and the objects, which are empty if the text cannot be split.
+    the repair, and the objects, or no objects if the text cannot be split.
 
     A key unknown to the schema repeats a known key if they differ only in a trailing number, unless the schema allows
     additional keys. Only known keys whose schema allows no list can have several values.

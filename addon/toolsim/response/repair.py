@@ -13,7 +13,7 @@ The slips and their repairs:
 
 1. Values are never guessed, so an unterminated string, a missing comma or a missing colon is not repaired. A bracket of
    the wrong kind is repaired only if no text other than brackets follows, because the value is then unambiguous.
-2. A repaired call counts only if it satisfies the tool's schema, which the caller checks.
+2. A repaired call is accepted only if it satisfies the tool's schema, which the caller checks.
 3. A repair is a single pass with a bounded number of steps, because text with too many slips is not a call.
 """
 

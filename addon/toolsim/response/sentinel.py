@@ -34,8 +34,8 @@ The tests refer to these rules by number:
  7. If a block is never closed, its opening tag is prose, and reading resumes directly after this tag.
  8. Reasoning that models write into their text does not reach the sentinel, because ``calls_in_reasoning`` handles it
     first. The markers of reasoning are therefore prose here.
- 9. If a block, not counting its tags, is longer than ``limit`` bytes of UTF-8, its beginning, up to the limit, is
-    emitted as ``Oversize``. The text after it is prose again.
+ 9. If a block is longer than ``limit`` bytes of UTF-8, not counting its tags, it is emitted as ``Oversize`` up to the
+    limit. The text after the limit is prose again.
 10. No text is lost: the emitted segments, without the ``Fragment`` previews and with each block as its raw text, add up
     to the input.
 11. The segments do not depend on how the input is split into chunks, except that prose can be split differently.

@@ -570,7 +570,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         self._resume_text("start" if _AT_LINE_START.search(text) else "line")
 
     def _resume_text(self, place: Place) -> None:
-        """Resume at ``place`` in the text. If a fence is open, it contains no call."""
+        """Resume at ``place`` in the text. An open fence is treated as a fence without calls."""
         self._prose.resume(place, self._mark)
         self._mark = ""
         self.state = self.state_prose

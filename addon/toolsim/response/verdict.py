@@ -75,9 +75,9 @@ Verdict = JudgedCall | Rejected | Violation
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A valid untagged call, which counts as a call if its position in the answer is suitable.
+    """A valid untagged call. It is made only if its position in the answer is suitable.
 
-    ``form``: the code of its form; reported, like its repairs, only if the call counts. ``is_quoted``: a tool's output
+    ``form``: the code of its form; reported, like its repairs, only if the call is made. ``is_quoted``: a tool's output
     contains the call, so it is text in any position.
     """
 
