@@ -160,7 +160,7 @@ def _grouped(pairs: list[tuple[str, Json]]) -> dict[str, list[Json]]:
 
 
 def _spread(grouped: Mapping[str, list[Json]]) -> list[Json]:
-    """Return one object per value of the keys with several values. Keys with a single value are in each object.
+    """Return as many objects as the repeated keys have values. Keys with a single value are in each object.
 
     Returns [] if no key has several values, if these keys have different numbers of values, or if all objects would be
     equal.

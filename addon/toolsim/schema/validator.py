@@ -132,7 +132,9 @@ class Validator:
         return self._made
 
     def check(self, value: Any) -> str | None:
-        """Return the location and reason of a mismatch, or None if ``value`` conforms or the check was undecided."""
+        """Return the location of and reason for a mismatch, or None if ``value`` conforms or the check was
+        undecided.
+        """
         return self.examine(value).mismatch
 
     def examine(self, value: Any, seconds: float = CHECK_SECONDS) -> CheckResult:
