@@ -115,7 +115,7 @@ class HeldAnswer(TextBuffer[Parser]):
 
     def finish(self, *, cut: bool = False) -> Sequence[Segment | BrokenCall]:
         """Return the remaining segments at the end of the text. An answer in the wrong format becomes a fault."""
-        # A call that is still unfinished is a different fault, with its own retry.
+        # An unfinished call is a separate fault, with its own retry.
         has_open_call = self._inner.in_block if cut else self._inner.open_size > 0
         segments = self._inner.finish(cut=cut)
         if self._is_over:

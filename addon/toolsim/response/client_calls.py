@@ -72,7 +72,8 @@ class Preview:
 
     It parses one shape, ``{"name": "…", "arguments": "…`` or ``{…`` in any spelling of these keys (``call_keys``),
     possibly within a wrapper or as the first call of a list. It silently gives up on any other shape; the block is then
-    buffered until it is complete and has been judged. The returned parts are a verbatim prefix of the arguments.
+    buffered until it is complete and has been judged. The returned deltas together are a verbatim prefix of the
+    arguments.
 
         header ─▶ string ─▶ end         arguments as a JSON string: decoded, never in the middle of an escape
            │

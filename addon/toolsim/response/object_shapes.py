@@ -1,6 +1,6 @@
 """Recognizes JSON objects that represent one call in an unusual shape, or several calls.
 
-Calls whose name or arguments are in an unusual place (``unwrap``):
+Calls whose name or arguments are in an unusual position (``unwrap``):
 
     {"get_weather": {"city": "Bonn"}}               the name as a key; several such keys are several calls: NAME_AS_KEY
     {"name": "get_weather", "city": "Bonn"}         the arguments next to the name: FLAT_ARGUMENTS

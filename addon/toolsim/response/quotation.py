@@ -210,7 +210,7 @@ class _Line:
         return self.has_text and not self._run and not self._is_blank and "\n" not in text and "`" not in text
 
     def read(self, text: str) -> None:
-        """Update the state with the next text."""
+        """Update the state of the line with the text that follows."""
         at = text.rfind("\n") + 1
         if at:
             self.is_quotation = False

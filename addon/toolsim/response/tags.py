@@ -137,7 +137,8 @@ def ends(opening: str, closing: str, value: str) -> re.Pattern[str]:
 
 
 class OpenValue:
-    """Tracks whether a value is open in a literal body. ``row`` defines the marks that open and end values.
+    """Tracks whether a value is open in a literal body. ``row``: the call form, which defines the marks that open and
+    end values.
 
     ``marks``: a pattern for the marks that can come next. Outside a value, they open one. Inside a value, they end it
     or open a CDATA section.
