@@ -63,7 +63,7 @@ class CallForm:
 
     ``begins``: a pattern for the beginning of the body. ``tags``: the opening and closing markers that belong to this
     body only. If the closing marker is "", the body ends with the last bracket of its JSON. ``value``: the delimiters
-    of a value, between which every marker is data. ``whole``: the text with which a body ends that lacks at most its
+    of a value, between which every marker is data. ``whole``: the text with which a body must end if it lacks its
     closing marker. ``is_json``: JSON follows ``begins``, so a marker in a string is data. ``behind_tag``: the body must
     directly follow its marker, or begin a line. ``anywhere``: the body can follow any marker, including markers of
     other families. ``after_own_tag``: the body can follow toolsim's own tag even if no other forms are read. ``alone``:
