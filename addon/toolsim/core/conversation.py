@@ -1,4 +1,4 @@
-"""The API-neutral form of a conversation, and the label under which people see the conversation."""
+"""The API-neutral form of a conversation, and the label that identifies the conversation to people."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """A part in the format of one API (a file, audio, or a file id). Only a backend of that API accepts it."""
+    """A part in the format of one API (a file, audio, or a file id). Only a backend with that API accepts it."""
 
     api_name: ApiName
     part: Mapping[str, Any]
@@ -70,7 +70,9 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class CallOutput:
-    """The output of a client's tool. Its text parts become part of its record, and its images follow the record."""
+    """The output of a tool that the client ran. The model sees its text parts in a record on one line, followed by its
+    images.
+    """
 
     call_id: str
     parts: tuple[Part, ...]
@@ -107,7 +109,7 @@ class HostedItem:
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """Tools that the client declares within a conversation, in addition to those at its start.
+    """Tools that the client declares within a conversation, in addition to the tools declared at the start.
 
     ``removed``: names of tools that the declaration removes.
     """
@@ -141,8 +143,8 @@ class ClientRequest:
     api: ApiName
     """The API of the client."""
     body: Mapping[str, Any]
-    """The JSON object, in the shape of the Responses API or, for clients of any other API, of chat completions. Only
-    ``wire`` reads this field.
+    """The JSON object, in the shape of a Responses API request if the client uses that API, and otherwise in the shape
+    of a chat completions request. Only ``wire`` reads this field.
     """
     items: tuple[Item, ...]
     form: AnswerForm = AnswerForm()
@@ -152,10 +154,9 @@ class ClientRequest:
     tools: tuple[Tool, ...] = ()
     """Tools that the client runs: functions, custom tools, and the built-in kinds."""
     first_tools: tuple[Tool, ...] = ()
-    """The tools declared before the conversation, in their original form, if a ``Declaration`` has changed them since.
-    """
+    """The tools as declared at the start of the conversation; empty unless a ``Declaration`` has changed them since."""
     hosted: tuple[Mapping[str, Any], ...] = ()
-    """The declarations of all other kinds of tools, as sent."""
+    """The declarations of the tools that the client does not run, exactly as sent."""
     tool_choice: ToolChoice = ToolChoice()
     parallel: bool = True
     n: int = 1
@@ -182,8 +183,8 @@ class ClientRequest:
 MAX_WORDS = 60
 """Number of characters of the user's message that fit in a column of the flow list."""
 
-# Number of characters of a text that count: enough to identify a conversation, and few enough for a history of 100,000
-# items.
+# The number of items, and the number of characters per item, that identify a conversation. Both are limited so that
+# even a history of 100,000 items is processed quickly.
 _MAX_ITEMS = 2_000
 _MAX_TEXT = 200
 # Programs add context in tags to their users' messages: <environment_details>…</environment_details>.
@@ -193,7 +194,8 @@ _MAX_SEARCHED = 8_000
 
 @dataclass(frozen=True, slots=True)
 class ConversationLabel:
-    """The subject of a request: ``words``, the user's latest message, shortened; ``turn`` and ``step`` count from 1.
+    """The subject of a request and its position in the conversation. ``words`` is the user's latest message, shortened.
+    ``turn`` and ``step`` count from 1.
 
     A turn starts with the user's message; each answer that follows tool outputs is another step of the turn. Two
     requests belong to one conversation if the second starts with all items of the first. A history is therefore

@@ -6,7 +6,7 @@
     body = "json"
     keys = { name = "fn", arguments = "with" }
 
-``call_forms`` reads them like the built-in forms of model families, and ``toolsim_untagged`` controls both kinds.
+``call_forms`` reads custom forms like the built-in forms of model families, and ``toolsim_untagged`` controls both.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ _NO_START = "{}()\"'`,:;.+-_|\\"
 
 @dataclass(frozen=True, slots=True)
 class CustomForm:
-    """One declared call form. ``name_key`` and ``arguments_key``: the keys of a JSON body, or "" for the usual keys."""
+    """One declared call form. ``name_key`` and ``arguments_key`` are the keys of the tool's name and the arguments in a
+    JSON body, or "" for the usual keys.
+    """
 
     opening: str
     closing: str
@@ -36,7 +38,7 @@ class CustomForm:
     arguments_key: str = ""
 
     def table(self) -> dict[str, Any]:
-        """Return the form as its TOML table."""
+        """Return the form as a table in the format of the TOML file."""
         keys = {"name": self.name_key, "arguments": self.arguments_key}
         given = {key: value for key, value in keys.items() if value}
         return {"opening": self.opening, "closing": self.closing, "body": self.body} | (
@@ -45,7 +47,7 @@ class CustomForm:
 
 
 class InvalidForm(ValueError):
-    """Raised for an invalid form declaration. ``number`` counts the forms from 0; ``entry``: the invalid entry."""
+    """Raised for an invalid form declaration. ``number`` is the form's index, and ``entry`` is the invalid key."""
 
     def __init__(self, number: int, entry: str, message: str) -> None:
         super().__init__(f"forms[{number}].{entry}: {message}")

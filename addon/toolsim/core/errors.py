@@ -8,10 +8,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class ApiError:
-    """An error in OpenAI's format: its fields, and the HTTP status used if no stream has started.
+    """The fields of an error in OpenAI's format, and the HTTP status to use if no stream has started.
 
-    ``code``: OpenAI's code if one exists; toolsim's codes about a backend begin with ``backend_``. ``retry_after``:
-    seconds, for the header with that name.
+    ``code`` is OpenAI's code if one exists; toolsim's own codes for backend errors begin with ``backend_``.
+    ``retry_after`` is the value of the ``Retry-After`` header, in seconds.
     """
 
     message: str
@@ -27,7 +27,9 @@ class ApiError:
 
 
 class BadRequest(Exception):
-    """Raised for a client's request that cannot be served. ``error`` contains the reason, with the exact ``param``."""
+    """Raised if a client's request cannot be served. ``error`` contains the reason and, in ``param``, the path of the
+    invalid parameter.
+    """
 
     def __init__(self, message: str, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)

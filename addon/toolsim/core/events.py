@@ -1,8 +1,8 @@
 """The events of an answer.
 
-A reader turns backend bytes into ``BackendEvent``s, a choice turns backend events into ``ClientEvent``s, and a writer
-turns client events into client bytes. Both sets of event types are closed, so use ``match``. ``choice`` is the index of
-a choice; only Chat Completions has choices other than 0.
+A reader turns the backend's bytes into ``BackendEvent``s, toolsim turns these into ``ClientEvent``s for each choice,
+and a writer turns client events into bytes for the client. Both unions are closed, so a ``match`` can cover all types.
+``choice`` is the index of a choice; only Chat Completions has choices other than 0.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ FinishReason = Literal["stop", "length", "content_filter"]
 EndReason = FinishReason | Literal["tool_calls"]
 """The reason why a choice ended, as the client sees it."""
 ToolKind = Literal["function", "custom", "shell", "local_shell", "apply_patch", "tool_search"]
-"""The kind of a call for the client; all kinds but the first two exist only in Responses (``wire/local_tools.py``)."""
+"""The kind of call that the client receives. All kinds except ``function`` and ``custom`` exist only in the Responses
+API (``wire/local_tools.py``).
+"""
 ItemStatus = Literal["completed", "incomplete"]
 
 
@@ -25,7 +27,7 @@ ItemStatus = Literal["completed", "incomplete"]
 class Usage:
     """Token counts of an answer.
 
-    ``estimated``: some counts are estimates because the backend did not report all of them.
+    ``estimated`` is true if some counts are estimates, because the backend did not report all of them.
     """
 
     input_tokens: int = 0
@@ -37,7 +39,7 @@ class Usage:
 
 
 def added(one: Usage | None, other: Usage | None) -> Usage | None:
-    """Return the sum of the known token counts of two answers."""
+    """Return the sum of two answers' token counts. An answer without known counts adds nothing."""
     if one is None or other is None:
         return one or other
     return Usage(
@@ -52,7 +54,9 @@ def added(one: Usage | None, other: Usage | None) -> Usage | None:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The backend started its answer. ``response_id``: set only if the backend stores the answer (Responses)."""
+    """The backend has started its answer. ``response_id`` is set only if the backend stores the answer, which only the
+    Responses API supports.
+    """
 
     response_id: str | None = None
     created_at: int | None = None
@@ -71,7 +75,7 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True)
 class NextMessage:
-    """The next text belongs to a different message than the preceding text, and must not be joined to it."""
+    """A new message begins. Its text must not be joined to the preceding text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +88,7 @@ class RefusalDelta:
 
 @dataclass(frozen=True, slots=True)
 class ReasoningDelta:
-    """A fragment of the model's reasoning: of its summary, or of the raw text if the backend sends it."""
+    """A fragment of the model's reasoning, either of a summary or of the raw reasoning text, as ``kind`` indicates."""
 
     text: str
     kind: Literal["summary", "text"] = "summary"
@@ -93,10 +97,10 @@ class ReasoningDelta:
 
 @dataclass(frozen=True, slots=True)
 class StructuredCall:
-    """A complete structured call from a backend. ``arguments``: JSON text, or a custom tool's raw input.
+    """A structured call from a backend. ``arguments`` is JSON text or, for a custom tool, the raw input.
 
     ``call_id`` is the backend's id, for display only; a choice assigns its own ids. ``whole`` is false if the answer
-    was truncated, possibly within the call. ``key``: the key of the call's ``StructuredDelta``s, or "" if there were
+    was truncated, possibly within the call. ``key`` is the key of the call's ``StructuredDelta``s, or "" if there were
     none.
     """
 
@@ -121,10 +125,10 @@ class StructuredCallStarted:
 class StructuredDelta:
     """A fragment of the arguments of an unfinished function call. The complete ``StructuredCall`` follows.
 
-    ``key`` identifies the call within its choice. ``is_first``: this is the call's first fragment. Together the
-    fragments form a prefix of the call's arguments. A reader emits them only on request (``streams_ahead``).
-    ``is_named``: the fragment has the call's name but no id, so a fragment that differs only in its text might begin
-    another call.
+    Together, the fragments form a prefix of the call's arguments. A reader emits these events only on request
+    (``streams_ahead``). ``key`` identifies the call within its choice, and ``is_first`` marks its first fragment.
+    ``is_named`` is true if the backend's fragment has the call's name but no id, so that another fragment with the same
+    name might begin another call.
     """
 
     key: str
@@ -138,7 +142,9 @@ class StructuredDelta:
 
 @dataclass(frozen=True, slots=True)
 class PassThrough:
-    """A complete output item of a hosted tool (``mcp_call``, ``web_search_call``, …) that was not announced."""
+    """A complete output item of a hosted tool (``mcp_call``, ``web_search_call``, …), without an earlier
+    ``HostedStarted`` event.
+    """
 
     item: dict[str, Any]
 
@@ -147,7 +153,7 @@ class PassThrough:
 class HostedStarted:
     """The announcement of a hosted tool's item, with the fields known so far.
 
-    ``key`` identifies the item until its end.
+    ``key`` identifies the item up to its ``HostedEnded`` event.
     """
 
     key: str
@@ -156,7 +162,7 @@ class HostedStarted:
 
 @dataclass(frozen=True, slots=True)
 class HostedProgress:
-    """An event about an announced hosted item: its type, and its fields without item id, index and sequence number.
+    """An event about an announced hosted item. ``fields`` excludes the item id, the index and the sequence number.
 
     ``key`` is "" for an event of an unknown type that is not about an item. Items that were never announced exist only
     in the backend's own API, so clients of other APIs do not receive events about them.
@@ -224,7 +230,9 @@ BackendEvent = (
 
 @dataclass(frozen=True, slots=True)
 class CallStarted:
-    """The announcement of a call, emitted once. ``number``: unique in the conversation; an API derives ids from it."""
+    """The announcement of a call, emitted once. ``number`` is unique in the conversation, and the call's ids are
+    derived from it.
+    """
 
     number: int
     name: str
@@ -245,9 +253,9 @@ class CallDelta:
 
 @dataclass(frozen=True, slots=True)
 class CallEnded:
-    """The end of the announced call; ``incomplete`` if its block broke off after the announcement.
+    """The end of the announced call. ``status`` is ``incomplete`` if the call broke off after the announcement.
 
-    ``repairs``: the codes of the repairs that made the block a valid call.
+    ``repairs`` contains the codes of the repairs that made the block a valid call.
     """
 
     status: ItemStatus = "completed"
@@ -257,7 +265,9 @@ class CallEnded:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The end of all choices. ``reasons``: by choice; a choice with calls has ``tool_calls``. No event follows."""
+    """The end of all choices. ``reasons`` maps each choice to its end reason, which is ``tool_calls`` if the choice has
+    calls. No event follows.
+    """
 
     reasons: dict[int, EndReason] = field(default_factory=dict)
     usage: Usage | None = None
@@ -269,9 +279,10 @@ class KeepAlive:
 
 
 FIRST_KEEPALIVE_FACTOR = 1.4
-"""The factor by which the first keep-alive is later than the others, because the first event fixes the HTTP status.
+"""The factor by which the wait for the first keep-alive is longer than the keep-alive interval.
 
-An interval of 10 s becomes 14 s. With a tick at most 2 s late, no client waits longer than 16 s.
+The first keep-alive is delayed because the first event fixes the HTTP status. An interval of 10 s becomes 14 s. Since
+the timer can be 2 s late, a client waits at most 16 s.
 """
 
 

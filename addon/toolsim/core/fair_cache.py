@@ -1,6 +1,6 @@
-"""A bounded cache shared by several owners; an owner with many values cannot evict the values of smaller owners.
+"""A bounded cache that several owners share. An owner with many values cannot evict the values of owners with few.
 
-When the cache is full, the owner with the largest share loses its least recently used values first.
+When the cache is full, it evicts the least recently used values of the owner that has the largest share.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from collections import OrderedDict
 
 
 class FairCache[V]:
-    """A cache of values by key. ``max_count`` and ``max_weight`` apply to all values together."""
+    """A cache of values by key. ``max_count`` and ``max_weight`` limit the number and total weight of all values."""
 
     def __init__(self, max_count: int, max_weight: int) -> None:
         self._max_count = max_count
         self._max_weight = max_weight
-        # The values of each owner and their weights, least recently used first.
+        # Each owner's values and weights by key, least recently used first.
         self._held: dict[str, OrderedDict[bytes, tuple[V, int]]] = {}
         self._weights: dict[str, int] = {}
         self._owners: dict[bytes, str] = {}
@@ -42,7 +42,7 @@ class FairCache[V]:
         return held[key][0]
 
     def pop(self, key: bytes) -> V | None:
-        """Remove and return a key's value."""
+        """Remove and return a key's value, or return None if the key has no value."""
         owner = self._owners.pop(key, None)
         if owner is None:
             return None

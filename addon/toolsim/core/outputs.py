@@ -3,16 +3,16 @@ r"""Tool outputs of a request, used to distinguish calls that a model makes from
 A page that a tool has fetched can contain a call, and a model that only repeats the page does not make that call. The
 judge therefore checks whether the text of a call occurs in an output.
 
-1. Call and output are compared in a normal form that is independent of quoting, wrapping and escaping. It consists of
-   letters, in lower case, digits, and the characters that structure a call (``{}()[]=:,``). Whitespace, quotes, angle
+1. Calls and outputs are compared in a normal form that is independent of quoting, wrapping and escaping. It consists of
+   lower-case letters, digits, and the characters that structure a call (``{}()[]=:,``). Whitespace, quotes, angle
    brackets, Markdown markers, line numbers and invisible characters are removed. Escapes (``\n``, ``\u003c``, ``&lt;``)
    are resolved, no matter how often the text was escaped.
 2. The output must contain the entire call, apart from the tags or the fence around it. A new call with arguments from
    an output is normal tool use.
-3. A call that the conversation already contains was made by the model: many tools echo a rejected call in their error,
-   and the model may repeat it.
+3. A call that the model has already made in the conversation does not count as quoted. Many tools echo a rejected call
+   in their error message, and the model may repeat that call.
 
-The comparison takes linear time. Memory use is at most the size of the request's outputs.
+The comparison takes linear time, and at most as much memory as the request's outputs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _LOWER = bytes(range(256)).lower()
 _DROPPED = bytes(code for code in range(128) if not (chr(code).isalnum() or code in _KEPT))
 _UNICODE = re.compile(rb"(?:\\u[0-9a-fA-F]{4})+")
 _LINE_ENDS = (b"\\n", b"\\r", b"\\t")
-# HTML that displays HTML contains escaped escapes: without the first entry, ``&amp;lt;`` would match a different entry.
+# HTML that displays HTML contains escaped escapes, such as ``&amp;lt;``. Removing ``amp;`` first turns them into simple
+# escapes, which the other entries match.
 _ENTITIES = (b"amp;", b"&lt;", b"&gt;", b"&quot;", b"&apos;", b"&nbsp;", b"&#39;", b"&#34;", b"&#60;", b"&#62;")
 _NUMBERED = re.compile(rb"\n[ \t]*+\d{1,6}(?:\t|\xe2\x86\x92|[|:)])")
 """A pattern for line numbers at the start of a line, as printed by ``cat -n``, ``grep -n`` and editors."""

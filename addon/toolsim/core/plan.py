@@ -1,6 +1,7 @@
-"""The parts of a request that its answer depends on: tools, choice, limits, and the form of the answer.
+"""The parts of a request that its answer depends on: tools, tool choice, limits, and the form of the answer.
 
-All values are plain and frozen. ``Policy`` contains the operator's decisions, ``Plan`` the decisions for one request.
+All classes are immutable data. ``Policy`` contains the operator's decisions, and ``Plan`` contains the decisions for
+one request.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ ApiName = Literal["responses", "chat", "messages"]
 Engine = Literal["unknown", "llama.cpp", "vllm", "sglang", "ollama", "lmstudio"]
 """The inference server behind a backend's address."""
 Feature = Literal["tools", "constraint", "files", "format"]
-"""Features that some backends lack: native tools, an enforced form of calls, documents in messages, and an enforced
-answer format.
+"""Features that some backends lack: native tools (``tools``), enforcement of calls (``constraint``), documents in
+messages (``files``), and enforcement of the answer format (``format``).
 """
 
 FIND_TOOLS = "find_tools"
-"""The name of toolsim's own tool for looking up other tools, and the reason for the round after a call to it."""
+"""The name of toolsim's own tool for looking up other tools. It is also the reason for the round after a lookup."""
 GUESSED_CALL = "GUESSED_CALL"
-"""The reason for the round after an invalid call to a tool that the model knows only by name. Such a call is a lookup.
+"""The reason for the round after an invalid call to a tool that the model knows only by name. Such a call is treated as
+a lookup.
 """
 OutputMode = Literal["openai-json", "obsidian-xml"]
 """The form in which the client receives calls."""
@@ -35,19 +37,19 @@ OUTPUT_MODES: Mapping[str, OutputMode] = {
     **dict.fromkeys(("openai-json", "openai_json", "openai"), "openai-json"),
     **dict.fromkeys(("obsidian-xml", "obsidian_xml", "obsidian"), "obsidian-xml"),
 }
-"""Alternative names of output modes, for compatibility with toolsim's predecessor."""
+"""Output modes by all accepted names, including the names that toolsim's predecessor used."""
 
 _FREE_FORM = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool that the client runs, in the same shape for all APIs and wrappings."""
+    """A tool that the client runs, in a shape that is the same for all APIs."""
 
     name: str
-    """The tool's name that the model reads and writes (``ns__name`` inside a namespace)."""
+    """The name of the tool that the model reads and writes (``ns__name`` for a tool in a namespace)."""
     wire_name: str
-    """The client's name for the tool, in addition to ``namespace``."""
+    """The client's name for the tool, without the ``namespace``."""
     kind: ToolKind = "function"
     """The kind of tool. For ``custom``, the model sees one string parameter ``input``. ``wire/local_tools.py``
     describes the other kinds.
@@ -68,12 +70,12 @@ class Tool:
 
     @property
     def must_fit(self) -> bool:
-        """Whether the client cannot represent a call to this tool that does not match the schema."""
+        """Whether a call to this tool must match the schema, because the client cannot represent any other call."""
         return self.kind not in ("function", "custom")
 
     @property
     def declared(self) -> Mapping[str, Any]:
-        """The schemas of the parameters by name, as far as the tool's schema defines them."""
+        """The schemas of the parameters that the tool's schema declares, by parameter name."""
         properties = (self.parameters or {}).get("properties")
         return properties if isinstance(properties, Mapping) else {}
 
@@ -87,8 +89,8 @@ class Tool:
 class ToolChoice:
     """The client's ``tool_choice``.
 
-    ``names`` limits the choice to tools with these model names; None allows all tools. A named function is ``required``
-    with one name.
+    ``names`` limits the choice to tools with these model names; None allows all tools. If the client requires one
+    particular function, ``mode`` is ``required`` and ``names`` contains only its name.
     """
 
     mode: Literal["none", "auto", "required"] = "auto"
@@ -118,8 +120,9 @@ class Profile:
 
 
 def most_specific_profile(profiles: tuple[Profile, ...], model: str) -> Profile | None:
-    """Return the profile with the most specific pattern for a model, or the first of several if they are equally
-    specific.
+    """Return the profile with the most specific pattern that matches a model, or None if no profile matches.
+
+    The first of several equally specific profiles is returned.
     """
     found = max(profiles, key=lambda profile: profile.specificity(model), default=None)
     return found if found is not None and found.specificity(model) >= 0 else None
@@ -144,7 +147,7 @@ def _models_in(body: bytes) -> set[str]:
 class Policy:
     """The operator's options; ``proxy/options/table.py`` documents each one.
 
-    The default of an option whose ``auto`` value depends on the backend's engine is the value for an unknown engine;
+    If an option's ``auto`` value depends on the backend's engine, the default here is the value for an unknown engine.
     ``request/engine.py`` resolves ``auto`` for each request.
     """
 
@@ -154,7 +157,7 @@ class Policy:
     manifest: str = "auto"
     catalog_budget: int = 0
     may_look_up: bool = True
-    """Whether another round is allowed to show the model the tools that it looks up; not an option."""
+    """Whether another round can show the model the tools that it looks up. This field is not an option."""
     history: Literal["auto", "bracketed", "tagged"] = "auto"
     sentinel: str = "tool_call"
     use_tool: bool = True
@@ -190,8 +193,8 @@ class Policy:
     second_opinion: Literal["off", "undeclared", "on"] = "undeclared"
     fix_empty_final: Literal["off", "on", "with_tools"] = "off"
     known_profiles: tuple[Profile, ...] = ()
-    """All profiles. Once the model is known, the profile that matches it replaces some of these values (see
-    ``for_model``).
+    """All profiles. Once a request's model is known, the values of the matching profile replace values of the policy
+    (see ``for_model``).
     """
     profile: str = ""
     """The name of the profile that was applied."""
@@ -207,7 +210,7 @@ class Policy:
         return self.backend_model or model
 
     def for_model(self, model: str) -> Policy:
-        """Return the policy for a request's model: a copy with the values of the most specific profile."""
+        """Return the policy for a request's model, with the values of the most specific profile that matches."""
         if not self.known_profiles:
             return self
         found = most_specific_profile(self.known_profiles, self.model_at_backend(model))
@@ -281,12 +284,12 @@ class Plan:
     backend: ApiName
     form: AnswerForm = AnswerForm()
     tools: tuple[Tool, ...] = ()
-    """Offered tools: ``tool_choice`` and the operator's lists have masked all other tools."""
+    """The offered tools, without the tools that ``tool_choice`` or the operator's lists have masked."""
     masked_tools: frozenset[str] = frozenset()
     """Names of the tools that ``tool_choice`` or the operator's lists have masked."""
     visible_tools: tuple[Tool, ...] = ()
-    """Tools that the manifest shows regardless of the choice; none if there is no manifest. A ``Declaration`` adds
-    further tools.
+    """The tools that the manifest shows, even if ``tool_choice`` masks them; empty if there is no manifest. Tools from
+    a ``Declaration`` are not included.
     """
     name_only_tools: frozenset[str] = frozenset()
     """Names of the tools that the manifest shows only by name (``request/deferred_tools.py``)."""
@@ -314,7 +317,7 @@ class Plan:
     may_retry_json: bool = False
     """Whether a further round can follow an answer that violates ``answer_format``."""
     is_verbatim: bool = False
-    """Whether the answer passes byte for byte, as the request did, while it follows ``answer_format``."""
+    """Whether the answer is passed on byte for byte, as the request was, as long as it follows ``answer_format``."""
     constraint: Mapping[str, Any] | None = None
     """The format, in the flat shape of ``text.format``, with which the backend should enforce calls; None if only the
     prompt requests calls.
@@ -330,7 +333,7 @@ class Plan:
     (``response/faults.py``).
     """
     outputs: Outputs = Outputs()
-    """The tool outputs in the request; empty if calls that the model quotes from outputs count."""
+    """The tool outputs in the request; empty if calls that the model quotes from outputs count as calls."""
     retries_allowed: frozenset[str] = frozenset()
     """The faults that allow a retry in this round (``rounds/``)."""
     hosted: frozenset[str] = frozenset()
@@ -365,8 +368,9 @@ class Plan:
     def announces_early(self) -> bool:
         """Whether calls can be announced before they are complete.
 
-        An early announcement is impossible if a decision requires the complete call, such as the XML written after it
-        or the removal of a duplicate. A non-streamed answer contains its calls in the same order.
+        An early announcement is impossible if the output depends on the complete call, as it does if XML follows the
+        call or duplicate calls are removed. The same rule applies to non-streamed answers, so that the order of their
+        calls is the same as in streamed answers.
         """
         policy = self.policy
         changes = policy.output_mode != "openai-json" or policy.tool_block_dedup

@@ -16,7 +16,7 @@ class TokenBucket:
         self._at = time.monotonic()
 
     def take(self, units: float = 1.0) -> bool:
-        """Take the units if enough are available; return whether they were."""
+        """Take the units if enough are available, and return whether they were taken."""
         self._refill()
         if self._left < units:
             return False
@@ -30,7 +30,7 @@ class TokenBucket:
 
     @property
     def is_full(self) -> bool:
-        """Whether the bucket is full, in which case it does not need to be stored."""
+        """Whether the bucket is full. A full bucket need not be stored, because a new bucket is just the same."""
         self._refill()
         return self._left >= self._burst
 

@@ -15,7 +15,7 @@ class RecentDict[K, V](OrderedDict[K, V]):
         self._max_count = max_count
 
     def __setitem__(self, key: K, value: V) -> None:
-        """Set a value and make it the latest, whether the key is new or not."""
+        """Set a value, and mark it as the most recent even if the key already exists."""
         super().__setitem__(key, value)
         self.move_to_end(key)
         if len(self) > self._max_count:

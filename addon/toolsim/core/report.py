@@ -9,12 +9,15 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 MAX_NAMES = 64
-"""Maximum number of names listed: a model can invent any number, but the summary has to fit on one line."""
+"""Maximum number of names in each list of the summary. A model can invent any number of names, but the summary has to
+fit on one line.
+"""
 
 _MAX_BLOCKS = 1000
 """Maximum number of blocks listed for the content views; more would not be readable."""
 
-# Fields that only some answers have, and fields that the report of a round repeats from the client's request.
+# Fields that are omitted from the plain data if they are empty, and fields that describe the client's request and are
+# therefore copied from the report of the first round.
 _RARE_FIELDS = (
     *("user", "rounds", "round", "part_of", "retries", "mcp_calls", "profile", "usage_estimated"),
     "unanswered_calls",
@@ -51,18 +54,18 @@ _HINTS = {
     "EMPTY_ANSWER": "toolsim_fix_empty_final=on retries after a tool output",
     **dict.fromkeys(("NO_CALL", "ANSWER_MISMATCH"), "toolsim_retry=1 retries the model"),
 }
-"""The option that addresses a warning, by warning code."""
+"""Hints that name the option that addresses a warning, by warning code."""
 _NO_SEARCH = "TOOL_DROPPED:web_search"
 _SEARCHER = 'to run searches, set "web_search" for a server in toolsim_mcp_config'
 
 
 def remedy(warning: str) -> str:
-    """Return the option that addresses a warning, or "" if there is none."""
+    """Return a hint that names the option that addresses a warning, or "" if there is no such option."""
     return _SEARCHER if warning.startswith(_NO_SEARCH) else _HINTS.get(code_of(warning), "")
 
 
 _LOGGABLE_NAME = re.compile(r"[\w.:/-]{1,128}")
-# Parts of a call's form that a server can leave in a name: <|channel|>, <｜tool▁sep｜>, [ARGS], <tool_call>, (), {.
+# Parts of a call form that a server can leave in a tool name: <|channel|>, <｜tool▁sep｜>, [ARGS], <tool_call>, (), {.
 _SPECIAL_TOKEN = re.compile(r"\s*+(?:[<({]|\[[A-Z]).*", re.DOTALL)
 
 
@@ -72,13 +75,17 @@ def name_before_token(name: str) -> str:
 
 
 def loggable_name(name: str) -> str:
-    """Return a name that is safe to log, cut at the first special token, because a model can write any text."""
+    """Return a name up to the first special token, or "?" if even that is not safe to log. A model can write any text
+    as a name.
+    """
     name = name_before_token(name)
     return name if _LOGGABLE_NAME.fullmatch(name) else "?"
 
 
 def entry(code: str, name: str | None = None) -> str:
-    """Return the entry for a ``code`` that applies to the tool ``name``: a string, so that reports are plain data."""
+    """Return the entry for a ``code`` and, if given, the ``name`` of the tool. Entries are strings, so that reports are
+    plain data.
+    """
     return code if name is None else f"{code}:{name}"
 
 
@@ -89,9 +96,10 @@ def code_of(entry: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """One kind of entry that a report counts: ``key`` is the field, ``noun`` the human-readable singular name.
+    """One kind of entry that a report counts. ``key`` is the report's field, and ``noun`` is the singular name for
+    people.
 
-    ``entries``: one per counted occurrence, as in the report; for calls, the tool names.
+    ``entries`` contains one entry per occurrence, as in the report; for calls, these are the tool names.
     """
 
     key: str
@@ -100,7 +108,7 @@ class Tally:
 
     @property
     def codes(self) -> list[str]:
-        """The entries without tool names. Entries for calls consist only of names and are unchanged."""
+        """The entries without tool names. Entries for calls consist only of a tool name, and are kept unchanged."""
         return list(self.entries) if self.key == "calls" else [code_of(counted) for counted in self.entries]
 
     @property
@@ -120,10 +128,10 @@ def tallies(report: Mapping[str, Any]) -> list[Tally]:
 
 @dataclass(slots=True)
 class Report:
-    """Counts and names that describe an exchange, never argument values or texts.
+    """Counts and names that describe an exchange, without argument values and without text from the conversation.
 
-    Reports are the only mutable record: each module adds its findings. An *entry* is a code, optionally followed by a
-    tool's name (``entry``).
+    A report is mutable, because each module adds its findings. An *entry* is a code, optionally followed by a tool's
+    name (``entry``).
     """
 
     user: str = ""
@@ -180,7 +188,7 @@ class Report:
     round: int = 0
     """The number of the round that this report describes, from 1."""
     part_of: str = ""
-    """The flow to which a round belongs."""
+    """The id of the client's flow, if this report describes a round."""
     retries: list[str] = field(default_factory=list)
     """Entries for the reasons of retries."""
     mcp_calls: list[str] = field(default_factory=list)
@@ -192,9 +200,10 @@ class Report:
         return {key: _copied(value) for key, value in values.items() if value or key not in _RARE_FIELDS}
 
     def add(self, other: Report) -> None:
-        """Add the report of a round: failures and repairs are concatenated, and the last round determines the end.
+        """Add the report of a round. Failures and repairs are appended, and the last round determines the end.
 
-        The report of a round does not show which of its calls were emitted, or the totals of all rounds.
+        Calls and token counts are not added, because a round's report does not show which of its calls were emitted or
+        how many tokens all rounds used.
         """
         if not self.rounds:
             for name in _REQUEST_FIELDS:
@@ -206,20 +215,20 @@ class Report:
         self.rounds += 1
 
     def replace_with(self, other: Report) -> None:
-        """Replace all values with the values of another report, a copy of this report that was extended elsewhere."""
+        """Replace all values with the values of ``other``, a copy of this report to which findings were added."""
         for name in _FIELDS:
             setattr(self, name, getattr(other, name))
 
     def drop_call(self, name: str | None = None, code: str = "OVER_LIMIT") -> None:
-        """Record that a call is not passed on, and the reason; the tool's name might not be known yet."""
+        """Record that a call is not passed on, and the reason code. ``name`` is None if it is not known yet."""
         self.dropped_calls.append(entry(code, name))
         self.truncated = True
 
     @contextmanager
     def add_block(self, choice: int, start: int, end: int) -> Iterator[list[str]]:
-        """Add a block at its position in the text of ``choice``, with all findings until the context ends.
+        """Add a block at its position in the text of ``choice``, with all findings recorded within the context.
 
-        Within the context, the verdicts on the block's calls are appended to the yielded list.
+        The caller appends the verdicts on the block's calls to the yielded list.
         """
         outcomes: list[str] = []
         findings = {"repairs": self.repairs, "untagged": self.untagged, "warnings": self.warnings}
@@ -235,9 +244,9 @@ class Report:
         return tallies({key: getattr(self, key) for key in _TALLIED})
 
     def summary(self) -> dict[str, Any]:
-        """Return the one-line summary: whether the answer has calls, their number, and all non-empty fields.
+        """Return the fields of the one-line summary: all non-empty fields, whether the answer has calls, and how many.
 
-        The summary omits the blocks, which are for the content views; the other fields summarize them.
+        The summary omits the blocks, which are for the content views and are summarized by other fields.
         """
         fields = {key: value for key in _FIELDS if (value := getattr(self, key)) and key != "blocks"}
         for key, value in fields.items():
@@ -269,6 +278,6 @@ _FIELDS = tuple(defined.name for defined in fields(Report))
 def _copied(value: Any) -> Any:
     """Return a field's value with all its lists and dicts copied."""
     if isinstance(value, list):
-        # The list contains either names and entries, possibly thousands, or the dicts of blocks.
+        # The list contains either strings, possibly thousands of them, or the dicts of blocks.
         return list(value) if not value or isinstance(value[0], str) else [_copied(item) for item in value]
     return {key: _copied(item) for key, item in value.items()} if isinstance(value, dict) else value

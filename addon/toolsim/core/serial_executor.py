@@ -1,9 +1,9 @@
-"""A thread that runs calls one at a time for callers on an event loop, and serves their owners in turn.
+"""A thread that runs calls for an event loop, one at a time, and alternates between the owners of the calls.
 
 A plain single-thread executor would run all queued calls of one owner before the calls of other owners.
 
-The thread survives any exception, every call has an outcome, and no call is left in the queue. For this reason, each
-call sends a signal to the thread, and only the standard library delivers results.
+The thread survives any exception, every call has an outcome, and no call is left in the queue. To guarantee this, each
+call puts its own signal into the thread's queue, and the standard library's futures deliver the results.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Task(NamedTuple):
 
 
 class SerialExecutor:
-    """A thread that is started on first use and does not delay the exit of the process.
+    """A thread that is started on first use and does not keep the process from exiting.
 
     ``max_waiting``: if more calls are waiting, the latest call of the owner with the most waiting calls is rejected.
     """
@@ -50,7 +50,7 @@ class SerialExecutor:
 
     @property
     def waiting(self) -> int:
-        """The number of unfinished calls, including calls whose callers no longer wait."""
+        """The number of unfinished calls, including calls whose callers no longer wait for the results."""
         return len(self._pending)
 
     @property
@@ -59,9 +59,10 @@ class SerialExecutor:
         return self._thread is not None
 
     def submit[T](self, work: Callable[[], T], owner: str = "") -> asyncio.Future[T]:
-        """Return a future for the result or exception of ``work``. A rejected call raises ``QueueFull``.
+        """Queue ``work``, and return a future for its result or exception.
 
-        Cancelling the future does not stop ``work``.
+        The future raises ``QueueFull`` if the call is rejected, now or later. Canceling the future does not stop
+        ``work``.
         """
         task = self._new(work)
         with self._lock:
@@ -74,7 +75,7 @@ class SerialExecutor:
         return asyncio.wrap_future(task.future)
 
     def submit_last[T](self, work: Callable[[], T]) -> asyncio.Future[T]:
-        """Return a future like ``submit``, but run ``work`` after all calls that are waiting now."""
+        """Queue ``work`` to run after all calls that are waiting now, regardless of owner, and return its future."""
         task = self._new(work)
         self._signals.put(task)
         return asyncio.wrap_future(task.future)
@@ -127,7 +128,7 @@ class SerialExecutor:
             except BaseException as raised:
                 problem = raised
             self._pending.discard(task.future)
-            # The result is discarded if the loop is closed or the future is cancelled.
+            # The result is discarded if the loop is closed or the future is canceled.
             if task.loop.is_closed() or task.future.done():
                 continue
             with suppress(InvalidStateError):

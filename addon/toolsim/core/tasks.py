@@ -21,13 +21,15 @@ def spawn(work: Coroutine[Any, Any, None], among: set[asyncio.Task[None]]) -> as
 
 @contextmanager
 def cancelled_by_signals(task: asyncio.Task[Any]) -> Iterator[None]:
-    """Cancel a task on SIGINT or SIGTERM within this context; requires the running loop of the main thread."""
+    """Cancel a task on SIGINT or SIGTERM within this context. It must be entered from the main thread's running event
+    loop.
+    """
     loop = asyncio.get_running_loop()
     try:
         for number in _SIGNALS:
             loop.add_signal_handler(number, task.cancel)
     except NotImplementedError:
-        # On Windows, Python's own handlers run between two steps of the loop, so the loop has to be woken up.
+        # On Windows, Python runs its own signal handlers only between two steps of the loop, so they have to wake it.
         earlier = [
             (number, signal.signal(number, lambda *_: loop.call_soon_threadsafe(task.cancel))) for number in _SIGNALS
         ]

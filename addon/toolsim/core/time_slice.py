@@ -1,12 +1,12 @@
 """Cooperative scheduling: long work runs in slices with pauses, so that it does not block the event loop.
 
-1. A slice is measured in CPU time. On a busy machine nearly everything takes long in wall-clock time, and pauses would
-   make the backend's data queue up.
-2. A pause is longer than a slice, since waiting tasks have a dozen small steps to run. Other tasks therefore receive
-   two thirds of the loop's time, regardless of how much work one client causes.
-3. Work that arrives in large pieces, such as successive reads of a connection, counts as one piece of work unless the
-   loop was free between them for as long as a pause. Between small pieces other tasks run anyway, and a pause would
-   cost more.
+1. A slice is measured in CPU time. In wall-clock time, nearly every piece of work would use up its slice on a busy
+   machine, and the pauses would make the backend's data queue up.
+2. A pause is longer than a slice, because waiting tasks typically have a dozen small steps to run. Other tasks
+   therefore receive two thirds of the loop's time, regardless of how much work one client causes.
+3. Successive large pieces of work, such as large reads from one connection, share a slice unless the loop was free
+   between them for as long as a pause. Small pieces do not use up the slice, because other tasks run between them
+   anyway.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import asyncio
 import time
 
 SLICE_SECONDS = 0.003
-"""Maximum CPU time that a piece of work runs before it pauses, in seconds."""
+"""Maximum CPU time that work uses before it pauses, in seconds."""
 
 _SMALL_SECONDS = SLICE_SECONDS / 4
 """Maximum CPU time of a small piece of work (rule 3), in seconds."""
@@ -33,14 +33,14 @@ class TimeSlice:
         self._busy = time.thread_time()
 
     def begin(self) -> None:
-        """Start or resume the work, with a new slice if other tasks have had a full pause."""
+        """Start or resume the work. It receives a new slice if it was suspended for at least the length of a pause."""
         now = time.monotonic()
         if now - self._ended >= PAUSE_SECONDS:
             self._taken = 0.0
         self._began, self._busy = now, time.thread_time()
 
     def end(self) -> None:
-        """Suspend the work, so that other tasks can run, possibly for less than a full pause."""
+        """Suspend the work so that other tasks can run, even if the work resumes before the length of a pause."""
         taken = time.thread_time() - self._busy
         self._taken = self._taken + taken if taken > _SMALL_SECONDS else 0.0
         self._ended = time.monotonic()
