@@ -10,24 +10,26 @@ another round to the runner; all others are sent directly to the backend, at no 
     client ◀── one answer ── proxy ◀──┘  …
 
 1. Each round is a separate flow, which is rewritten, logged, recorded, intercepted and shown like any other flow. Its
-   report names the client's flow. It passes through mitmproxy's own layers, in this process, like a replayed request. A
-   second connection to the listener would need the listener's address, its key and a way past it in every mode.
-2. The client's own flow is sent to the runner over HTTP, since a hook cannot stream a response that it creates. It
-   contains the request as the client sent it, and the answer as the client received it. A client that disconnects
-   closes that connection, which ends the runner's task and the round, and stops the model.
-3. Rounds arrive as events (``ClientEvent``) rather than as bytes: one writer writes the events of all rounds, with one
-   id, one event count and one numbering of items and calls (``merge.py``). In its own flow, the answer of a single
-   round ends at the retry, with an error that describes it.
+   report names the client's flow. The round passes through mitmproxy's own layers, in this process, like a replayed
+   request. If it were sent to the proxy's listener instead, toolsim would need the listener's address and key, and the
+   listener would have to let the round through in every proxy mode.
+2. The client's own flow is sent to the runner over HTTP, because a hook cannot stream a response that it creates. This
+   flow contains the request as the client sent it, and the answer as the client received it. If the client
+   disconnects, the connection to the runner is closed, which ends the runner's task and the round, and stops the model.
+3. Rounds arrive as events (``ClientEvent``) rather than as bytes. One writer writes the events of all rounds, with one
+   id, one event count and one numbering of items and calls (``merge.py``). If a round leads to a retry, the answer in
+   that round's own flow ends with an error that describes the retry.
 4. Emitted events are final. Only withheld output is requested again (``response/retry.py``), and the rest of the answer
-   follows. Streamed and non-streamed answers are the same, since both are created in this way.
+   follows. Streamed and non-streamed answers have the same content, because both are created in this way.
 5. The model sees its own text and a record of the fault (``round_planner.reply_to``) as another turn of the
    conversation. The record is alone in the last message, where no text of the client and no tool output ever appears,
    and its values are JSON on one line, so that quoted text cannot break out.
 6. Everything is bounded: the total number of rounds and the number for each reason, the time and the text
    (``round_planner.py``). If no other round is allowed, or it fails before it emits any output, the answer ends at the
    fault, just as it would without the runner. The model was stopped at the fault, so no later output was read.
-7. An answer that consists only of an undeclared call (``response/faults.py``) reaches the runner after its first round.
-   Its client keeps its own stream and receives the rest there (``proxy/prose_fallback.py``).
-8. A round can also be toolsim's own question, outside the conversation: whether to emit a waiting call
-   (``opinion.py``).
+7. An answer that consists only of an undeclared call (``response/faults.py``) reaches the runner only after its first
+   round. The client receives the rest of the answer on the stream that the first round has opened
+   (``proxy/prose_fallback.py``).
+8. A round can also be a question that toolsim asks the model outside the conversation, to decide whether to emit a
+   withheld call (``opinion.py``).
 """

@@ -1,12 +1,12 @@
 """Stores calls that were not shown to a client, so that its next requests can include them.
 
-A chat message has no place for calls to tools that the client does not run. The client receives only the text, and
-sends only the text back, so the model would not know the results. So the calls of an answer are stored here, and
-inserted before that answer when its conversation continues.
+A chat message has no field for calls to tools that the client does not run. The client receives only the text, and
+sends only the text back, so the model would not know the results. Therefore, the calls of an answer are stored here,
+and inserted before that answer when the conversation continues.
 
-An answer is identified by all messages before it, its owner, the servers named in these messages, and its own text and
-calls. A client that presents the same data with the same key has received that answer. The number of answers and their
-size are bounded (``FairCache``), and the model can look up lost results again.
+An answer is identified by its owner, all messages before it, the servers that the request names, and its own text and
+calls. A client that sends all of this with the same API key must have received the answer. The number and size of
+stored answers are bounded (``FairCache``). If the results of an answer are lost, the model can call the tools again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class HiddenCalls:
         self._calls: FairCache[tuple[Called, ...]] = FairCache(MAX_ANSWERS, MAX_BYTES)
 
     def put(self, answer: bytes, calls: Sequence[Called], owner: str) -> None:
-        """Store the calls of an answer, and replace any calls stored earlier for this answer."""
+        """Store the calls of an answer, replacing any calls that were stored for it earlier."""
         self._calls.put(answer, tuple(calls), owner, sum(map(_size, calls)))
 
     def find(self, answer: bytes) -> tuple[Called, ...]:

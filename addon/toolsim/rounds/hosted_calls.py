@@ -1,19 +1,19 @@
-"""The tools that the proxy runs for one answer. They are shown to the model as functions, and run between its rounds.
+"""The tools that the proxy runs for one answer. The model sees them as functions, and they run between its rounds.
 
-The tools are those of MCP servers, which are listed before the answer, and the searches that a request declares
+They include the tools of MCP servers, which are listed before the first round, and the searches that a request declares
 (``searches.py``).
 
     prepare ─▶ round ─▶ run ─▶ round ─▶ … ─▶ a round without such calls
 
-1. The rounds are requests with functions only (``wire/hosted_items.py``); this module determines which of the functions
-   it runs.
+1. In the rounds, all tools are functions (``wire/hosted_items.py``). This module determines for which of the functions
+   it runs the calls.
 2. A call is announced when it is complete, and run when its round has ended. In the next round, the model sees its own
    text, the calls and their outputs, and continues. The calls of one round run concurrently.
-3. If a round also contains calls to the client's functions, the answer ends after the outputs of toolsim's calls. It
-   also ends at a call that needs approval: its item requests the approval, and the call does not run until the next
-   request contains the decision. If the operator decides, the answer waits for the decision instead.
+3. If a round also contains calls to the client's functions, the answer ends after the outputs of toolsim's calls. The
+   answer also ends at a call that needs the client's approval. The call's item requests the approval, and the call runs
+   only once a later request contains it. If the operator decides instead, the answer waits for the decision.
 4. If a call cannot be made, or fails, the model receives the error as text. No answer fails because of a server.
-5. Calls that a client is not shown are still inserted into the history of its next request (``hidden_calls.py``).
+5. Calls that are not shown to the client are inserted into the history of its next request (``hidden_calls.py``).
 6. The last round that the bounds allow offers no tools, so that the model answers in plain text.
 """
 
@@ -60,14 +60,14 @@ _NOBODY = "This call needs approval, which cannot be given here. It was not run.
 
 
 SEARCH = b'"tool_search'
-"""Bytes that occur in the body of each request that searches deferred tools."""
+"""Bytes that occur in the body of every request that declares a search of deferred tools."""
 _NOT_BY_CLIENT = (b'"tool_search_tool_', b'"server"')
 
 
 def has_search(body: bytes) -> bool:
-    """Return whether a request might search deferred tools without running the search itself, judging by its bytes.
+    """Return whether a request's bytes suggest a search of deferred tools that the client does not run itself.
 
-    Codex runs its own searches, so its requests must not incur any cost here.
+    Codex runs its searches itself, so its requests must not incur any cost here.
     """
     if SEARCH not in body:
         return False
@@ -80,9 +80,10 @@ Watch = Callable[[Server, ServedCall, Awaitable[ToolOutcome]], Awaitable[ToolOut
 
 @dataclass(frozen=True, slots=True)
 class McpContext:
-    """The operator's settings for MCP servers, and the client. ``servers`` contains the servers in the file, by label.
+    """The operator's settings for MCP servers, and the identity of the client.
 
-    ``hidden`` contains calls that were not shown to clients. ``owner`` identifies the client by a digest of its key.
+    ``servers`` contains the servers in the operator's file, by label. ``hidden`` stores calls that were not shown to
+    clients. ``owner`` is a digest of the client's API key.
     """
 
     pool: Pool | None
@@ -97,13 +98,13 @@ class McpContext:
     desk: OperatorApprovals | None = None
     """The approval prompts for the operator, or None if clients decide."""
     patience: float = 120.0
-    """Seconds within which the operator has to decide."""
+    """Time within which the operator has to decide about a call, in seconds."""
     watch: Watch | None = None
     """A function that observes each call, or None if calls are not observed."""
 
     @property
     def marks(self) -> tuple[bytes, ...]:
-        """Byte strings, at least one of which occurs in each request with tools that the proxy might run."""
+        """Byte strings of which at least one occurs in every request with tools that the proxy might run."""
         if self.servers:
             return (b"",)
         return (SEARCH, b'"mcp') if self.runs_clients else (SEARCH,)
@@ -124,10 +125,11 @@ class McpContext:
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """A call that was announced. ``by`` is the server or search that runs it.
+    """A call to be run after the round. ``by`` is the server or search that runs the call, and ``shown`` is the tool's
+    name for the model.
 
     ``is_shown`` specifies whether the call is shown to the client, and ``needs_approval`` specifies whether the
-    operator has to approve it. ``outcome`` is set only for a call that is not made.
+    operator has to approve it. ``outcome`` is set only for a call that cannot be made.
     """
 
     item: ServedCall
@@ -139,9 +141,9 @@ class _Pending:
 
 
 class HostedCalls:
-    """The MCP tools and searches of one request.
+    """The MCP tools and searches that the proxy runs for one request.
 
-    ``answer`` is the id of the client's flow. ``body`` is the request of the next round.
+    ``answer`` is the id of the client's flow. The attribute ``body`` is the request for the next round.
     """
 
     def __init__(
@@ -201,7 +203,10 @@ class HostedCalls:
     # -- before the first round --
 
     async def prepare(self) -> list[ClientEvent]:
-        """Query the servers for their tools, and run approved calls. Return the resulting events. Raises BadRequest."""
+        """Query the servers for their tools, run approved calls, and return the resulting events.
+
+        Raises BadRequest if the request's declarations or approvals are invalid.
+        """
         body, mcp_context, items = self.body, self._hosting, self._items
         self._servers = dict(mcp_context.servers)
         if mcp_context.runs_clients:
@@ -259,7 +264,7 @@ class HostedCalls:
         return mappings((loaded(calls[0][1].text) or {}).get("results")) if calls else None
 
     def _deferred(self, request: ClientRequest) -> list[Tool]:
-        """Return the tools that a search can find: the client's own tools and the tools of servers."""
+        """Return the tools that a search can find: the deferred tools of the client and of the MCP servers."""
         return [tool for tool in (request.first_tools or request.tools) if tool.deferred] + [
             Tool(name, name, description=found.tool.description, parameters=found.tool.schema, deferred=True)
             for name, found in self._catalog.tools.items()
@@ -267,11 +272,11 @@ class HostedCalls:
         ]
 
     def _listing(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a request that declares all tools which a search can find."""
+        """Return a request body that declares all tools that a search can find."""
         return {"tools": [*array(body.get("tools")), *self._catalog.functions()]}
 
     async def _search_web(self, server: Server, arguments: Mapping[str, Any]) -> ToolOutcome:
-        """Search the web with a server's tool, using that tool's own name for the query parameter."""
+        """Search the web with a server's tool. The query is passed under the name of the tool's query parameter."""
         pool = self._hosting.pool
         assert pool is not None
         try:
@@ -294,7 +299,9 @@ class HostedCalls:
         self._hosting.hidden.put(_search_key(owner, query), [(Call(call.id, WEB_SEARCH, ""), kept)], owner)
 
     def for_backend(self) -> dict[str, Any]:
-        """Return the request without the tools that the proxy runs, and without a choice of such a tool."""
+        """Return the request without the tools that the proxy runs, and without a tool choice that might require one of
+        them.
+        """
         searches = {"web_search"} if self._hosting.searcher is not None else set[str]()
         searches |= {"tool_search"} if is_deferred(self.body) else set()
         if leaves_searches(self._policy, self._api):
@@ -329,7 +336,7 @@ class HostedCalls:
     async def _listed(self, known: set[str]) -> list[ClientEvent]:
         """List the tools of all servers concurrently.
 
-        Return the events for servers whose labels are not in ``known``.
+        Return the events that show the lists to the client, except for servers whose labels are in ``known``.
         """
         pool = self._hosting.pool
         if pool is None:
@@ -408,7 +415,9 @@ class HostedCalls:
     # -- within a round --
 
     def take(self, event: ClientEvent) -> list[ClientEvent]:
-        """Return the events to emit for an event of the round. A call that toolsim runs is converted to an MCP item."""
+        """Return the events to emit for an event of the round. If toolsim runs the call, the events are those of a
+        hosted item.
+        """
         match event:
             case CallStarted(kind="function" | "tool_search", namespace=None) if event.name in self.tools:
                 self._open = (event, [])
@@ -462,7 +471,7 @@ class HostedCalls:
     async def run(self, body: Mapping[str, Any]) -> AsyncGenerator[ClientEvent]:
         """Run the calls of the finished round and yield their events. If the generator is closed early, the calls stop.
 
-        ``body`` is the request of the finished round. Afterwards, ``self.body`` is the request of the next round.
+        ``body`` is the request of the finished round. Afterwards, ``self.body`` is the request for the next round.
         """
         pending, self._pending = self._pending, []
         tasks = [asyncio.create_task(self._outcome(call)) for call in pending]
@@ -510,7 +519,7 @@ class HostedCalls:
                 self._hosting.hidden.put(answer, self._hidden, self._hosting.owner)
 
     def next_round(self) -> None:
-        """Discard the text and calls of a round that is retried."""
+        """Discard the text and calls of the previous round."""
         self._words, self._pending, self._open = [], [], None
 
     async def _outcome(self, pending: _Pending) -> ToolOutcome:
@@ -548,7 +557,7 @@ class HostedCalls:
 
 
 def leaves_searches(policy: Policy, api: Api) -> bool:
-    """Return whether the backend runs the searches that a request declares, because they are forwarded to it."""
+    """Return whether the searches that a request declares are forwarded to the backend, which runs them."""
     is_same = backend_of(api, policy.backend) is api
     return is_same and (policy.forward_hosted_tools or policy.mode == "native")
 

@@ -1,4 +1,4 @@
-"""A limit on the pending events of an answer, by their number and the length of their text."""
+"""A limit on an answer's pending events, by the number of events and the length of their text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Load:
         self._chars += size
 
     def remove(self) -> None:
-        """Subtract the size of the oldest pending event, which has been taken."""
+        """Subtract the size of the oldest pending event, which the consumer has received."""
         self._chars -= self._sizes.popleft()
 
     @property
@@ -33,7 +33,7 @@ class Load:
 
 
 def _size(event: object) -> int:
-    """Return the size of an event, which is the length of its text or of its item in characters."""
+    """Return the number of characters in an event's text or item, or 0 for an event with neither."""
     text: str | None = getattr(event, "text", None)
     if text is not None:
         return len(text)

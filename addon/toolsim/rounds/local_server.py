@@ -1,4 +1,4 @@
-"""An HTTP server on 127.0.0.1 for answers that this proxy itself requests. Each connection carries one answer."""
+"""An HTTP server on 127.0.0.1 to which this proxy itself sends requests. Each connection carries one answer."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from toolsim.core.errors import ApiError
 MAX_BODY_BYTES = 512 * 1024 * 1024
 
 _UNSENT_BYTES = 64 * 1024
-"""Number of bytes of an answer that the kernel buffers before the client reads them."""
+"""Size of the kernel's send buffer for an answer, in bytes."""
 
 
 class StreamHandler(RequestHandler):
-    """Answers a POST with ``answer``, which runs in a separate task that is added to ``running``.
+    """Answers a POST by running ``answer`` in a separate task, which is in ``running`` until it ends.
 
-    Every error has the API's own format, regardless of the exception.
+    Every error is sent in the API's own format, regardless of the exception.
     """
 
     running: set[asyncio.Task[None]]
@@ -73,10 +73,10 @@ class StreamHandler(RequestHandler):
 
 
 class LocalServer:
-    """An HTTP server on 127.0.0.1. It runs from ``start``, which needs a running event loop, to ``stop``.
+    """An HTTP server on 127.0.0.1 that runs from ``start`` to ``stop``. ``start`` needs a running event loop.
 
-    If ``port`` is 0, any free port is bound, and ``port`` is set to its number. ``running`` contains the tasks that are
-    answering requests. The handlers add their tasks to it.
+    If ``port`` is 0, ``start`` binds any free port and sets ``port`` to its number. ``running`` contains the tasks that
+    are answering requests; the handlers add and remove these tasks.
     """
 
     def __init__(self, port: int = 0) -> None:
@@ -85,7 +85,7 @@ class LocalServer:
         self._server: HTTPServer | None = None
 
     def start(self, rules: Sequence[tuple[str, type[StreamHandler], dict[str, Any]]]) -> None:
-        """Bind the port and serve the URL ``rules`` of tornado. Raises OSError if the port is in use."""
+        """Bind the port and serve ``rules``, which are tornado's URL rules. Raises OSError if the port is in use."""
         sockets = bind_sockets(self.port, "127.0.0.1")
         for listening in sockets:
             # The buffer is small, so that output is not produced before it is read. Accepted connections inherit this

@@ -1,14 +1,15 @@
 """Merges the events of several rounds into the events of one answer.
 
 1. The answer is opened once, by the first round that is answered, and has that round's id.
-2. The numbers of calls continue. A call that an earlier round made is not repeated, because a model that is asked for
-   the second of two calls often writes both. So a later round's calls are withheld until they are complete.
-3. Text that follows text of an earlier round starts a new paragraph. After calls it is emitted only if the API has a
-   place for it.
-4. The tokens of all rounds are added up, as far as backends report them.
-5. An answer with calls ends with the reason ``tool_calls``, regardless of how its last round ended, unless all of its
-   calls were dropped. But once an announced call has broken off, the answer ends with ``length``. A call that breaks
-   off before it was announced leaves no trace.
+2. Calls are numbered consecutively across rounds. A call that an earlier round made is not emitted again, because a
+   model that is asked for the second of two calls often writes both. To detect such a repetition, a later round's calls
+   are withheld until they are complete.
+3. If a later round's text directly follows an earlier round's text, it starts a new paragraph. Text after calls is
+   emitted only if the API allows text there.
+4. The token counts that the backend reports for the rounds are added up.
+5. An answer with emitted calls ends with the reason ``tool_calls``, regardless of how its last round ended. However, if
+   an announced call has broken off, the answer ends with ``length``. A call that breaks off before it is announced
+   leaves no trace.
 """
 
 from __future__ import annotations
@@ -35,9 +36,10 @@ _PARAGRAPH = "\n\n"
 
 
 class Merger:
-    """Merges the events of rounds, which are passed to ``feed`` in order, with ``next_round`` between rounds.
+    """Merges the events of several rounds. The caller passes all events to ``feed`` in order, and calls ``next_round``
+    between rounds.
 
-    ``text_follows_calls`` specifies whether text of a later round can follow calls. ``max_calls`` is the maximum number
+    ``text_follows_calls`` specifies whether a later round's text can follow calls. ``max_calls`` is the maximum number
     of calls in the answer, or 0 for no limit.
     """
 
@@ -80,9 +82,9 @@ class Merger:
         self._begins = False
 
     def ended(self, reason: EndReason = "stop") -> Ended:
-        """Return the current end of the answer (rule 5).
+        """Return the event that ends the answer, as of now (rule 5).
 
-        ``reason`` is the reason for which the last round has ended.
+        ``reason`` is the reason why the last round ended.
         """
         if self._is_broken:
             reason = "length"
@@ -116,7 +118,7 @@ class Merger:
         return [event]
 
     def count(self, usage: Usage | None) -> None:
-        """Add the tokens of a round to the total, if the backend reported them."""
+        """Add a round's token counts to the total, if the backend reported them."""
         self._usage = added(self._usage, usage)
 
     def _text(self, event: TextDelta) -> list[ClientEvent]:

@@ -1,25 +1,26 @@
 """Asks the model for a second opinion on its own calls, before the client receives them.
 
-A small model calls any tool that it is shown, even for a question that the tool was not made for. If the same model is
-shown only the tool and the request, in a separate conversation, it sometimes notices the mistake. If it is asked in the
-same conversation, after its call, it never does (addon/docs/figures.md).
+Small models tend to call any tool that they are shown, even for a question that the tool was not made for. If such a
+model is shown only the tool and the user's request, in a separate conversation, it sometimes notices the mistake. If it
+is asked in the same conversation, after its call, it never does (addon/docs/figures.md).
 
 1. Starting with the first call of a turn, all output is withheld until the turn ends. Most backends answer one request
    at a time, so a question asked meanwhile would have to wait for the turn anyway.
-2. The first question is about the tool. It rejects nearly all needless calls, but also some correct ones. The second
-   question shows the call with its arguments. It rejects fewer calls of both kinds, and different ones. So a "no" to
-   the first question is followed by the second question, and only two "no" answers reject a call. Each tool is
-   questioned once per answer, at its first call, no matter how often it is called, and an earlier verdict applies to
-   later rounds.
-3. Only a plain "no" rejects a call. The call counts if the question fails, gets any other answer, takes more than
-   ``PATIENCE_SECONDS``, or exceeds the bounds.
+2. The first question is about the tool. It rejects nearly all needless calls, but also some correct calls. The second
+   question shows the call with its arguments. It rejects fewer calls of either kind, and not the same calls as the
+   first question. Therefore, a "no" to the first question is followed by the second question, and only two "no" answers
+   reject a call. The model is asked only about the first call to each tool in an answer. The verdict applies to all
+   further calls to this tool, including calls in later rounds.
+3. Only a plain "no" rejects a call. The call is emitted if the question fails, receives any other answer, takes more
+   than ``PATIENCE_SECONDS``, or exceeds the bounds.
 4. A rejected call is not emitted. If the answer contains no other call, another round without tools asks the model for
-   text. Text after the call is also dropped, since it was about an output that does not exist. If that round fails, the
-   call is emitted after all.
-5. Only calls that the model made unprompted, in answer to the user, are questioned. Calls that the client requires are
-   not. Calls after a tool's output are not either: in the middle of a task a tool need not resemble the user's request.
-   MCP tools that toolsim runs are never questioned, because the model reads their output and answers in prose anyway.
-   The same applies to the Responses API's own kinds (``shell``), which fit any request.
+   text. Text after the rejected call is also dropped, because it was about an output that does not exist. If the round
+   fails, the call is emitted after all.
+5. The model is asked only about calls that it made unprompted, in direct answer to the user. It is not asked about
+   calls that the client requires, or about calls after a tool's output, because in the middle of a task a tool need not
+   resemble the user's request. It is not asked about MCP tools that toolsim runs either, because it reads their output
+   and answers in prose anyway. Tools of the Responses API's own kinds (such as ``shell``) are also exempt, because they
+   fit any request.
 6. A call to a nonexistent tool is rejected without a question (``response/faults.py``).
 """
 
@@ -68,11 +69,10 @@ NO_OPINION = "NO_OPINION"
 _MAX_REQUESTS = 3
 """Maximum number of user messages in a question.
 
-More than one is needed, because "And in Paris?" means nothing on its own.
+More than one message is needed, because "And in Paris?" means nothing on its own.
 """
 _MAX_REQUEST = 4_000
-"""Maximum number of characters of each message in a question. They are taken from the beginning and end of the message.
-"""
+"""Maximum number of characters of each message in a question. Longer messages lose their middle."""
 _MAX_DESCRIPTION = 2_000
 
 _THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
@@ -91,7 +91,7 @@ def question_about(tool: Tool, request: str) -> str:
 
 
 def question_about_call(tool: Tool, arguments: str, request: str) -> str:
-    """Return the question whether a call suits the user's request. It contains the call's arguments as text."""
+    """Return the question that asks whether a call suits the user's request. It shows the arguments as text."""
     values = parse_object(arguments.encode()) if tool.kind == "function" else None
     pairs = (f"{name}={dump(value)}" for name, value in values.items()) if values is not None else [dump(arguments)]
     return CALL_QUESTION.format(
@@ -105,19 +105,19 @@ def _shown(tool: Tool) -> str:
 
 
 def verdict_of(text: str) -> bool | None:
-    """Return True if an answer is yes, False if it is no, and None if it is neither."""
+    """Return True if the answer begins with "yes", False if it begins with "no", and None otherwise."""
     found = _ANSWER.match(_THOUGHT.sub("", text, count=1))
     return found[1].lower() == "yes" if found else None
 
 
 def user_request(request: ClientRequest) -> str:
-    """Return the user's request in a conversation, which consists of the last user messages."""
+    """Return the last few user messages of a conversation, which represent the user's request."""
     texts = [item.text.strip() for item in request.items if isinstance(item, Message) and item.role == "user"]
     return "\n".join(map(_shortened, texts[-_MAX_REQUESTS:]))
 
 
 def reinstate_calls(report: Report) -> None:
-    """Record that the rejected calls of an answer are emitted after all."""
+    """Remove the rejected calls from a report's dropped calls, because they are emitted after all."""
     dropped = report.dropped_calls
     dropped[:] = [call for call in dropped if code_of(call) != SECOND_OPINION]
 
@@ -142,10 +142,12 @@ class OpinionResult:
     usage: Usage | None = None
 
     def in_words(self, end: Ended) -> tuple[Sequence[ClientEvent], Retry]:
-        """Return the emitted events of a round without remaining calls, and the fault that requests text (rule 4)."""
+        """Return the events to emit for a round whose calls were all rejected, and the fault that requests text instead
+        (rule 4).
+        """
         passed = [event for event in self.passed if not isinstance(event, TextDelta)]
-        # The other list is not filtered by membership in ``passed``, because both lists can contain tens of thousands
-        # of events.
+        # The events are selected by type rather than by membership in ``passed``, because both lists can contain tens
+        # of thousands of events.
         otherwise = [
             event for event in self.whole if isinstance(event, TextDelta | CallStarted | CallDelta | CallEnded)
         ]
@@ -154,7 +156,7 @@ class OpinionResult:
 
 
 class SecondOpinion:
-    """Withholds the calls in the answer to ``request`` until the model has been questioned about them.
+    """Withholds the calls in the answer to ``request`` until the model has been asked about them.
 
     ``ask`` runs one round, ``report`` is the answer's report, and ``patience`` is the timeout of a question in seconds.
     """
@@ -184,7 +186,7 @@ class SecondOpinion:
         return bool(self._withheld)
 
     def take(self, events: Iterable[ClientEvent]) -> list[ClientEvent]:
-        """Withhold events of a round, and return the events that pass immediately (rule 1)."""
+        """Withhold all events from the first call on, except keep-alives, and return the other events (rule 1)."""
         passed: list[ClientEvent] = []
         for event in events:
             if isinstance(event, CallStarted) or (self._withheld and not isinstance(event, KeepAlive)):
@@ -199,7 +201,7 @@ class SecondOpinion:
         return OpinionResult(withheld, withheld)
 
     async def evaluate(self, pose: AskModel) -> OpinionResult:
-        """Question the model about the withheld calls, and return the resulting events."""
+        """Ask the model about the withheld calls, and return the result."""
         withheld, self._withheld = self._withheld, []
         passed: list[ClientEvent] = []
         refused: list[str] = []
@@ -218,7 +220,8 @@ class SecondOpinion:
                 case CallDelta() | CallEnded() if tool is not None:
                     pass
                 case TextDelta(text=text) if tool is not None:
-                    # In the output mode obsidian-xml, a call is followed by its text, which takes time to generate.
+                    # In the output mode obsidian-xml, each call is followed by its XML as text. The XML of a rejected
+                    # call is dropped. It is generated only here, because that takes time.
                     if not text.endswith(use_tool_text(tool, arguments)):
                         passed.append(event)
                     tool = None
@@ -229,7 +232,7 @@ class SecondOpinion:
         return OpinionResult(passed, withheld, refused, calls, usage)
 
     async def _refused(self, call: CallStarted, arguments: str, pose: AskModel) -> Tool | None:
-        """Return the tool of a rejected call, or None if the call is emitted."""
+        """Return the called tool if the call is rejected, or None if the call is emitted."""
         tool = self._tools.get((call.name, call.namespace))
         if tool is None or not self._request:
             return None

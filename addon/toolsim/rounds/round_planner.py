@@ -1,4 +1,4 @@
-"""Plans the rounds of an answer, including the request of each round, the reasons for another round, and the end.
+"""Plans the rounds of an answer: which request each round sends, when another round follows, and when the answer ends.
 
 | reason                                            | retried                                                         |
 |---------------------------------------------------|-----------------------------------------------------------------|
@@ -12,13 +12,13 @@
 | outputs of MCP tools                              | always; the last round that the bounds allow has no tools       |
 
 "Without tools" after outputs means that no tool may be called. The manifest remains in the prompt, because without it
-the server would process the entire prompt again. The backend then enforces the JSON that the client requires, since it
-no longer has to allow calls. After a needless call the manifest is dropped.
+the server would process the entire prompt again. Since the backend no longer has to allow calls, it can enforce the
+JSON that the client requires. After a needless call, the manifest is dropped.
 
 A question about a call (``opinion.py``) is also a round, but outside the conversation.
 
-The bounds: ``toolsim_max_rounds`` in total, ten minutes from the first round to the beginning of the last, and the text
-limit of a single answer.
+The rounds of one answer are bounded by ``toolsim_max_rounds``, by the text limit of a single answer, and by ten minutes
+between the starts of the first and the last round.
 """
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ from toolsim.response.verdict import ANSWER_MISMATCH, UNKNOWN_TOOL
 from toolsim.wire.api import Api
 
 _NOT_OF_TOOLS = (401, 402, 403, 404, 408, 429)
-"""HTTP statuses that a request without tools would also receive: about the key, the quota, the model, or a timeout."""
+"""HTTP statuses that a request without tools would also receive, such as errors about the key, the quota or the model.
+"""
 ANSWER_NOW = "Now answer the question in words, from what the tools have returned."
 """The message that toolsim sends to the model in reply to an empty answer."""
 _MAX_FINDS = 3
-"""Maximum number of tool lookups within one answer. After that, all tools are shown to the model."""
+"""Maximum number of tool lookups within one answer."""
 
 _ANEW = "That call was not made. Write it again from its beginning, whole and corrected, and nothing else."
 _GO_ON = (
@@ -61,11 +62,11 @@ Without this text, the record would be merged with the user's previous message.
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A round, which consists of a request that the client could have sent and of the rules for its answer.
+    """A round: a request that the client could have sent, and the rules for its answer.
 
     ``number`` counts from 1. ``retries_allowed`` contains the faults that allow another round. ``partial_call`` is the
-    partial call that the answer continues. ``hosted`` contains the names of the tools that toolsim runs afterwards.
-    ``is_side_request`` is true for toolsim's own question, outside the conversation.
+    text of an earlier round's partial call that this answer continues. ``hosted`` contains the names of the tools that
+    toolsim runs after the round. ``is_side_request`` is true for a question that toolsim asks outside the conversation.
     """
 
     number: int
@@ -102,21 +103,23 @@ def may_take_rounds(request: ClientRequest, policy: Policy) -> bool:
 
 
 def wants_opinion(request: ClientRequest, policy: Policy) -> bool:
-    """Return whether the model is questioned about the calls in an answer before they are emitted."""
+    """Return whether the model is asked about the calls in an answer before they are emitted."""
     return policy.second_opinion == "on" and may_call_unprompted(request, policy)
 
 
 def may_be_hosted(request: ClientRequest, policy: Policy, bounds: RoundLimits) -> bool:
     """Return whether MCP tools can be run for a request.
 
-    This requires one choice, a request that allows calls, and a limit of at least two rounds."""
+    This requires a single choice, a request that allows calls, and a limit of at least two rounds. MCP tools are not
+    run for background requests and requests with legacy functions.
+    """
     is_whole = request.n == 1 and request.body.get("background") is not True and not request.form.legacy_functions
     may_call = request.tool_choice.mode != "none" and policy.tool_use_mode != "disabled"
     return is_whole and may_call and bounds.rounds > 1
 
 
 class RoundPlanner:
-    """Plans the rounds of one answer to ``body``, a request of ``api``.
+    """Plans the rounds of one answer to ``body``, a request in the format of ``api``.
 
     ``hosted`` contains the names of the tools that toolsim runs. After their outputs, another round follows
     (``after_calls``) if the bounds allow it.
@@ -151,7 +154,8 @@ class RoundPlanner:
     def next(self, before: Round, retry: Retry, *, called: bool, seconds: float, size: int) -> Round | None:
         """Return the round that retries after a fault, or None if the bounds do not allow another round.
 
-        ``called`` is true if the client has received calls. ``seconds`` and ``size`` are the time and text used so far.
+        ``called`` is true if the client has received calls. ``seconds`` is the time since the first round started, and
+        ``size`` is the length of the emitted text.
         """
         if self._is_over(seconds) or size > self._bounds.text_bytes:
             return None
@@ -184,9 +188,9 @@ class RoundPlanner:
         return self._round(body, policy, retry.fault.partial_call)
 
     def side_request(self, rule: str, question: str, *, seconds: float) -> Round | None:
-        """Return a round that asks the model a question outside of the conversation.
+        """Return a round that asks the model a question outside the conversation.
 
-        Return None unless the bounds also allow the further round that the answer might require.
+        Return None if the bounds do not allow this round and one more, which the model's answer might require.
         """
         if self._is_over(seconds) or self._number + 2 > self._bounds.rounds:
             return None
@@ -199,7 +203,9 @@ class RoundPlanner:
         )
 
     def without_tools(self, before: Round, status: int, *, seconds: float) -> Round | None:
-        """Return a round that retries without tools, or None if it cannot help after an error with this ``status``."""
+        """Return a round that retries without tools, or None if the policy or the bounds do not allow such a round or
+        it cannot help after an error with this ``status``.
+        """
         policy = self._policy
         may = policy.falls_back and not self._has_fallen_back
         if self._is_over(seconds) or not may or status in _NOT_OF_TOOLS:
@@ -243,7 +249,7 @@ class RoundPlanner:
 
 
 def words_of(retry: Retry) -> str:
-    """Return the model's text in the form in which the next round shows it to the model."""
+    """Return the model's text as the next round shows it to the model, or a placeholder if it is empty."""
     return retry.words if retry.words.strip() else NOTHING
 
 

@@ -39,7 +39,7 @@ Stream = Callable[[], AsyncGenerator[bytes]]
 ROUND_FAILED = "ROUND_FAILED"
 """The warning that a round after the first failed before it emitted any output.
 
-The answer ends as if that round did not exist.
+The answer ends as if that round had not been started.
 """
 
 
@@ -49,9 +49,9 @@ PROVIDER_ERROR = "PROVIDER_ERROR"
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The event of a round without an answer.
+    """The only event of a round that was not answered.
 
-    It contains the HTTP error of the backend or proxy, as the client would receive it.
+    It contains the HTTP error from the backend or proxy, as the client would receive it.
     """
 
     status: int
@@ -68,7 +68,7 @@ class RoundReport:
 
 RoundEvent = ClientEvent | Retry | Refused | RoundReport
 _End = Retry | Refused | Failed | Ended
-"""The last event of a round whose end is not emitted."""
+"""An event that ends a round but has not been emitted to the client."""
 Ask = Callable[[Round], AsyncGenerator[RoundEvent]]
 """A function that runs one round.
 
@@ -82,10 +82,10 @@ StoreAnswer = Callable[[Mapping[str, Any]], Awaitable[ApiError | bool]]
 
 @dataclass(frozen=True, slots=True)
 class RunnerJob:
-    """A client's request for the runner. ``ask`` runs its rounds, and ``report`` is filled for the client's own flow.
+    """A client's request for the runner. ``ask`` runs one round, and ``report`` is the report of the client's own flow.
 
-    ``store`` stores the answer before its end is emitted. It is None if the answer is not stored. ``hosted`` contains
-    the MCP tools that are run for the request.
+    ``store`` stores the answer before the end of the answer is emitted; it is None if the answer is not stored.
+    ``hosted`` contains the MCP tools that are run for the request.
     """
 
     api: Api
@@ -116,8 +116,8 @@ async def with_keepalives[Event](
 ) -> AsyncGenerator[Event | KeepAlive | Failed]:
     """Yield the ``events``, and yield a keep-alive whenever ``seconds`` have passed without an event.
 
-    ``first`` is the number of seconds before the first event or keep-alive, if it is different. Once ``ending`` is
-    done, the events end with its error. If many events arrive together, other tasks run between them.
+    If ``first`` is given, it replaces ``seconds`` until the first event or keep-alive. Once ``ending`` is done, the
+    events end with its error. If many events arrive together, other tasks can run between them.
     """
     ahead: deque[Event] = deque()
     load = Load()
@@ -156,8 +156,8 @@ async def with_keepalives[Event](
                 await pace.yield_to_others()
                 continue
             if not taken.is_set():
-                # The producer waits until all events are taken. It shares a time slice with this code, because neither
-                # of them pauses in between.
+                # The producer waits until all its events have been yielded. It shares a time slice with this code,
+                # because control passes between the two without a pause.
                 taken.set()
                 await asyncio.sleep(0)
                 continue
@@ -189,7 +189,7 @@ class _Answering:
         self._hosted = job.hosted
         self._course: RoundPlanner
         self._opinion: SecondOpinion | None = None
-        # In output modes with XML, the XML of each call follows the call as text, which would otherwise be lost.
+        # In the XML output mode, the XML of each call follows the call as text, so text after calls must be emitted.
         in_words = job.policy.output_mode != "openai-json"
         self._merger = Merger(
             text_follows_calls=job.api.text_follows_calls or in_words, max_calls=job.policy.tool_block_max
@@ -278,7 +278,7 @@ class _Answering:
         return has_work or (self._opinion is not None and self._opinion.has_withheld)
 
     def _passed(self, event: ClientEvent) -> list[ClientEvent]:
-        """Return the events to pass on for an event of the round."""
+        """Return the events to pass on for one event of the round."""
         events = [event] if self._hosted is None else self._hosted.take(event)
         events = [*events, *self._listed] if isinstance(event, Opened) else [*self._listed, *events]
         self._listed = []
@@ -329,8 +329,8 @@ class _Answering:
         if following is not None and is_opinion:
             refused = entry(SECOND_OPINION, end.fault.name)
             self._job.report.retries.append(refused)
-            # If the model was questioned about the calls, the fault contains no text and the report already contains
-            # the calls.
+            # If the model was asked about the calls, the fault contains no text, and the report already lists the
+            # calls.
             self._job.report.dropped_calls += [refused] if end.words else []
         return following
 
@@ -367,7 +367,7 @@ class _Answering:
 
 
 def _opinion(job: RunnerJob) -> SecondOpinion | None:
-    """Return the second opinion for an answer, or None if the model is not questioned about its calls."""
+    """Return the second opinion for an answer, or None if the model is not asked about its calls."""
     if job.policy.second_opinion != "on" or not job.body:
         return None
     request = job.api.read(job.body)
@@ -375,7 +375,7 @@ def _opinion(job: RunnerJob) -> SecondOpinion | None:
 
 
 def failure(end: Failed | Refused) -> Failed:
-    """Convert an error to the failure of an answer that has already been started."""
+    """Convert the error of a round to the ``Failed`` event of an answer that has already started."""
     if isinstance(end, Failed):
         return end
     return Failed(replace(read_error(parse_object(end.body)), status=end.status))

@@ -32,12 +32,12 @@ CallServer = Callable[[Mapping[str, Any]], Awaitable[ToolOutcome]]
 
 
 class Search(Protocol):
-    """A search that a request declares. ``function`` is its declaration for the model and contains its ``name``."""
+    """A search that a request declares. ``function`` declares the search to the model, under ``name``."""
 
     name: str
     function: dict[str, Any]
     asks_server: bool
-    """Whether the search is run by calling a server."""
+    """Whether the search calls a server."""
 
     def item(self, arguments: str) -> ServedCall:
         """Return the item that shows a new search to the client."""
@@ -46,11 +46,11 @@ class Search(Protocol):
         """Run the search with the model's arguments."""
 
     def called(self, call: ServedCall, outcome: ToolOutcome) -> Called:
-        """Return the call of a search, with its outcome as shown to the model."""
+        """Return the search as a call with its output, as shown to the model."""
 
 
 class WebSearch:
-    """A web search. ``name`` is a name that does not collide with the name of any tool."""
+    """A web search. ``name`` must differ from the names of all tools."""
 
     asks_server = True
 
@@ -81,7 +81,7 @@ class WebSearch:
         return ToolOutcome(results_text(found), found=tuple(asdict(each) for each in found))
 
     def called(self, call: ServedCall, outcome: ToolOutcome) -> Called:
-        """Return the call of a web search, with its outcome as shown to the model."""
+        """Return the web search as a call with its output, as shown to the model."""
         return Call(call.id, self.name, call.arguments), CallOutput(call.id, (Text(outcome.shown),))
 
 
@@ -110,7 +110,7 @@ class ToolSearch:
         return ToolOutcome(NO_TOOL, found=tuple(self._items.found_tools(found, self._body)))
 
     def called(self, call: ServedCall, outcome: ToolOutcome) -> Called:
-        """Return the call of a tool search, with its outcome as shown to the model."""
+        """Return the tool search as a call with its output, as shown to the model."""
         return self._items.searched(call, outcome.found, outcome.shown)
 
 

@@ -26,9 +26,9 @@ from toolsim.wire.sse import UNBUFFERED, comment
 
 
 class RunnerServer:
-    """Serves jobs from ``start``, which needs a running event loop, to ``stop``. ``port`` is its port on 127.0.0.1.
+    """Serves jobs on a port of 127.0.0.1, from ``start`` to ``stop``. ``start`` needs a running event loop.
 
-    ``keepalive`` is the number of seconds of silence after which the client of a stream receives a keep-alive.
+    ``keepalive`` is the number of seconds without output after which a streaming client receives a keep-alive.
     """
 
     def __init__(self, keepalive: float) -> None:
@@ -48,7 +48,7 @@ class RunnerServer:
         self._listener.start([(r"/.*", _Answers, {"server": self, "running": self._listener.running})])
 
     def end(self, error: ApiError) -> None:
-        """End all jobs, including future ones, with this error for their clients."""
+        """End all jobs, including future jobs, by sending this error to their clients."""
         if not self.ending.done():
             self.ending.set_result(error)
 
@@ -57,7 +57,7 @@ class RunnerServer:
         await self._listener.stop()
 
     def admit(self, job: RunnerJob | Stream) -> str:
-        """Return a token; the one request that presents it is answered by ``job``."""
+        """Register a job, and return the token with which one request can start the job."""
         token = secrets.token_hex(16)
         self.jobs[token] = job
         return token
@@ -91,8 +91,8 @@ class _Answers(StreamHandler):
             async with aclosing(job()) as frames:
                 async for piece in frames:
                     await self._send(piece)
-                    # Reading available frames does not suspend, and a connection often accepts all of them, so other
-                    # tasks run here.
+                    # Neither reading available frames nor sending them usually suspends this task, so other tasks
+                    # need a chance to run here.
                     await pace.yield_to_others()
             self.finish()
         except StreamClosedError:
