@@ -1,4 +1,4 @@
-"""The three APIs on the wire: converts bytes and dicts to API-neutral values and back.
+"""The wire formats of the three APIs: converts bytes and dicts to API-neutral values and back.
 
 Only this package handles wire formats. Other modules name an API (``plan.ApiName``) and look up its implementation in
 ``apis``.

@@ -27,7 +27,7 @@ from toolsim.wire.sse import ServerSentEvent
 
 
 class Reader(ABC):
-    """Converts one backend's answer to backend events. Never raises, regardless of the input."""
+    """Converts one answer from a backend to backend events. Never raises, regardless of the input."""
 
     def __init__(self) -> None:
         self.unknown: dict[str, None] = {}
@@ -52,7 +52,9 @@ class Reader(ABC):
 
     @abstractmethod
     def follow(self, delta: StructuredDelta, texts: Sequence[str]) -> None:
-        """Append the ``texts`` of the frames after ``delta``. These frames differ from its frame only in their text."""
+        """Append ``texts`` to the arguments of the call to which ``delta`` belongs. They come from later frames, which
+        differ from the frame of ``delta`` only in their text.
+        """
 
     @abstractmethod
     def whole(self, body: Mapping[str, Any]) -> list[BackendEvent]:
@@ -89,7 +91,7 @@ class Writer(ABC):
 
     @abstractmethod
     def error_event(self, error: ApiError) -> bytes:
-        """Return an event that ends a stream with an error, regardless of what wrote the earlier events."""
+        """Return the frame of an event that ends a stream with an error, even a stream that another writer began."""
 
     def whole(self) -> bytes:
         """Return the complete body, or the body of the error, as JSON."""
@@ -105,9 +107,9 @@ class TokenCountEndpoint:
     """An endpoint that counts the tokens of a request."""
 
     path_suffix: str
-    """Suffix that is appended to the path of a turn to form the path for counting its tokens."""
+    """Suffix that is appended to a turn's request path to form the path for counting its tokens."""
     fields: frozenset[str]
-    """Fields of a turn that are sent for counting; strict servers reject all others."""
+    """Fields of a turn's request that are sent for counting; strict servers reject all other fields."""
     engines: tuple[Engine, ...] = ()
     """Engines whose turns use another API but that count tokens through this endpoint, with the model's tokenizer."""
 
@@ -129,17 +131,17 @@ class Api(ABC):
 
     name: ApiName
     path_suffix: str
-    """End of the path to which a backend accepts requests of this API."""
+    """End of the path at which a backend accepts requests of this API."""
     path_marker: str
-    """End of a path that only requests of this API use, unlike requests to other servers."""
+    """End of the path that identifies a request of this API. It is specific enough not to match unrelated requests."""
     backend: ApiName
     """Default API of the backend for clients of this API, if the operator has not configured one."""
     conversation_fields: tuple[str, ...]
     """Fields of a request that contain its conversation."""
     delta_text_keys: frozenset[str]
-    """Keys of the texts in the deltas of a stream."""
+    """Keys under which the deltas of a stream contain text."""
     identifier_keys: frozenset[str]
-    """Keys, unique to this API, of strings that are API terms, ids or names rather than content."""
+    """Keys, used only by this API, whose string values are API terms, ids or names rather than content."""
     headers: tuple[str, ...] = ("openai-beta", "openai-processing-ms", "openai-version")
     """Headers that are specific to this API and contain no secret."""
     key_headers: tuple[str, ...] = ("authorization", "api-key")
@@ -158,9 +160,9 @@ class Api(ABC):
     is_storable: bool = False
     """Whether later requests can refer to stored answers of this API."""
     hosted: HostedItems = HostedItems()
-    """Represents, for this API, the tools that the proxy runs."""
+    """The representation, in this API, of the tools that the proxy runs."""
     has_own_errors: bool = False
-    """Whether errors and model lists differ from OpenAI's format."""
+    """Whether this API's errors and model lists have a format other than OpenAI's."""
 
     # -- recognition --
 
@@ -234,7 +236,7 @@ class Api(ABC):
     def calls_of(self, message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         """Yield the names and arguments of the calls in a history message.
 
-        ``hidden_calls.py`` uses them to find calls that the client never saw, because its API cannot represent them.
+        The names and arguments are part of the key of calls that the client never saw (``restore_hidden.py``).
         """
         return iter(())
 
@@ -259,11 +261,11 @@ class Api(ABC):
     # -- headers, errors and lists of models --
 
     def own_backend_headers(self, headers: Mapping[str, str]) -> HeaderChange:
-        """Return the changes to a client's headers, of any API, for a backend of this API."""
+        """Return the changes that a backend of this API requires in the headers of any client."""
         return HeaderChange({})
 
     def other_backend_headers(self, headers: Mapping[str, str]) -> HeaderChange:
-        """Return the changes to the headers of this API's client for a backend of another API."""
+        """Return the changes that a backend of another API requires in the headers of this API's client."""
         return HeaderChange({})
 
     def error_answer(self, status: int, body: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""The APIs, and the functions that find the API of a path, body or event.
+"""The APIs, and functions that determine the API to which a path, body or event belongs.
 
 Each API is one object (``api.py``) with its own folder. To add an API, add an object to ``APIS`` and a name to
 ``plan.ApiName``.
@@ -18,12 +18,12 @@ from toolsim.wire.responses.api import RESPONSES
 
 __all__ = ("APIS", "CHAT", "MESSAGES", "RESPONSES")
 
-# The order is the order of the checks that recognize a body or event.
+# The order matters: a body or event belongs to the first API that recognizes it.
 APIS: Mapping[ApiName, Api] = {api.name: api for api in (RESPONSES, MESSAGES, CHAT)}
 
 
 def api_of_path(path: str) -> Api | None:
-    """Return the API whose requests are sent to ``path`` (which includes the query), or None if no API's are."""
+    """Return the API that uses ``path`` (which can include a query) for its requests, or None if no API uses it."""
     plain = path.partition("?")[0].rstrip("/")
     return _first(lambda api: plain.endswith(api.path_marker))
 
@@ -39,7 +39,7 @@ def api_of_headers(headers: Mapping[str, str]) -> Api | None:
 
 
 def api_of_request(body: Mapping[str, Any]) -> Api:
-    """Return the API of a request's ``body``; an ambiguous body counts as Responses."""
+    """Return the API of a request's ``body``. A body that no API recognizes counts as Responses."""
     return _first(lambda api: api.is_request(body)) or RESPONSES
 
 
@@ -49,18 +49,20 @@ def api_of_answer(body: Mapping[str, Any]) -> Api | None:
 
 
 def api_of_event(event: str, data: Mapping[str, Any]) -> Api | None:
-    """Return the API whose stream an event belongs to, or None if that is ambiguous; ``event``: its name or ""."""
+    """Return the API to which a stream's event belongs, or None if no API recognizes it. ``event`` is its name, or ""
+    if it has no name.
+    """
     kind = string(data.get("type") or event)
     return _first(lambda api: api.is_event(kind, data))
 
 
 def backends_of(client: Api) -> tuple[ApiName, ...]:
-    """Return the APIs to try at a backend for a client, in order, if the operator has not configured one."""
+    """Return the backend APIs to try for a client, in order, if the operator has not configured one."""
     return tuple(dict.fromkeys((client.backend, CHAT.name, RESPONSES.name, MESSAGES.name)))
 
 
 NO_API = f"has none of {', '.join(api.path_suffix for api in (CHAT, RESPONSES, MESSAGES))}"
-"""Message about a server that has none of the APIs."""
+"""Message about a server that supports none of the APIs."""
 
 
 def apis_line(found: Iterable[ApiName], missing: Collection[ApiName]) -> str:
@@ -70,12 +72,14 @@ def apis_line(found: Iterable[ApiName], missing: Collection[ApiName]) -> str:
 
 
 def backend_of(client: Api, chosen: ApiName | Literal["auto"]) -> Api:
-    """Return the API of the backend for a client; ``chosen``: the API that the operator has configured."""
+    """Return the API of the backend for a client. ``chosen`` is the API that the operator has configured."""
     return APIS[client.backend if chosen == "auto" else chosen]
 
 
 def translated_path(path: str, client: Api, backend: Api) -> str:
-    """Return the path (including the query) that corresponds to ``path`` at a backend of another API."""
+    """Return the path, with its query, to which a backend of another API accepts the requests that ``client`` sends to
+    ``path``.
+    """
     plain, _, query = path.partition("?")
     query = "&".join(part for part in query.split("&") if part != client.own_query)
     return f"{plain.rstrip('/').removesuffix(client.path_suffix)}{backend.path_suffix}{'?' if query else ''}{query}"

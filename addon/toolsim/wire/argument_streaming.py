@@ -1,13 +1,14 @@
 """Decides which fragments of a call's arguments can be streamed while a backend is still emitting them.
 
-Fragments that were sent cannot be taken back, and the arguments are final only when the call is complete. A fragment is
-therefore passed on only if the arguments are certain to begin with all fragments received so far, given the known
-behavior of backends:
+A fragment that was sent cannot be taken back, but the arguments are final only when the call is complete. A fragment is
+therefore passed on only if the arguments are certain to begin with all fragments received so far. Given the known
+behavior of backends, fragments are withheld in these cases:
 
-1. Arguments that are an object begin with a brace. Arguments of any other type are checked once they are complete.
-2. A first fragment that is already a complete (perhaps empty) object can be followed by a fragment that replaces it.
-3. A second fragment that begins with the first repeats it. Such fragments are cumulative, and only the last is valid.
-4. Half of a surrogate pair is not text; the other half might be in the next fragment.
+1. The first fragment does not begin with a brace. The arguments are then not an object, and must be checked once they
+   are complete.
+2. The first fragment is already a complete (perhaps empty) object. A later fragment might replace it.
+3. The second fragment begins with the first fragment. Such fragments are cumulative, and only the last one is valid.
+4. The fragment contains half of a surrogate pair. The other half might be in the next fragment.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class EarlyArguments:
         self._is_stopped = False
 
     def feed(self, piece: str) -> str:
-        """Return ``piece`` if it can be passed on. After the first piece that cannot be passed on, always return ""."""
+        """Return ``piece`` if it can be passed on, or "" if this piece or an earlier piece cannot be passed on."""
         if self._is_stopped or not piece:
             return ""
         if not self._first:
@@ -37,7 +38,7 @@ class EarlyArguments:
         return "" if self._is_stopped else piece
 
     def stop(self) -> None:
-        """Stop passing on fragments of the arguments."""
+        """Withhold all further fragments of the arguments."""
         self._is_stopped = True
 
 

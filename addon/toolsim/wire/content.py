@@ -60,7 +60,7 @@ def _read_part(part: object, api_name: ApiName, param: str) -> Part:
         case "image_url" | "input_image":
             return _read_image(part, api_name, param)
         case "encrypted_content":
-            # A message to another agent: without the mark, the client would mistake its plain text for ciphertext.
+            # A message to another agent. The client uses this type even if the text is not encrypted.
             content = required(part, "encrypted_content", str, param)
             return Raw(api_name, part) if is_ciphertext(content) else Text(content)
         case "image":
@@ -94,7 +94,9 @@ def _read_source(part: Mapping[str, Any], param: str) -> Part:
 
 
 def is_ciphertext(text: str) -> bool:
-    """Return whether ``text`` is a Fernet token, which is how OpenAI's server sends text that clients must not read."""
+    """Return whether ``text`` is a Fernet token, the format in which OpenAI's server encrypts text to hide it from
+    clients.
+    """
     return _FERNET.fullmatch(text) is not None
 
 
@@ -112,7 +114,7 @@ def _read_image(part: Mapping[str, Any], api_name: ApiName, param: str) -> Part:
 
 
 def translate_item(item: Item, to: ApiName, notes: list[str]) -> Item:
-    """Return ``item`` for a backend of the API ``to``; unsupported parts are added to ``notes``."""
+    """Return ``item`` for a backend of the API ``to``, and add a note for each unsupported part to ``notes``."""
     # The developer role replaced the system role, but many chat servers do not support it.
     if isinstance(item, Message) and to == "chat" and item.role == "developer":
         item = Message("system", item.parts, item.name)
@@ -120,9 +122,10 @@ def translate_item(item: Item, to: ApiName, notes: list[str]) -> Item:
 
 
 def with_parts_for(item: Item, to: ApiName | None, notes: list[str]) -> Item:
-    """Return ``item`` with only the parts that a backend of the API ``to`` supports; ``notes``: see ``translate_item``.
+    """Return ``item`` with only the parts that a backend of the API ``to`` supports.
 
-    A part that the API does not support is replaced by a line that names it. If ``to`` is None, every part is replaced.
+    A part that the API does not support is replaced with a line of text that describes it, and a note is added to
+    ``notes``. If ``to`` is None, every part other than text and images is replaced.
     """
     match item:
         case Message():
@@ -136,7 +139,7 @@ def with_parts_for(item: Item, to: ApiName | None, notes: list[str]) -> Item:
 
 
 def translate_parts(parts: tuple[Part, ...], to: ApiName | None, notes: list[str]) -> tuple[Part, ...]:
-    """Return ``parts`` for a backend of the API ``to``; ``to`` and ``notes`` as in ``with_parts_for``."""
+    """Return ``parts`` for a backend of the API ``to``. The arguments are as in ``with_parts_for``."""
     if all(not isinstance(part, Raw) or part.api_name == to for part in parts):
         return parts
     translated: list[Part] = []
@@ -182,9 +185,10 @@ def _chat_part(part: Part) -> dict[str, Any]:
 
 
 def split_instructions(messages: Sequence[Message], *roles: Role) -> tuple[str, Sequence[Message]]:
-    """Return the text of the leading messages with an instruction role, and the remaining messages (at least one).
+    """Return the text of the leading messages that have one of the ``roles``, and the remaining messages.
 
-    APIs with a separate field for instructions need this; some backends reject system messages elsewhere.
+    At least one message remains. The text is for APIs with a separate field for instructions, because some of their
+    backends reject system messages among the other messages.
     """
     texts: list[str] = []
     for index, message in enumerate(messages):
@@ -196,7 +200,7 @@ def split_instructions(messages: Sequence[Message], *roles: Role) -> tuple[str, 
 
 
 def responses_content(role: Role, parts: Sequence[Part]) -> list[dict[str, Any]]:
-    """Write ``parts`` as the content array of a Responses message; an assistant's text has the type ``output_text``."""
+    """Return ``parts`` as the content of a Responses message. The assistant's text has the type ``output_text``."""
     return [_responses_part(role, part) for part in parts]
 
 

@@ -1,4 +1,4 @@
-"""Error objects in the format of OpenAI's APIs: parses and writes them."""
+"""Parses and writes error objects in the format of OpenAI's APIs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from toolsim.core.errors import ApiError
 
 NO_WORDS = ApiError("The backend reported an error.", status=502)
-"""Result of ``read_error`` for an error without any content."""
+"""Result of ``read_error`` for an error object without any information."""
 CONTEXT_EXCEEDED = "context_length_exceeded"
 """OpenAI's error code for a prompt that is too long; clients then compact the conversation."""
 _MAX_DETAILS = 5
@@ -30,7 +30,7 @@ NO_PATH = (404, 405, 501)
 
 
 def read_error(error: object) -> ApiError:
-    """Return a backend's error, given in any common shape: an object, flat or nested, or plain text."""
+    """Return the error that a backend reports in any common shape: a flat object, a nested object, or plain text."""
     if isinstance(error, dict) and isinstance(error.get("error"), dict | str):
         error = error["error"]
     if isinstance(error, dict):
@@ -56,8 +56,8 @@ def is_too_long(text: str) -> bool:
 def rejects_path(status: int, body: Mapping[str, Any] | None, model: str) -> bool:
     """Return whether an HTTP error means that the server does not have the path.
 
-    ``body``: the JSON object of the error, or None. ``model``: the requested model, "" if unknown. A 404 that names the
-    model, or an invalid field, is an error in the request.
+    ``body`` is the JSON object of the error, or None. ``model`` is the requested model, or "" if it is unknown. A 404
+    error that names the model or an invalid field does not count, because it is an error in the request.
     """
     if status != 404 or body is None:
         return status in NO_PATH
@@ -74,7 +74,9 @@ def _names(model: str, words: str) -> bool:
 
 
 def no_answer(body: Mapping[str, Any], expected: str) -> ApiError:
-    """Return the error for a 2xx answer without ``expected``; some backends report errors with a 2xx status."""
+    """Return the error for a 2xx answer that lacks the field ``expected``. It is the backend's own error if the answer
+    contains one, because some backends report errors with a 2xx status.
+    """
     if _text(body.get("message")) or _detail(body.get("detail")):
         return read_error(body)
     message = f"The backend's answer has no '{expected}': it might use another API (see toolsim_backend)."
@@ -101,7 +103,7 @@ def _detail(detail: object) -> str:
 
 
 def _text(value: Any, not_: str = "") -> str:
-    """Return a JSON scalar as text, since codes and messages can be numbers."""
+    """Return a string or number as text, and "" for any other value. Error codes and messages can be numbers."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return ""
     text = str(value)

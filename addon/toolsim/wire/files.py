@@ -1,15 +1,15 @@
-"""Binary content parts: documents in the form of each API, and the line that replaces an unsupported part.
+"""Binary content parts: documents in the format of each API, and the line that replaces an unsupported part.
 
 |       | chat                     | Responses            | Messages                                   |
 |-------|--------------------------|----------------------|--------------------------------------------|
 | bytes | ``file.file_data``       | ``file_data``        | ``source``: base64 of a PDF, or plain text |
-| URL   | no form                  | ``file_url``         | ``source.url``                             |
-| id    | ``file.file_id``         | ``file_id``          | ``source.file_id``, of another store       |
+| URL   | not supported            | ``file_url``         | ``source.url``                             |
+| id    | ``file.file_id``         | ``file_id``          | ``source.file_id``, in a different store   |
 | name  | ``file.filename``        | ``filename``         | ``title``                                  |
 
-A part reaches a backend of its own API as the client sent it. Base64 data, and content that only one API can decrypt,
-is never shown to a model as text. Claude Code, for example, sends each PDF that it reads, with 1.4 million characters
-per megabyte.
+A backend of the part's own API receives the part as the client sent it. Base64 data, and content that only one API can
+decrypt, is never shown to a model as text. For example, Claude Code sends each PDF that it reads, which amounts to 1.4
+million characters per megabyte.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ API_OF: Mapping[str, ApiName] = {
     **dict.fromkeys(("input_file",), "responses"),
     **dict.fromkeys(("document", "image", "container_upload"), "messages"),
 }
-"""Maps the type of a part to the part's API. The endpoint does not determine the API, since clients mix the shapes."""
+"""The API of each part type. The endpoint does not determine a part's API, because clients mix the shapes."""
 
 _PDF = "application/pdf"
 _FIELDS = ("file_id", "file_data", "filename", "file_url")
@@ -43,7 +43,7 @@ _MAX_NAME = 100
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A document. ``data``: the content of the file in base64."""
+    """A document. ``data`` is the content of the file in base64."""
 
     name: str = ""
     media_type: str = ""
@@ -53,7 +53,7 @@ class _File:
 
 
 def _openai_fields(part: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the fields of a document in one of OpenAI's shapes; {} for any other part."""
+    """Return the fields of a document in one of OpenAI's shapes, or {} for any other part."""
     fields = mapping(part.get("file")) if part.get("type") == "file" else part
     return {key: fields[key] for key in _FIELDS if isinstance(fields.get(key), str)} if _is_openai(part) else {}
 
@@ -79,7 +79,9 @@ def _read(part: Mapping[str, Any]) -> _File | None:
 
 
 def file_part(part: Mapping[str, Any], to: ApiName) -> dict[str, Any] | None:
-    """Return a document in the form of the API ``to``, or None if the API has no form for it."""
+    """Return a document in the format of the API ``to``, or None if the part is not a document or the API does not
+    support it.
+    """
     file = _read(part)
     if file is None:
         return None
@@ -103,7 +105,7 @@ def file_part(part: Mapping[str, Any], to: ApiName) -> dict[str, Any] | None:
 
 
 def _source(file: _File) -> dict[str, Any] | None:
-    """Return a document's source for the Messages API: a PDF, plain text or a URL. Return None for other documents."""
+    """Return the source of a PDF, a plain text or a URL for the Messages API, or None for any other document."""
     if file.data and file.media_type == _PDF:
         return {"type": "base64", "media_type": _PDF, "data": file.data}
     if file.data and file.media_type.startswith("text/"):
@@ -116,7 +118,7 @@ def _source(file: _File) -> dict[str, Any] | None:
 
 
 def described(part: Mapping[str, Any]) -> str:
-    """Return the line that replaces a part: kind, name or type, and size."""
+    """Return the line of text that replaces a part. It names the part's kind, its name or media type, and its size."""
     kind = string(part.get("type"))
     noun = next((noun for piece, noun in _NOUNS if piece in kind), "")
     noun = noun or (kind if _PLAIN_NAME.fullmatch(kind) else "part")
@@ -138,7 +140,7 @@ def _size(count: int) -> str:
 
 
 def legible(block: Mapping[str, Any]) -> str:
-    """Return a block of an unknown type as JSON, without ciphertext, and with a description of each binary part."""
+    """Return a block of an unknown type as JSON, without ciphertext, and with binary parts replaced by descriptions."""
     return dump({key: _legible(value) for key, value in block.items() if key not in _SEALED})
 
 

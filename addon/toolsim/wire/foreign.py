@@ -4,12 +4,12 @@ Clients mix the shapes. In its agent mode, Cursor posts a body of the Responses 
 with "claude-" in their names, the history and tools of the Messages API. Other programs only change a URL. All of these
 clients expect an answer in the API of the path. Therefore, every path accepts every shape.
 
-1. A complete conversation under the field name of another API (``input`` instead of ``messages``, or vice versa) is
-   converted together with its settings, which are renamed to those of the path's API. Chat's shape is the intermediate
-   form of each conversion.
-2. In a conversation under the path's own field name, only the parts in another shape are converted at the paths of
-   OpenAI's APIs: messages with calls, outputs or reasoning, items, tools, and the tool choice. A Messages request with
-   any part in the shape of OpenAI's APIs is converted completely, since its roles have to alternate.
+1. If a conversation is in a field that belongs to another API (``input`` instead of ``messages``, or vice versa), the
+   complete conversation is converted. The request's settings are also renamed to those of the path's API. Each
+   conversion uses the shape of chat completions as its intermediate form.
+2. If a conversation is in the field of the path's own API, and this is one of OpenAI's APIs, only the parts in another
+   shape are converted: messages with calls, outputs or reasoning, items, tools, and the tool choice. A Messages request
+   with any part in the shape of OpenAI's APIs is converted completely, because its roles have to alternate.
 3. All other parts remain as sent. Each reader accepts text, images and files in the shapes of all APIs
    (``content.py``).
 """
@@ -29,12 +29,14 @@ from toolsim.wire.responses import request as responses
 from toolsim.wire.responses.history import read_history
 from toolsim.wire.tools import TOOL_ITEMS, model_name
 
-# Parameters of the function that represents a custom tool.
+# The parameters of a function that represents a custom tool.
 _INPUT = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 
 
 def as_chat(body: dict[str, Any]) -> dict[str, Any]:
-    """Return a request in chat's shape; the same object if the request already has that shape. Raises BadRequest."""
+    """Return a request in the shape of chat completions, or the same object if it already has this shape. Raises
+    BadRequest.
+    """
     if body.get("input") is not None and body.get("messages") is None:
         return _from_responses(body)
     messages, tools, choice = array(body.get("messages")), array(body.get("tools")), body.get("tool_choice")
@@ -52,7 +54,7 @@ def as_chat(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _at_once(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a tool without its deferral, since chat completions has no search that could load the tool."""
+    """Return a tool that is not deferred, because chat completions has no search that could load a deferred tool."""
     return {key: value for key, value in tool.items() if key != "defer_loading"}
 
 
@@ -75,7 +77,9 @@ def _from_items(items: list[Any], end: int) -> Iterator[dict[str, Any]]:
 
 
 def _split(message: Any, param: str) -> Iterator[Any]:
-    """Yield the chat messages for a message at the path ``param``; a message without blocks is yielded unchanged."""
+    """Convert a message to chat messages, and yield them. ``param`` is its path. A message without blocks is yielded
+    unchanged.
+    """
     if not chat.has_blocks(mapping(message)):
         yield message
         return
@@ -107,7 +111,9 @@ def _from_responses(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _nested(tool: object) -> object:
-    """Return a declared function with its fields nested as in chat completions; any other tool as sent."""
+    """Return a declared function or custom tool with its fields nested, as in chat completions. Any other tool is
+    returned as sent.
+    """
     fields = mapping(tool)
     kind = fields.get("type")
     if kind not in ("function", "custom") or kind in fields:
@@ -120,7 +126,7 @@ def _nested(tool: object) -> object:
 
 
 def _written(items: Iterable[Item]) -> Iterator[dict[str, Any]]:
-    """Yield the messages of a conversation; calls are added to the message before them if the model wrote it."""
+    """Yield the chat messages of a conversation. Calls are added to the message before them if the model wrote it."""
     turn: dict[str, Any] | None = None
     thoughts: list[str] = []
     for item in items:
@@ -231,7 +237,7 @@ def _in_chat(tool: Any, param: str) -> Any:
 
 
 def _flat(tool: Any) -> Any:
-    """Return a chat completions tool with flat fields, as in the Responses API; any other tool as sent."""
+    """Return a chat completions tool with flat fields, as in the Responses API. Any other tool is returned as sent."""
     kind = mapping(tool).get("type")
     nested = mapping(tool).get(kind or "function")
     if kind not in (None, "function", "custom") or not isinstance(nested, dict):
@@ -244,7 +250,7 @@ def _flat(tool: Any) -> Any:
 
 
 def _flat_choice(choice: Any) -> Any:
-    """Convert a ``tool_choice`` of chat completions, or a legacy ``function_call``, to the Responses API."""
+    """Convert a chat completions ``tool_choice``, or a legacy ``function_call``, to the shape of the Responses API."""
     fields = mapping(choice)
     kind = string(fields.get("type")) or "function"
     if not fields or kind not in ("function", "custom", "allowed_tools"):
@@ -291,7 +297,7 @@ def _is_instruction(item: Item) -> bool:
 
 
 def _turns(items: Iterable[Item]) -> Iterator[dict[str, Any]]:
-    """Yield messages of the Messages API; adjacent items with the same role form one message."""
+    """Convert items to Messages API messages, and yield them. Adjacent items with the same role form one message."""
     role, blocks = "", list[dict[str, Any]]()
     for item in items:
         match item:
@@ -321,7 +327,7 @@ def _turns(items: Iterable[Item]) -> Iterator[dict[str, Any]]:
 
 
 def _declared(tool: Mapping[str, Any], namespace: str) -> Iterator[Mapping[str, Any]]:
-    """Convert a Responses API tool to Messages API tools; a namespace yields one for each of its tools.
+    """Convert a Responses API tool to Messages API tools. A namespace yields one tool for each tool that it contains.
 
     A tool that the client does not run is yielded unchanged.
     """
@@ -339,7 +345,7 @@ def _declared(tool: Mapping[str, Any], namespace: str) -> Iterator[Mapping[str, 
 
 
 def _chosen(choice: Any) -> dict[str, Any]:
-    """Convert a ``tool_choice`` of the Responses API to the Messages API; return {} if there is none."""
+    """Convert a Responses API ``tool_choice`` to the Messages API's shape, or return {} if there is no tool choice."""
     match choice:
         case "none" | "auto":
             return {"type": choice}

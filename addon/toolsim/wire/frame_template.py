@@ -1,27 +1,29 @@
-"""Recognizes stream frames that differ only in their text, by comparing bytes.
+"""Recognizes stream frames that differ from an earlier frame only in their text, without parsing their JSON.
 
-Nearly all frames of an answer consist of the same envelope around a few characters of text. Parsing the envelope
-accounts for most of the cost of a delta. Once such a frame has been parsed completely, the bytes of later frames are
-therefore compared with it. All frames of a chunk are compared in one step::
+Nearly all frames of a streamed answer consist of the same JSON envelope around a few characters of text, and parsing
+the envelope accounts for most of the cost of a delta. Therefore, this module parses one such frame completely and keeps
+it as a template. If the bytes of a later frame match the template, only the text is extracted. All frames that arrive
+in one chunk are compared in one step::
 
     data: {"sequence_number":7,"type":"response.output_text.delta","delta":"Hel","obfuscation":"aX3"}\\n\\n
     └───────── head ────────┘ └───────────────── middle ─────────────────┘└┬┘└────── tail ─────┘   └─ end ┘
                                                             text, the inside of a JSON string
 
-1. The slow path is authoritative. A frame counts as a repeat only if a complete parse would produce the same document,
-   apart from the text and values that no reader uses. Such values are the sequence numbers of Responses, and the
-   padding with which OpenAI and Mistral hide the length of the text. The sequence numbers precede the text or, if a
-   Pydantic model writes the fields (vLLM), follow it. When a frame is learned, it is parsed with other values in these
-   places as a proof, because neither JSON nor SSE depends on the content of a string.
-2. A frame that is not plain (an escaped surrogate, bytes that are not UTF-8, an empty text, CR as line end, an extra
-   field) is not a repeat, and is parsed on the slow path.
-3. The document of a repeat is the document of the learned frame with the new text. The reader must not store it.
-4. A frame is learned after 4 unknown frames, then after 8, 16 …, and after 4 again once enough repeats have occurred. A
-   stream whose frames all differ therefore costs little more, and a stream whose frames change every second (because of
-   llama.cpp's clock) is learned again.
-5. The reader is not called for a repeat if the frame directly before it contained only text. Repeats that arrive in one
-   write form one event. The client receives their texts at the same time, and the cost of processing an event does not
-   depend on its length.
+1. A frame counts as a repeat of a template only if a complete parse would produce the same document, apart from the
+   text and from fields that no reader uses. These fields are the sequence number (in the Responses API), and the
+   padding with which OpenAI and Mistral hide the length of the text. The sequence number precedes the text or, if a
+   Pydantic model writes the fields (vLLM), follows it. Before a frame becomes a template, it is parsed once more with
+   different values in these fields. One such test is sufficient, because neither JSON nor SSE depends on the content of
+   a string.
+2. A frame is not a repeat, and is parsed completely, if it contains an escaped surrogate, bytes that are not UTF-8, an
+   empty text, CR as a line end, or a field that the template does not have.
+3. The document of a repeat is the template's own document with the text replaced. Readers must therefore not store it.
+4. A stream learns a template after 4, 8, 16, … unknown frames in total. Once enough repeats have occurred, the count
+   starts again at 0. Therefore, a stream whose frames are all different costs little more than without templates, and a
+   stream whose envelope changes every second (because of llama.cpp's clock) learns the new envelope.
+5. The reader is not called for a repeat if it has already converted a repeat of the same template to a delta with the
+   same text, and only repeats have arrived since. Adjacent repeats that arrive in one chunk form one event, because the
+   client receives their texts at the same time, and the cost of processing an event does not depend on its length.
 """
 
 from __future__ import annotations
@@ -41,15 +43,15 @@ from toolsim.wire.sse import MAX_EVENT_BYTES, ServerSentEvent, SSEDecoder
 
 _BLANK_LINE = b"\n\n"
 _FRAME = re.compile(rb"(?:event: ?([^\r\n]*)\n)?data: ?([^\r\n]*)\n\n").fullmatch
-# The content of a JSON string, with short escapes and \u escapes of characters that are not surrogates.
+# The content of a JSON string. Short escapes and \u escapes are allowed, except escapes of surrogates.
 _TEXT = r'[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*+'
 _TEXT_AT = re.compile(_TEXT.encode()).match
 _IS_TEXT = re.compile(_TEXT).fullmatch
 # Each pattern matches a comma-separated list of values, none of which contains a comma.
 _ARE_NUMBERS = re.compile(r"(?:0|[1-9][0-9]{0,17})(?:,(?:0|[1-9][0-9]{0,17}))*+").fullmatch
 _ARE_WORDS = re.compile(r"[A-Za-z0-9_+/=,-]*").fullmatch
-# Fields whose values can differ between repeats, with a substitute value that proves a frame when it is learned (rule
-# 1).
+# Fields whose values can differ between repeats. Each has a pattern that finds the value, and a substitute value for
+# the test that a frame must pass before it becomes a template (rule 1).
 _HOLES: dict[str, tuple[re.Pattern[bytes], object]] = {
     "sequence_number": (re.compile(rb'"sequence_number": ?([0-9]+)'), 7),
     "obfuscation": (re.compile(rb'"obfuscation": ?"([^"]*)"'), "x"),
@@ -62,21 +64,21 @@ _MAX_TEMPLATES = 4
 _FIRST_LEARNED = 4
 # Maximum size, in bytes, of a frame that is worth learning.
 _MAX_LEARNED = 16_384
-# Number of repeats after which learning another frame is worthwhile again.
+# Number of repeats after which the count of unknown frames starts again (rule 4).
 _ENOUGH_REPEATS = 8
-# Number of unknown frames, without any learned template, after which no further frame of a stream is learned.
+# Number of unknown frames after which a stream without any template stops learning.
 _MAX_UNKNOWN = 64
 
 
 @dataclass(slots=True, eq=False)
 class Template:
-    """A frame in which only the text, and optionally a sequence number before it and a word after it, vary.
+    """The constant parts of a frame. Only the text and, optionally, a number before it and a word after it vary.
 
-    The parts of the frame are ``head number middle text tail word end``. The word is padding, or a number that follows
-    the text. ``middle`` is empty if the frame has no number, and ``tail`` if it has no word. ``event`` holds the parsed
-    document; its text is stored in ``place[key]``. ``are_words``: matches a comma-separated list of words (see
-    ``_are``). ``between``: everything from the last gap of one frame to the first gap of the next, by which consecutive
-    repeats are split.
+    A frame consists of ``head number middle text tail word end``. ``number`` is a sequence number. ``word`` is either
+    padding, or a sequence number that follows the text. ``middle`` is empty if the frame has no number, and ``tail`` is
+    empty if it has no word. ``event`` contains the parsed document, whose text is at ``place[key]``. ``are_words``
+    matches a comma-separated list of words (see ``_are``). ``between`` is ``end`` followed by ``head``, and separates
+    consecutive repeats.
     """
 
     event: ServerSentEvent
@@ -90,12 +92,12 @@ class Template:
     are_words: Callable[[str], object]
 
     def with_text(self, text: str) -> ServerSentEvent:
-        """Return the event of a repeat with this text; see rule 3 of the module."""
+        """Return the parsed event of a repeat with this text. All repeats share one object (rule 3 of the module)."""
         self.place[self.key] = text
         return self.event
 
     def texts(self, data: bytes) -> list[str] | None:
-        """Return the strings in ``data`` if it consists only of repetitions of this frame."""
+        """Return the text of each frame in ``data``, or None if ``data`` does not consist only of repeats."""
         if not data.startswith(self.head) or not data.endswith(self.end):
             return None
         try:
@@ -109,7 +111,7 @@ class Template:
             texts = [text for _, _, text in cut]
         if self.tail:
             cut = [hole.partition(self.tail) for hole in texts]
-            # A word that was not found counts as missing.
+            # "?" does not match, so a frame without the tail is not a repeat.
             if not _are(self.are_words, [word if found else "?" for _, found, word in cut]):
                 return None
             texts = [text for text, _, _ in cut]
@@ -117,18 +119,20 @@ class Template:
 
 
 def _are(pattern: Callable[[str], object], values: list[str]) -> bool:
-    """Return whether ``pattern`` matches all values joined by commas; no value may contain a comma."""
+    """Return whether ``pattern`` matches the values joined by commas, and no value contains a comma."""
     joined = ",".join(values)
     return pattern(joined) is not None and joined.count(",") == len(values) - 1
 
 
 def meanings(texts: list[str]) -> list[str] | None:
-    """Return the values of JSON strings with these contents, or None if a string is empty or not plain."""
+    """Return the values of JSON strings with these contents, or None if a string is empty, invalid, or contains an
+    escaped surrogate.
+    """
     joined = "".join(texts)
     if "" in texts:
         return None
     if '"' not in joined and "\\" not in joined and joined.isprintable():
-        return texts  # Nearly all texts have no escapes, and no characters that would need an escape.
+        return texts  # Nearly all texts contain neither escapes nor characters that need an escape.
     return json.loads(f'["{'","'.join(texts)}"]') if all(map(_IS_TEXT, texts)) else None
 
 
@@ -141,14 +145,14 @@ class Repeats:
 
 
 class RepeatDecoder:
-    """An SSEDecoder that returns frames similar to earlier frames as ``Repeats``."""
+    """An ``SSEDecoder`` that returns ``Repeats`` for frames that match a template."""
 
     def __init__(self, limit: int = MAX_EVENT_BYTES) -> None:
         self._decoder = SSEDecoder(limit)
         self._between_frames = False
         self._templates: list[Template] = []
         self._unknown = 0
-        self._pending = b""  # The last frame, if unknown. Its event is yielded before the frame is learned.
+        self._pending = b""  # The last frame, if it is unknown. It is learned only after its event has been yielded.
         self._until_learned = self._learning_interval = _FIRST_LEARNED
         self._repeats = 0  # Number of repeats since a frame was last learned.
 
@@ -193,7 +197,10 @@ class RepeatDecoder:
         return events
 
     def _repeat(self, data: bytes) -> Repeats | None:
-        """Return ``data`` as repeats if it consists only of repeats of one template; the latest one is tried first."""
+        """Return the repeats in ``data`` if it consists only of repeats of one template, or None otherwise.
+
+        The template that matched most recently is tried first.
+        """
         if not self._between_frames:
             return None
         for number, template in enumerate(self._templates):
@@ -226,7 +233,8 @@ class RepeatReader:
     def __init__(self, reader: Reader, limit: int = MAX_EVENT_BYTES) -> None:
         self._reader = reader
         self._decoder = RepeatDecoder(limit)
-        # The event of each template, without its text; cleared when any other frame arrives.
+        # For each template, a delta to which the reader has converted a repeat (rule 5 of the module). The text of the
+        # delta is not used.
         self._alike: dict[Template, TextDelta | ReasoningDelta | StructuredDelta] = {}
 
     def feed(self, data: bytes) -> Iterator[Sequence[BackendEvent]]:
@@ -253,7 +261,7 @@ class RepeatReader:
                 ):
                     self._alike[template] = delta
                 case _:
-                    # The frame might have started a call or a message, so the next frame can have another meaning.
+                    # The frame might have started a call or a message, so the next frame can have a different meaning.
                     self._alike.clear()
                     if events:  # The events might refer to the document, and its text is about to change.
                         events = deepcopy(events)
@@ -261,7 +269,7 @@ class RepeatReader:
         return read
 
     def _like(self, like: TextDelta | ReasoningDelta | StructuredDelta, texts: list[str]) -> BackendEvent:
-        """Return a copy of the event ``like`` with other ``texts``."""
+        """Return a copy of the event ``like`` whose text consists of the joined ``texts``."""
         text = "".join(texts)
         match like:
             case TextDelta(choice=choice):
@@ -274,7 +282,7 @@ class RepeatReader:
 
 
 def learned(frame: bytes) -> Template | None:
-    """Return the template of one complete frame, or None if frames of this kind do not repeat."""
+    """Return a template made from one complete frame, or None if the frame is not suitable."""
     parts = _FRAME(frame)
     if parts is None:
         return None
@@ -319,7 +327,9 @@ def learned(frame: bytes) -> Template | None:
 
 
 def _hole(key: str, source: bytes, document: dict[str, Any], start: int, end: int) -> re.Match[bytes] | None:
-    """Return the match of a value that can differ in each repeat, or None if it is not the document's own ``key``."""
+    """Return the match of the value of ``key``, which can differ between repeats, or None if the document has no such
+    top-level field between ``start`` and ``end``.
+    """
     pattern, other = _HOLES[key]
     found = pattern.search(source, start, end)
     if found is None:
@@ -337,7 +347,9 @@ def _loaded(source: bytes) -> dict[str, Any] | None:
 
 
 def _place(document: dict[str, Any] | None) -> tuple[dict[str, Any], str] | None:
-    """Return the location of a document's text: the object that contains it, and its key there."""
+    """Return the location of a document's text as an object and a key, or None if the document does not have exactly
+    one text.
+    """
     match document:
         case {"choices": [{"delta": dict() as delta}]} | {"delta": dict() as delta}:
             match delta.get("tool_calls"):

@@ -1,4 +1,4 @@
-"""The tools that the proxy runs, as each API represents them: declarations, calls, and calls in a history.
+"""The representation of tools that the proxy runs, in each API: declarations, calls, and calls in a history.
 
 The proxy can run three kinds of declared tools instead of a backend: MCP servers, web search, and a search of the tools
 whose schemas are deferred. The rounds treat all kinds alike (``rounds/hosted_calls.py``): each tool is a function for
@@ -22,7 +22,7 @@ from toolsim.wire.tools import read_tools
 Kind = Literal["", "web_search", "tool_search"]
 """Kind of search that a hosted tool runs; "" for any other tool."""
 WEB_SEARCH = "web_search"
-"""Name of the web search tool for the model and, in the Messages API, for the client."""
+"""Name of the web search tool that the model sees. Clients of the Messages API also see this name."""
 
 _BY_PATTERN = "tool_search_tool_regex"
 SEARCHES = (_BY_PATTERN, "tool_search_tool_bm25", "tool_search")
@@ -37,7 +37,7 @@ class ServedCall(Protocol):
 
     @property
     def id(self) -> str:
-        """The id of the call, both for the client and in the rounds."""
+        """The id of the call, which is the same for the client and in the rounds."""
 
     @property
     def label(self) -> str:
@@ -57,7 +57,7 @@ class ServedCall(Protocol):
     def end(
         self, output: str | None, error: Mapping[str, Any] | None, found: Sequence[Mapping[str, Any]] = ()
     ) -> list[ClientEvent]:
-        """Return the events for the outcome of the call. ``found``: a search's results, from ``found_tools``."""
+        """Return the events for the outcome of the call. ``found`` contains the results of a search."""
 
 
 class HostedItems:
@@ -66,24 +66,24 @@ class HostedItems:
     """
 
     shows: Literal["all", "declared", "none"] = "none"
-    """Calls that the client sees; ``declared``: calls to tools that its request names."""
+    """The calls that the client sees. ``declared`` means only calls to tools that its request names."""
     asks_approval = False
     """Whether the client can be asked to approve a call."""
 
     def declared(self, body: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Yield the MCP servers that a request names, as ``mcp`` tools of the Responses API with their paths."""
+        """Yield the MCP servers that a request names, each as its path and an ``mcp`` tool of the Responses API."""
         return mcp_items.declared(body)
 
     def mcp_call(self, label: str, name: str, arguments: str, request: str | None = None) -> ServedCall:
-        """Return a new call to a server's tool; ``request``: the approval request that allowed the call."""
+        """Return a new call to a server's tool. ``request`` is the id of the approval request that led to the call."""
         return mcp_items.McpCall(mcp_items.new_call_id(), label, name, arguments, request)
 
     def web_search(self, arguments: str) -> ServedCall:
-        """Return a call for a new web search."""
+        """Return a new call of the web search."""
         return mcp_items.McpCall(mcp_items.new_call_id(), "", WEB_SEARCH, arguments)
 
     def tool_search(self, name: str, arguments: str) -> ServedCall:
-        """Return a call for a new search of deferred tools; ``name``: the name of the search tool."""
+        """Return a new call of the tool ``name``, which searches deferred tools."""
         return mcp_items.McpCall(mcp_items.new_call_id(), "", name, arguments)
 
     def own_names(self, body: Mapping[str, Any]) -> set[str]:
@@ -91,18 +91,18 @@ class HostedItems:
         return {tool.name for tool in read_tools(body)[0]}
 
     def search_function(self, declared: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the declaration of the function that represents a search of deferred tools."""
+        """Return the declaration of the function that represents a declared search of deferred tools."""
         name = search_name(declared)
         key, schema = ("pattern", _PATTERN) if name == _BY_PATTERN else ("query", _QUERY)
         parameters = {"type": "object", "properties": {key: schema}, "required": [key]}
         return {"type": "function", "name": name, "description": _DESCRIPTION, "parameters": parameters}
 
     def found_tools(self, tools: Sequence[Tool], body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        """Return references to the tools that a search has found, for its result; ``body`` declares the tools."""
+        """Return references to found tools, for the result of the search. ``body`` declares the tools."""
         return []
 
     def searched(self, call: ServedCall, found: Sequence[Mapping[str, Any]], text: str) -> Called:
-        """Return a tool search as a call and its output. In the next round's history, the pair loads the tools."""
+        """Return a tool search as a call and its output, which load the found tools in the next round."""
         return Call(call.id, call.name, call.arguments), CallOutput(call.id, (Text(text),))
 
     def as_functions(
@@ -113,19 +113,23 @@ class HostedItems:
         is_ours: Callable[[str], bool],
         decided: Mapping[str, Called],
     ) -> dict[str, Any]:
-        """Return a request with ``functions`` replacing its MCP tools and searches (``mcp_items.as_functions``)."""
+        """Return a request whose MCP tools and searches are replaced with ``functions``.
+
+        The arguments are as in ``mcp_items.as_functions``.
+        """
         return without_searches(mcp_items.as_functions(body, functions, model_name, is_ours, decided), functions)
 
     def with_results(
         self, body: Mapping[str, Any], found: Callable[[str], Sequence[Mapping[str, Any]] | None]
     ) -> Mapping[str, Any]:
-        """Return a request with the results of its earlier searches; ``found`` returns the results of a query."""
+        """Return a request in which earlier searches have their results. ``found`` returns the results of a query."""
         return body
 
     def choice(self, value: Any, names: Callable[[str], Mapping[str, str]], searches: Mapping[str, str]) -> Any:
-        """Return a ``tool_choice`` that names only functions. Raises BadRequest.
+        """Return a ``tool_choice`` that names functions instead of MCP tools and searches. Raises BadRequest.
 
-        ``names``: the functions of a server's tools, by label; ``searches``: the functions of searches, by kind.
+        ``names`` returns the functions of a server's tools by the server's label. ``searches`` contains the names of
+        the searches' functions by kind.
         """
         if (kind := search_kind(mapping(value))) in searches:
             return {"type": "function", "name": searches[kind]}
@@ -133,10 +137,10 @@ class HostedItems:
 
 
 def search_kind(declared: Mapping[str, Any]) -> Kind:
-    """Return the kind of search that a declared tool runs, or "" if the client itself runs the tool."""
+    """Return the kind of search that a declared tool runs, or "" if it is not a search that the proxy can run."""
     kind, callers = string(declared.get("type")), declared.get("allowed_callers")
     if isinstance(callers, list) and "direct" not in callers:
-        # Only a program that runs on the backend calls the tool.
+        # The model cannot call this tool. Only a program that runs on the backend can.
         return ""
     if kind.startswith(WEB_SEARCH):
         return "web_search"
@@ -157,7 +161,7 @@ def search_for(search: str, tool: Tool) -> dict[str, str]:
 
 
 def search_tools(body: Mapping[str, Any]) -> Iterator[tuple[str, Kind, Mapping[str, Any]]]:
-    """Yield the searches that a request declares, with their paths and kinds."""
+    """Yield the path, the kind and the declaration of each search that a request declares."""
     for index, declared in enumerate(body["tools"] if isinstance(body.get("tools"), list) else ()):
         if kind := search_kind(mapping(declared)):
             yield f"tools[{index}]", kind, declared

@@ -1,7 +1,7 @@
-"""The ids of calls: creates them, and recognizes the ids in a history that toolsim might have created.
+"""Creates the ids of calls, and recognizes ids in a history that toolsim might have created.
 
 Ids are numbered (``fc_001``, ``fc_002``, …; each API has its own prefixes). The numbers continue from the highest
-number in the request's own history, since clients reject an id that repeats within a conversation.
+number in the request's history, because clients reject an id that occurs twice in a conversation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RESPONSES_PREFIXES: Mapping[ToolKind, str] = {
     "tool_search": "tsc",
 }
 
-# Matches ids of any API and origin. toolsim never reaches more digits, so longer ids cannot collide with its own.
+# Matches the ids of all APIs, regardless of who created them. Ids with more digits cannot collide with toolsim's ids.
 _own_id = re.compile(r"[a-z]{2,5}_([0-9]{1,15})").fullmatch
 
 

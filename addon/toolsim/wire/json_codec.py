@@ -1,8 +1,9 @@
 """JSON on the wire, in both directions.
 
-JSON can contain half of a surrogate pair as an escape (``"\\ud83d"``); UTF-8 cannot. Most halves result from a pair
-that a backend split between two deltas; ``Joiner`` joins them. A lone half is not text. It is replaced by U+FFFD
-wherever bytes enter or leave the program, since the JSON inside a model's text can also contain one.
+JSON can contain half of a surrogate pair as an escape (``"\\ud83d"``), but UTF-8 cannot. Most halves result from a pair
+that a backend split between two deltas; ``Joiner`` joins them. A lone half is not text, and is replaced with U+FFFD
+when bytes enter the program. It is also replaced when bytes leave the program, because the JSON inside a model's text
+can contain such a half, too.
 
 JSON from outside is read to a depth of ``MAX_DEPTH`` (``load`` and ``too_deep``). Python reads ten times as deep, but
 can neither write such a value again nor pass it to another process.
@@ -61,7 +62,7 @@ def load(
     parse_int: Callable[[str], Any] | None = None,
     parse_constant: Callable[[str], Any] | None = None,
 ) -> Any:
-    """Return the value of JSON from outside. Raises ValueError like ``json.loads``, also for JSON nested too deeply."""
+    """Return the value of JSON from outside. Raises ValueError if it is invalid or nested too deeply."""
     if too_deep(text):
         raise ValueError(TOO_DEEP)
     return json.loads(text, parse_float=parse_float, parse_int=parse_int, parse_constant=parse_constant)
@@ -76,7 +77,7 @@ def parse_object(
 ) -> dict[str, Any] | None:
     """Return ``data`` as a JSON object, or None if it is not an object, too deep, or not representable in Python.
 
-    Never raises. The other arguments are as in ``json.loads``; if one of them raises ValueError, None is returned.
+    Never raises. The other arguments are as in ``json.loads``. If one of them raises ValueError, None is returned.
     """
     try:
         value = load(data, parse_float=parse_float, parse_int=parse_int, parse_constant=parse_constant)
@@ -89,17 +90,19 @@ def parse_object(
 
 
 def unreadable(data: bytes, what: str = "The request body") -> str:
-    """Return a description of the fault in data for which ``read_body`` returned None."""
+    """Return a description of the problem with ``data``, for which ``read_body`` has returned None."""
     return f"{what} cannot be read. {TOO_DEEP}." if too_deep(data) else f"{what} is not a JSON object."
 
 
 def read_body(data: bytes) -> dict[str, Any] | None:
-    """Return a request's body as a JSON object, or None if it is not one or Python cannot represent it without loss."""
+    """Return a request's body as a JSON object, or None if it is not an object or contains a number that Python cannot
+    read or reads as infinite.
+    """
     return parse_object(data, parse_float=finite, parse_constant=finite)
 
 
 def finite(text: str) -> float:
-    """Parse a number in JSON. Raises ValueError for values that JSON does not allow, such as NaN."""
+    """Parse a number in JSON. Raises ValueError if the value is not finite and cannot be written as JSON."""
     number = float(text)
     if not isfinite(number):
         raise ValueError(f"{text} cannot be written as JSON")
@@ -107,13 +110,13 @@ def finite(text: str) -> float:
 
 
 class RawJson(float):
-    """A number that Python would write with different digits than the original."""
+    """A number that Python would not write with the original digits. ``text`` contains the original digits."""
 
     text: str
 
 
 def as_read(text: str) -> int | float:
-    """Parse a number in JSON. The result is a ``RawJson`` if Python would write different digits."""
+    """Parse a number in JSON. The result is a ``RawJson`` if Python would not write the original digits."""
     try:
         number: int | float = int(text)
     except ValueError:  # The text is a decimal number, or has more digits than Python converts to an integer.
@@ -146,7 +149,7 @@ def _dump_as_read(value: Any) -> str:
 
 
 def whole_text(text: str) -> str:
-    """Return ``text`` with the halves of surrogate pairs joined, and U+FFFD for lone halves."""
+    """Return ``text`` with adjacent halves of surrogate pairs joined, and with lone halves replaced with U+FFFD."""
     if text.isascii():
         return text
     try:
@@ -157,15 +160,13 @@ def whole_text(text: str) -> str:
 
 
 class Joiner[Key]:
-    """Joins surrogate pairs that are split between two deltas of one text. ``key``: identifies the text within its
-    answer.
-    """
+    """Joins surrogate pairs that are split between two deltas. A ``key`` identifies each text within an answer."""
 
     def __init__(self) -> None:
         self._halves: dict[Key, str] = {}
 
     def join(self, key: Key, text: str) -> str:
-        """Return the text of ``key`` that is complete so far, or "" if it is only half a character."""
+        """Add ``text`` to the text of ``key``, and return the new part without an incomplete character at its end."""
         if text.isascii() and not self._halves:
             return text
         text = self._halves.pop(key, "") + text
@@ -174,7 +175,7 @@ class Joiner[Key]:
         return whole_text(text)
 
     def end(self, key: Key) -> str:
-        """Return a replacement for half a character of ``key`` that was never completed, or "" if none is pending."""
+        """Return U+FFFD if the text of ``key`` ends with half a character, or "" if it does not."""
         return "\N{REPLACEMENT CHARACTER}" if self._halves.pop(key, "") else ""
 
     def open_keys(self) -> list[Key]:
@@ -183,7 +184,7 @@ class Joiner[Key]:
 
 
 def encode(value: Any) -> str:
-    """Return compact JSON as ``dump`` does, but retain halves of surrogate pairs."""
+    """Return compact JSON like ``dump``, but with halves of surrogate pairs retained."""
     return _encoder.encode(value)
 
 
@@ -193,7 +194,7 @@ def dump(value: Any) -> str:
 
 
 def value_line(value: Any) -> str:
-    """Return JSON that every reader treats as one line, and retain halves of surrogate pairs."""
+    """Return JSON that every program treats as one line, with halves of surrogate pairs retained."""
     text = encode(value)
     return text if text.isascii() else text.translate(LINE_ENDS)
 

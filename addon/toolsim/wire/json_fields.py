@@ -1,7 +1,7 @@
-"""Access to single fields of JSON from outside.
+"""Access to individual fields of JSON that clients and servers send.
 
-*Strict* access is for a client's request: a value of the wrong type results in a 400 that names the expected and the
-actual type in OpenAI's own wording. *Lenient* access is for all other JSON: a wrong value counts as absent.
+*Strict* access is for a client's request. A value of the wrong type results in a 400 error that names the expected and
+the actual type in OpenAI's wording. *Lenient* access is for all other JSON. A value of the wrong type counts as absent.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def expect[T](value: object, kind: type[T], param: str) -> T:
 def required[T](fields: Mapping[str, Any], key: str, kind: type[T], owner: str = "") -> T:
     """Return ``fields[key]``. Raises BadRequest if it is missing, null, or not of the JSON type ``kind``.
 
-    ``owner``: the path of the object that contains the fields, or "" for the body itself. It is joined with the key
-    only for an error, since a history of 1,000 items has 6,000 fields.
+    ``owner`` is the path of the object that contains the fields, or "" for the body itself. For speed, the path is
+    joined with the key only if there is an error, since a history of 1,000 items has 6,000 fields.
     """
     value = fields.get(key)
     if type(value) is kind:
@@ -62,9 +62,9 @@ def required[T](fields: Mapping[str, Any], key: str, kind: type[T], owner: str =
 
 
 def optional[T](fields: Mapping[str, Any], key: str, kind: type[T], owner: str = "") -> T | None:
-    """Return ``fields[key]``, or None if it is absent or null, because clients send either for "not set".
+    """Return ``fields[key]``, or None if it is absent or null. Raises BadRequest if it has a different JSON type.
 
-    ``owner``: the path of the object, as in ``required``.
+    ``owner`` is the path of the object, as in ``required``.
     """
     value = fields.get(key)
     return value if value is None or type(value) is kind else expect(value, kind, _path(owner, key))
@@ -85,7 +85,7 @@ def string(value: object) -> str:
 def json_text(value: object) -> str:
     """Return a string unchanged, an object as JSON text, and "" for any other value.
 
-    Some backends forget to encode an object.
+    Some backends send an object where the API requires its JSON text.
     """
     return dump_as_read(value) if isinstance(value, dict) else string(value)
 
@@ -106,7 +106,7 @@ def count(counts: Mapping[str, Any], key: str) -> int:
 
 
 def seconds(value: object) -> int | None:
-    """Return a time in whole seconds, or None for any other value. Python's JSON parser accepts even NaN."""
+    """Return a number of seconds as an integer, or None for anything but a finite number (JSON can contain ``NaN``)."""
     if isinstance(value, float):
         return int(value) if isfinite(value) else None
     return value if isinstance(value, int) else None

@@ -1,13 +1,13 @@
-"""Tools of the Responses API that the client runs itself although it declares only their type.
+"""Tools of the Responses API that the client runs, although it declares only their type and no schema.
 
     {"type": "shell", "environment": {"type": "local"}}     shell_call              shell_call_output
     {"type": "local_shell"}                                 local_shell_call        local_shell_call_output
     {"type": "apply_patch"}                                 apply_patch_call        apply_patch_call_output
     {"type": "tool_search", "execution": "client", …}       tool_search_call        tool_search_output
 
-A text backend can call such a tool like any function, once it has the parameters. Each type therefore becomes a tool of
-that name with a schema from this module (a search declares its own schema), and its calls are items of a special type.
-A tool of the same type with another environment or execution is a hosted tool, which the backend runs.
+A model can call such a tool like any function if it sees the parameters. Therefore, each type becomes a tool of that
+name with a schema from this module (a search declares its own schema). Calls to the tool are items of a special type. A
+tool of the same type is a hosted tool, which the backend runs, if its environment or execution is not local.
 
 Each type is one row of ``LOCAL_TOOLS``. Calls must match the schema, because their items cannot represent other
 arguments.
@@ -30,10 +30,10 @@ type Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class LocalTool:
-    """One type of local tool. ``item`` converts a call's arguments to an item's fields, and ``arguments`` converts them
-    back.
+    """One type of local tool. ``item`` converts a call's arguments to an item's fields, and ``arguments`` converts an
+    item back to arguments.
 
-    ``answer`` returns the text of an output item for the model.
+    ``answer`` returns the text of an output item that the model sees.
     """
 
     kind: ToolKind
@@ -149,7 +149,7 @@ def _patch_answer(item: Json) -> str:
 
 
 def _search_answer(item: Json) -> str:
-    """Return the names of the tools found; ``request/prompt_suffix.py`` adds instructions for calling them."""
+    """Return the names of the found tools as JSON. ``request/prompt_suffix.py`` adds instructions for calling them."""
     names = [
         string(mapping(tool.get("function")).get("name") or tool.get("name")) for tool in mappings(item.get("tools"))
     ]
@@ -200,7 +200,7 @@ OUTPUTS: Mapping[str, LocalTool] = {f"{kind}_call_output": tool for kind, tool i
 
 
 def is_local(declared: Json) -> bool:
-    """Return whether the client itself runs a tool, given its declaration or a call."""
+    """Return whether the client itself runs a tool, given the tool's declaration or the item of a call."""
     match string(declared.get("type")).removesuffix("_call"):
         case "shell":
             return mapping(declared.get("environment")).get("type") in (None, "local")
@@ -225,12 +225,12 @@ def local_tool(declared: Json) -> Tool:
 def is_item(arguments: str) -> bool:
     """Return whether the item of a local tool's call can represent ``arguments``, a JSON object.
 
-    The arguments of a function reach the client as the model's own text. The arguments in an item are values. A number
-    that Python cannot read, or reads as infinite, cannot be written as such a value.
+    A function's arguments reach the client as the model's own text, but an item contains them as values. A number that
+    Python cannot read, or reads as infinite, cannot be written as a value.
     """
     return read_body(arguments.encode("utf-8", "surrogatepass")) is not None
 
 
 def local_item(kind: ToolKind, arguments: str) -> dict[str, Any]:
-    """Return the fields of a call's item; ``arguments``: a JSON object that fits the schema and passes ``is_item``."""
+    """Return the fields of a call's item. ``arguments`` must match the tool's schema and satisfy ``is_item``."""
     return LOCAL_TOOLS[kind].item(json.loads(arguments))

@@ -1,14 +1,14 @@
-"""MCP on the wire: the items that represent a server's tools and calls, and the declarations in a request.
+"""The wire format of MCP: the items that represent a server's tools and calls, and the declarations in a request.
 
-Written (Responses; the generated types of OpenAI's SDK accept every event)::
+In an answer, each item is a series of events of the Responses API, all of which OpenAI's SDK can parse::
 
     list := item.added list_tools.in_progress list_tools.(completed | failed) item.done
     call := item.added call.in_progress arguments.delta? arguments.done … call.(completed | failed) item.done
     asks := item.added item.done                                  an mcp_approval_request
 
-Read: if toolsim runs the MCP tools of a request, functions replace these tools, and function calls replace the MCP
-items in the history. The request is then handled like any request with functions. The content of an echoed item is
-shown to the model, and is trusted no more than other history.
+If toolsim runs the MCP tools of a request, functions replace these tools, and function calls replace the MCP items in
+the history. The request is then handled like any request with functions. The content of an echoed item is shown to the
+model, and is trusted no more than the rest of the history.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from toolsim.core.events import ClientEvent, HostedEnded, HostedProgress, Hosted
 from toolsim.wire.json_fields import array, loaded, mapping, mappings, missing, string
 
 _MAX_WORDS = 2_000
-"""Maximum length, in characters, of an error that is passed on."""
+"""Maximum length of a call's error message that the model sees, in characters."""
 
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 _MAX_NAME = 64
@@ -51,7 +51,7 @@ def list_events(label: str, tools: Sequence[Mapping[str, Any]], error: str | Non
 
 @dataclass(frozen=True, slots=True)
 class McpCall:
-    """An MCP call as the client sees it; ``request``: the approval request that allowed the call."""
+    """An MCP call as the client sees it. ``request`` is the id of the approval request that led to the call."""
 
     id: str
     label: str
@@ -122,7 +122,9 @@ def declared(body: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class ApprovalDecision:
-    """A decision on the approval request ``id``. ``asked``: the approval request, if the client echoed it."""
+    """A decision on the approval request ``id``. ``asked`` is this request as echoed by the client, or {} if it was not
+    echoed.
+    """
 
     id: str
     approve: bool
@@ -132,10 +134,10 @@ class ApprovalDecision:
 
 
 def decisions(body: Mapping[str, Any]) -> list[ApprovalDecision]:
-    """Return the decisions in a history that no call follows yet. Raises BadRequest for a decision without an id.
+    """Return the decisions in a history that have not led to a call yet. Raises BadRequest if a decision has no id.
 
-    Of several decisions on one approval request, the first counts: a call that was allowed cannot be refused
-    afterwards.
+    If there are several decisions on one approval request, the first one counts, because a call that was allowed cannot
+    be refused later.
     """
     items = enumerate(array(body.get("input")))
     mcp_items = [(index, item) for index, item in items if string(mapping(item).get("type")) in NAMES]
@@ -169,10 +171,11 @@ def as_functions(
     is_ours: Callable[[str], bool],
     decided: Mapping[str, tuple[Call, CallOutput]],
 ) -> dict[str, Any]:
-    """Return a request with ``functions`` replacing its MCP tools, and function calls replacing its MCP items.
+    """Return a request whose MCP tools are replaced with ``functions``, and its MCP items with function calls.
 
-    ``model_name``: returns the model's name for a server's tool; ``is_ours``: whether toolsim calls the server with a
-    label; ``decided``: the outcome of each decision, by the id of its approval request.
+    ``model_name`` returns the model's name for a tool, given the server's label and the tool's own name. ``is_ours``
+    returns whether toolsim calls the server with this label. ``decided`` contains the outcome of each decision, by the
+    id of its approval request.
     """
     kept = [
         tool
@@ -194,7 +197,7 @@ def _as_calls(
 ) -> list[Any]:
     kind = mapping(item).get("type")
     if kind == "mcp_approval_response":
-        # The outcome replaces only the first decision, because the same decision can occur again.
+        # The outcome replaces the first decision on an approval request. Repeated decisions are dropped.
         pair = left.pop(string(item.get("approval_request_id")), None)
         return call_items(*pair) if pair is not None else []
     label = string(mapping(item).get("server_label"))
@@ -222,7 +225,9 @@ def call_items(call: Call, output: CallOutput) -> list[dict[str, Any]]:
 
 
 def choice_of_functions(value: Any, names: Callable[[str], Mapping[str, str]]) -> Any:
-    """Return a ``tool_choice`` that names functions instead of MCP tools; ``names``: a server's functions, by label."""
+    """Return a ``tool_choice`` that names functions instead of MCP tools. ``names`` returns the names of a server's
+    functions by tool name, given the server's label.
+    """
     match value:
         case {"type": "mcp", "server_label": str(label)}:
             return _chosen(value, names(label), {"type": "allowed_tools", "mode": "required", "tools": []})
@@ -249,7 +254,7 @@ def _chosen(value: Mapping[str, Any], names: Mapping[str, str], several: dict[st
 
 
 def after_calls(value: Any) -> Any:
-    """Return the ``tool_choice`` for the turn after a call. The call has satisfied any requirement to call a tool."""
+    """Return the ``tool_choice`` for the round after a call, which has satisfied any requirement to call a tool."""
     if isinstance(value, dict) and value.get("type") in ("any", "tool", "auto"):
         return {key: each for key, each in value.items() if key != "name"} | {"type": "auto"}
     if isinstance(value, dict):

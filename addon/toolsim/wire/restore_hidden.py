@@ -1,8 +1,9 @@
-"""Restores calls that a client never saw because its API has no items for them, before the message that followed them.
+"""Restores calls that a client never saw because its API has no items for them.
 
-The key of an answer is built from the conversation before it, its owner, its text and its calls. Calls from an answer
-that the client never received are therefore not added to another conversation with the same beginning, or to a message
-that a client invents.
+The calls are inserted before the message that followed them. They are found under the key of the answer, which is built
+from the owner, the conversation before the answer, and the answer's text and visible calls. Therefore, calls from an
+answer that the client never received are not added to a different conversation with the same beginning, or to a message
+that a client has invented.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from toolsim.wire.json_fields import array, mapping, mappings, string
 def conversations(messages: Sequence[Any], owner: str) -> Iterator[bytes]:
     """Yield the key of the conversation before each message, then the key of the complete conversation.
 
-    ``owner``: part of each key.
+    ``owner`` is part of each key.
     """
     key = blake2b(owner.encode("utf-8", "surrogatepass"), digest_size=32)
     yield key.digest()
@@ -36,9 +37,10 @@ def whole_key(body: Mapping[str, Any], owner: str) -> bytes:
 
 
 def answer_key(conversation: bytes, words: str, calls: Iterable[tuple[str, str]]) -> bytes:
-    """Return the key of an answer to a conversation; ``calls``: the names and arguments of the visible calls.
+    """Return the key of an answer, given the key of the ``conversation`` before it, and its text and visible calls.
 
-    The key does not depend on outer whitespace or JSON formatting, since clients trim texts and reserialize arguments.
+    The key does not depend on leading or trailing whitespace or on the formatting of JSON, because clients trim text
+    and reserialize arguments.
     """
     key = blake2b(conversation, digest_size=32)
     key.update(words.strip().encode("utf-8", "surrogatepass"))
@@ -55,7 +57,9 @@ def with_hidden(
     find: Callable[[bytes], Sequence[Called]],
     api: Api,
 ) -> dict[str, Any]:
-    """Return a request of ``api`` with the hidden calls that ``find`` returns for each of the model's answers."""
+    """Return a request of ``api`` with hidden calls inserted before the model's answers. ``find`` returns the calls for
+    an answer's key.
+    """
     messages = array(body.get("messages"))
     restored: dict[str, Any] = {**body, "messages": []}
     for key, message in zip(conversations(messages, owner), messages, strict=False):
@@ -67,7 +71,7 @@ def with_hidden(
 
 
 def _lasting(message: Any) -> Any:
-    """Return a message without cache markers, because clients move the markers to the last message with every turn."""
+    """Return a message without cache markers, because clients move the markers to the last message in every turn."""
     content = mapping(message).get("content")
     if not isinstance(content, list):
         return message

@@ -18,7 +18,8 @@ UNBUFFERED = {"cache-control": "no-cache, no-transform", "x-accel-buffering": "n
 """Headers that keep proxies from delaying a stream by filling a buffer first (nginx) or compressing the stream."""
 
 _BOM = b"\xef\xbb\xbf"
-# The largest real events contain a complete Response, including images; a larger event means a broken backend.
+# Maximum size of an event. The largest real events contain a complete Response with images; only a broken backend sends
+# larger events.
 MAX_EVENT_BYTES = 256 * 1024 * 1024
 # Maximum number of values in the JSON of one event. Lists and objects take twenty times the memory of their text, and a
 # hundred times as long to parse as a string. The values are counted only in large events.
@@ -38,9 +39,9 @@ class ServerSentEvent:
     whole: bool = True
     """False if the stream ended without the blank line after the event, in which case its data can be truncated."""
     has_too_many: bool = False
-    """Whether the event has more values than are parsed; its data is then truncated."""
+    """Whether the event has more than ``MAX_EVENT_VALUES`` values. Its data is then truncated."""
     document: dict[str, Any] | None = None
-    """Parsed JSON of the data, if available; the reader must not store it (see ``frame_template``)."""
+    """The parsed data, if it is already available. The reader must not store it (see ``frame_template``)."""
 
     def parsed(self) -> dict[str, Any] | ApiError | None:
         """Return the data as an object, None if it is not an object or was truncated, or an error if it is not JSON."""
@@ -65,7 +66,7 @@ class ServerSentEvent:
 class SSEDecoder:
     """Decodes a byte stream into events. Never raises: invalid UTF-8 becomes U+FFFD, as WHATWG requires.
 
-    An event of more than ``limit`` bytes is dispatched with the data received so far. An event of more than
+    An event of more than ``limit`` bytes is returned early, with the data received so far. An event of more than
     ``MAX_EVENT_VALUES`` values is truncated, and the reader reports an error.
     """
 
@@ -81,14 +82,15 @@ class SSEDecoder:
 
     @property
     def between_frames(self) -> bool:
-        """Whether the last byte ended the blank line after a frame, in which case earlier input no longer matters."""
+        """Whether the input so far ends with a complete frame. Later frames then do not depend on the input so far."""
         return not (self._held or self._tail or self._data or self._event or self._after_cr or self._first_line)
 
     def feed(self, data: bytes) -> list[ServerSentEvent]:
         """Return the events that ``data`` completes.
 
-        ``b""`` marks the end of input. WHATWG drops an event that is not followed by a blank line. This decoder returns
-        it, since many backends end with a bare ``data: [DONE]``. The reader decides how to treat a truncated line.
+        ``b""`` marks the end of input. According to WHATWG, an event that is not followed by a blank line is dropped.
+        This decoder returns such an event, because many backends end with a bare ``data: [DONE]``. The reader decides
+        how to treat a truncated line.
         """
         if not data:
             return self._rest(whole=False)
@@ -103,8 +105,8 @@ class SSEDecoder:
         self._tail.append(data)
         text = b"".join(self._tail)
         self._tail = []
-        # bytes.splitlines splits only at the three line ends of SSE: LF, CR and CR LF. str.splitlines also splits at
-        # others.
+        # bytes.splitlines splits only at the three line ends of SSE: LF, CR and CR LF. str.splitlines would also split
+        # at other characters.
         lines = text.splitlines()
         if text.endswith(b"\r"):
             self._after_cr = True
@@ -143,7 +145,10 @@ class SSEDecoder:
 
 
 def _values(data: bytes) -> int:
-    """Return the approximate number of values in JSON text. Separators in strings count only below the limit."""
+    """Return the approximate number of values in JSON text.
+
+    The number is too high if strings contain separators, unless that would make it exceed ``MAX_EVENT_VALUES``.
+    """
     marks = (b",", b"[", b"{")
     if sum(map(data.count, marks)) > MAX_EVENT_VALUES:
         data = _STRING.sub(b"", data)

@@ -1,4 +1,4 @@
-"""``tool_choice`` of all APIs, and the legacy ``function_call``, as a ``ToolChoice``."""
+"""Converts the ``tool_choice`` of all APIs, and the legacy ``function_call``, to a ``ToolChoice``."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def read_choice(
 ) -> tuple[ToolChoice, list[str]]:
     """Read a ``tool_choice``, or a legacy ``function_call``, for the declared ``tools``.
 
-    ``hosted``: whether hosted tools, which can also satisfy "required", are declared. Returns the choice and its
-    ignored parts, for the log. Raises BadRequest with the name of the parameter.
+    ``hosted`` specifies whether the request declares hosted tools, which can also satisfy "required". Returns the
+    choice and, for the log, its ignored parts. Raises BadRequest with the name of the parameter.
     """
     match value:
         case None | "auto":
@@ -58,7 +58,10 @@ def read_choice(
 
 
 def hosted_fields(request: ClientRequest) -> dict[str, Any]:
-    """Return the fields of a body for the tools that the backend runs, unchanged if the client has no other tools."""
+    """Return the fields of a backend's body that concern the tools that the backend runs.
+
+    If the client declares no tools of its own, its tool choice is kept unchanged.
+    """
     body, fields = request.body, {"tools": list(request.hosted)}
     if not request.tools:
         return fields | {key: body[key] for key in ("tool_choice", "parallel_tool_calls") if key in body}
@@ -67,10 +70,9 @@ def hosted_fields(request: ClientRequest) -> dict[str, Any]:
 
 
 def hosted_choice(value: object, names: Collection[str]) -> Any:
-    """Return the part of a ``tool_choice`` about tools that the backend runs, or None if it is about the client's own
-    tools.
+    """Return the part of a ``tool_choice`` that concerns tools that the backend runs, or None if there is no such part.
 
-    ``names``: the names of the client's own tools.
+    ``names`` contains the names of the client's own tools.
     """
     match value:
         case "none":
@@ -84,9 +86,10 @@ def hosted_choice(value: object, names: Collection[str]) -> Any:
 
 
 def wanted_of_backend(value: object, names: Collection[str]) -> str:
-    """Return the type of the tool that a choice requires the backend to run, or "" if it requires none.
+    """Return the type of the hosted tool that a ``tool_choice`` requires, or "" if it does not require one.
 
-    ``names``: the names of the client's own tools. A hard limit that allows only hosted tools requires the first one.
+    ``names`` contains the names of the client's own tools. A choice that allows only hosted tools (``allowed_tools``)
+    requires the first of them.
     """
     if not isinstance(value, dict):
         return ""
@@ -131,7 +134,7 @@ def _read_choice_object(value: dict[str, Any], index: _Index) -> tuple[ToolChoic
 
 
 def _chosen_name(value: dict[str, Any], param: str) -> str:
-    """Return the name in ``{type, name}`` or ``{type, function: {name}}``, or likewise with ``custom``."""
+    """Return the tool's name from a flat choice (``{type, name}``) or a nested one (``{type, function: {name}}``)."""
     kind = value["type"]
     nested = optional(value, kind, dict, param)
     if nested is not None:
@@ -149,7 +152,7 @@ def _forced(names: Sequence[str], index: _Index, param: str) -> ToolChoice:
 
 
 def _allowed(value: dict[str, Any], index: _Index, param: str) -> tuple[ToolChoice, list[str]]:
-    """Read a list of allowed tools. An undeclared name is ignored if the list also has a declared name."""
+    """Read a list of allowed tools. An undeclared name is ignored if the list also contains a declared name."""
     mode = value.get("mode", "auto")
     if mode not in ("auto", "required"):
         got = f"'{mode[:64]}'" if isinstance(mode, str) else kind_of(mode)
@@ -172,7 +175,7 @@ def _allowed(value: dict[str, Any], index: _Index, param: str) -> tuple[ToolChoi
         notes.append("tool_choice:undeclared")
     if not declared and names:
         _forced(names, index, "tool_choice")
-    if not declared:  # Only hosted tools are allowed, so the model must not call any tool of the client.
+    if not declared:  # Only hosted tools are allowed, so the model must not call any of the client's tools.
         return ToolChoice("auto", frozenset()), notes
     chosen = _forced(declared, index, "tool_choice")
     return ToolChoice("required" if mode == "required" else "auto", chosen.names), notes

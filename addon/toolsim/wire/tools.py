@@ -1,7 +1,7 @@
-"""``tools`` of all APIs, in any wrapping, converted to ``Tool``s.
+"""Converts the ``tools`` of all APIs to ``Tool``s.
 
-The shape of every API is accepted on every endpoint: flat (``{type, name, parameters}``) and nested (``{type, function:
-{name, parameters}}``). Clients mix the shapes; LangChain, for example, sends nested tools to Responses.
+Every endpoint accepts flat tools (``{type, name, parameters}``) and nested tools (``{type, function: {name,
+parameters}}``), because clients mix the shapes. LangChain, for example, sends nested tools to the Responses API.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from toolsim.wire.json_codec import dump
 from toolsim.wire.json_fields import array, expect, mapping, mappings, missing, optional, required, string, wrong_type
 from toolsim.wire.local_tools import LOCAL_TOOLS, is_local, local_tool
 
-# Fields of a body about client tools. They are read here and never forwarded; the model receives the manifest instead.
+# Fields of a body that concern the client's tools. They are not forwarded, because the model receives the manifest
+# instead.
 CONSUMED = frozenset({"tools", "tool_choice", "parallel_tool_calls", "functions", "function_call"})
 
 # OpenAI's rule does not allow dots, but names like ``files.read`` are common with other providers.
@@ -35,7 +36,8 @@ _ORIGIN = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*://)(?:[^/?#@]*@)?([^/?#@]*)")
 
 Hosted = Mapping[str, Any]
 
-# Maximum length, as JSON, of a set of tools that is cached. The cache contains up to 32 sets.
+# Maximum length of the JSON of a request's tools, in characters, up to which the tools are cached. The cache contains
+# the tools of up to 32 requests.
 _MAX_CACHED_SIZE = 262_144
 
 
@@ -61,8 +63,8 @@ def declares_tools(body: Mapping[str, Any]) -> bool:
 def read_tools(body: Mapping[str, Any]) -> tuple[tuple[Tool, ...], tuple[Hosted, ...]]:
     """Read the client's tools and, as sent, the hosted tools. Raises BadRequest with the name of the parameter.
 
-    Two declarations of one name must be equal, and count once. Only a declaration in a history item (``TOOL_ITEMS``)
-    replaces an earlier one. Equal declarations return identical tools, which must not be modified.
+    Two declarations with the same name must be equal, and result in one tool. However, a declaration in a history item
+    (``TOOL_ITEMS``) replaces an earlier declaration. The results are cached and shared, so they must not be modified.
     """
     declaring = _declaring(body)
     text = dump(declaring)
@@ -73,7 +75,7 @@ def read_tools(body: Mapping[str, Any]) -> tuple[tuple[Tool, ...], tuple[Hosted,
 
 @dataclass(frozen=True, slots=True)
 class _Declared:
-    """All tool declarations of a body. Their JSON is the key of a cache."""
+    """All tool declarations of a body. The key for the cache is the JSON of the declarations."""
 
     key: str
     body: dict[str, Any] = field(compare=False)
@@ -101,14 +103,16 @@ def _collected(declarations: Iterable[_Declaration | Hosted]) -> tuple[tuple[Too
 
 
 def schema_param(request: ClientRequest, name: str) -> str:
-    """Return the path of the last schema that the request declares for the model name ``name``."""
+    """Return the path of the schema that the request declares, last, for the tool with the model name ``name``."""
     declarations = _declarations(request.body)
     params = [found[1] for found in declarations if isinstance(found, tuple) and found[0].name == name]
     return f"{params[-1]}.parameters"
 
 
 def echo_tools(declared: object) -> list[Any]:
-    """Return the ``tools`` of a Response object. Functions are flat and have all keys; all other tools are as sent."""
+    """Return the ``tools`` of a Response object. Functions are flat and have all keys. Other tools are as sent, but
+    without secrets.
+    """
     return [_echo_tool(tool) for tool in array(declared)]
 
 
@@ -121,7 +125,7 @@ def _echo_tool(declared: Any) -> Any:
 
 
 def _without_secrets(declared: dict[str, Any]) -> dict[str, Any]:
-    """Return the declaration of a hosted tool without the secrets for its server. The URL can contain secrets, too."""
+    """Return the declaration of a hosted tool without the secrets for its server, which the URL can also contain."""
     redacted = {name: None if name in _SECRETS else value for name, value in declared.items()}
     if isinstance(url := declared.get("server_url"), str):
         found = _ORIGIN.match(url)
@@ -157,7 +161,7 @@ def _own_name(declared: Mapping[str, Any]) -> str:
 
 
 def _sources(body: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
-    """Yield each place that declares tools, with its path: the top level, legacy ``functions``, and ``TOOL_ITEMS``."""
+    """Yield each list of declared tools with its path: ``tools``, legacy ``functions``, and lists in history items."""
     for param in ("tools", "functions"):
         if body.get(param) is not None:
             yield param, body[param]
@@ -171,7 +175,9 @@ def _is_source(item: object) -> bool:
 
 
 def _declaring(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parts of ``body`` that determine its tools; later items of the conversation make no difference."""
+    """Return the parts of ``body`` that determine its tools. Items that declare no tools are replaced with None or
+    left out.
+    """
     parts = {key: body[key] for key in ("tools", "functions") if body.get(key) is not None}
     items = array(body.get("input"))
     found = [index for index, item in enumerate(items) if _is_source(item)]
@@ -209,7 +215,9 @@ def _is_for_model(declared: object) -> bool:
 
 
 def _is_local(declared: object, body: Mapping[str, Any]) -> bool:
-    """Return whether the client runs a built-in tool of the Responses API; chat has no items for such calls."""
+    """Return whether a tool is a built-in tool of the Responses API that the client runs. Chat requests have none,
+    because chat completions has no items for their calls.
+    """
     if "messages" in body or not isinstance(declared, dict):
         return False
     kind = declared.get("type")
@@ -249,7 +257,7 @@ def _read_tool(fields: dict[str, Any], param: str, namespace: str | None) -> Ite
 
 
 def _joined(outer: Mapping[str, Any], nested: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the fields of a function; some clients put the name or other fields outside the nested object."""
+    """Return all fields of a nested function. Some clients put the name or other fields outside the nested object."""
     outside = {key: outer[key] for key in ("name", "description", "parameters", "strict") if outer.get(key) is not None}
     return {**outside, **{key: value for key, value in nested.items() if value is not None}} if outside else nested
 
@@ -306,7 +314,7 @@ def _name(fields: Mapping[str, Any], param: str) -> str:
     name = required(fields, "name", str, param)
     if _NAME.fullmatch(name):
         return name
-    # The client chose the name, so only a readable part of it is quoted.
+    # Only the beginning of the name is quoted, because the client can send a name of any length.
     place = f"{param}.name"
     message = f"Invalid '{place}': expected a string that matches '^{_NAME.pattern}$', but got '{name[:64]}' instead."
     raise BadRequest(message, place, "invalid_value")

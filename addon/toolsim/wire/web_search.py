@@ -1,7 +1,7 @@
 """Parses the output of a search server into results, and renders results as text for the model.
 
-The format depends on the search server: JSON with a list of results, or text in paragraphs. The text of a result
-remains complete, since the model has to read it. Only the address and the title are extracted.
+Depending on the search server, the output is JSON with a list of results, or text in paragraphs. The address and the
+title of each result are extracted. The complete text of the result is kept, because the model has to read it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LINK = re.compile(r"\[([^\[\]\n]{1,300})\]\((https?://[^\s()\[\]]+)\)")
 _BULLET = re.compile(r"^[ \t>*#-]*+(?:\d{1,3}[.)][ \t]*+)?")
 _TITLE = re.compile(rf"{_BULLET.pattern}[*_]*+title[*_]*+:[*_ \t]*+(.+)$", re.IGNORECASE | re.MULTILINE)
 _SEPARATOR = re.compile(r"\n[ \t]*+(?:-{3,}[ \t]*+)?(?=\n)")
-# Start of a further result if no empty lines separate the results.
+# Matches the line break before the next result if results are not separated by empty lines.
 _BEGINS = re.compile(r"\n(?=[ \t]*(?:\d{1,3}[.)]\s|[-*]\s+\[|[*_]*title[*_]*:))", re.IGNORECASE)
 _LISTS = ("results", "organic", "organic_results", "items", "value", "data", "web", "webPages", "hits", "documents")
 _URLS, _TITLES = ("url", "link", "href", "uri"), ("title", "name", "headline")
@@ -34,12 +34,12 @@ _TEXTS = ("content", "text", "snippet", "description", "summary", "body", "abstr
 _AGES = ("page_age", "age", "date", "published", "published_date", "publishedDate", "publishedAt")
 _MAX_TITLE = 300
 _MAX_HEAD = 2_000
-"""Maximum number of characters of an entry that are searched for the title."""
+"""Number of characters at the beginning of an entry that are searched for a title."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """A page that a search found; ``age``: the date of the page, as formatted by the server."""
+    """A page that a search has found. ``age`` is the date or age of the page, as formatted by the server."""
 
     url: str
     title: str
@@ -49,14 +49,16 @@ class SearchResult:
 
 @dataclass(frozen=True, slots=True)
 class SearchLimits:
-    """Limits of a web search request: domains (including subdomains), and the number of searches (-1: unlimited)."""
+    """Limits that a request sets for its web searches: allowed and blocked domains, which include subdomains, and the
+    number of searches (-1 means unlimited).
+    """
 
     allowed: tuple[str, ...] = ()
     blocked: tuple[str, ...] = ()
     uses: int = -1
 
     def permits(self, url: str) -> bool:
-        """Return whether the limits allow a page in the results."""
+        """Return whether the domain limits allow the page at ``url`` in the results."""
         if self.allowed and not any(_is_within(url, domain) for domain in self.allowed):
             return False
         return not any(_is_within(url, domain) for domain in self.blocked)
@@ -121,7 +123,7 @@ def _of_json(output: str) -> Iterator[SearchResult]:
 
 
 def _entries(value: object, depth: int) -> list[Mapping[str, Any]]:
-    """Return the list of results in a JSON document, from any of the places that search servers use."""
+    """Return the list of results in a JSON document, under any of the keys that search servers use."""
     if isinstance(value, list):
         return [*mappings(value)]
     for key in _LISTS if depth and isinstance(value, dict) else ():
@@ -131,7 +133,9 @@ def _entries(value: object, depth: int) -> list[Mapping[str, Any]]:
 
 
 def _of_text(output: str) -> Iterator[SearchResult]:
-    """Yield a result for each paragraph or list entry with an address; other text belongs to the last result."""
+    """Yield a result for each paragraph or list entry that contains an address. Other text belongs to the result before
+    it.
+    """
     url, title = "", ""
     lines: list[str] = []
     for block in _SEPARATOR.split(output):
@@ -163,9 +167,9 @@ def _line(text: str) -> str:
 
 
 def citations(text: str, titles: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the places where a text cites pages that were found, as annotations of the Responses API.
+    """Return the citations of found pages in ``text``, as annotations of the Responses API.
 
-    ``titles``: the titles of the pages, by address. A Markdown link counts as one place.
+    ``titles`` contains the titles of the pages by address. A Markdown link is one citation.
     """
     known = [url for url in titles if url in text]
     if not known:
@@ -185,7 +189,9 @@ def citations(text: str, titles: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def query_parameter(schema: Mapping[str, Any]) -> str:
-    """Return the name of a search tool's query parameter: ``query`` or similar, or the first required string."""
+    """Return the name of a search tool's query parameter. If the tool has no parameter with a usual name, such as
+    ``query``, this is its first string parameter; required parameters come first.
+    """
     properties = mapping(schema.get("properties"))
     required = [name for name in array(schema.get("required")) if isinstance(name, str)]
     named = [name for name in ("query", "q", "search_query", "search", "question", "input") if name in properties]
