@@ -1,4 +1,4 @@
-"""A chat backend's answer, streamed or not, as backend events.
+"""Converts a chat backend's answer, streamed or not, to backend events.
 
     stream  := chunk* [DONE]?
     chunk   := {"choices": [{"index", "delta": {content?, tool_calls?, …}, "finish_reason"}], "usage"?} | {"error"}
@@ -7,25 +7,25 @@ This is the specification. Real servers deviate from it as follows; each rule co
 
  1. ``[DONE]`` is the terminator; anything after it, or after an error, is ignored.
  2. Many servers omit ``[DONE]``. A stream that ends without it is complete if every choice has a finish reason.
- 3. Reasoning has two names: ``reasoning_content`` (DeepSeek, vLLM, llama.cpp) and ``reasoning`` (OpenRouter, Ollama).
- 4. ``content`` can be a list of parts, some of which are reasoning (Mistral: ``thinking``, which has parts itself).
+ 3. The field for reasoning is ``reasoning_content`` (DeepSeek, vLLM, llama.cpp) or ``reasoning`` (OpenRouter, Ollama).
+ 4. ``content`` can be a list of parts, some of which are reasoning (Mistral's ``thinking``, which has its own parts).
  5. The first chunk can have no choices and ``created: 0`` (Azure).
  6. A call arrives in fragments, identified by their ``index``. Some servers omit the index (Gemini's gateway; the
     position then identifies the call), and some assign the index 0 to every call. A fragment with a name starts the
     next call if it has a new id, or no id and a different name. A fragment with the same name and no id starts the next
-    call if its arguments, which can arrive after the name, begin an object after a complete, non-empty object and do
-    not repeat that object. A call can also begin at another call's index and continue at its own (DeepSeek on Ollama's
-    servers); its later fragments then have neither a name nor an id. A name can arrive in two fragments, which are
-    joined if only the joined name is offered (``offered``).
+    call if the arguments so far are a complete, non-empty object, and the next arguments begin a different object. They
+    can arrive in a later fragment than the name. A call can also begin at another call's index and continue at its own
+    index (DeepSeek on Ollama's servers); its later fragments then have neither a name nor an id. A name can arrive in
+    two fragments, which are joined if a tool with the joined name is offered, but no tool with either half as its name.
  7. Arguments can be an object instead of a JSON string, ``tool_calls`` can be one call instead of a list, and a call's
-    name and arguments can be next to its id instead of in ``function``. Fragments can be cumulative (each repeats all
-    earlier fragments), or follow an empty object. If their concatenation is not JSON, but the last fragment is, or the
-    concatenation without the first fragment, then that JSON is the arguments. The legacy ``function_call`` can
-    duplicate ``tool_calls``; the call then counts once.
+    name and arguments can be next to its id instead of in ``function``. Fragments of arguments can be cumulative (each
+    repeats all earlier fragments), or follow an empty object. Therefore, if the concatenation of all fragments is not
+    JSON, the last fragment or the concatenation without an initial ``{}`` is used if it is JSON. The legacy
+    ``function_call`` can duplicate ``tool_calls``; the call then counts once.
  8. Mid-stream errors are sent as ``{"error": …}``, as an ``event: error``, as bare ``{"message"}`` or ``{"detail"}``
     without choices, and as the finish reason ``error`` (OpenRouter, Mistral).
  9. Servers have different finish reasons for a truncated answer (``_REASONS``). An unknown reason counts as ``stop``.
-10. A last line cut off by the end of the stream is neither a chunk nor an error.
+10. If the stream ends in the middle of a line, this line is ignored, and is not an error.
 11. A surrogate pair can be split between two deltas.
 12. An event without data is only a keep-alive. ``[DONE]`` can have whitespace around it.
 13. A non-streamed answer can lack a finish reason (``finish_reason: null``) but is still complete.
@@ -147,7 +147,7 @@ class ChatReader(Reader):
 
 
 class _Choice:
-    """State of one choice: its finish reason, if it has ended, and its structured calls by index, as fragments."""
+    """The state of one choice: its finish reason ("" until it ends), and the fragments of its calls by index."""
 
     def __init__(self, index: int, offered: Container[str], *, streams_ahead: bool) -> None:
         self.reason = ""
@@ -161,7 +161,7 @@ class _Choice:
         self._legacy: _CallParts | None = None
 
     def delta(self, delta: Mapping[str, Any]) -> list[BackendEvent]:
-        """Return the events of a delta, or of a non-streamed message. Calls are withheld until their last fragment."""
+        """Return the events of a delta, or of a non-streamed message. Complete calls are returned only by ``end``."""
         events: list[BackendEvent] = []
         # Reasoning has two names (rule 3).
         if thought := string(delta.get("reasoning_content")) or string(delta.get("reasoning")):
@@ -178,11 +178,14 @@ class _Choice:
         return events
 
     def follow(self, texts: Sequence[str]) -> None:
-        """Append to the arguments of the only call, which is being streamed early."""
+        """Append ``texts`` to the arguments of the only call, which is being streamed early."""
         self._calls[0][0].pieces += texts
 
     def end(self) -> list[BackendEvent]:
-        """Return withheld half characters and calls, then the end; a truncated answer ends within its last call."""
+        """Return the events for pending half characters and calls, and the end of the choice.
+
+        If the answer was truncated, the last call is incomplete.
+        """
         cut = _REASONS.get(self.reason)
         events = [event for kind in _TEXTS if (text := self._texts.end(kind)) for event in self._event(kind, text)]
         calls = [parts for _, same in sorted(self._calls.items()) for parts in same]
@@ -243,8 +246,9 @@ _REASONS: Mapping[str, FinishReason] = {
 }
 
 
-# Within an object, a fragment that ends with "}" rarely precedes a fragment that begins with "{". A call in which this
-# happens more often is read as one call, so that its arguments are not parsed again with each fragment.
+# Maximum number of times that the arguments of a call are parsed because a fragment that ends with "}" precedes a
+# fragment that begins with "{". This rarely happens within an object. Beyond the limit, all fragments belong to one
+# call, so that long arguments are not parsed again with each fragment.
 _MAX_TIMES_PARSED = 64
 
 
@@ -276,7 +280,7 @@ class _CallParts:
         return bool(name or self._is_named_again) and self._is_whole_before(json_text(function.get("arguments")))
 
     def _is_continued_by(self, name: str) -> bool:
-        """Return whether ``name`` is the second half of a name. It is if only the joined name is offered."""
+        """Return whether ``name`` is the second half of the call's name. Only the joined name must then be offered."""
         if not name or not self.name or any(self.pieces) or self.name in self._offered or name in self._offered:
             return False
         return self.name + name in self._offered
@@ -294,7 +298,7 @@ class _CallParts:
         return not piece.startswith(text) and loaded(piece) != whole
 
     def add(self, call: Mapping[str, Any]) -> str:
-        """Add a fragment, and return its part of the arguments."""
+        """Add a fragment of the call, and return the fragment of the arguments that it contains."""
         if isinstance(call.get("custom"), dict):
             self._kind = "custom"
         self._id = self._id or string(call.get("id")) or None
@@ -307,7 +311,7 @@ class _CallParts:
         return piece
 
     def ahead(self, piece: str, choice: int, *, is_named: bool) -> list[BackendEvent]:
-        """Return the part of the call that can be emitted after ``piece``; ``is_named``: see ``StructuredDelta``."""
+        """Return the event for ``piece`` if this fragment of the arguments can be streamed early."""
         if piece and (not self.name or self._kind != "function"):
             self._ahead.stop()
         if not (text := self._ahead.feed(piece)):
@@ -326,7 +330,7 @@ class _CallParts:
         )
 
     def arguments(self) -> str:
-        """Return the arguments so far; cumulative fragments count once (rule 7 of the module)."""
+        """Return the arguments so far, without the repetitions in cumulative fragments (rule 7 of the module)."""
         text = "".join(self.pieces)
         if self._kind == "function" and len(self.pieces) > 1 and loaded(text) is None:
             last = next((piece for piece in reversed(self.pieces) if piece), "")
@@ -346,7 +350,7 @@ def _is_named(call: Mapping[str, Any]) -> bool:
 
 
 def _parts(content: object) -> Iterator[tuple[type[_Text], str]]:
-    """Yield the texts in a list of parts, each with its event type (rule 4 of the module)."""
+    """Yield the event type and the text of each part in a list (rule 4 of the module)."""
     for part in mappings(content):
         if thought := part.get("thinking"):
             yield ReasoningDelta, string(thought) or "".join(string(item.get("text")) for item in mappings(thought))

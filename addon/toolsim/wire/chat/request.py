@@ -1,4 +1,4 @@
-"""Chat Completions requests: reads them from a client, and writes them for a backend."""
+"""Reads Chat Completions requests from clients, and writes them for backends."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from toolsim.wire.json_fields import array, expect, json_text, mapping, mappings
 from toolsim.wire.tool_choice import hosted_fields, read_choice
 from toolsim.wire.tools import CONSUMED, declares_tools, read_tools
 
-# Fields about the conversation, or about the form, length and sampling of its answer. All other fields are model
-# settings. Their names differ between servers.
+# Fields that concern the conversation, or the form, length and sampling of its answer. All other fields are settings of
+# the model, and have different names on different servers.
 _ANSWER_FIELDS = frozenset(
     {"messages", "response_format", "stream", "stream_options", "n", "max_tokens", "max_completion_tokens", "stop"}
     | {"temperature", "top_p", "seed", "logprobs", "top_logprobs", "logit_bias", "frequency_penalty"}
@@ -54,7 +54,7 @@ SHARED = (
 
 _BLOCKS = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking", "tool_reference"})
 ITEMS = frozenset({"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output", "reasoning"})
-"""Types of the items in a Responses history that are not messages."""
+"""Types of items, other than messages, in the history of a Responses request."""
 CHOICES = ("auto", "any", "tool", "none")
 """Types of a ``tool_choice`` in the Messages API."""
 FEW_TOKENS = 16
@@ -69,7 +69,7 @@ _STORED = ("previous_response_id", "conversation", "background", "prompt")
 
 
 def uses_tools(body: Mapping[str, Any]) -> bool:
-    """Return whether a request declares tools that the client runs, or contains a history of calls."""
+    """Return whether a request declares tools that the client runs, or has calls in its history."""
     history = any(
         message.get("role") in ("tool", "function") or message.get("tool_calls") or message.get("function_call")
         for message in mappings(body.get("messages"))
@@ -173,7 +173,7 @@ def append_tool_results(body: Mapping[str, Any], words: str, calls: Sequence[Cal
 
 
 def calls_of(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the names and arguments of the calls in a message of the model."""
+    """Yield the name and arguments of each call in a message from the model."""
     functions = [call.get("function") for call in mappings(message.get("tool_calls"))]
     for function in (*functions, message.get("function_call")):
         if isinstance(function, dict):
@@ -181,9 +181,9 @@ def calls_of(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def side_request(body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:
-    """Return a request with a question to the same model, for a brief and deterministic answer.
+    """Return a request that asks the same model a ``question`` and requires a brief, deterministic answer.
 
-    ``rule``: instructions for the answer, or "" if ``question`` contains them.
+    ``rule`` contains instructions for the answer, or is "" if ``question`` contains them.
     """
     kept = {key: value for key, value in body.items() if key not in CONSUMED | _ANSWER_FIELDS}
     limit = "max_completion_tokens" if "max_completion_tokens" in body else "max_tokens"
@@ -202,7 +202,7 @@ def answer_form(body: Mapping[str, Any], *, legacy_functions: bool = False) -> A
 
 
 class MessagesReader:
-    """Reads ``messages``. Assigns ids to legacy calls; a legacy output belongs to the last call with its name."""
+    """Reads ``messages``. Legacy calls are assigned ids. A legacy output belongs to the last call of the same name."""
 
     def __init__(self) -> None:
         self._legacy_calls = 0
@@ -341,9 +341,10 @@ def _refuse_stored(sent: Mapping[str, Any]) -> None:
 def compose(
     request: ClientRequest, messages: Sequence[Message | HostedItem], answer_format: Demand, keep_hosted: bool
 ) -> dict[str, Any]:
-    """Return the body for a chat backend with ``messages`` as its conversation. The API has no hosted items.
+    """Return the body for a chat backend with ``messages`` as its conversation, without hosted items.
 
-    ``answer_format``: the structured output to request. ``keep_hosted``: whether to forward hosted tools (same API).
+    ``answer_format`` is the structured output to request. ``keep_hosted`` specifies whether to forward hosted tools,
+    which is possible only for a client of the same API.
     """
     plain = [message for message in messages if isinstance(message, Message)]
     if request.api == "responses":

@@ -1,28 +1,29 @@
-"""Client events as a chat answer: the chunks of a stream and the completion object, built from the same messages.
+"""Converts client events to a chat answer: the chunks of a stream, or the completion object.
 
-    stream  := choice+ usage? [DONE]                       (choices may be interleaved)
+    stream  := choice+ usage? [DONE]                       (choices can be interleaved)
     choice  := role (content | reasoning | refusal | call)* finish
     call    := {index, id, type, name, arguments: ""} {index, arguments}*
     failure := {"error": …}, instead of everything that would follow
 
 Rules, and the clients that need them:
 
- 1. ``id``, ``created`` and ``model`` are the same in every chunk. Each has a ``finish_reason``, null until the end.
- 2. The role, and each call's id, type and name, are sent once: the OpenAI SDK, pydantic-ai and Obsidian concatenate
-    them.
- 3. Arguments are sent as fragments in ``function``. Cumulative fragments, or fragments in any other place, break every
+ 1. ``id``, ``created`` and ``model`` are the same in every chunk. ``finish_reason`` is always present, and null until
+    the end of the choice.
+ 2. The role, and each call's id, type and name, are sent only once, because the OpenAI SDK, pydantic-ai and Obsidian
+    concatenate repeated values.
+ 3. Arguments are sent as fragments in ``function``. Cumulative fragments, or fragments in any other field, break every
     streaming client.
  4. The role comes before, or with, the first other delta (LangChain). The stream's first chunk belongs to choice 0,
     regardless of which choice has text first (the OpenAI SDK indexes a list).
  5. Every call has its own ``index``, because every client merges two calls at one index into a single broken call.
- 6. ``usage`` is a final chunk without choices, and null in all other chunks, but only if it was requested.
- 7. A mid-stream failure is a bare error object: no ``[DONE]``, no finish reason.
+ 6. ``usage`` is sent only if it was requested. It is in a final chunk without choices, and null in all other chunks.
+ 7. A mid-stream failure is a bare error object, which is not followed by a finish reason or ``[DONE]``.
  8. The reasoning field has DeepSeek's name, which most clients support.
  9. An answer that begins with a call has ``content: null`` in its first chunk, like a non-streamed answer. An answer
     that begins with text has ``content: ""`` there.
 
-Nearly all frames of an answer are deltas. Their frames are therefore built by hand from a head and a tail that stay the
-same for the entire answer.
+Nearly all frames of a stream contain a delta. For speed, these frames are built from a head and a tail that are
+serialized only once per answer.
 """
 
 from __future__ import annotations
@@ -144,7 +145,7 @@ class ChatWriter(Writer):
         return ',"usage":null' if self._form.include_usage else ""
 
     def _choice(self, index: int, content: Literal['""', "null"] = '""') -> _Choice:
-        """Return a choice's state; a new choice first sends its role. ``content``: JSON for the first chunk."""
+        """Return a choice's state. For a new choice, first send its role in a chunk whose content is ``content``."""
         choice = self._choices.get(index)
         if choice is None:
             self._start(Opened())
@@ -156,7 +157,7 @@ class ChatWriter(Writer):
         return choice
 
     def _keep(self, texts: list[str], text: str) -> None:
-        # A stream never needs its text again, and the text can have any length.
+        # A stream does not need its text again, and storing the text could take any amount of memory.
         if not self._stream:
             texts.append(text)
 

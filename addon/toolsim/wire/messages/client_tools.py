@@ -1,16 +1,16 @@
-"""Tools of the Messages API that the client runs itself although it declares only their type.
+"""Tools of the Messages API that the client runs, although it declares only their type and no schema.
 
     {"type": "bash_20250124", "name": "bash"}                                 one tool, with a name
     {"type": "text_editor_20250728", "name": "str_replace_based_edit_tool"}
     {"type": "memory_20250818", "name": "memory"}
     {"type": "computer_20250124", "name": "computer", "display_width_px": …}
-    {"type": "computer_toolset_20260801"}                                     several tools, of one namespace
+    {"type": "computer_toolset_20260801"}                                     several tools in one namespace
     {"type": "browser_toolset_20260801", "configs": {"zoom": {"enabled": false}}}
 
-As with the client's tools of the Responses API (``wire/local_tools.py``), Anthropic's models know the parameters, but
-toolsim has to show them to other models. A call is an ordinary ``tool_use``; a call in a toolset also has a
-``toolset_name``. The date in a type is the version of the schema. The schemas in this module match all versions, or the
-newest version.
+Anthropic's models know the parameters of these tools, but toolsim has to show the parameters to other models, as it
+does for similar tools of the Responses API (``wire/local_tools.py``). A call is an ordinary ``tool_use``. A call to a
+tool in a toolset also has a ``toolset_name``. The date in a type is the version of the schema. Each schema in this
+module matches either all versions or the newest version.
 """
 
 from __future__ import annotations

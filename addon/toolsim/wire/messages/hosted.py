@@ -5,12 +5,12 @@
     outcome    mcp_tool_result                  web_search_tool_result     tool_search_tool_result
 
 1. A call and its outcome are blocks of the same message. Each block is written once it is complete.
-2. The client echoes the blocks. In a history they are ordinary calls and outputs (``to_chat.py``), with the same text
-   as in the round that followed the call.
+2. The client echoes the blocks. In a history, they are read as ordinary calls and outputs (``to_chat.py``), with the
+   same text that the model saw in the round after the call.
 3. Clients show the title and address of each page that was found. The text of the page is in ``encrypted_content``,
-   which clients only echo. It is base64 that only toolsim can read.
-4. The API has no approvals. A server that the request itself names needs no approval; the operator's servers retain
-   their rules.
+   which clients only echo. toolsim encodes this text in base64.
+4. The API has no approvals. Calls to a server that the request itself names need no approval. For the operator's
+   servers, the operator's approval rules still apply.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from toolsim.wire.web_search import SearchResult, citations, results_text
 
 CALLS = ("server_tool_use", "mcp_tool_use")
 BLOCKS = frozenset({*CALLS, "mcp_tool_result", "web_search_tool_result", "tool_search_tool_result"})
-"""Types of the blocks for hosted calls and their outcomes."""
+"""Types of blocks that contain hosted calls or their outcomes."""
 TOOLSET = "mcp_toolset"
 
 _MARK = "toolsim:"
@@ -165,13 +165,13 @@ def _toolsets(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _in_own_shape(function: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert a function in another API's shape to a Messages API tool, so that the request keeps a single shape."""
+    """Convert a function from another API's shape to a Messages API tool, so that all tools have the same shape."""
     kept = {key: value for key, value in function.items() if key not in ("type", "parameters", "strict")}
     return {**kept, "input_schema": function["parameters"]}
 
 
 def _allowed(toolset: Mapping[str, Any], names: object) -> Any:
-    """Return the allowed tools of a server, in the form of the Responses API, or None if all tools are allowed."""
+    """Return the allowed tools of a server in the format of the Responses API, or None if all tools are allowed."""
     configs = mapping(toolset.get("configs"))
     is_on = mapping(toolset.get("default_config")).get("enabled") is not False
     of_set = {name: mapping(config).get("enabled", is_on) is not False for name, config in configs.items()}
@@ -184,7 +184,7 @@ def _allowed(toolset: Mapping[str, Any], names: object) -> Any:
 
 
 def _deferred(toolset: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tools of a server that are not loaded until a search has found them."""
+    """Return the fields that specify a server's deferred tools, which a search has to find first; {} if it has none."""
     is_deferred = mapping(toolset.get("default_config")).get("defer_loading") is True
     configs = {
         name: mapping(config).get("defer_loading") is True
@@ -206,7 +206,7 @@ def _written(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read(block: Mapping[str, Any]) -> SearchResult:
-    """Return the found page that an echoed block contains (rule 3 of the module). Anthropic's ciphertext is dropped."""
+    """Return the page in an echoed search result (rule 3 of the module). Text that Anthropic encrypted is dropped."""
     sealed = string(block.get("encrypted_content"))
     text, age = "", string(block.get("page_age"))
     if sealed.startswith(_MARK):
@@ -214,14 +214,14 @@ def _read(block: Mapping[str, Any]) -> SearchResult:
             bare = b64decode(sealed.removeprefix(_MARK), validate=True).decode("utf-8", "surrogatepass")
         except (binascii.Error, ValueError):
             bare = ""
-        # The content must have the form that ``dump`` wrote: two strings.
+        # The content is the JSON that ``_written`` produces: an array of two strings.
         parts = array((loaded(f'{{"parts":{bare}}}') or {}).get("parts"))
         text, age = string(parts[0]) if parts else "", string(parts[1]) if len(parts) > 1 else age
     return SearchResult(string(block.get("url")), string(block.get("title")), text, age)
 
 
 def model_name_of(block: Mapping[str, Any], place: str) -> str:
-    """Return the name that the model used for the tool in a call block. Raises BadRequest."""
+    """Return the model's name for the tool in a call block. Raises BadRequest if the block has no name."""
     name = required(block, "name", str, place)
     if block.get("type") != "mcp_tool_use":
         return name
@@ -235,7 +235,7 @@ def pages_of(block: Mapping[str, Any]) -> dict[str, SearchResult]:
 
 
 def citations_of(text: str, pages: Mapping[str, SearchResult]) -> list[dict[str, Any]]:
-    """Return the citations of a text: one for each page whose address is in the text."""
+    """Return one citation for each of the ``pages`` whose address occurs in ``text``."""
     named = dict.fromkeys(note["url"] for note in citations(text, {url: page.title for url, page in pages.items()}))
     return [
         {
@@ -250,7 +250,7 @@ def citations_of(text: str, pages: Mapping[str, SearchResult]) -> list[dict[str,
 
 
 def is_search(block: Mapping[str, Any]) -> bool:
-    """Return whether a ``server_tool_use`` is a search. Only the results of searches can be read."""
+    """Return whether a ``server_tool_use`` is a search. toolsim cannot read the results of other server tools."""
     return string(block.get("name")).startswith((WEB_SEARCH, "tool_search"))
 
 

@@ -1,4 +1,4 @@
-"""A Messages backend's answer, streamed or not, as backend events.
+"""Converts a Messages backend's answer, streamed or not, to backend events.
 
     stream  := message_start block* message_delta message_stop      (ping and error anywhere)
     block   := content_block_start content_block_delta* content_block_stop
@@ -6,8 +6,8 @@
 1. ``message_stop`` is the terminator. A stream that ends without it is complete if it has a stop reason.
 2. The text of a block can already be in its start event, where some gateways put the entire text.
 3. A call's arguments are in its deltas or, if it has no deltas, in the ``input`` of its start event.
-4. Input tokens are in ``message_start``, and output tokens in ``message_delta``. The last count of each kind is valid.
-   Unlike in every other API, the input tokens do not include cached tokens.
+4. Input tokens are in ``message_start``, and output tokens are in ``message_delta``. If a count is sent several times,
+   the last value is valid. Unlike in every other API, the input tokens do not include cached tokens.
 5. Clients have to return reasoning to Anthropic's server, either with the signature that follows it or, if it is
    encrypted, unchanged (``redacted_thinking``). The signature and the encrypted reasoning are passed on as progress of
    an item that was never announced (``PROOF``), which only the writer of this API handles.
@@ -47,7 +47,7 @@ _REASONS: Mapping[str, FinishReason] = {
     "refusal": "content_filter",
 }
 PROOF = "thinking"
-"""Key of the progress events with which a backend can verify its own reasoning (rule 5 of the module)."""
+"""Key of the progress events that contain signatures and encrypted reasoning (rule 5 of the module)."""
 
 # Types of the blocks for tools that the backend runs.
 _SILENT_BLOCKS = ("server_tool_use", "mcp_tool_use")
@@ -179,11 +179,11 @@ class MessagesReader(Reader):
             return []
         if open_block.kind == "thinking":
             return [ReasoningDelta(text, "text")]
-        # A text with citations arrives as one block per citation; the blocks together form one text.
+        # Text with citations arrives as one block per citation, but all blocks together form one text.
         return [TextDelta(text)]
 
     def _signed(self, index: int, signature: str) -> list[BackendEvent]:
-        """Return the event that ends a piece of reasoning with its signature (rule 5 of the module)."""
+        """Return the events that end a block of reasoning with its signature (rule 5 of the module)."""
         if not signature:
             return []
         rest = self._joined.end(index)

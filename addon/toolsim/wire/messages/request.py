@@ -17,17 +17,17 @@ from toolsim.wire.messages.to_chat import SAME, chat_request
 from toolsim.wire.tools import read_tools
 
 _WITH_TOOLS = ("tool_use", "tool_result", "tool_addition")
-# Fields about the conversation and its tools. All other fields are model settings.
+# Fields that concern the conversation and its tools. All other fields are settings of the model.
 _CONVERSATION = frozenset({"messages", "system", "tools", "tool_choice"})
 # Fields that control the form and length of a single answer. A question derived from the conversation does not inherit
 # them, but sets its own.
 _ANSWER_FIELDS = frozenset({"max_tokens", "stream", "temperature", "top_p", "top_k", "stop_sequences", "thinking"})
-# Fields of the other APIs that change the answer and have another name in the Messages API.
+# Fields of the other APIs that affect the answer and have a different name in the Messages API.
 _SETTINGS_ELSEWHERE = frozenset(
     {"functions", "parallel_tool_calls", "max_completion_tokens", "max_output_tokens", "response_format", "stop"}
 )
 OWN_FIELDS = _ANSWER_FIELDS | {"metadata", "output_config", "context_management", "mcp_servers", "container"}
-"""Fields of the Messages API that are not about the conversation."""
+"""Fields of the Messages API that do not concern the conversation."""
 _DROPPED_WITH_TOOLS = frozenset({"context_management", "mcp_servers", "container"})
 
 # Fields of chat completions that are translated, or meaningless in the Messages API.
@@ -71,7 +71,7 @@ def blocks(body: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def calls_of(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the names and arguments of the calls in a message of the model."""
+    """Yield the name and arguments of each call in a message from the model."""
     for block in mappings(message.get("content")):
         if block.get("type") == "tool_use":
             yield string(block.get("name")), dump(block.get("input"))
@@ -107,9 +107,9 @@ def append_tool_results(body: Mapping[str, Any], words: str, calls: Sequence[Cal
 
 
 def side_request(body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:
-    """Return a request with a question to the same model, for a brief and deterministic answer.
+    """Return a request that asks the same model a ``question`` and requires a brief, deterministic answer.
 
-    ``rule``: instructions for the answer, or "" if ``question`` contains them.
+    ``rule`` contains instructions for the answer, or is "" if ``question`` contains them.
     """
     left_out = _CONVERSATION | _ANSWER_FIELDS | {"output_config"}
     kept = {key: value for key, value in body.items() if key not in left_out}
@@ -164,7 +164,7 @@ def compose(
 
 
 def _alternating(messages: Iterable[Message]) -> Iterator[dict[str, Any]]:
-    """Yield messages with alternating roles, as the API requires; instructions in between become user messages."""
+    """Yield messages with alternating roles, as the API requires. Instructions between them become user messages."""
     role = ""
     blocks: list[dict[str, Any]] = []
     for message in messages:

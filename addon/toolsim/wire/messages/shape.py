@@ -5,8 +5,8 @@
    ``x-api-key`` and a login as a Bearer token, and rejects a request that contains both.
 2. A backend of this API requires the API version, which only this API's clients send.
 3. Features requested by ``anthropic-beta`` are dropped for a backend of another API, and reported. toolsim implements
-   the features that clients rely on (deferred tools, system messages between others); all other features control
-   Anthropic's server.
+   the features that clients rely on (deferred tools, and system messages between other messages). All other features
+   control Anthropic's server.
 4. Claude Code and the SDKs use an error's ``type`` and status to decide how to proceed.
 """
 
@@ -56,7 +56,7 @@ _TOO_LONG = "prompt is too long"
 
 
 def other_backend_headers(headers: Mapping[str, str]) -> HeaderChange:
-    """Return the changes to a client's headers for a backend of another API (rules 1 and 3 of the module)."""
+    """Return the changes to a Messages client's headers for a backend of another API (rules 1 and 3 of the module)."""
     key = headers.get(_KEY)
     given = {"authorization": f"Bearer {key}"} if key and "authorization" not in headers else {}
     betas = [name for beta in headers.get(_BETAS, "").split(",") if (name := beta.strip())]
@@ -75,7 +75,7 @@ def own_backend_headers(headers: Mapping[str, str]) -> HeaderChange:
 
 
 def error_answer(status: int, body: bytes) -> bytes:
-    """Return an error body converted from another API's shape; a body in this API's own shape is unchanged."""
+    """Convert an error body from another API's shape. A body in this API's own shape is returned unchanged."""
     document = parse_object(body)
     if document is not None and document.get("type") == "error":
         return body
@@ -85,7 +85,7 @@ def error_answer(status: int, body: bytes) -> bytes:
 
 
 THREAD_NOT_FOUND = "thread_not_found"
-"""Error code for a request that continues a thread, since toolsim stores no threads."""
+"""Error code for a request that continues a thread. toolsim does not store threads."""
 
 
 def error_body(error: ApiError) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def error_body(error: ApiError) -> dict[str, Any]:
 
 
 def model_list(body: bytes) -> bytes:
-    """Return OpenAI's list of models, or one model, in this API's shape; any other body is unchanged."""
+    """Convert a list of models, or one model, from OpenAI's shape. Any other body is returned unchanged."""
     document = parse_object(body)
     if document is not None and document.get("object") == "model" and string(document.get("id")):
         return dump(_model(document)).encode()

@@ -4,27 +4,28 @@ The two APIs express the same content in different places. The differences, and 
 
 1. ``system`` and messages with the role ``system`` are system messages, each in its original position. The line with
    which Claude Code bills its requests (``x-anthropic-billing-header``) differs from turn to turn and is meaningless to
-   a model. The line is dropped, so that the prompt begins like the previous prompt.
+   a model. The line is dropped, so that the prompt begins like the prompt of the previous turn.
 2. A message of this API contains blocks in any order. A chat message has its text before its calls, and each output is
    a separate message. A message is therefore split wherever text follows a call, or an output follows text, so that the
    order is preserved.
-3. ``tool_use`` is a call, ``tool_result`` its output. A failed output (``is_error``) is marked in its text, since chat
-   outputs have no field for failures.
+3. ``tool_use`` is a call, and ``tool_result`` is its output. A failed output (``is_error``) is marked in its text,
+   because chat outputs have no field for failures.
 4. ``thinking`` is reasoning that the client echoes. Content that only Anthropic can read (``redacted_thinking``,
    signatures) is dropped, as are ``cache_control`` and ``citations``, which are meaningless to another server.
-5. A tool with ``defer_loading`` is declared where a ``tool_reference`` in an output has loaded it, as with
-   ``tool_addition`` (rule 8). Calls to a tool that is not loaded yet are also checked against its schema.
-6. A tool that Anthropic's server runs (``web_search_20250305``, ``mcp_toolset``) remains a hosted tool. The calls and
-   results of such searches and MCP servers become calls and outputs in the history (``hosted.py``). A tool that the
+5. A tool with ``defer_loading`` is declared at the position in the conversation where a ``tool_reference`` in an output
+   loads it, as if by a ``tool_addition`` (rule 8). Calls to a tool that is not loaded yet are also checked against its
+   schema.
+6. A tool that Anthropic's server runs (``web_search_20250305``, ``mcp_toolset``) remains a hosted tool. The calls to
+   searches and MCP servers, and their results, become calls and outputs in the history (``hosted.py``). A tool that the
    client runs although it declares only the type (``bash_20250124``) becomes a function (``client_tools.py``). A
    client's own tool has an ``input_schema``, or the type ``custom``, or no type.
 7. An image, or a document that is not text, is not converted (``wire/files.py``). A block of any other type is shown as
    JSON without the parts that only Anthropic can read, so that the model sees the content that the client sent.
-8. ``tool_addition`` and ``tool_removal`` change the tools for the conversation that follows them. An
-   ``additional_tools`` message represents the change, like the items of the Responses API, so that the tools declared
-   before the conversation remain at its beginning. Both refer to a tool with ``defer_loading``, or to a tool that was
-   added before. If no tools are declared before the conversation, the tools that are added first count as declared
-   there.
+8. ``tool_addition`` and ``tool_removal`` blocks change the tools for the rest of the conversation. An
+   ``additional_tools`` message represents each change, like the item of that type in the Responses API, so that the
+   tools declared before the conversation remain at its beginning. A block refers to a tool with ``defer_loading``, or
+   to a tool that was added before. If no tools are declared before the conversation, the tools that are added first
+   count as declared there.
 9. ``metadata`` identifies the user and is not forwarded. Fields that only control Anthropic's models are dropped and
    reported.
 10. Parts of messages in OpenAI's shapes are also accepted, since clients mix them (see also ``foreign.py``).
@@ -59,7 +60,7 @@ _MODES = {"auto": "auto", "any": "required", "none": "none"}
 
 
 class ToolChanges:
-    """The tools of a conversation and the blocks that change them (rule 8 of the module), each tool in chat's shape."""
+    """The tools of a conversation, which blocks can change (rule 8 of the module). Each tool is in chat's shape."""
 
     def __init__(self, body: Mapping[str, Any]) -> None:
         """Read the tools that a request declares. Raises BadRequest."""
@@ -75,7 +76,11 @@ class ToolChanges:
         """Tools that are available at the end of the conversation."""
 
     def apply(self, block: Mapping[str, Any], place: str, *, is_spoken: bool) -> dict[str, Any] | None:
-        """Return the message that changes the tools, or None if the change precedes the conversation."""
+        """Change the tools according to a block, and return the message that represents the change.
+
+        Return None if no message is needed, because the conversation has not started (``is_spoken`` is false) or had no
+        tools, or because the block adds an unknown tool.
+        """
         sent = required(block, "tool", dict, place)
         if sent.get("type") == "tool_definition":
             definition = required(sent, "definition", dict, f"{place}.tool")
@@ -191,10 +196,9 @@ def _blocks(content: object, place: str) -> list[dict[str, Any]]:
 def split(
     role: str, blocks: list[dict[str, Any]], place: str, changes: ToolChanges | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Yield the chat messages for one message, which is split according to the order of its blocks (rule 2 of the
-    module).
+    """Split a message into chat messages according to the order of its blocks, and yield them (rule 2 of the module).
 
-    ``changes``: the tools that an output in the message can load.
+    ``changes`` contains the tools that an output in the message can load.
     """
     thoughts, words, calls = list[Any](), list[Any](), list[Any]()
 
@@ -293,7 +297,7 @@ def _parts(block: Mapping[str, Any], place: str) -> Iterator[dict[str, Any]]:
 
 
 def _unnamed_toolsets(body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield a toolset for each MCP server that no toolset names; the older version of the API has no toolsets."""
+    """Yield a toolset for each MCP server that no toolset names, because the API's older version has no toolsets."""
     named = {string(tool.get("mcp_server_name")) for tool in mappings(body.get("tools"))}
     for server in mappings(body.get("mcp_servers")):
         if (name := string(server.get("name"))) not in named:
@@ -301,7 +305,7 @@ def _unnamed_toolsets(body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _choice_by_type(body: Mapping[str, Any]) -> object:
-    """Return the ``tool_choice``. If it names a hosted tool, it has the type of this tool instead of ``tool``."""
+    """Return the ``tool_choice``. If it names a hosted tool, its type is that tool's type instead of ``tool``."""
     choice = body.get("tool_choice")
     if mapping(choice).get("type") != "tool":
         return choice

@@ -1,4 +1,4 @@
-"""Client events as a Messages answer: the events of a stream and the message object.
+"""Converts client events to a Messages answer: the events of a stream, or the message object.
 
     stream   := message_start block* message_delta message_stop          (ping anywhere)
     block    := content_block_start content_block_delta* content_block_stop
@@ -20,8 +20,8 @@ Rules, and the clients that need them:
     Reasoning from other backends has an empty signature, which clients echo and no server can verify.
  9. Content that no block of this API can represent is dropped (the items of tools that a backend runs) or becomes text
     (a refusal, with the stop reason ``refusal``).
-10. The blocks of tools that the proxy runs (``hosted.py``) are sent as complete blocks. Web searches are counted, and
-    citations are added at the end of a text that names pages they found.
+10. The blocks of tools that the proxy runs (``hosted.py``) are sent complete, rather than in deltas. Web searches are
+    counted in ``usage``. If a text names pages that the searches found, citations are added at its end.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class MessagesWriter(Writer):
         self._open: Kind = ""
         """Kind of the open block; "" if no block is open."""
         self._texts: list[str] = []
-        """Deltas of the open block; not stored for a stream."""
+        """Deltas of the open block. For a stream, they are stored only if the text might need citations."""
         self._index = -1
         """Index of the last block."""
         self._refused = False
@@ -172,7 +172,7 @@ class MessagesWriter(Writer):
         self._delta(text)
 
     def _prove(self, kind: str, fields: dict[str, Any]) -> None:
-        """Write the data with which a backend can verify its reasoning (rule 8), even without preceding text."""
+        """Write a signature or encrypted reasoning (rule 8 of the module), even if no reasoning text precedes it."""
         if kind == "redacted_thinking":
             self._begin("redacted_thinking", **fields)
         else:
@@ -195,7 +195,7 @@ class MessagesWriter(Writer):
         self._frame("content_block_start", {"index": self._index, "content_block": block})
 
     def _whole(self, block: dict[str, Any]) -> None:
-        """Write a complete block; the input of a call is sent as a delta (rule 3 of the module)."""
+        """Write a complete block. In a stream, the input of a call is sent as a delta (rule 3 of the module)."""
         self._start(Opened())
         self._stop()
         self._index += 1
@@ -215,7 +215,7 @@ class MessagesWriter(Writer):
         if not self._form.stream:
             self._texts.append(text)
             return
-        # Nearly all frames of an answer are deltas. Formatting them by hand takes a third of the time.
+        # Nearly all frames of an answer are deltas. Formatting them by hand takes only a third of the time.
         if self._pages and self._open == "text":
             self._texts.append(text)
         before, after = _DELTAS[self._open]
@@ -269,7 +269,7 @@ class MessagesWriter(Writer):
 
 
 def _usage(usage: Usage | None) -> dict[str, int]:
-    """Return the token counts. The API cannot represent an answer without them (rules 4 and 5 of the module)."""
+    """Return the token counts, which are 0 if unknown, because the API requires them (rules 4 and 5 of the module)."""
     if usage is None:
         return {"input_tokens": 0, "output_tokens": 0}
     counts = {"input_tokens": usage.input_tokens - usage.cached_tokens, "output_tokens": usage.output_tokens}
@@ -277,7 +277,9 @@ def _usage(usage: Usage | None) -> dict[str, int]:
 
 
 def _input(arguments: str) -> Any:
-    """Return a call's arguments as the object of a non-streamed answer; other arguments remain text."""
+    """Return a call's arguments as the object that a non-streamed answer contains. Arguments that are not a JSON object
+    become the text of a single field.
+    """
     data = (arguments or "{}").encode("utf-8", "surrogatepass")
     value = parse_object(data, parse_float=as_read, parse_int=as_read, parse_constant=finite)
     return {"arguments": arguments} if value is None else value

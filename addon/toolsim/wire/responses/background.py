@@ -1,9 +1,9 @@
-"""Background answers: their stored form, and their status while they are produced and afterwards.
+"""The stored form of background answers, and their status while they are produced and afterwards.
 
-An answer is stored from the start, in the form of ``stored.py`` with one additional field: whether its events are also
-stored. If they are, a client that lost its stream can resume after the last event that it received. State that changes
-while the answer is being produced is stored elsewhere, so the stored Response stays ``queued`` until the answer has
-ended.
+An answer is stored from the start, in the form of ``stored.py``. An additional field specifies whether its events are
+also stored. If they are, a client that lost its stream can resume after the last event that it received. State that
+changes while the answer is being produced is stored elsewhere, so the stored Response has the status ``queued`` until
+the answer has ended.
 
     queued ──▶ in_progress ──▶ completed | incomplete | failed
        └──────────────┴──────▶ cancelled                         failed: also if its producer is gone
@@ -28,7 +28,9 @@ _WHOLE = b',"background":{"stream":false}}'
 
 
 def value_of(response: bytes, own: bytes, *, stream: bool) -> bytes:
-    """Return the value to store: the Response, the request's own items (a JSON array), and ``stream``."""
+    """Return the value to store for a background answer. ``response`` is the Response as JSON, ``own`` contains the
+    request's own items as a JSON array, and ``stream`` specifies whether the events are also stored.
+    """
     return b'{"response":' + response + b',"input":' + own + (_STREAMED if stream else _WHOLE)
 
 
@@ -48,10 +50,10 @@ def is_in_background(record: Mapping[str, Any]) -> bool:
 
 
 def response_now(response: Mapping[str, Any], state: str, *, cancel: bool = False) -> dict[str, Any]:
-    """Return the current Response for the client; ``state``: as reported by its producer, or "" if the producer is
-    gone.
+    """Return the Response with its current status. A finished Response remains unchanged.
 
-    ``cancel``: whether to cancel the Response. A finished answer remains unchanged.
+    ``state`` is the status that the Response's producer reports, or "" if the producer is gone. ``cancel`` specifies
+    whether to cancel the Response.
     """
     if string(response.get("status")) not in PENDING:
         return dict(response)

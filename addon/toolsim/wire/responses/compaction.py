@@ -2,15 +2,15 @@
 
 1. A client requests compaction with a last input item of the type ``compaction_trigger`` (like Codex when its context
    is full), or through the compaction endpoint (``operations.py``), whose request becomes such a turn.
-2. The model sees the conversation as in any other turn that must not call tools, so that most of the prompt is cached,
-   and is instructed to write a summary. Calls are still recognized, because a model that calls a tool instead has
-   failed.
-3. The answer contains exactly one item, with the summary; reasoning is dropped. An answer without a complete summary
-   has failed and contains no item, because a client that installed half a summary would lose the rest of its
+2. The model sees the same prompt as in any other turn without tool calls, so that most of the prompt is cached, and an
+   instruction to write a summary at its end. Calls are still recognized, because the compaction has failed if the model
+   calls a tool instead.
+3. The answer contains exactly one item, with the summary; reasoning is dropped. If the summary is incomplete, the
+   answer has failed and contains no item, because a client that used half a summary would lose the rest of its
    conversation.
-4. Clients treat the item as opaque; any toolsim instance can read it. It is not encrypted, since it contains only the
-   client's own conversation, and the client could have written it. A model sees the item as a user message, since tools
-   and web pages might have contributed to it.
+4. Clients treat the item as opaque, but any toolsim instance can read it. It is not encrypted, because it contains only
+   the client's own conversation, and the client could have written it. A model sees the item as a user message, because
+   tools and web pages might have contributed to it.
 5. A compaction item from another server is unreadable. Like any unknown item, it is dropped and reported.
 6. A stored conversation continues from its last summary. Of all earlier items, only the messages that the model did not
    write remain.
@@ -60,7 +60,7 @@ _MARK = "toolsim:"
 
 
 def wants_summary(body: Mapping[str, Any]) -> bool:
-    """Return whether a request requires a summary instead of an answer."""
+    """Return whether a request requires a summary of its conversation instead of an answer."""
     items = array(body.get("input"))
     return bool(items) and mapping(items[-1]).get("type") == TRIGGER
 
@@ -86,7 +86,7 @@ def remains(item: Mapping[str, Any]) -> bool:
 
 
 def with_summaries(body: dict[str, Any]) -> dict[str, Any]:
-    """Return a request with toolsim's compaction items as text; the same object if the request has no such items."""
+    """Return a request with toolsim's compaction items as text, or the same object if the request has no such items."""
     items = body.get("input")
     if not isinstance(items, list):
         return body
@@ -112,8 +112,8 @@ def _summary(item: Any) -> str | None:
 
 
 class CompactionWriter(ResponsesWriter):
-    """Converts client events to an answer whose text is a summary. The first text announces the item; deltas are not
-    sent.
+    """Converts client events to an answer whose only item contains the summary. The item is announced at the first
+    text, but the text is sent only when it is complete.
     """
 
     def __init__(self, form: AnswerForm) -> None:

@@ -1,8 +1,8 @@
 """The events of a streamed Responses answer, as frames.
 
-1. Every frame is written in one piece; ``event:`` repeats the ``type``.
-2. One counter gives each event its ``sequence_number``, from 0, including errors and keep-alives.
-3. The deltas of one text differ only in their text and number, so everything else in their frames is serialized once.
+1. Every frame is written in one piece. Its ``event:`` line repeats the ``type``.
+2. All events, including errors and keep-alives, are numbered consecutively from 0 (``sequence_number``).
+3. The deltas of one text differ only in their text and number, so the rest of their frames is serialized only once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from toolsim.wire.sse import encode
 
 
 def head_of(event: str, fields: Mapping[str, Any], more: str = "") -> str:
-    """Return the part of an event's frame before its number. ``more``: further members as JSON, each after a comma."""
+    """Return the part of an event's frame before its number.
+
+    ``more`` contains further members of the object as JSON, each preceded by a comma.
+    """
     return f'event: {event}\ndata: {dump({"type": event, **fields})[:-1]}{more},"sequence_number":'
 
 
@@ -29,13 +32,13 @@ class EventStream:
         self._delta_head = self._delta_tail = ""
 
     def emit(self, event: str, fields: Mapping[str, Any], more: str = "") -> None:
-        """Add the frame of an event. ``more``: as in ``head_of``."""
+        """Add the frame of an event. ``more`` is as in ``head_of``."""
         if self.is_on:
             self._frames.append(f"{head_of(event, fields, more)}{self._number}}}\n\n".encode())
             self._number += 1
 
     def start_deltas(self, event: str, fields: Mapping[str, Any], more: str = "") -> None:
-        """Set the event type and the fields of the following deltas. ``more``: as in ``head_of``."""
+        """Set the event type and the constant fields of the deltas that follow. ``more`` is as in ``head_of``."""
         self._delta_head = f'event: {event}\ndata: {dump({"type": event, **fields})[:-1]},"delta":'
         self._delta_tail = f'{more},"sequence_number":'
 
@@ -46,7 +49,7 @@ class EventStream:
             self._number += 1
 
     def done(self) -> None:
-        """Add the last frame, after all events."""
+        """Add the frame ``[DONE]``, which follows all events."""
         if self.is_on:
             self._frames.append(encode("[DONE]"))
 

@@ -18,7 +18,7 @@ from toolsim.wire.tools import TOOL_ITEMS, model_name, read_tools
 
 
 def input_items(body: Mapping[str, Any]) -> list[Any]:
-    """Return a request's input as items. Text is one user message; input of any other type than a list has no items."""
+    """Return a request's input as items. Text becomes one user message. Invalid input results in an empty list."""
     asked = body.get("input")
     if isinstance(asked, str):
         return [{"role": "user", "content": asked}] if asked else []
@@ -45,10 +45,10 @@ class History:
 
 
 def read_history(value: object, param: str = "input", *, has_tools: bool = False, start: int = 0) -> History:
-    """Read a request's ``input``, or the value at another path, ``param``. Raises BadRequest.
+    """Read a history, which is ``input`` or the value at another path, ``param``. Raises BadRequest.
 
-    ``has_tools``: whether the request also declares tools outside of its input. ``start``: the index of the first item
-    at this path.
+    ``has_tools`` specifies whether the request also declares tools outside the history. ``start`` is the index of the
+    first item at this path.
     """
     match value:
         case None | "":
@@ -64,9 +64,9 @@ def read_history(value: object, param: str = "input", *, has_tools: bool = False
 
 
 class _InputReader:
-    """Reads ``input``. An item of an unknown type is never an error: its text is kept, or it is reported as dropped.
+    """Reads the items of a history. An item of an unknown type is not an error. It is reported, and its text is kept.
 
-    ``param``: the path of ``items``; ``has_tools``: whether the request also declares tools outside of the items.
+    ``param`` is the path of ``items``. ``has_tools`` is true if the request also declares tools outside the items.
     """
 
     def __init__(self, items: list[dict[str, Any]], param: str, *, has_tools: bool, start: int = 0) -> None:
@@ -77,8 +77,8 @@ class _InputReader:
         self.notes: list[str] = []
         # The call_id of the latest call to each tool, by the tool's name.
         self._last_call: dict[str, str] = {}
-        # Maps the ids of calls to tools declared only by type to their call_ids, and each kind of such tools to the
-        # call_id of its latest call.
+        # For local tools (``wire/local_tools.py``): maps each id of a call to its call_id, and the kind of the tool to
+        # the call_id of its latest call.
         self._local_calls: dict[str, str] = {}
 
     def read(self) -> History:
@@ -175,7 +175,7 @@ class _InputReader:
         return Call(call_id, tool.kind, dump(tool.arguments(item)), item_id, tool.kind)
 
     def _local_call_id(self, item: dict[str, Any]) -> str:
-        """Return the id of the call that an output answers, or "" if the client ran no such call."""
+        """Return the call_id of the local tool call to which an output belongs, or "" if there is no such call."""
         named = string(item.get("call_id")) or string(item.get("id")) or OUTPUTS[item["type"]].kind
         return self._local_calls.get(named, "")
 
@@ -199,14 +199,16 @@ class _InputReader:
         return None
 
     def _unknown(self, item: dict[str, Any], kind: str, param: str) -> Message | HostedItem | None:
-        """Read the text of an unknown item. Hosted calls are dropped, because they are opaque to other models."""
+        """Read an item of an unknown type. If it belongs to a hosted tool, it is kept as sent. Otherwise, only its text
+        is kept.
+        """
         if kind.startswith(("mcp_", "program")) or kind.endswith(("_call", "_call_output")):
             return HostedItem(item)
         self.notes.append(kind[:40])
         text = item.get("text")
         try:
             parts = (Text(text),) if isinstance(text, str) else read_parts(item.get("content"), "responses", param)
-        except BadRequest:  # Unknown content is not an error of the client, since the item type is unknown too.
+        except BadRequest:  # Content in an unknown format is not the client's error, because the item type is unknown.
             return None
         parts = tuple(part for part in parts if isinstance(part, Text) and part.text)
         return Message(ROLES.get(string(item.get("role")), "user"), parts) if parts else None

@@ -3,9 +3,9 @@
     web search           := item.added in_progress searching completed item.done
     search of the tools  := item.added item.done  item.added item.done        tool_search_call, tool_search_output
 
-The pages that a web search found are in the ``results`` of its ``web_search_call``, as with ``include:
-["web_search_call.results"]``, because the model also needs them in the next turn. Codex sends back only the query; the
-results of the latest search for this query are then used.
+The ``results`` of a ``web_search_call`` contain the pages that the search found, as if the request had ``include:
+["web_search_call.results"]``, because the model also needs the pages in the next turn. Codex sends back only the query.
+In this case, the stored results of the latest search for the query are used.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class ResponsesHosted(HostedItems):
 
     @override
     def own_names(self, body: Mapping[str, Any]) -> set[str]:
-        # Tools that a search of the proxy has found can be tools of MCP servers.
+        # Tools that the proxy's own search has found are excluded, because they can be tools of MCP servers.
         kept = [None if _is_found_here(item) else item for item in array(body.get("input"))]
         return super().own_names({**body, "input": kept})
 
@@ -172,7 +172,7 @@ def _is_found_here(item: object) -> bool:
 
 
 def _numbered(items: list[Any]) -> Iterator[Any]:
-    """Yield the items of a history. The output of a search that a server ran is assigned the id of its call."""
+    """Yield the items of a history, in which each tool search that a server ran and its output share a ``call_id``."""
     last = ""
     for item in items:
         kind = mapping(item).get("type")

@@ -1,10 +1,11 @@
-"""Two operations on a turn that are not turns themselves: counting its tokens, and compacting its conversation.
+"""Operations on a turn that are not turns themselves: counting its tokens, and compacting its conversation.
 
 Both operations depend on the prompt that the model sees: the history with its calls as text, and the tool manifest. No
 backend could derive this prompt from the client's own request.
 
-1. *Counting* is based on the request that would be sent for the turn. If a backend has a counting endpoint, toolsim
-   queries it with the fields that the endpoint supports. Otherwise the count is marked as an estimate (``estimated``).
+1. *Counting* is based on the request that toolsim would send to the backend for the turn. If the backend has an
+   endpoint that counts tokens, toolsim sends it the fields that the endpoint supports. Otherwise, toolsim estimates the
+   count, and marks it as ``estimated``.
 2. *Compacting* is a turn that requests a summary (``compaction.py``). The answer contains the messages that the model
    did not write, unchanged, and the item with the summary in place of all other items.
 """
@@ -37,9 +38,9 @@ _TURN_FIELDS = ("model", "instructions", "previous_response_id", "prompt_cache_k
 
 @lru_cache(maxsize=64)
 def action_of(path: str) -> Action | None:
-    """Return the action of a path (which includes the query), or None.
+    """Return the action of a path (which can include a query), or None if the path has no action.
 
-    The result is cached, because the path of each request is looked up twice, and few paths have an action.
+    The result is cached, because the path of each request is looked up twice, and there are few different paths.
     """
     plain = path.partition("?")[0].rstrip("/")
     if any(plain.endswith(api.path_marker + api.token_count.path_suffix) for api in APIS.values() if api.token_count):
@@ -48,30 +49,32 @@ def action_of(path: str) -> Action | None:
 
 
 def turn_path(path: str) -> str:
-    """Return the path of the turn that an action refers to."""
+    """Return the path of the turn to which the action at ``path`` refers."""
     plain, mark, query = path.partition("?")
     return plain.rstrip("/").rpartition("/")[0] + mark + query
 
 
 def action_path(path: str, action: Action, api: Api | None) -> str:
-    """Return the path of an action for the turn at ``path``; ``api``: the server's API, or None if unknown."""
+    """Return the path of an action for the turn at ``path``. ``api`` is the server's API, or None if it is unknown."""
     plain, mark, query = path.partition("?")
     ending = api.token_count.path_suffix if action == "input_tokens" and api and api.token_count else f"/{action}"
     return f"{plain.rstrip('/')}{ending}{mark}{query}"
 
 
 def count_body(body: Mapping[str, Any], api: Api) -> dict[str, Any]:
-    """Return the body of a turn in the form of the endpoint that counts tokens."""
+    """Return the fields of a turn's body that the endpoint for counting tokens supports."""
     return {key: value for key, value in body.items() if api.token_count and key in api.token_count.fields}
 
 
 def count_answer(tokens: object, **more: bool) -> bytes:
-    """Return the answer with a token count, for clients of any API; ``more``: whether the count is ``estimated``."""
+    """Return an answer with a token count, for clients of any API. ``more`` contains ``estimated`` if it is true."""
     return dump({"object": "response.input_tokens", "input_tokens": tokens, **more}).encode()
 
 
 def has_counted(status: int, body: bytes, model: str) -> bool | None:
-    """Return whether a backend has counted tokens for a model, or None if its answer is an error for the client."""
+    """Return whether a backend's answer contains a token count. Return None if the answer is an error that the client
+    has to see, rather than the lack of a counting endpoint.
+    """
     answer = parse_object(body) or {}
     if status == 200:
         count = answer.get("input_tokens")
@@ -80,7 +83,7 @@ def has_counted(status: int, body: bytes, model: str) -> bool | None:
 
 
 def summary_request(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the turn for a compaction request. Raises BadRequest."""
+    """Convert a compaction request to the request for the turn that writes the summary. Raises BadRequest."""
     required(body, "model", str)
     optional(body, "instructions", str)
     turn = {key: body[key] for key in _TURN_FIELDS if body.get(key) is not None}
@@ -96,9 +99,9 @@ def remaining(body: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def compaction(answer: bytes, messages: bytes) -> bytes | ApiError:
-    """Return the answer to a compaction request: the turn's ``answer``, a Response, with the remaining ``messages``.
+    """Return the answer to a compaction request: the remaining ``messages`` followed by the summary.
 
-    ``messages``: a JSON array.
+    ``answer`` is the turn's Response, which contains the summary. ``messages`` is a JSON array.
     """
     response = parse_object(answer) or {}
     items = [item for item in mappings(response.get("output")) if item.get("type") == ITEM]

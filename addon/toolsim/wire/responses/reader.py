@@ -1,4 +1,4 @@
-"""A Responses backend's answer, streamed or not, as backend events.
+"""Converts a Responses backend's answer, streamed or not, to backend events.
 
     stream := created in_progress? item* (completed | incomplete | failed | cancelled | error) [DONE]?
     item   := added (part.added delta* done part.done | delta* done) item.done
@@ -8,11 +8,11 @@ the final object is read from there. Every text and every item has a key, and ``
 content already emitted, so that nothing is emitted twice. Each rule covers a server that is in use.
 
  1. The terminal event is the terminator; ``[DONE]`` and the end of the bytes have no meaning.
- 2. Some servers omit deltas, some ``done`` events, and some the final object's ``output``. Any of these is sufficient.
+ 2. Some servers omit the deltas, the ``done`` events, or the final object's ``output``. Any one of them is sufficient.
  3. Events can lack an ``output_index`` (llama.cpp). Items are then numbered by the ids in their events, in order of
     appearance. A call can lack an id; its events then contain its ``call_id``.
- 4. The final object can omit items, so the position of an item there is not its index. The nth item of a kind is the
-    nth item of that kind in the stream. Any further items are new, and follow all others.
+ 4. The final object can omit items, so the position of an item in it is not the item's index. The nth item of a type is
+    the nth item of this type in the stream. Any further items are new, and follow all other items.
  5. A call is complete with ``…arguments.done`` even if no ``output_item.done`` follows.
  6. An item of any other kind belongs to a hosted tool. It is announced, and its events are forwarded, even if their
     types are unknown. An item that was not announced is passed on when it is complete. Any other event of an unknown
@@ -20,7 +20,7 @@ content already emitted, so that nothing is emitted twice. Each rule covers a se
  7. Some gateways report ``function_call_output`` items for calls to unknown MCP servers. These items are dropped.
  8. A failed response can be sent as ``response.failed``, with the ``error`` in the response or next to it, as ``error``
     (flat or nested), as an event without a type that contains an ``error``, and as a 200 with ``error`` set.
- 9. A last line cut off by the end of the stream is neither an event nor an error.
+ 9. If the stream ends in the middle of a line, this line is ignored, and is not an error.
 10. A surrogate pair can be split between two deltas.
 11. An event without data is only a keep-alive.
 12. All items can have the same ``output_index``. If the item at an index is done and another item arrives there, the
@@ -28,10 +28,10 @@ content already emitted, so that nothing is emitted twice. Each rule covers a se
 13. A message's ``content`` can be a string.
 14. Calls can interleave, and are checked when they are done. A call is streamed early only if no other call was open
     when it began.
-15. The number of a part does not identify the part. vLLM numbers the parts of gpt-oss's reasoning and message as one
-    list, but starts again at 0 in the finished item. A text is therefore identified as the nth text of its item, as an
-    item is the nth item of its kind. The next text begins with its own announcement, after the end of the previous
-    text, or with a different number.
+15. The number of a part does not identify the part. vLLM numbers the parts of gpt-oss's reasoning and message
+    consecutively, but starts again at 0 in the finished item. A text is therefore identified by its position among the
+    texts of its item. The next text begins when it is announced, after the previous text has ended, or when the number
+    changes.
 16. An answer can have several messages. The first text of each message after the first is announced (``NextMessage``),
     unless only an id suggests a new message: some backends give an item a new id in each event.
 """
@@ -71,12 +71,12 @@ from toolsim.wire.json_codec import Joiner, whole_text
 from toolsim.wire.json_fields import count, json_text, mapping, mappings, seconds, string
 from toolsim.wire.responses.shapes import read_usage
 
-# Types of outputs without a call; some backends report calls to unknown MCP servers this way.
+# Types of output items. Some backends send them without a call, to report calls to unknown MCP servers.
 _PHANTOMS = frozenset({"function_call_output", "custom_tool_call_output"})
 _CALLS = frozenset({"function_call", "custom_tool_call"})
 _NOT_HOSTED = frozenset({"message", "reasoning"}) | _CALLS | _PHANTOMS
 _FAILURES = ("failed", "cancelled")
-# Types of events that only report progress, or whose content another event repeats.
+# Types, or prefixes of types, of events that only report progress, or whose content another event repeats.
 _KNOWN_EVENTS = (
     *("response.in_progress", "response.queued", "response.output_item.", "response.content_part.", "keepalive"),
     *("response.output_text.", "response.refusal.", "response.reasoning_", "response.function_call_arguments."),
@@ -87,14 +87,16 @@ _KNOWN_EVENTS = (
 _NUMBERS = ("type", "item_id", "output_index", "sequence_number")
 _MAX_TYPE = 80
 _FIRST_EXTRA_PLACE = 1_000_000
-"""First place for items whose index is already in use. No answer has that many items."""
+"""First place to be assigned to items whose index is already in use. No answer has that many items."""
 
 _TEXTS = {"text": TextDelta, "refusal": RefusalDelta, "reasoning": ReasoningDelta}
 
 
 @dataclass(slots=True)
 class _Part:
-    """The latest text of one kind in an item. ``nth``: its position (rule 15); ``number``: the backend's number."""
+    """The latest text of one kind in an item. ``nth`` is its position among the item's texts of this kind (rule 15 of
+    the module), and ``number`` is the number that the backend assigned to it.
+    """
 
     nth: int
     number: int
@@ -109,7 +111,7 @@ class ResponsesReader(Reader):
         self._emitted: set[tuple[object, ...]] = set()
         # Announced calls by output index, for backends that never report calls as done.
         self._announced: dict[int, dict[str, Any]] = {}
-        # By output index: the kind of the announced item, and the arguments of a call so far.
+        # By output index: the type of the announced item, and the arguments so far if it is a call.
         self._kinds: dict[int, str] = {}
         self._hosted: set[int] = set()
         self._arguments: dict[int, list[str]] = {}
@@ -117,8 +119,8 @@ class ResponsesReader(Reader):
         self._streamed_ahead: set[int] = set()
         # By item id: the index of each item whose events have none (llama.cpp), in order of appearance.
         self._indexes: dict[str, int] = {}
-        # By output index: the place of the latest item, if several items share the index. By place: the finished item
-        # there.
+        # For each output index that several items share, the place of the latest of these items; and the finished item
+        # at each place.
         self._moved: dict[int, int] = {}
         self._finished: dict[int, Mapping[str, Any]] = {}
         # Places of the messages that have had text, and the place of the latest such message.
@@ -246,7 +248,7 @@ class ResponsesReader(Reader):
         return [] if kind.startswith(_KNOWN_EVENTS) else [HostedProgress("", kind, fields)]
 
     def _place(self, event: Mapping[str, Any]) -> int:
-        """Return the place of an event's item: its output index, unless other items also have this index."""
+        """Return the place of an event's item, which is its output index unless an earlier item has the same index."""
         index = self._index(event)
         return self._moved.get(index, index)
 
@@ -275,7 +277,7 @@ class ResponsesReader(Reader):
         return [ReasoningDelta(text, kind)] if text else []
 
     def _key(self, kind: str, place: int, number: int) -> tuple[str, int, int]:
-        """Return the key of the text that a delta belongs to (rule 15 of the module)."""
+        """Return the key of the text to which a delta belongs (rule 15 of the module)."""
         part = self._parts.get((kind, place))
         if part is None:
             part = self._parts[kind, place] = _Part(0, number)
@@ -284,7 +286,7 @@ class ResponsesReader(Reader):
         return kind, place, part.nth
 
     def _ended(self, kind: str, place: int, number: int) -> tuple[str, int, int]:
-        """Return the key of the text that has ended. The key is new if the text had no deltas."""
+        """Return the key of the text to which a ``done`` event belongs. The key is new if the text had no deltas."""
         part = self._parts.get((kind, place))
         is_repeated = part is not None and not part.is_open and part.number == number
         key = (kind, place, part.nth) if part and (part.is_open or is_repeated) else self._key(kind, place, number)
@@ -299,7 +301,9 @@ class ResponsesReader(Reader):
         return [kind(text)] if text else []
 
     def _begin_text(self, index: int) -> list[BackendEvent]:
-        """Return the event before a message's text if the latest text belonged to another message (rule 16)."""
+        """Return the event that announces a message's first text if another message had text before (rule 16 of the
+        module).
+        """
         is_next = bool(self._messages) and index not in self._messages
         is_certain = index >= len(self._indexes) or index in self._announced or index in self._finished
         self._speaking = index
@@ -309,8 +313,8 @@ class ResponsesReader(Reader):
     def _done_text(
         self, key: tuple[str, int, int], text: object, kind: type[TextDelta | RefusalDelta]
     ) -> list[BackendEvent]:
-        """Return a complete text that had no deltas. After deltas, return a replacement for half a character at their
-        end.
+        """Return the events of a complete text. If the text had deltas, only half a character at their end can still be
+        pending, and is replaced.
         """
         if key in self._emitted:
             rest = self._texts.end(key[:2])
@@ -318,7 +322,7 @@ class ResponsesReader(Reader):
         return self._delta(key, text, kind) + self._done_text(key, None, kind) if isinstance(text, str) and text else []
 
     def _item(self, item: Mapping[str, Any], index: int) -> list[BackendEvent]:
-        """Return the events of a complete output item that the deltas have not covered."""
+        """Return the events for the content of a complete output item that has not been emitted yet."""
         key = ("item", index)
         if key in self._emitted:
             return []
@@ -390,14 +394,14 @@ class ResponsesReader(Reader):
         return [*events, Finished(reason), Closed()]
 
     def _halves(self) -> list[BackendEvent]:
-        """Return replacements for half characters that no delta completed."""
+        """Return the events that replace half characters that no delta has completed."""
         return [_TEXTS[str(key[0])](self._texts.end(key)) for key in self._texts.open_keys()]
 
     def _places(self, output: list[Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
         """Return the items of the final object by their index in the stream.
 
-        The nth item of a kind in the final object is the nth item of that kind in the stream. Some backends omit items
-        from the final object, but that does not make the later items new.
+        The nth item of a type in the final object is the nth item of this type in the stream, because some backends
+        omit items from the final object.
         """
         by_kind: defaultdict[str, list[int]] = defaultdict(list)
         for index in sorted(self._kinds, reverse=True):
@@ -411,9 +415,9 @@ class ResponsesReader(Reader):
 
 
 def _is_other_item(item: Mapping[str, Any], done: Mapping[str, Any], *, is_whole: bool) -> bool:
-    """Return whether ``item`` differs from the ``done`` item. ``is_whole``: whether to compare the arguments too.
+    """Return whether ``item`` is an item other than ``done``. ``is_whole`` is true if ``item`` contains its arguments.
 
-    Different ids prove nothing, because some backends assign a new id to an item in each event.
+    Ids are not compared, because some backends assign a new id to an item in each event.
     """
     keys = ("type", "call_id", "name", "arguments", "input") if is_whole else ("type", "call_id", "name")
     return any(item.get(key) != done.get(key) for key in keys)

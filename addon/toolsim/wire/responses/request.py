@@ -1,4 +1,4 @@
-"""Responses API requests: reads them from a client, and writes them for a backend."""
+"""Reads Responses API requests from clients, and writes them for backends."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from toolsim.wire.tool_choice import hosted_fields
 from toolsim.wire.tools import CONSUMED, declares_tools, echo_tools, read_tools
 
 _HISTORY = frozenset({"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"})
-# Fields that refer to a question stored by the backend. A request with such a field needs no question of its own.
+# Fields that refer to a question that the backend stores. A request with such a field need not contain a question.
 _STORED_QUESTIONS = ("previous_response_id", "conversation", "prompt")
 
 # Chat fields that are translated, or are meaningless without the client's tools or stream.
@@ -53,7 +53,7 @@ ANSWER_FIELDS = frozenset(
     | {"context_management", "max_tool_calls", "text", "stream", "stream_options", "max_output_tokens", "temperature"}
     | {"top_p", "top_logprobs", "metadata"}
 )
-"""Fields about the conversation, or about the form, length and sampling of its answer."""
+"""Fields that concern the conversation, or the form, length and sampling of its answer."""
 
 
 def uses_tools(body: Mapping[str, Any]) -> bool:
@@ -137,9 +137,9 @@ def append_tool_results(body: Mapping[str, Any], words: str, calls: Sequence[Cal
 
 
 def side_request(body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:
-    """Return a request with a question to the same model, for a brief and deterministic answer.
+    """Return a request that asks the same model a ``question`` and requires a brief, deterministic answer.
 
-    ``rule``: instructions for the answer, or "" if ``question`` contains them.
+    ``rule`` contains instructions for the answer, or is "" if ``question`` contains them.
     """
     kept = {key: value for key, value in body.items() if key not in CONSUMED | ANSWER_FIELDS}
     few = {"temperature": 0, "max_output_tokens": FEW_TOKENS, "store": False}
@@ -163,7 +163,7 @@ def answer_form(body: Mapping[str, Any]) -> AnswerForm:
 
 
 def model_settings(request: ClientRequest) -> tuple[str, str, str]:
-    """Return a client's settings for the model: effort, summary and verbosity; "" for each setting that is missing."""
+    """Return a client's settings for the model: effort, summary and verbosity. A missing setting is ""."""
     reasoning, text = mapping(request.body.get("reasoning")), mapping(request.body.get("text"))
     return string(reasoning.get("effort")), string(reasoning.get("summary")), string(text.get("verbosity"))
 
@@ -198,7 +198,8 @@ def compose(
 ) -> dict[str, Any]:
     """Return the body for a Responses backend with ``messages`` as its conversation, and hosted items as sent.
 
-    ``answer_format``: the structured output to request. ``keep_hosted``: whether to forward hosted tools (same API).
+    ``answer_format`` is the structured output to request. ``keep_hosted`` specifies whether to forward hosted tools,
+    which is possible only for a client of the same API.
     """
     if request.api != "responses":
         wanted = request.answer_format if answer_format == "as sent" else answer_format

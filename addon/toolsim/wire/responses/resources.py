@@ -1,7 +1,7 @@
-"""Stored data as resources of the API: responses with their input items, and conversations with their items.
+"""Access to stored data through the API: responses with their input items, and conversations with their items.
 
-Each request refers to one record. ``respond`` receives the record's value, and returns the answer and the new value. A
-caller can therefore read, respond and write in a loop until no other caller has changed the record in between.
+Each request refers to one record. ``respond`` receives the record's value, and returns the answer and the new value. If
+another caller has changed the record in the meantime, the caller can discard the result and try again.
 
 | path                              | methods           |
 |-----------------------------------|-------------------|
@@ -53,7 +53,7 @@ _DEFAULT_PAGE = 20
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """The resource of a path."""
+    """The resource to which a path refers."""
 
     kind: Kind
     id: str = ""
@@ -87,7 +87,7 @@ class Response:
 
 
 def resource_of(path: str) -> Resource | None:
-    """Return the resource at a path (which includes the query), or None if the path has none."""
+    """Return the resource to which a path (which can include a query) refers, or None if it refers to no resource."""
     plain = path.partition("?")[0]
     if (found := _RESPONSE.search(plain)) is not None:
         if found["id"] in ACTIONS:  # The name of an action in a path is not an id.
@@ -110,7 +110,10 @@ def wrong_method(call: ResourceCall) -> ApiError | None:
 
 
 def respond(call: ResourceCall, value: bytes | None) -> Response:
-    """Answer a resource request. ``value``: the record's value or None. Raises BadRequest, also for 404s."""
+    """Answer a resource request. ``value`` is the record's value, or None if there is no record.
+
+    Raises BadRequest, including for 404 errors.
+    """
     resource = call.resource
     record = parse_object(value) if value is not None else None
     if resource.kind == "conversations":
@@ -145,7 +148,10 @@ def respond(call: ResourceCall, value: bytes | None) -> Response:
 
 
 def page(items: Sequence[Mapping[str, Any]], query: str) -> dict[str, Any]:
-    """Return a page of items, with the newest item first unless ``order=asc``. Raises BadRequest."""
+    """Return the page of items that a ``query`` selects. The newest item is first unless ``order=asc``.
+
+    Raises BadRequest if a parameter of the query is invalid.
+    """
     asked = {name: values[-1] for name, values in parse_qs(query, keep_blank_values=True).items()}
     limit, order, after = asked.get("limit", str(_DEFAULT_PAGE)), asked.get("order", "desc"), asked.get("after")
     if not re.fullmatch(r"[0-9]{1,3}", limit) or not 1 <= int(limit) <= _MAX_PAGE:

@@ -11,8 +11,8 @@ from toolsim.core.events import Usage
 from toolsim.wire.json_codec import dump
 from toolsim.wire.json_fields import count, mapping
 
-# The only code of a failed response after which no client retries. Clients should retry after a broken stream, but not
-# after a model violated a tool's schema.
+# The only error code of a failed response after which no client retries. Clients should retry after a broken stream,
+# but not after a model has violated a tool's schema.
 _FINAL_CODE = "invalid_prompt"
 # Codes that the API's type allows, and further codes that Codex supports.
 _CODES = frozenset(
@@ -32,7 +32,7 @@ DELTA_OF = {"text": "output_text", "refusal": "refusal", "reasoning_text": "reas
 
 
 def failure(error: ApiError) -> dict[str, Any]:
-    """Return the error of a final object, with a code from the fixed set that some clients accept."""
+    """Return the error of a final object, with a code from the fixed set, because some clients reject other codes."""
     return {"code": _code(error.code or "", error.type), "message": error.message}
 
 
@@ -47,7 +47,7 @@ def _code(code: str, kind: str) -> str:
 
 
 def failed(response: Mapping[str, Any], error: ApiError) -> dict[str, Any]:
-    """Return a Response with the status ``failed``, for a cause other than the model or the request."""
+    """Return a Response with the status ``failed``. The error must not be caused by the model or the request."""
     fields = {"code": "server_error", "message": error.message}
     return {**response, "status": "failed", "error": fields, "completed_at": None}
 
@@ -79,9 +79,9 @@ def usage_of(usage: Usage | None) -> dict[str, Any] | None:
 
 
 def response_json(response: Mapping[str, Any], items: Mapping[int, str]) -> str:
-    """Return a final object as JSON; ``items``: the output items by place, each serialized when it was done.
+    """Return a final object as JSON. ``items`` contains the output items by place, which have already been serialized.
 
-    A Response can have thousands of items. Serializing all of them again would block the event loop.
+    A Response can have thousands of items, and serializing all of them again would block the event loop.
     """
     at = list(response).index("output")
     before = dict(islice(response.items(), at))

@@ -1,16 +1,16 @@
 """The stored form of a Responses answer, and the resolution of requests that refer to stored data.
 
-A stored answer is the Response object as the client received it, with the request's own items (``input``). It can
-continue another answer, or a conversation. The context of a request consists of all the records that it continues,
-oldest first, each input followed by its output, and then the request's own items.
+A stored answer consists of the Response object as the client received it, and the request's own items (``input``). It
+can continue another answer, or a conversation. The context of a request consists of the input and output of all the
+records that it continues, oldest first, followed by the request's own items.
 
 1. A request that refers to stored data becomes a request that contains the data. Backends do not see toolsim's ids, and
    need no store. The request is sent with ``store: false``, since toolsim stores the answer.
 2. An item can be referred to by its id. An item that is already in the context is not repeated.
-3. A file can be damaged. The records that a request continues must be complete, since a request without its context
-   would be a different question. All other stored data is read leniently.
+3. Stored data can be damaged. The records that a request continues must be complete, because the request would be a
+   different question without its context. All other stored data is read leniently.
 4. If an answer could not be stored, its last event has ``store: false``, so that clients do not refer to it.
-5. A context that has been compacted begins with the remaining items (``compaction.py``).
+5. A context that has been compacted begins with the items that compaction retains (``compaction.py``).
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ _PREFIXES = {
 _ENDINGS = (b"event: response.completed\n", b"event: response.incomplete\n")
 
 MAX_NAMES = 256
-"""Maximum number of items per request, and per answer, that later requests can refer to; the newest items count."""
+"""Maximum number of a request's items, and of an answer's items, to which later requests can refer. If there are more,
+only the last items count.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +63,11 @@ class References:
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """Stored data that was found for ``references``."""
+    """The stored data to which ``references`` refer."""
 
     references: References = References()
     records: tuple[bytes, ...] = ()
-    """Values of a chain of records, oldest first."""
+    """Values of the records that a request continues, oldest first."""
     holders: Mapping[str, bytes] = field(default_factory=dict)
     """Values of the records that contain single items, by the ids of these items."""
 
@@ -91,19 +93,19 @@ class Resolved:
 def may_refer_to_stored(body: bytes) -> bool:
     """Return whether a body might refer to stored data, or require a background answer.
 
-    For a body without escapes, False is always correct. The search takes at most 7 ms per megabyte.
+    The result can be incorrectly False only if the JSON contains escapes. The search takes at most 7 ms per megabyte.
     """
     return _MENTIONS.search(body) is not None
 
 
 def pieces(body: bytes, size: int) -> Iterator[bool]:
-    """Yield for each piece of a body, of ``size`` bytes, whether it might refer to stored data."""
+    """Yield, for each section of ``size`` bytes in a body, whether it might contain a reference to stored data."""
     for start in range(0, len(body), size):
         yield _NAMES.search(body, start, start + size + _LONGEST_NAME) is not None
 
 
 def references(body: Mapping[str, Any]) -> References:
-    """Return the references of a request. Raises BadRequest with the name of the parameter."""
+    """Return the references that a request contains. Raises BadRequest with the name of the parameter."""
     previous = optional(body, "previous_response_id", str) or ""
     conversation = body.get("conversation") or ""
     if isinstance(conversation, dict):
@@ -124,7 +126,7 @@ def references(body: Mapping[str, Any]) -> References:
 
 
 def resolve(body: Mapping[str, Any], recalled: Recalled) -> Resolved:
-    """Return a request with its references replaced by their content. Raises BadRequest, also for 404s."""
+    """Return a request with its references replaced by their content. Raises BadRequest, including for 404 errors."""
     trigger: list[dict[str, Any]] = []
     if wants_summary(body):
         # The trigger requests a summary, and is not an item of the conversation.
@@ -200,7 +202,7 @@ def output_names(response: Mapping[str, Any] | None) -> tuple[str, ...] | None:
 
 
 def appended(conversation: bytes, own: bytes, output: object) -> bytes:
-    """Return a conversation's value with a request's own items (a JSON array) and an answer's output added."""
+    """Append a request's own items (a JSON array) and an answer's output to a conversation's value, and return it."""
     more = [items for items in (own.strip()[1:-1].strip(), dump(output).encode()[1:-1]) if items]
     if not more:
         return conversation
@@ -209,7 +211,7 @@ def appended(conversation: bytes, own: bytes, output: object) -> bytes:
 
 
 def not_found(references: References, missing: str) -> ApiError:
-    """Return the error for a reference that is not in the store; ``missing``: its id."""
+    """Return the error for a reference to data that is not in the store. ``missing`` is the id in the reference."""
     kind = "invalid_request_error"
     if references.conversation == missing:
         return ApiError(f"Conversation with id '{missing}' not found.", kind, None, "conversation", status=404)
@@ -222,8 +224,8 @@ def not_found(references: References, missing: str) -> ApiError:
 def with_outcome(data: bytes, outcome: ApiError | bool, *, stream: bool = True) -> bytes:
     """Return a non-streamed answer, or the last frames of a stream, adapted to the result of storing the answer.
 
-    ``outcome``: whether the answer was stored. An error replaces the end of a stream; in a non-streamed answer, the
-    caller has to replace the body.
+    ``outcome`` specifies whether the answer was stored. If it is an error, the error replaces the end of a stream. The
+    body of a non-streamed answer is not changed, so the caller has to replace it.
     """
     if isinstance(outcome, ApiError):
         return as_failed(data, outcome)
@@ -265,10 +267,10 @@ def _with_ending(data: bytes, change: Callable[[dict[str, Any]], bytes]) -> byte
 
 
 def _check_continued(asked: References, records: Sequence[Mapping[str, Any] | None]) -> None:
-    """Raise BadRequest if a request continues a background answer that is unfinished, failed or cancelled.
+    """Raise BadRequest if a request continues a background answer that is unfinished, failed or canceled.
 
-    Also raise it if a request names an answer as its conversation, because adding items would damage the answer, or
-    vice versa.
+    Also raise it if a request names an answer as its conversation, or a conversation as its previous response. Adding
+    items to the wrong kind of record would damage the record.
     """
     last, previous = (records[-1] if records else None) or {}, asked.previous
     if ("conversation" if previous else "response") in last:
@@ -280,7 +282,7 @@ def _check_continued(asked: References, records: Sequence[Mapping[str, Any] | No
 
 
 def _found(recalled: Recalled, present: set[str]) -> dict[str, dict[str, Any]]:
-    """Return the items of single references, except items that are already in the context."""
+    """Return the items to which ``item_reference`` items refer, except items that are already in the context."""
     read: dict[bytes, dict[str, dict[str, Any]]] = {}
     found: dict[str, dict[str, Any]] = {}
     for id in recalled.references.items:
@@ -307,7 +309,7 @@ def _own_items(body: Mapping[str, Any], found: Mapping[str, dict[str, Any]]) -> 
 
 
 class NotStored(BadRequest):
-    """Error raised for a reference to data that is not in the store."""
+    """Raised for a reference to data that is not in the store."""
 
     def __init__(self, error: ApiError) -> None:
         super().__init__(error.message)

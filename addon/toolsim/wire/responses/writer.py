@@ -1,4 +1,4 @@
-"""Client events as a Responses answer: the frames of a stream and the Response object, built from the same items.
+"""Converts client events to a Responses answer: the frames of a stream, or the Response object.
 
     answer    := created queued? in_progress item* (completed | incomplete | error failed) [DONE]
     item      := message | reasoning | call | hosted
@@ -14,27 +14,27 @@ Rules, and the clients that need them (each client would otherwise raise an erro
  1. Frames are complete, name their event, and are numbered from 0 (``event_stream``).
  2. An item's index and id are assigned when it is announced, and never change; no index is skipped (openai-node). The
     final object is built from the same dicts that were announced, which are extended in place.
- 3. A call is announced with empty arguments, and its arguments follow as deltas, which are all that LangChain reads. If
-    both places contained the complete arguments, LangChain and pydantic-ai would double them. ``output_item.done`` also
-    contains the complete arguments, because the AI SDK and Codex read only this event.
- 4. A call has an ``id``, a ``call_id`` and a ``status`` (AI SDK, pydantic-ai), and the ``namespace`` that its tool was
-    declared in (Codex).
- 5. ``output`` of ``created`` and ``in_progress`` is empty, and ``usage`` null until the end (both OpenAI SDKs).
- 6. A failure is an ``error`` event, with a flat and a nested error, followed by ``response.failed``, because each
-    client shows only one of the three. ``failed`` has a code from OpenAI's fixed set; Codex repeats the request after
-    most of these codes.
+ 3. A call is announced with empty arguments. The arguments follow as deltas, because LangChain reads only the deltas.
+    If the announcement also contained them, LangChain and pydantic-ai would double them. ``output_item.done`` contains
+    the complete arguments, because the AI SDK and Codex read only this event.
+ 4. A call has an ``id``, a ``call_id`` and a ``status`` (AI SDK, pydantic-ai), and the ``namespace`` in which its tool
+    was declared (Codex).
+ 5. ``output`` is empty in ``created`` and ``in_progress``, and ``usage`` is null until the end (both OpenAI SDKs).
+ 6. A failure is an ``error`` event, which contains a flat and a nested error, followed by ``response.failed``. Each
+    client shows only one of these three errors. ``response.failed`` has a code from OpenAI's fixed set; Codex repeats
+    the request after most of these codes.
  7. Text after a call is a new message, with the next index.
  8. Codex ignores comments as keep-alives, but accepts a ``keepalive`` event. It is the only event type outside the API
     that no client rejects.
- 9. Events of a hosted tool are renumbered by toolsim, and other items can occur between them.
-10. The ``phase`` of a message is set when the message ends: commentary if more items follow or calls still have to
-    return, otherwise the final answer. A truncated message has no phase. Codex displays the two phases differently.
+ 9. toolsim renumbers the events of a hosted tool. Other items can occur between them.
+10. The ``phase`` of a message is set when the message ends. It is ``commentary`` if more items follow or calls have no
+    output yet, and ``final_answer`` otherwise. A truncated message has no phase. Codex displays the phases differently.
 11. A call to a tool that declares ``encrypted`` parameters lists the parameters that are encrypted. The list is empty
     if the model wrote the values. Codex would otherwise mistake plain text for ciphertext, and pass it as such to its
     other agents.
 12. ``[DONE]`` follows the terminal event, because the Open Responses specification requires it. All other clients
     accept it.
-13. Annotations are added at the end of a text that names pages found by one of the proxy's searches.
+13. If a text names pages that the proxy's searches found, annotations are added at its end.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class ResponsesWriter(Writer):
     # -- the response
 
     def queue(self) -> tuple[dict[str, Any], list[bytes]]:
-        """Return an answer whose model has not started, and the frames that report this state."""
+        """Return a Response with the status ``queued``, and the frames that announce it."""
         self._name(Opened())
         response = self._response("queued", [])
         self._events.emit("response.created", {"response": response})
@@ -225,7 +225,7 @@ class ResponsesWriter(Writer):
             self._events.delta(text)
 
     def _open_part(self, kind: Literal["text", "refusal", "summary", "reasoning_text"]) -> None:
-        """Start a content part, in the open message if it fits there, and otherwise in a new item."""
+        """Start a content part. Text or a refusal is added to an open message, if any; others start a new item."""
         self._start(Opened())
         part = part_of(kind, "")
         if kind in ("text", "refusal") and self._open in ("text", "refusal"):
@@ -266,7 +266,7 @@ class ResponsesWriter(Writer):
         self._start_deltas(f"response.{kind}_{text}.delta")
 
     def _call_ids(self, event: CallStarted) -> tuple[str, str]:
-        """Return the id of a call and of its item; the id of the item must be unique wherever items are stored."""
+        """Return the id of a call and the id of its item. If the answer is stored, the item's id is globally unique."""
         name = responses_call_id(event.kind, event.number)
         return name, f"{name.partition('_')[0]}_{secrets.token_hex(24)}" if self._form.id else name
 
@@ -304,7 +304,7 @@ class ResponsesWriter(Writer):
 
     def _add(self, item: dict[str, Any]) -> None:
         self._output.append(item)
-        # A snapshot of the item, because the item itself is extended in place.
+        # The frame contains a snapshot of the item, because the item itself is extended in place.
         self._events.emit("response.output_item.added", {"output_index": len(self._output) - 1, "item": item})
 
     def _start_deltas(self, event: str, more: str = "") -> None:
@@ -340,7 +340,7 @@ class ResponsesWriter(Writer):
         self._output[-1]["content"].append(part)
 
     def _close(self, status: ItemStatus, phase: Literal["commentary", "final_answer"] = "commentary") -> None:
-        """Close the open item, if any; ``phase``: the phase of a complete message."""
+        """Close the open item, if any. ``phase`` is the phase of a message that is complete."""
         item, where, text = self._output[-1] if self._output else {}, {}, self._text.getvalue()
         match self._open:
             case "":
