@@ -23,7 +23,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image part of a message or tool output; ``url`` may be a data URL."""
+    """An image part of a message or tool output; ``url`` can be a data URL."""
 
     url: str
     detail: str | None = None
@@ -42,7 +42,7 @@ Part = Text | Image | Raw
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message; ``name`` is the participant name of the Chat Completions API."""
+    """One message. ``name`` is the name of a participant, which only the Chat Completions API supports."""
 
     role: Role
     parts: tuple[Part, ...]
@@ -58,7 +58,7 @@ class Message:
 class Call:
     """A call that the model made earlier.
 
-    ``name``: the model's name for the tool; ``arguments``: the JSON text, or a custom tool's input.
+    ``name`` is the model's name for the tool. ``arguments`` is JSON text or, for a custom tool, the input.
     """
 
     call_id: str
@@ -111,7 +111,7 @@ class HostedItem:
 class Declaration:
     """Tools that the client declares within a conversation, in addition to the tools declared at the start.
 
-    ``removed``: names of tools that the declaration removes.
+    ``removed`` contains the names of tools that are no longer available after the declaration.
     """
 
     tools: tuple[Tool, ...] = ()
@@ -167,8 +167,8 @@ class ClientRequest:
     ids.
     """
     stored_history: str | None = None
-    """The id of the previous response, or "" for a conversation object, if part of the history is stored only at the
-    backend; None if the request contains the entire history.
+    """If part of the history is stored only at the backend, the id of the previous response, or "" for a conversation
+    object. None if the request contains the entire history.
     """
     dropped: tuple[str, ...] = field(default_factory=tuple)
     """The kinds of items that were dropped (``item_reference``, ``reasoning``, …), for the log."""

@@ -67,7 +67,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """Visible text, never empty. A reader's text can still contain call blocks; a choice's text cannot."""
+    """Visible text, never empty. As a backend event, it can contain call blocks; as a client event, it cannot."""
 
     text: str
     choice: int = 0
@@ -99,9 +99,9 @@ class ReasoningDelta:
 class StructuredCall:
     """A structured call from a backend. ``arguments`` is JSON text or, for a custom tool, the raw input.
 
-    ``call_id`` is the backend's id, for display only; a choice assigns its own ids. ``whole`` is false if the answer
-    was truncated, possibly within the call. ``key`` is the key of the call's ``StructuredDelta``s, or "" if there were
-    none.
+    ``call_id`` is the backend's id, for display only; the client receives an id from toolsim. ``whole`` is false if the
+    answer was truncated, possibly within the call. ``key`` is the key of the call's ``StructuredDelta``s, or "" if
+    there were none.
     """
 
     name: str

@@ -60,13 +60,13 @@ class Tool:
     strict: bool = False
     namespace: str | None = None
     grammar: str | None = None
-    """The format of a custom tool's input."""
+    """The grammar of a custom tool's input, preceded by a line that names its syntax; None for any text."""
     examples: tuple[Mapping[str, Any], ...] = ()
     """Arguments that the client provides as examples (``input_examples``)."""
     encrypted: tuple[str, ...] = ()
     """Parameters whose values the client assumes to be encrypted, unless the call states otherwise."""
     deferred: bool = False
-    """Whether the schema is shown only after a search has found the tool. Calls are always judged by the schema."""
+    """Whether the schema is shown only after a search has found the tool. Calls are checked against it in any case."""
 
     @property
     def must_fit(self) -> bool:
@@ -105,11 +105,11 @@ class Profile:
     models: tuple[str, ...]
     """Patterns of model names, as in file globs; case-insensitive."""
     fields: tuple[tuple[str, Any], ...] = ()
-    """Fields of a policy, by name."""
+    """Names and values of fields of ``Policy``."""
     engine: str = ""
-    """The inference server that the profile was measured with; "" if unknown."""
+    """The inference server with which the profile was measured; "" if unknown."""
     toolsim: str = ""
-    """The version of toolsim that the profile was measured with; "" if unknown."""
+    """The version of toolsim with which the profile was measured; "" if unknown."""
 
     def specificity(self, model: str) -> int:
         """Return the number of literal characters in the pattern that best matches a model, or -1 if no pattern
@@ -183,7 +183,9 @@ class Policy:
     forward_hosted_tools: bool = False
     sse_telemetry: bool = False
     tool_use_mode: Literal["", "enforced", "relaxed", "disabled", "withheld"] = ""
-    """``withheld`` is not an option value: it marks a round that must not call the tools of the previous round."""
+    """``withheld`` is not an option value. It marks a round in which no tool may be called, although the manifest still
+    shows the tools of the previous round.
+    """
     request_overrides: str = ""
     request_defaults: str = ""
     transforms: frozenset[str] = frozenset()
@@ -241,7 +243,7 @@ class Policy:
 
     @property
     def falls_back(self) -> bool:
-        """Whether toolsim runs another round without tools after an error from the provider."""
+        """Whether toolsim runs another round without tools after an error from the backend."""
         return self.tool_use_mode == "relaxed"
 
 
@@ -249,7 +251,7 @@ class Policy:
 class StoredAs:
     """The id under which the answer to a request is stored, unless the request has ``store: false``.
 
-    ``echo``: fields that the answer repeats from the original request, before its references were resolved.
+    ``echo`` contains the fields that the answer repeats from the original request, before its references were resolved.
     """
 
     id: str
@@ -358,9 +360,9 @@ class Plan:
 
     @property
     def reads_untagged(self) -> bool:
-        """Whether calls without toolsim's tag count.
+        """Whether text in the form of a call counts as a call even without toolsim's tag.
 
-        They always count if the backend enforces calls, because the model then writes them without a tag.
+        This is always the case if the backend enforces calls, because the model then writes them without a tag.
         """
         return self.constraint is not None or self.policy.untagged != "off"
 

@@ -30,7 +30,7 @@ class TokenBucket:
 
     @property
     def is_full(self) -> bool:
-        """Whether the bucket is full. A full bucket need not be stored, because a new bucket is just the same."""
+        """Whether the bucket is full. A full bucket need not be stored, because a new bucket is equivalent."""
         self._refill()
         return self._left >= self._burst
 

@@ -1,4 +1,4 @@
-"""The record of one exchange: the source of its log line, headers, metrics, comment and pages."""
+"""The record of one exchange, from which its log line, headers, metrics, flow comment and pages are created."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class Report:
     """Untagged calls, by the form in which they were written."""
     warnings: list[str] = field(default_factory=list)
     mismatches: list[str] = field(default_factory=list)
-    """For each schema violation the tool's name and the location, without values
+    """The tool, the location and the types involved in each schema violation, without values
     ("get_weather:/days: got string, expected integer").
     """
     unanswered_calls: list[str] = field(default_factory=list)

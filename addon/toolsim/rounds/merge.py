@@ -53,7 +53,8 @@ class Merger:
         self._number = 0  # The number of the last emitted call.
         self._made: set[tuple[str | None, str, str]] = set()  # The calls of earlier rounds.
         self._emitted: list[tuple[str | None, str, str]] = []  # The calls that this round has emitted.
-        self._call: list[CallStarted | CallDelta | CallEnded] = []  # The events of the call that has not ended yet.
+        # The events of the call that has not ended yet.
+        self._call: list[CallStarted | CallDelta | CallEnded] = []
         # Whether the last text ended a line, or None if no text has followed the last call.
         self._line_end: bool | None = None
         self._begins = False  # Whether this round is not the first round and has not emitted any text yet.

@@ -56,7 +56,7 @@ _DONE = " The calls before it were made: do not repeat them."
 NOTHING = "(no answer)"
 """The text that represents an empty answer.
 
-Without this text, the record would be merged with the user's previous message.
+Without this text, the error record would be merged with the user's previous message.
 """
 
 

@@ -1,4 +1,4 @@
-"""The runner as an upstream: an HTTP server on 127.0.0.1 that answers only expected requests.
+"""The HTTP server on 127.0.0.1 through which the proxy reaches the runner. It answers only expected requests.
 
 The answer to each request comes from a job, or from a stream that other code produces.
 """

@@ -115,7 +115,9 @@ class TokenCountEndpoint:
 
 
 class HeaderChange(NamedTuple):
-    """Changes to the headers for a backend: headers to set, names of headers to remove, and a note for the log."""
+    """Changes to a request's headers for a backend: headers to set, names of headers to remove, and, for the log,
+    descriptions of requested features that are dropped.
+    """
 
     given: Mapping[str, str]
     without: tuple[str, ...] = ()
@@ -178,7 +180,7 @@ class Api(ABC):
     def is_event(self, kind: str, data: Mapping[str, Any]) -> bool:
         """Return whether a stream's event belongs to this API, provided that no earlier API in ``APIS`` recognizes it.
 
-        ``kind``: the type or name of the event, or "" for none.
+        ``kind`` is the type or name of the event, or "" if it has neither.
         """
 
     @abstractmethod
@@ -212,7 +214,7 @@ class Api(ABC):
     ) -> dict[str, Any]:
         """Return the body for a backend, with ``messages`` as its conversation.
 
-        ``answer_format``: the structured output to request. ``keep_hosted``: whether to forward hosted tools.
+        ``answer_format`` is the structured output to request. If ``keep_hosted`` is true, hosted tools are forwarded.
         """
 
     @abstractmethod
@@ -225,8 +227,9 @@ class Api(ABC):
 
     @abstractmethod
     def side_request(self, body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:
-        """Return a body with a short question to the same model, outside the conversation; ``rule``: instructions for
-        the answer.
+        """Return the body of a request that asks the same model a short question outside the conversation.
+
+        ``rule`` contains instructions for the answer.
         """
 
     def can_demand(self, answer_format: Mapping[str, Any]) -> bool:

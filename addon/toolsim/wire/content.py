@@ -36,7 +36,7 @@ ROLES: Mapping[str, Role] = {role: role for role in get_args(Role)}
 
 
 def read_parts(content: object, api_name: ApiName, param: str) -> tuple[Part, ...]:
-    """Read ``content``: null (no parts), a string (one part) or an array of parts. Raises BadRequest."""
+    """Read a message's ``content``, which is null, a string or an array of parts. Raises BadRequest."""
     match content:
         case None:
             return ()
@@ -107,7 +107,7 @@ def _read_image(part: Mapping[str, Any], api_name: ApiName, param: str) -> Part:
         case dict(image):
             url = required(image, "url", str, f"{param}.image_url")
             return Image(url, optional(image, "detail", str, f"{param}.image_url"))
-        case None:  # An image with a file id. The id is valid only in the API of the file.
+        case None:  # The image is given as a file id, which is valid only in the API that issued the id.
             return Raw(api_name, part)
         case other:
             raise wrong_type(other, "a string or an object", f"{param}.image_url")

@@ -13,7 +13,7 @@ from toolsim.core.errors import ApiError
 NO_WORDS = ApiError("The backend reported an error.", status=502)
 """Result of ``read_error`` for an error object without any information."""
 CONTEXT_EXCEEDED = "context_length_exceeded"
-"""OpenAI's error code for a prompt that is too long; clients then compact the conversation."""
+"""OpenAI's error code for a prompt that is too long. It causes clients to compact the conversation."""
 _MAX_DETAILS = 5
 # Wording of OpenAI, llama.cpp, vLLM, SGLang, Ollama, LM Studio, Mistral and Anthropic for a prompt that is too long.
 _SAYS_TOO_LONG = (
@@ -49,7 +49,7 @@ def read_error(error: object) -> ApiError:
 
 
 def is_too_long(text: str) -> bool:
-    """Return whether an error text reports that a prompt exceeds the model's context window."""
+    """Return whether an error message reports that a prompt exceeds the model's context window."""
     return _TOO_LONG.search(text) is not None
 
 

@@ -233,8 +233,8 @@ class RepeatReader:
     def __init__(self, reader: Reader, limit: int = MAX_EVENT_BYTES) -> None:
         self._reader = reader
         self._decoder = RepeatDecoder(limit)
-        # For each template, a delta to which the reader has converted a repeat (rule 5 of the module). The text of the
-        # delta is not used.
+        # For each template, a delta that the reader has produced from a repeat (rule 5 of the module). Later deltas are
+        # copied from it, with a different text.
         self._alike: dict[Template, TextDelta | ReasoningDelta | StructuredDelta] = {}
 
     def feed(self, data: bytes) -> Iterator[Sequence[BackendEvent]]:

@@ -102,7 +102,7 @@ class HostedItems:
         return []
 
     def searched(self, call: ServedCall, found: Sequence[Mapping[str, Any]], text: str) -> Called:
-        """Return a tool search as a call and its output, which load the found tools in the next round."""
+        """Return a tool search as a call and its output, which together load the found tools in the next round."""
         return Call(call.id, call.name, call.arguments), CallOutput(call.id, (Text(text),))
 
     def as_functions(

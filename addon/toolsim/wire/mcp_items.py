@@ -73,7 +73,7 @@ class McpCall:
     def end(
         self, output: str | None, error: Mapping[str, Any] | None, found: Sequence[Mapping[str, Any]] = ()
     ) -> list[ClientEvent]:
-        """Return the events for the outcome of the call; ``found`` as in ``ServedCall.end``."""
+        """Return the events for the outcome of the call. ``found`` is not used."""
         status = "completed" if error is None else "failed"
         return [
             HostedProgress(self.id, f"response.mcp_call.{status}"),
@@ -114,7 +114,7 @@ def error_text(error: Any) -> str:
 
 
 def declared(body: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the MCP tools of a request, each with its path."""
+    """Yield the path and the declaration of each MCP tool in a request."""
     for index, tool in enumerate(array(body.get("tools"))):
         if mapping(tool).get("type") == "mcp":
             yield f"tools[{index}]", tool

@@ -72,8 +72,9 @@ class SSEDecoder:
 
     def __init__(self, limit: int = MAX_EVENT_BYTES) -> None:
         self._limit = limit
-        self._held = 0  # Number of bytes since the last blank line.
-        # The pieces of an unfinished line. A list is fast even if one line arrives in thousands of pieces.
+        # Number of bytes since the last blank line.
+        self._held = 0
+        # The chunks of an unfinished line. A list is fast even if one line arrives in thousands of chunks.
         self._tail: list[bytes] = []
         self._after_cr = False
         self._first_line = True

@@ -103,7 +103,7 @@ def _collected(declarations: Iterable[_Declaration | Hosted]) -> tuple[tuple[Too
 
 
 def schema_param(request: ClientRequest, name: str) -> str:
-    """Return the path of the schema that the request declares, last, for the tool with the model name ``name``."""
+    """Return the path of the schema in the last declaration of the tool that the model knows as ``name``."""
     declarations = _declarations(request.body)
     params = [found[1] for found in declarations if isinstance(found, tuple) and found[0].name == name]
     return f"{params[-1]}.parameters"
@@ -125,7 +125,7 @@ def _echo_tool(declared: Any) -> Any:
 
 
 def _without_secrets(declared: dict[str, Any]) -> dict[str, Any]:
-    """Return the declaration of a hosted tool without the secrets for its server, which the URL can also contain."""
+    """Return the declaration of a hosted tool without the secrets for its server. The URL is redacted, too."""
     redacted = {name: None if name in _SECRETS else value for name, value in declared.items()}
     if isinstance(url := declared.get("server_url"), str):
         found = _ORIGIN.match(url)
@@ -134,9 +134,9 @@ def _without_secrets(declared: dict[str, Any]) -> dict[str, Any]:
 
 
 def offered_natively(body: Mapping[str, Any], names: Collection[str], hosted: Collection[Hosted]) -> dict[str, Any]:
-    """Return ``body`` with only the ``hosted`` tools and the client tools whose model names are among ``names``.
+    """Return ``body`` for a backend with native tool support.
 
-    The body is for a backend with native tool support.
+    It declares only the ``hosted`` tools, and the client's tools whose model names are among ``names``.
     """
 
     def is_offered(tool: Mapping[str, Any], namespace: str | None = None) -> bool:
@@ -209,7 +209,7 @@ def _is_hosted(declared: object, body: Mapping[str, Any]) -> bool:
 
 
 def _is_for_model(declared: object) -> bool:
-    """Return whether the model itself may call a tool, rather than only a program that the backend runs for it."""
+    """Return whether the model itself is allowed to call a tool, and not only a program that the backend runs."""
     callers = mapping(declared).get("allowed_callers")
     return not isinstance(callers, list) or "direct" in callers
 

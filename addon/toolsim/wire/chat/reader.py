@@ -163,7 +163,7 @@ class _Choice:
     def delta(self, delta: Mapping[str, Any]) -> list[BackendEvent]:
         """Return the events of a delta, or of a non-streamed message. Complete calls are returned only by ``end``."""
         events: list[BackendEvent] = []
-        # Reasoning has two names (rule 3).
+        # The field for reasoning has two names (rule 3 of the module).
         if thought := string(delta.get("reasoning_content")) or string(delta.get("reasoning")):
             events += self._joined(ReasoningDelta, thought)
         content = delta.get("content")
@@ -280,7 +280,7 @@ class _CallParts:
         return bool(name or self._is_named_again) and self._is_whole_before(json_text(function.get("arguments")))
 
     def _is_continued_by(self, name: str) -> bool:
-        """Return whether ``name`` is the second half of the call's name. Only the joined name must then be offered."""
+        """Return whether ``name`` is the second half of the call's name, because only the joined name is offered."""
         if not name or not self.name or any(self.pieces) or self.name in self._offered or name in self._offered:
             return False
         return self.name + name in self._offered

@@ -280,7 +280,7 @@ class MessagesReader:
 
 
 def _arguments(fields: Mapping[str, Any], param: str) -> str:
-    """Return the arguments of a call as JSON text; some clients send an object instead."""
+    """Return the arguments of a call as JSON text, even if the client sent an object."""
     sent = fields.get("arguments")
     return json_text(sent) if isinstance(sent, dict) else optional(fields, "arguments", str, param) or ""
 

@@ -30,11 +30,11 @@ OWN_FIELDS = _ANSWER_FIELDS | {"metadata", "output_config", "context_management"
 """Fields of the Messages API that do not concern the conversation."""
 _DROPPED_WITH_TOOLS = frozenset({"context_management", "mcp_servers", "container"})
 
-# Fields of chat completions that are translated, or meaningless in the Messages API.
+# Fields of chat completions that are translated, or that have no meaning in the Messages API.
 _TRANSLATED = frozenset({*SAME, "messages", "max_completion_tokens", "stop", "stream_options", "n", "store"})
 
 MAX_TOKENS = 4096
-"""Token limit for a client that sets none. The API requires a limit, and its oldest models support no higher one."""
+"""Token limit if the client sets none. The API requires a limit, and its oldest models do not support a higher one."""
 
 
 def uses_tools(body: Mapping[str, Any]) -> bool:
@@ -134,7 +134,7 @@ def compose(
 ) -> dict[str, Any]:
     """Return the body for a Messages backend with ``messages`` as its conversation, without hosted items.
 
-    ``answer_format``: the structured output to request. ``keep_hosted``: whether to forward hosted tools.
+    ``answer_format`` is the structured output to request. ``keep_hosted`` specifies whether to forward hosted tools.
     """
     plain = [message for message in messages if isinstance(message, Message)]
     if request.original_body is not None:

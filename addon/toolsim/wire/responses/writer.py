@@ -89,14 +89,17 @@ class ResponsesWriter(Writer):
         self._created_at = 0
         self._service_tier: str | None = None
         self._output: list[dict[str, Any]] = []
-        self._written: dict[int, str] = {}  # Finished items of a stream as JSON, by place.
+        # Finished items of a stream as JSON, by place.
+        self._written: dict[int, str] = {}
         # State for closing the open item: the kind of the item (or of its open content part), and the text so far.
         self._open: Literal["", "text", "refusal", "summary", "reasoning_text", "function", "custom", "local"] = ""
         self._local: CallStarted | None = None
-        self._encrypted: tuple[str, ...] = ()  # Encrypted parameters of the tool that the open function call uses.
+        # Encrypted parameters of the tool that the open function call uses.
+        self._encrypted: tuple[str, ...] = ()
         # Titles of the pages that a search has found, by address (rule 13 of the module).
         self._pages: dict[str, str] = {}
-        self._hosted_at: dict[str, int] = {}  # Output index of each announced item of a hosted tool, by key.
+        # Output index of each announced item of a hosted tool, by key.
+        self._hosted_at: dict[str, int] = {}
         # A list of deltas would need many times the memory of the text.
         self._text = StringIO(newline="\n")
 
