@@ -1,8 +1,8 @@
 """Several rounds, or turns of the model, within one answer.
 
-Some answers need another round before they are sent to the client, such as a call that violated its tool's schema, an
-answer without a required call, or an empty answer after a tool's output. The addon sends only requests that might need
-another round to the runner; all others are sent directly to the backend, at no cost::
+Some answers need another round before they can be sent to the client, for example if a call violates its tool's schema,
+if a required call is missing, or if the answer after a tool's output is empty. The addon sends only requests that might
+need another round to the runner. All others are sent directly to the backend, at no additional cost::
 
     client ── request ──▶ proxy ──▶ runner (HTTP on the loopback)
                                       │  round 1 ──▶ proxy ──▶ backend      each an ordinary request of the client's
@@ -25,8 +25,9 @@ another round to the runner; all others are sent directly to the backend, at no 
    conversation. The record is alone in the last message, where no text of the client and no tool output ever appears,
    and its values are JSON on one line, so that quoted text cannot break out.
 6. Everything is bounded: the total number of rounds and the number for each reason, the time and the text
-   (``round_planner.py``). If no other round is allowed, or it fails before it emits any output, the answer ends at the
-   fault, just as it would without the runner. The model was stopped at the fault, so no later output was read.
+   (``round_planner.py``). If no other round is allowed, or the next round fails before it emits any output, the answer
+   ends at the fault, just as it would without the runner. The model was stopped at the fault, so no later output was
+   read.
 7. An answer that consists only of an undeclared call (``response/faults.py``) reaches the runner only after its first
    round. The client receives the rest of the answer on the stream that the first round has opened
    (``proxy/prose_fallback.py``).

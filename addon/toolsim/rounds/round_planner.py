@@ -2,12 +2,12 @@
 
 | reason                                            | retried                                                         |
 |---------------------------------------------------|-----------------------------------------------------------------|
-| a faulty call, or a missing but required one      | ``toolsim_retry`` times                                         |
+| a faulty call, or a missing required call         | ``toolsim_retry`` times                                         |
 | an answer that is not the required JSON           | also ``toolsim_retry`` times; without tools after an output     |
-| a tool that was never declared                    | once, with ``toolsim_unknown_tool=retry``, unless as above      |
+| a call to a tool that was never declared          | once, with ``toolsim_unknown_tool=retry``, unless retried above |
 | an empty answer after a tool's output             | once, with ``toolsim_fix_empty_final``; without tools           |
 | a tool lookup with ``find_tools``                 | 3 times; the model sees the tools' entries                      |
-| calls that the model rejects, or invents          | once, with ``toolsim_second_opinion``; without tools            |
+| a call that the model rejects or invents          | once, with ``toolsim_second_opinion``; without tools            |
 | an error from the backend                         | once, with ``toolsim_tool_use_mode=relaxed``; without tools     |
 | outputs of MCP tools                              | always; the last round that the bounds allow has no tools       |
 

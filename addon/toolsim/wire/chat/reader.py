@@ -13,10 +13,11 @@ This is the specification. Real servers deviate from it as follows; each rule co
  6. A call arrives in fragments, identified by their ``index``. Some servers omit the index (Gemini's gateway; the
     position then identifies the call), and some assign the index 0 to every call. A fragment with a name starts the
     next call if it has a new id, or no id and a different name. A fragment with the same name and no id starts the next
-    call if the arguments so far are a complete, non-empty object, and the next arguments begin a different object. They
-    can arrive in a later fragment than the name. A call can also begin at another call's index and continue at its own
-    index (DeepSeek on Ollama's servers); its later fragments then have neither a name nor an id. A name can arrive in
-    two fragments, which are joined if a tool with the joined name is offered, but no tool with either half as its name.
+    call if the arguments so far are a complete, non-empty object, and the next arguments begin a different object. The
+    next arguments can arrive in a later fragment than the name. A call can also begin at another call's index and
+    continue at its own index (DeepSeek on Ollama's servers); its later fragments then have neither a name nor an id. A
+    name can arrive in two fragments, which are joined if a tool with the joined name is offered, but no tool with
+    either half as its name.
  7. Arguments can be an object instead of a JSON string, ``tool_calls`` can be one call instead of a list, and a call's
     name and arguments can be next to its id instead of in ``function``. Fragments of arguments can be cumulative (each
     repeats all earlier fragments), or follow an empty object. Therefore, if the concatenation of all fragments is not

@@ -19,8 +19,9 @@ The two APIs express the same content in different places. The differences, and 
    searches and MCP servers, and their results, become calls and outputs in the history (``hosted.py``). A tool that the
    client runs although it declares only the type (``bash_20250124``) becomes a function (``client_tools.py``). A
    client's own tool has an ``input_schema``, or the type ``custom``, or no type.
-7. An image, or a document that is not text, is not converted (``wire/files.py``). A block of any other type is shown as
-   JSON without the parts that only Anthropic can read, so that the model sees the content that the client sent.
+7. An image, or a document that is not text, is kept as sent; ``wire/files.py`` converts it if necessary. A block of any
+   other type is shown as JSON without the parts that only Anthropic can read, so that the model sees the content that
+   the client sent.
 8. ``tool_addition`` and ``tool_removal`` blocks change the tools for the rest of the conversation. An
    ``additional_tools`` message represents each change, like the item of that type in the Responses API, so that the
    tools declared before the conversation remain at its beginning. A block refers to a tool with ``defer_loading``, or

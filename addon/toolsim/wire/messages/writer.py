@@ -21,7 +21,7 @@ Rules, and the clients that need them:
  9. Content that no block of this API can represent is dropped (the items of tools that a backend runs) or becomes text
     (a refusal, with the stop reason ``refusal``).
 10. The blocks of tools that the proxy runs (``hosted.py``) are sent complete, rather than in deltas. Web searches are
-    counted in ``usage``. If a text names pages that the searches found, citations are added at its end.
+    counted in ``usage``. If a text names pages that a search found, citations are added at the end of the text.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 1. A client requests compaction with a last input item of the type ``compaction_trigger`` (like Codex when its context
    is full), or through the compaction endpoint (``operations.py``), whose request becomes such a turn.
-2. The model sees the same prompt as in any other turn without tool calls, so that most of the prompt is cached, and an
-   instruction to write a summary at its end. Calls are still recognized, because the compaction has failed if the model
-   calls a tool instead.
+2. The model sees the same prompt as in any other turn that must not call tools, followed by an instruction to write a
+   summary. Most of the prompt is therefore cached. Calls are still recognized, because the compaction has failed if the
+   model calls a tool instead.
 3. The answer contains exactly one item, with the summary; reasoning is dropped. If the summary is incomplete, the
    answer has failed and contains no item, because a client that used half a summary would lose the rest of its
    conversation.

@@ -7,7 +7,7 @@ backend could derive this prompt from the client's own request.
    endpoint that counts tokens, toolsim sends it the fields that the endpoint supports. Otherwise, toolsim estimates the
    count, and marks it as ``estimated``.
 2. *Compacting* is a turn that requests a summary (``compaction.py``). The answer contains the messages that the model
-   did not write, unchanged, and the item with the summary in place of all other items.
+   did not write, unchanged, followed by an item with the summary, which replaces all other items.
 """
 
 from __future__ import annotations

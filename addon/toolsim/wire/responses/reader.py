@@ -7,7 +7,7 @@ Content is read from the deltas. Content that a backend sends only in a ``done``
 the final object is read from there. Every text and every item has a key, and ``_emitted`` contains the keys of all
 content already emitted, so that nothing is emitted twice. Each rule covers a server that is in use.
 
- 1. The terminal event is the terminator; ``[DONE]`` and the end of the bytes have no meaning.
+ 1. The terminal event ends the answer; ``[DONE]`` and the end of the input have no meaning.
  2. Some servers omit the deltas, the ``done`` events, or the final object's ``output``. Any one of them is sufficient.
  3. Events can lack an ``output_index`` (llama.cpp). Items are then numbered by the ids in their events, in order of
     appearance. A call can lack an id; its events then contain its ``call_id``.

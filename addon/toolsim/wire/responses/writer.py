@@ -34,7 +34,7 @@ Rules, and the clients that need them (each client would otherwise raise an erro
     other agents.
 12. ``[DONE]`` follows the terminal event, because the Open Responses specification requires it. All other clients
     accept it.
-13. If a text names pages that the proxy's searches found, annotations are added at its end.
+13. If a text names pages that the proxy's searches found, annotations are added at the end of the text.
 """
 
 from __future__ import annotations
