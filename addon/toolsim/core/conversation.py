@@ -152,7 +152,7 @@ class ClientRequest:
     instructions: str = ""
     """Instructions outside the items (only in the Responses API)."""
     tools: tuple[Tool, ...] = ()
-    """Tools that the client runs: functions, custom tools, and the built-in kinds."""
+    """Tools that the client runs: functions, custom tools, and built-in tools such as ``shell``."""
     first_tools: tuple[Tool, ...] = ()
     """The tools as declared at the start of the conversation; empty unless a ``Declaration`` has changed them since."""
     hosted: tuple[Mapping[str, Any], ...] = ()
@@ -163,9 +163,7 @@ class ClientRequest:
     answer_format: Mapping[str, Any] | None = None
     """The structured output that the request requires, in the flat shape of ``text.format``, or None for plain text."""
     highest_call: int = 0
-    """The highest call number in the history among the ids that toolsim could have created, or 0 if there are no such
-    ids.
-    """
+    """The highest number in those call ids of the history that toolsim could have created, or 0 if there are none."""
     stored_history: str | None = None
     """If part of the history is stored only at the backend, the id of the previous response, or "" for a conversation
     object. None if the request contains the entire history.
@@ -181,7 +179,7 @@ class ClientRequest:
 # -- the label of a conversation --
 
 MAX_WORDS = 60
-"""Number of characters of the user's message that fit in a column of the flow list."""
+"""Maximum length of a label's ``words``, in characters. They have to fit in a column of the flow list."""
 
 # The number of items, and the number of characters per item, that identify a conversation. Both are limited so that
 # even a history of 100,000 items is processed quickly.

@@ -325,9 +325,9 @@ class Plan:
     prompt requests calls.
     """
     fields: Mapping[str, Any] = field(default_factory=dict)
-    """Additional fields of the backend's request body."""
+    """Additional fields for the body of the request to the backend."""
     attempts: frozenset[Feature] = frozenset()
-    """Optional features in use that the backend might reject."""
+    """Optional features that the request uses and that the backend might reject."""
     after_outputs: bool = False
     """Whether the conversation ends with tool outputs."""
     may_invent: bool = False
@@ -337,9 +337,9 @@ class Plan:
     outputs: Outputs = Outputs()
     """The tool outputs in the request; empty if calls that the model quotes from outputs count as calls."""
     retries_allowed: frozenset[str] = frozenset()
-    """The faults that allow a retry in this round (``rounds/``)."""
+    """The faults after which another round may follow this round (``rounds/``)."""
     hosted: frozenset[str] = frozenset()
-    """Names of the tools that toolsim runs between rounds; the client does not see calls to these tools."""
+    """Names of the tools that toolsim runs between rounds. Calls to them are not passed on to the client to be run."""
     partial_call: str = ""
     """The partial call of an earlier round that this answer continues."""
 

@@ -186,11 +186,11 @@ class Report:
     rounds: int = 0
     """The number of rounds (``rounds/``) that the answer took; 0 for an answer without rounds."""
     round: int = 0
-    """The number of the round that this report describes, from 1."""
+    """The number of the round that this report describes, counted from 1."""
     part_of: str = ""
     """The id of the client's flow, if this report describes a round."""
     retries: list[str] = field(default_factory=list)
-    """Entries for the reasons of retries."""
+    """The reasons for retries, as entries."""
     mcp_calls: list[str] = field(default_factory=list)
     """The calls to MCP tools, as entries with outcome and tool ("OK:files.read_file")."""
 

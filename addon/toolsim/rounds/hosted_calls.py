@@ -283,7 +283,7 @@ class HostedCalls:
             tools = await pool.tools(server, self._asker)
             schema = next(tool.schema for tool in tools if tool.name == server.web_search)
         except Exception as problem:
-            # The server is gone or has no such tool. The log at startup has already reported either problem.
+            # The server is unreachable or has no such tool. Either problem has already been logged at startup.
             self._note(UNREACHABLE, f"{server.label}.{server.web_search}")
             return failed(str(problem))
         name = query_parameter(schema)
@@ -373,7 +373,7 @@ class HostedCalls:
             raise BadRequest(message, decision.param, "invalid_value")
         label, name = string(decision.asked.get("server_label")), string(decision.asked.get("name"))
         shown, arguments = self._catalog.name(label, name), string(decision.asked.get("arguments"))
-        if asked is not None:  # The stored values are used, because a client can forge the request that it echoes.
+        if asked is not None:  # A client could forge the approval request that it echoes, so stored values are used.
             name, shown, arguments = asked.tool, asked.shown, asked.arguments
         events: list[ClientEvent] = []
         call_id = decision.id
@@ -390,7 +390,7 @@ class HostedCalls:
         return events, (Call(call_id, shown, arguments), CallOutput(call_id, (Text(outcome.shown),)))
 
     def _refusal(self, decision: ApprovalDecision, asked: PendingApproval | None) -> str:
-        """Return the reason, for the model, why a decided call is not run, or "" if it is run."""
+        """Return the text that tells the model why a call is not run in spite of a decision, or "" if it is run."""
         if not decision.approve:
             return f"{_NO} {decision.reason[:_MAX_WORDS]}".rstrip()
         if asked is None:

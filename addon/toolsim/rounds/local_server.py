@@ -98,9 +98,9 @@ class LocalServer:
         self._server.add_sockets(sockets)
 
     async def stop(self) -> bool:
-        """Reject new requests, stop running requests, and close the connections.
+        """Reject new requests, cancel the requests in progress, and close the connections.
 
-        Return whether a server was running.
+        Return False if the server was not running.
         """
         if self._server is None:
             return False

@@ -113,7 +113,7 @@ class Merger:
             case KeepAlive():
                 return [event]
             case HostedStarted() | PassThrough():
-                # Text after a hosted call or an item that passes through is a separate message.
+                # Text after a hosted item is a separate message, which needs no paragraph break before it.
                 self._line_end = None
         self.has_emitted = True
         return [event]

@@ -208,7 +208,7 @@ class SecondOpinion:
         # The remaining calls are renumbered without gaps.
         numbers = (event.number for event in withheld if isinstance(event, CallStarted))
         called = iter(_arguments(withheld))
-        # ``tool`` is the tool of a rejected call that is open or has just ended.
+        # ``tool`` is set while the events of a rejected call are dropped, and until the next text.
         calls, tool, arguments = False, None, ""
         for event in withheld:
             match event:

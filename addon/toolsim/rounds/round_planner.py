@@ -139,8 +139,8 @@ class RoundPlanner:
         self._bounds = bounds
         self._hosted = hosted
         self._number = 1  # The number of the last round.
-        self._asked = 0  # The number of retries because of calls.
-        self._answers = 0  # The number of retries because of an answer's JSON.
+        self._asked = 0  # The number of retries caused by faulty or missing calls.
+        self._answers = 0  # The number of retries caused by answers that were not the required JSON.
         self._has_outputs = False  # Whether the retried turn is an answer to tool outputs.
         self._has_fixed = False
         self._has_words = False  # Whether a plain-text answer was requested instead of calls.

@@ -53,7 +53,7 @@ class RunnerServer:
             self.ending.set_result(error)
 
     async def stop(self) -> None:
-        """Reject new requests and stop running ones."""
+        """Reject new requests, and cancel the requests in progress."""
         await self._listener.stop()
 
     def admit(self, job: RunnerJob | Stream) -> str:
@@ -91,8 +91,8 @@ class _Answers(StreamHandler):
             async with aclosing(job()) as frames:
                 async for piece in frames:
                     await self._send(piece)
-                    # Neither reading available frames nor sending them usually suspends this task, so other tasks
-                    # need a chance to run here.
+                    # Reading available frames does not suspend this task, and sending them rarely does, so the task has
+                    # to let other tasks run here.
                     await pace.yield_to_others()
             self.finish()
         except StreamClosedError:

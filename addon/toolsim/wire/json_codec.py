@@ -1,4 +1,4 @@
-"""JSON on the wire, in both directions.
+"""Parses and serializes the JSON that clients and servers exchange.
 
 JSON can contain half of a surrogate pair as an escape (``"\\ud83d"``), but UTF-8 cannot. Most halves result from a pair
 that a backend split between two deltas; ``Joiner`` joins them. A lone half is not text, and is replaced with U+FFFD

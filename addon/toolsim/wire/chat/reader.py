@@ -121,7 +121,7 @@ class ChatReader(Reader):
         self._opened = True
         return [
             Opened(
-                created_at=seconds(chunk.get("created")) or None,  # Azure's first chunk has 0 (rule 5).
+                created_at=seconds(chunk.get("created")) or None,  # In Azure's first chunk, it is 0 (rule 5).
                 model=string(chunk.get("model")) or None,
                 system_fingerprint=string(chunk.get("system_fingerprint")) or None,
                 service_tier=string(chunk.get("service_tier")) or None,

@@ -370,7 +370,7 @@ def _compose_from_responses(
     body["messages"] = [_write_message(message) for message in messages]
     if request.form.stream:  # A Response contains token counts, but chat completions sends them only on request.
         body["stream_options"] = {"include_usage": True}
-    if sent.get("store") is True:  # False is the default, and some gateways reject ``store``.
+    if sent.get("store") is True:  # False is the default of ``store``, and some gateways reject the field.
         body["store"] = True
     if "max_output_tokens" in sent:
         # Every chat server supports the older name. A server that ignored the newer name would apply no limit at all.

@@ -57,7 +57,7 @@ from toolsim.wire.sse import encode
 
 @dataclass(slots=True)
 class _Choice:
-    """One choice so far, including the arguments of the open call."""
+    """The content of one choice so far, and the arguments of its open call."""
 
     content: list[str] = field(default_factory=list)
     refusal: list[str] = field(default_factory=list)

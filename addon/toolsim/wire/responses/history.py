@@ -126,7 +126,7 @@ class _InputReader:
                 return self._reasoning(item)
             case kind if kind in TOOL_ITEMS:  # Items that declare tools are read with the other tools.
                 return None
-            case "configuration_update":  # Updates are read with the fields of the request.
+            case "configuration_update":  # ``request.py`` has already applied these updates to the request's fields.
                 return None
             case "item_reference":
                 # The id can belong to another item of this request, or be unknown.

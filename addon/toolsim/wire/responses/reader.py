@@ -400,8 +400,8 @@ class ResponsesReader(Reader):
     def _places(self, output: list[Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
         """Return the items of the final object by their index in the stream.
 
-        The nth item of a type in the final object is the nth item of this type in the stream, because some backends
-        omit items from the final object.
+        Some backends omit items from the final object, so an item's position in it is not its index. Instead, the nth
+        item of a type is assumed to be the nth item of this type in the stream.
         """
         by_kind: defaultdict[str, list[int]] = defaultdict(list)
         for index in sorted(self._kinds, reverse=True):

@@ -51,7 +51,9 @@ only the last items count.
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """Ids that a request refers to: an earlier response, a conversation, and single items; "" or () for none."""
+    """The ids of an earlier response, a conversation, and single items to which a request refers. A field is empty if
+    there is no such reference.
+    """
 
     previous: str = ""
     conversation: str = ""
