@@ -149,7 +149,7 @@ class Report:
     strict_failures: list[str] = field(default_factory=list)
     repairs: list[str] = field(default_factory=list)
     untagged: list[str] = field(default_factory=list)
-    """Untagged calls, by the form in which they were written."""
+    """Untagged calls, as entries whose codes name the call forms."""
     warnings: list[str] = field(default_factory=list)
     mismatches: list[str] = field(default_factory=list)
     """The tool, the location and the types involved in each schema violation, without values

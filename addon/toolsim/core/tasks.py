@@ -29,7 +29,8 @@ def cancelled_by_signals(task: asyncio.Task[Any]) -> Iterator[None]:
         for number in _SIGNALS:
             loop.add_signal_handler(number, task.cancel)
     except NotImplementedError:
-        # On Windows, Python runs its own signal handlers only between two steps of the loop, so they have to wake it.
+        # On Windows, only Python's own signal handlers are available. They run between steps of the loop, so each
+        # handler has to wake the loop to cancel the task.
         earlier = [
             (number, signal.signal(number, lambda *_: loop.call_soon_threadsafe(task.cancel))) for number in _SIGNALS
         ]

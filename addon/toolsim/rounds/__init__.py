@@ -22,8 +22,8 @@ need another round to the runner. All others are sent directly to the backend, a
 4. Emitted events are final. Only withheld output is requested again (``response/retry.py``), and the rest of the answer
    follows. Streamed and non-streamed answers have the same content, because both are created in this way.
 5. The model sees its own text and a record of the fault (``round_planner.reply_to``) as another turn of the
-   conversation. The record is alone in the last message, where no text of the client and no tool output ever appears,
-   and its values are JSON on one line, so that quoted text cannot break out.
+   conversation. The record is alone in the last message, in which neither client text nor tool output ever appears. Its
+   values are JSON on one line, so that quoted text cannot break out of the record.
 6. Everything is bounded: the total number of rounds and the number for each reason, the time and the text
    (``round_planner.py``). If no other round is allowed, or the next round fails before it emits any output, the answer
    ends at the fault, just as it would without the runner. The model was stopped at the fault, so no later output was

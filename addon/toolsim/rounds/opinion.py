@@ -61,7 +61,7 @@ CALL_QUESTION = (
 )
 
 PATIENCE_SECONDS = 60.0
-"""Timeout of a question, in seconds. It is short because the client is waiting for a call that is ready."""
+"""Timeout for a question, in seconds. It is short because the client is waiting for a call that is ready."""
 
 NO_OPINION = "NO_OPINION"
 """The warning that a question about a call was answered with neither yes nor no. The call is then emitted."""
@@ -158,7 +158,7 @@ class OpinionResult:
 class SecondOpinion:
     """Withholds the calls in the answer to ``request`` until the model has been asked about them.
 
-    ``ask`` runs one round, ``report`` is the answer's report, and ``patience`` is the timeout of a question in seconds.
+    ``ask`` runs one round, ``report`` is the answer's report, and ``patience`` is the question timeout in seconds.
     """
 
     def __init__(

@@ -127,8 +127,8 @@ class HeaderChange(NamedTuple):
 class Api(ABC):
     """One API: its distinguishing features, and the code that reads and writes its requests and answers.
 
-    Members that have a value or body in this class are defaults that follow OpenAI's APIs. A subclass lists the methods
-    that are plain functions of its other modules as ``staticmethod``s. Header names are in lower case.
+    The values and methods that this class defines are defaults that follow OpenAI's APIs. Subclasses use functions of
+    other modules as their ``staticmethod``s. Header names are in lower case.
     """
 
     name: ApiName
@@ -156,7 +156,7 @@ class Api(ABC):
     manifest_role: Literal["developer", "system"]
     """Role of instructions that are not part of the conversation."""
     text_follows_calls: bool
-    """Whether text can follow the calls in an answer: in an output list it can, in a chat message it cannot."""
+    """Whether text can follow the calls in an answer. It can in a list of output items, but not in a chat message."""
     takes_structural_tags: bool = False
     """Whether the answer format can be a structural tag (supported by vLLM and SGLang)."""
     is_storable: bool = False

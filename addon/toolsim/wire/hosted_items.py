@@ -91,7 +91,7 @@ class HostedItems:
         return {tool.name for tool in read_tools(body)[0]}
 
     def search_function(self, declared: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the declaration of the function that represents a declared search of deferred tools."""
+        """Return the declaration of a function that represents the ``declared`` search of deferred tools."""
         name = search_name(declared)
         key, schema = ("pattern", _PATTERN) if name == _BY_PATTERN else ("query", _QUERY)
         parameters = {"type": "object", "properties": {key: schema}, "required": [key]}

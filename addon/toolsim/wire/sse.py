@@ -21,8 +21,8 @@ _BOM = b"\xef\xbb\xbf"
 # Maximum size of an event. The largest real events contain a complete Response with images; only a broken backend sends
 # larger events.
 MAX_EVENT_BYTES = 256 * 1024 * 1024
-# Maximum number of values in the JSON of one event. Lists and objects take twenty times the memory of their text, and a
-# hundred times as long to parse as a string. The values are counted only in large events.
+# Maximum number of values in the JSON of one event. Parsed lists and objects take twenty times as much memory as their
+# text, and parsing them takes a hundred times as long as parsing a string. Values are counted only in large events.
 MAX_EVENT_VALUES = 50_000
 _COUNTED_BYTES = 64 * 1024
 _decode = json.JSONDecoder(parse_float=as_read).decode

@@ -32,8 +32,8 @@ This is the specification. Real servers deviate from it as follows; each rule co
 13. A non-streamed answer can lack a finish reason (``finish_reason: null``) but is still complete.
 14. The end of a call is certain only at the end of the answer, and calls can interleave. Only the first call is
     therefore streamed early, until another call begins.
-15. A finish reason can arrive too early, even in the first chunk (Open WebUI: with reasoning). It therefore counts only
-    if nothing follows it in its choice until the end of the stream.
+15. A finish reason can arrive too early, even in the first chunk (from Open WebUI, with reasoning). It therefore counts
+    only if nothing else follows in its choice before the stream ends.
 """
 
 from __future__ import annotations

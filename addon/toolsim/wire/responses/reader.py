@@ -24,7 +24,7 @@ content already emitted, so that nothing is emitted twice. Each rule covers a se
 10. A surrogate pair can be split between two deltas.
 11. An event without data is only a keep-alive.
 12. All items can have the same ``output_index``. If the item at an index is done and another item arrives there, the
-    new item is assigned a separate place after all others.
+    new item is assigned a separate place after all other items.
 13. A message's ``content`` can be a string.
 14. Calls can interleave, and are checked when they are done. A call is streamed early only if no other call was open
     when it began.
@@ -117,7 +117,7 @@ class ResponsesReader(Reader):
         self._arguments: dict[int, list[str]] = {}
         self._ahead: defaultdict[int, EarlyArguments] = defaultdict(EarlyArguments)
         self._streamed_ahead: set[int] = set()
-        # By item id: the index of each item whose events have none (llama.cpp), in order of appearance.
+        # By item id: the index assigned to each item whose events have no index (llama.cpp), in order of appearance.
         self._indexes: dict[str, int] = {}
         # For each output index that several items share, the place of the latest of these items; and the finished item
         # at each place.

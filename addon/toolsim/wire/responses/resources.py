@@ -1,7 +1,7 @@
 """Access to stored data through the API: responses with their input items, and conversations with their items.
 
 Each request refers to one record. ``respond`` receives the record's value, and returns the answer and the new value. If
-another caller has changed the record in the meantime, the caller can discard the result and try again.
+the record has been changed in the meantime, the caller can discard the result and call ``respond`` again.
 
 | path                              | methods           |
 |-----------------------------------|-------------------|

@@ -71,7 +71,7 @@ class Recalled:
     records: tuple[bytes, ...] = ()
     """Values of the records that a request continues, oldest first."""
     holders: Mapping[str, bytes] = field(default_factory=dict)
-    """Values of the records that contain single items, by the ids of these items."""
+    """Values of the records that contain individually referenced items, by item id."""
 
     @property
     def size(self) -> int:
