@@ -321,8 +321,8 @@ class Plan:
     is_verbatim: bool = False
     """Whether the answer is passed on byte for byte, as the request was, as long as it follows ``answer_format``."""
     constraint: Mapping[str, Any] | None = None
-    """The format, in the flat shape of ``text.format``, with which the backend should enforce calls; None if only the
-    prompt requests calls.
+    """The format, in the flat shape of ``text.format``, that makes the backend enforce calls; None if only the prompt
+    requests calls.
     """
     fields: Mapping[str, Any] = field(default_factory=dict)
     """Additional fields for the body of the request to the backend."""

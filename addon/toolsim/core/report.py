@@ -54,13 +54,13 @@ _HINTS = {
     "EMPTY_ANSWER": "toolsim_fix_empty_final=on retries after a tool output",
     **dict.fromkeys(("NO_CALL", "ANSWER_MISMATCH"), "toolsim_retry=1 retries the model"),
 }
-"""Hints that name the option that addresses a warning, by warning code."""
+"""Hints on which option to change in response to a warning, by warning code."""
 _NO_SEARCH = "TOOL_DROPPED:web_search"
 _SEARCHER = 'to run searches, set "web_search" for a server in toolsim_mcp_config'
 
 
 def remedy(warning: str) -> str:
-    """Return a hint that names the option that addresses a warning, or "" if there is no such option."""
+    """Return a hint on which option to change in response to a warning, or "" if there is no such option."""
     return _SEARCHER if warning.startswith(_NO_SEARCH) else _HINTS.get(code_of(warning), "")
 
 
@@ -180,7 +180,7 @@ class Report:
     """Whether the client's answer is incomplete because a call was dropped or the end is missing."""
     mode: str = "openai-json"
     stop_after_tools_mode: str = "off"
-    """The condition that ends the turn: the option's value, or off."""
+    """The condition that ends the turn: the value of the option, or "off"."""
     finish: str | None = None
     error: str | None = None
     rounds: int = 0
@@ -200,7 +200,7 @@ class Report:
         return {key: _copied(value) for key, value in values.items() if value or key not in _RARE_FIELDS}
 
     def add(self, other: Report) -> None:
-        """Add the report of a round. Failures and repairs are appended, and the last round determines the end.
+        """Add the report of a round. Failures and repairs are appended. The last round determines how the answer ends.
 
         Calls and token counts are not added, because a round's report does not show which of its calls were emitted or
         how many tokens all rounds used.

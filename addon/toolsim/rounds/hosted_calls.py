@@ -385,7 +385,7 @@ class HostedCalls:
             item = self._items.mcp_call(asked.server.label, name, arguments, decision.id)
             outcome = await self._called(asked.server, item)
             events = [*item.begin(), *item.end(outcome.output, outcome.error)]
-            # In the history of the next request, the id of the call is the id of its item.
+            # The history of the next request will identify the call by the id of its item.
             call_id = item.id
         return events, (Call(call_id, shown, arguments), CallOutput(call_id, (Text(outcome.shown),)))
 

@@ -60,7 +60,7 @@ class StreamHandler(RequestHandler):
             self._task.cancel()
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Send an error from tornado in the API's format, including a 500 for any exception."""
+        """Send an error that tornado reports, such as a 500 for an exception, in the API's format."""
         kind = "invalid_request_error" if status_code < 500 else "server_error"
         self.refuse(ApiError(f"{self.request.method} {self.request.path}: {self._reason}", kind, status=status_code))
 
@@ -88,8 +88,8 @@ class LocalServer:
         """Bind the port and serve ``rules``, which are tornado's URL rules. Raises OSError if the port is in use."""
         sockets = bind_sockets(self.port, "127.0.0.1")
         for listening in sockets:
-            # The buffer is small, so that output is not produced before it is read. Accepted connections inherit this
-            # option.
+            # The buffer is small, so that output is not produced long before the client reads it. Accepted connections
+            # inherit this option.
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNSENT_BYTES)
         self.port = sockets[0].getsockname()[1]
         # Requests are not logged here, because the addon already logs each request.

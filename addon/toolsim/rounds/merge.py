@@ -49,16 +49,17 @@ class Merger:
         self.is_opened = False
         """Whether the answer has started."""
         self._usage: Usage | None = None
-        self._is_later = False  # Whether this round is not the first round.
+        self._is_later = False  # Whether this is a later round than the first.
         self._number = 0  # The number of the last emitted call.
         self._made: set[tuple[str | None, str, str]] = set()  # The calls of earlier rounds.
-        self._emitted: list[tuple[str | None, str, str]] = []  # The calls that this round has emitted.
+        # The calls that this round has emitted.
+        self._emitted: list[tuple[str | None, str, str]] = []
         # The events of the call that has not ended yet.
         self._call: list[CallStarted | CallDelta | CallEnded] = []
         # Whether the last text ended a line, or None if no text has followed the last call.
         self._line_end: bool | None = None
-        self._begins = False  # Whether this round is not the first round and has not emitted any text yet.
-        self._is_broken = False  # Whether a call that was announced has ended incomplete.
+        self._begins = False  # Whether this is a later round than the first and has not emitted any text yet.
+        self._is_broken = False  # Whether an announced call has ended incomplete.
         self.calls: list[str] = []
         """The names of the emitted calls."""
         self.size = 0

@@ -203,8 +203,9 @@ class RoundPlanner:
         )
 
     def without_tools(self, before: Round, status: int, *, seconds: float) -> Round | None:
-        """Return a round that retries without tools, or None if the policy or the bounds do not allow such a round or
-        it cannot help after an error with this ``status``.
+        """Return a round that retries without tools after an error with this ``status``.
+
+        Return None if the policy or the bounds do not allow such a round, or if the tools cannot have caused the error.
         """
         policy = self._policy
         may = policy.falls_back and not self._has_fallen_back

@@ -77,8 +77,9 @@ def backend_of(client: Api, chosen: ApiName | Literal["auto"]) -> Api:
 
 
 def translated_path(path: str, client: Api, backend: Api) -> str:
-    """Return the path, with its query, to which a backend of another API accepts the requests that ``client`` sends to
-    ``path``.
+    """Return the path, with its query, for sending a client's request to a backend of another API.
+
+    ``path`` is the path to which the client sent the request, and ``client`` is the client's API.
     """
     plain, _, query = path.partition("?")
     query = "&".join(part for part in query.split("&") if part != client.own_query)

@@ -105,7 +105,7 @@ def file_part(part: Mapping[str, Any], to: ApiName) -> dict[str, Any] | None:
 
 
 def _source(file: _File) -> dict[str, Any] | None:
-    """Return the source of a PDF, a plain text or a URL for the Messages API, or None for any other document."""
+    """Return the source of a PDF, a plain-text file or a URL for the Messages API, or None for any other document."""
     if file.data and file.media_type == _PDF:
         return {"type": "base64", "media_type": _PDF, "data": file.data}
     if file.data and file.media_type.startswith("text/"):

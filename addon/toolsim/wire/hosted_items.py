@@ -22,7 +22,7 @@ from toolsim.wire.tools import read_tools
 Kind = Literal["", "web_search", "tool_search"]
 """Kind of search that a hosted tool runs; "" for any other tool."""
 WEB_SEARCH = "web_search"
-"""Name of the web search tool that the model sees. Clients of the Messages API also see this name."""
+"""Name under which the model, and clients of the Messages API, see the web search tool."""
 
 _BY_PATTERN = "tool_search_tool_regex"
 SEARCHES = (_BY_PATTERN, "tool_search_tool_bm25", "tool_search")
@@ -66,7 +66,7 @@ class HostedItems:
     """
 
     shows: Literal["all", "declared", "none"] = "none"
-    """The calls that the client sees. ``declared`` means only calls to tools that its request names."""
+    """The calls that the client sees. ``declared`` means only calls to tools that the client's request names."""
     asks_approval = False
     """Whether the client can be asked to approve a call."""
 
@@ -79,11 +79,11 @@ class HostedItems:
         return mcp_items.McpCall(mcp_items.new_call_id(), label, name, arguments, request)
 
     def web_search(self, arguments: str) -> ServedCall:
-        """Return a new call of the web search."""
+        """Return a new web search call."""
         return mcp_items.McpCall(mcp_items.new_call_id(), "", WEB_SEARCH, arguments)
 
     def tool_search(self, name: str, arguments: str) -> ServedCall:
-        """Return a new call of the tool ``name``, which searches deferred tools."""
+        """Return a new call to the tool ``name``, which searches deferred tools."""
         return mcp_items.McpCall(mcp_items.new_call_id(), "", name, arguments)
 
     def own_names(self, body: Mapping[str, Any]) -> set[str]:

@@ -102,7 +102,7 @@ def read_body(data: bytes) -> dict[str, Any] | None:
 
 
 def finite(text: str) -> float:
-    """Parse a number in JSON. Raises ValueError if the value is not finite and cannot be written as JSON."""
+    """Parse a number in JSON. Raises ValueError if it is not finite, because it could not be written as JSON."""
     number = float(text)
     if not isfinite(number):
         raise ValueError(f"{text} cannot be written as JSON")

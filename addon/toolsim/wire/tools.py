@@ -27,7 +27,7 @@ CONSUMED = frozenset({"tools", "tool_choice", "parallel_tool_calls", "functions"
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}")
 _NAMESPACE_SEPARATOR = "__"
 
-# Items of a history that declare tools: Codex's own items, and the results of a tool search.
+# Types of history items that declare tools: Codex's own items, and the results of a tool search.
 TOOL_ITEMS = ("additional_tools", "tool_search_output")
 
 # Fields of an ``mcp`` tool that only its server is allowed to see.
@@ -51,7 +51,9 @@ def model_name(name: str, namespace: str | None) -> str:
 
 
 def declares_tools(body: Mapping[str, Any]) -> bool:
-    """Return whether ``body`` declares tools other than hosted ones. A malformed declaration counts, to cause a 400."""
+    """Return whether ``body`` declares tools other than hosted tools. A malformed declaration counts, so that reading it
+    causes a 400 error.
+    """
     for param, declared in _sources(body):
         if not isinstance(declared, list):
             return True

@@ -281,7 +281,7 @@ class _CallParts:
         return bool(name or self._is_named_again) and self._is_whole_before(json_text(function.get("arguments")))
 
     def _is_continued_by(self, name: str) -> bool:
-        """Return whether ``name`` is the second half of the call's name, because only the joined name is offered."""
+        """Return whether ``name`` is the second half of the call's name, judging by the names of the offered tools."""
         if not name or not self.name or any(self.pieces) or self.name in self._offered or name in self._offered:
             return False
         return self.name + name in self._offered

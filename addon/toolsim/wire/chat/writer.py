@@ -157,7 +157,7 @@ class ChatWriter(Writer):
         return choice
 
     def _keep(self, texts: list[str], text: str) -> None:
-        # A stream does not need its text again, and storing the text could take any amount of memory.
+        # Text that has been streamed is not needed again, and is not stored because it can have any length.
         if not self._stream:
             texts.append(text)
 

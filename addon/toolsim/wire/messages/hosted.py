@@ -156,7 +156,7 @@ class MessagesHosted(HostedItems):
 
     @override
     def choice(self, value: Any, names: Callable[[str], Mapping[str, str]], searches: Mapping[str, str]) -> Any:
-        # A choice contains the model's name for a tool, regardless of who runs the tool.
+        # No conversion is needed, because a choice contains the model's name for a tool, regardless of who runs it.
         return value
 
 

@@ -268,7 +268,7 @@ def _output(block: Mapping[str, Any], place: str) -> dict[str, Any]:
 
 
 def _parts(block: Mapping[str, Any], place: str) -> Iterator[dict[str, Any]]:
-    """Yield the parts of a chat message for a text block, a binary block, or any other block (rule 7 of the module)."""
+    """Convert a block of any type to parts of a chat message, and yield them (rule 7 of the module)."""
     match block.get("type"):
         case "text":
             yield {"type": "text", "text": required(block, "text", str, place)}

@@ -63,6 +63,6 @@ def response_now(response: Mapping[str, Any], state: str, *, cancel: bool = Fals
 
 
 def with_response(record: Mapping[str, Any], response: Mapping[str, Any]) -> bytes:
-    """Return the value of a stored answer with its Response replaced."""
+    """Return the value of a stored answer with its Response replaced by ``response``."""
     stream = mapping(record.get("background")).get("stream") is True
     return value_of(dump(response).encode(), dump(record.get("input") or []).encode(), stream=stream)

@@ -99,7 +99,7 @@ def _words(summary: str) -> dict[str, Any]:
 
 
 def _summary(item: Any) -> str | None:
-    """Return the summary in a compaction item of toolsim, or None for any other item."""
+    """Return the summary in one of toolsim's compaction items, or None for any other item."""
     if not isinstance(item, dict) or item.get("type") != ITEM:
         return None
     content = string(item.get("encrypted_content"))

@@ -129,7 +129,7 @@ class _InputReader:
             case "configuration_update":  # ``request.py`` has already applied these updates to the request's fields.
                 return None
             case "item_reference":
-                # The id can belong to another item of this request, or be unknown.
+                # A reference to another item of this request adds nothing. Any other reference cannot be resolved here.
                 reference = item.get("id")
                 if not isinstance(reference, str) or reference not in self._ids:
                     self.notes.append("item_reference")
@@ -184,7 +184,7 @@ class _InputReader:
         if name is not None:
             name = model_name(name, optional(item, "namespace", str, param))
         call_id = optional(item, "call_id", str, param)
-        # An output can have a name instead of a call_id, and then belongs to the latest call with this name.
+        # An output that has a name instead of a call_id belongs to the latest call with this name.
         if call_id is None:
             call_id = self._last_call.get(name or "", name or "")
         return CallOutput(call_id, read_parts(item.get("output"), "responses", f"{param}.output"), name)

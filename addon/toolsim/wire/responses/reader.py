@@ -109,7 +109,7 @@ class ResponsesReader(Reader):
     def __init__(self) -> None:
         super().__init__()
         self._emitted: set[tuple[object, ...]] = set()
-        # Announced calls by output index, for backends that never report calls as done.
+        # Announced items by output index, for backends that never report items as done.
         self._announced: dict[int, dict[str, Any]] = {}
         # By output index: the type of the announced item, and the arguments so far if it is a call.
         self._kinds: dict[int, str] = {}
@@ -123,7 +123,7 @@ class ResponsesReader(Reader):
         # at each place.
         self._moved: dict[int, int] = {}
         self._finished: dict[int, Mapping[str, Any]] = {}
-        # Places of the messages that have had text, and the place of the latest such message.
+        # Places of all messages with text so far, and the place of the message to which the latest text belongs.
         self._messages: set[int] = set()
         self._speaking = -1
         self._texts: Joiner[tuple[object, ...]] = Joiner()

@@ -14,7 +14,7 @@ from toolsim.wire.json_fields import count, mapping
 # The only error code of a failed response after which no client retries. Clients should retry after a broken stream,
 # but not after a model has violated a tool's schema.
 _FINAL_CODE = "invalid_prompt"
-# Codes that the API's type allows, and further codes that Codex supports.
+# Error codes that the API's schema allows, and further codes that Codex supports.
 _CODES = frozenset(
     {"server_error", "rate_limit_exceeded", "invalid_prompt", "data_residency_mismatch", "bio_policy", "cyber_policy"}
     | {"misalignment_policy_violation", "vector_store_timeout", "invalid_image", "invalid_image_format"}

@@ -85,7 +85,7 @@ class Resolved:
 
     body: dict[str, Any]
     own: list[dict[str, Any]]
-    """Own items of the request, in stored form."""
+    """The request's own items, in stored form."""
     names: tuple[str, ...]
     """Ids that were assigned to the request's own items."""
     echo: dict[str, Any]
