@@ -49,7 +49,7 @@ class Merger:
         self.is_opened = False
         """Whether the answer has started."""
         self._usage: Usage | None = None
-        self._is_later = False  # Whether this is a later round than the first.
+        self._is_later = False  # Whether at least one round precedes the current round.
         self._number = 0  # The number of the last emitted call.
         self._made: set[tuple[str | None, str, str]] = set()  # The calls of earlier rounds.
         # The calls that this round has emitted.
@@ -58,7 +58,7 @@ class Merger:
         self._call: list[CallStarted | CallDelta | CallEnded] = []
         # Whether the last text ended a line, or None if no text has followed the last call.
         self._line_end: bool | None = None
-        self._begins = False  # Whether this is a later round than the first and has not emitted any text yet.
+        self._begins = False  # Whether a round precedes the current round, and the current round has emitted no text.
         self._is_broken = False  # Whether an announced call has ended incomplete.
         self.calls: list[str] = []
         """The names of the emitted calls."""

@@ -154,7 +154,7 @@ class Api(ABC):
     """Part of a client's query string that is meaningless to a backend of another API."""
     token_count: TokenCountEndpoint | None = None
     manifest_role: Literal["developer", "system"]
-    """Role of instructions that are not part of the conversation."""
+    """Default role of the message that contains the manifest."""
     text_follows_calls: bool
     """Whether text can follow the calls in an answer. It can in a list of output items, but not in a chat message."""
     takes_structural_tags: bool = False

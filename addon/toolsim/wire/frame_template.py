@@ -12,9 +12,9 @@ in one chunk are compared in one step::
 1. A frame counts as a repeat of a template only if a complete parse would produce the same document, apart from the
    text and from fields that no reader uses. These fields are the sequence number (in the Responses API), and the
    padding with which OpenAI and Mistral hide the length of the text. The sequence number precedes the text or, if a
-   Pydantic model writes the fields (vLLM), follows it. Before a frame becomes a template, it is parsed once more with
-   different values in these fields. One such test is sufficient, because neither JSON nor SSE depends on the content of
-   a string.
+   Pydantic model writes the fields (vLLM), follows it. Before a frame becomes a template, it is parsed a second time
+   with different values in these fields. One such test is sufficient, because neither JSON nor SSE depends on the
+   content of a string.
 2. A frame is not a repeat, and is parsed completely, if it contains an escaped surrogate, bytes that are not UTF-8, an
    empty text, CR as a line end, or a field that the template does not have.
 3. The document of a repeat is the template's own document with the text replaced. Readers must therefore not store it.

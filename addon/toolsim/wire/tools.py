@@ -51,8 +51,8 @@ def model_name(name: str, namespace: str | None) -> str:
 
 
 def declares_tools(body: Mapping[str, Any]) -> bool:
-    """Return whether ``body`` declares tools other than hosted tools. A malformed declaration counts, so that reading it
-    causes a 400 error.
+    """Return whether ``body`` declares tools other than hosted tools. A malformed declaration counts, so that it causes
+    a 400 error when it is read.
     """
     for param, declared in _sources(body):
         if not isinstance(declared, list):

@@ -135,7 +135,7 @@ class ChatReader(Reader):
             choice = self._choices[index] = _Choice(index, self.offered, streams_ahead=self.streams_ahead)
         events = choice.delta(delta)
         if events or delta.get("tool_calls") or delta.get("function_call"):
-            choice.reason = ""  # The finish reason arrived too early (rule 15).
+            choice.reason = ""  # An earlier finish reason does not count (rule 15 of the module).
         choice.reason = choice.reason or string(fields.get("finish_reason"))
         if choice.reason == "error":  # OpenRouter and Mistral report errors this way (rule 8).
             return [*events, *self._fail(read_error(fields.get("error")))]

@@ -313,8 +313,8 @@ class ResponsesReader(Reader):
     def _done_text(
         self, key: tuple[str, int, int], text: object, kind: type[TextDelta | RefusalDelta]
     ) -> list[BackendEvent]:
-        """Return the events of a complete text. If the text had deltas, only half a character at their end can still be
-        pending, and is replaced.
+        """Return the events of a complete text. If its deltas have already been emitted, only a pending half character
+        at their end is replaced.
         """
         if key in self._emitted:
             rest = self._texts.end(key[:2])
