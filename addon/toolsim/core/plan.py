@@ -103,7 +103,7 @@ class Profile:
 
     name: str
     models: tuple[str, ...]
-    """Patterns of model names, as in file globs; case-insensitive."""
+    """Glob patterns that match names of models, regardless of case."""
     fields: tuple[tuple[str, Any], ...] = ()
     """Names and values of fields of ``Policy``."""
     engine: str = ""
@@ -337,7 +337,7 @@ class Plan:
     outputs: Outputs = Outputs()
     """The tool outputs in the request; empty if calls that the model quotes from outputs count as calls."""
     retries_allowed: frozenset[str] = frozenset()
-    """The faults after which another round may follow this round (``rounds/``)."""
+    """The faults after which another round can follow this round (``rounds/``)."""
     hosted: frozenset[str] = frozenset()
     """Names of the tools that toolsim runs between rounds. Calls to them are not passed on to the client to be run."""
     partial_call: str = ""

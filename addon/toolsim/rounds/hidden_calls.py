@@ -1,4 +1,4 @@
-"""Stores calls that were not shown to a client, so that its next requests can include them.
+"""Stores calls that a client was not shown, so that toolsim can add them to the client's next requests.
 
 A chat message has no field for calls to tools that the client does not run. The client receives only the text, and
 sends only the text back, so the model would not know the results. Therefore, the calls of an answer are stored here,

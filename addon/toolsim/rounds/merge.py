@@ -80,7 +80,7 @@ class Merger:
         self.has_emitted = False
 
     def rewind(self) -> None:
-        """Undo the start of a round that has emitted nothing, so that the next events belong to the previous round."""
+        """Undo ``next_round`` for a round that has emitted nothing. The next events then belong to the round before."""
         self._begins = False
 
     def ended(self, reason: EndReason = "stop") -> Ended:

@@ -189,7 +189,6 @@ def _declaring(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _declarations(body: Mapping[str, Any]) -> Iterator[_Declaration | Hosted]:
-    """Yield all tool declarations of a body."""
     for param, declared in _sources(body):
         for index, tool in enumerate(expect(declared, list, param)):
             path = f"{param}[{index}]"

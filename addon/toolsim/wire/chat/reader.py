@@ -346,7 +346,7 @@ def _function(call: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _is_named(call: Mapping[str, Any]) -> bool:
-    """Return whether a fragment has a name but no id, and may therefore start the next call (rule 6 of the module)."""
+    """Return whether a fragment has a name but no id, so that it might start the next call (rule 6 of the module)."""
     return bool(string(_function(call).get("name"))) and not string(call.get("id"))
 
 

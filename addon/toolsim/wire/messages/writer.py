@@ -238,7 +238,6 @@ class MessagesWriter(Writer):
         self._texts = []
 
     def _cite(self, text: str) -> None:
-        """Add citations to the open text."""
         found = citations_of(text, self._pages)
         if found and not self._form.stream:
             self._message["content"][-1]["citations"] = found

@@ -82,7 +82,6 @@ class _InputReader:
         self._local_calls: dict[str, str] = {}
 
     def read(self) -> History:
-        """Read all items of the input."""
         read: list[Item | None] = []
         declaring: list[int] = []
         for index, item in enumerate(self._items, self._start):
