@@ -3,8 +3,8 @@
     stream := created in_progress? item* (completed | incomplete | failed | cancelled | error) [DONE]?
     item   := added (part.added delta* done part.done | delta* done) item.done
 
-Content is read from the deltas. Content that a backend sends only in a ``done`` event, in ``output_item.done`` or in
-the final object is read from there. Every text and every item has a key, and ``_emitted`` contains the keys of all
+Content is read from the deltas. If a backend does not send deltas, content is read from the ``done`` events,
+``output_item.done`` or the final object. Every text and every item has a key, and ``_emitted`` contains the keys of all
 content already emitted, so that nothing is emitted twice. Each rule covers a server that is in use.
 
  1. The terminal event ends the answer; ``[DONE]`` and the end of the input have no meaning.
