@@ -75,7 +75,7 @@ class SerialExecutor:
         return asyncio.wrap_future(task.future)
 
     def submit_last[T](self, work: Callable[[], T]) -> asyncio.Future[T]:
-        """Queue ``work`` to run after all calls that any owner has already queued, and return the future of ``work``."""
+        """Queue ``work`` to run after all calls that any owner has already queued, and return its future."""
         task = self._new(work)
         self._signals.put(task)
         return asyncio.wrap_future(task.future)
