@@ -1,4 +1,4 @@
-"""Attacks as data: the bytes to send, the proxy to attack, and the expected result."""
+"""The attacks, as data: the bytes to send, the proxy to attack, and the expected result."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Attack:
     """An attack on a proxy.
 
     ``world``: the name of the proxy (see conftest). ``sends``: a function that returns the bytes to send over one
-    connection. ``expected``: a pattern for everything received until the connection closes. ``reaches``: the number of
-    requests that are allowed to reach the backend. ``backend``: the name of the backend's behavior. ``seconds``,
-    ``mebibytes``: bounds for the duration, and for the growth of the proxy's memory.
+    connection. ``expected``: a pattern for all bytes received until the connection closes. ``reaches``: the maximum
+    number of requests that may reach the backend. ``backend``: the name of the backend's behavior. ``seconds``: the
+    maximum duration. ``mebibytes``: the maximum growth of the proxy's memory.
     """
 
     name: str
@@ -62,7 +62,7 @@ def request(
 
 
 def ask(**more: object) -> bytes:
-    """Return the body of a chat request with a tool."""
+    """Return the body of a chat request that declares a tool."""
     body = {"model": "m", "messages": [{"role": "user", "content": "x"}], "tools": [TOOL]} | more
     return json.dumps(body).encode()
 
@@ -82,7 +82,7 @@ def patterns(count: int, first: int = 0) -> dict[str, object]:
 
 
 def function(number: int, **more: object) -> dict[str, object]:
-    """Return a tool whose name and only parameter contain this number."""
+    """Return a tool whose name and only parameter end with this number."""
     parameters = {"type": "object", "properties": {f"a{number}": {"type": "string"}}}
     return {"type": "function", "function": {"name": f"f{number}", "parameters": parameters, **more}}
 
@@ -92,7 +92,7 @@ def schema(bytes_: int) -> dict[str, object]:
 
 
 def history(calls: int) -> list[object]:
-    """Return a conversation with this many calls and their outputs."""
+    """Return a conversation that contains this many calls and their outputs."""
     items: list[object] = [{"role": "user", "content": "x"}]
     for number in range(calls):
         call = {"id": f"c{number}", "type": "function", "function": {"name": "f", "arguments": "{}"}}
@@ -250,7 +250,9 @@ def _keyless_tunnel(host: str) -> Attack:
 
 
 def _elsewhere(world: str, target: str, expected: str) -> list[Attack]:
-    """Try to reach another host through the listener: by an absolute URL, by the Host header, and through a tunnel."""
+    """Try to reach another host through the proxy's listener: with an absolute URL, with the Host header, or with
+    CONNECT.
+    """
 
     def host(ports: Ports) -> str:
         return target or f"127.0.0.1:{ports.backend}"
@@ -280,7 +282,7 @@ def _rebound(path: str, origin: str) -> Attack:
 
 
 OK, TOO_LARGE, BAD = r"HTTP/1.1 200 ", r"HTTP/1.1 413 .*request_too_large", r"HTTP/1.1 400 .*invalid_request_error"
-# Request bodies up to the limits, named by their content.
+# Request bodies near and beyond the size limits: name, body, expected answer, and further fields of the attack.
 LARGE: list[tuple[str, Callable[[], bytes], str, dict[str, Any]]] = [
     ("just small enough", lambda: ask(messages=history(450)), OK, {"reaches": 1}),
     ("15 MB of text", lambda: ask(messages=[{"role": "user", "content": "word " * 3_000_000}]), OK, {"reaches": 1}),
@@ -298,7 +300,7 @@ LARGE: list[tuple[str, Callable[[], bytes], str, dict[str, Any]]] = [
         "10,000 calls in a stream",
         lambda: ask(stream=True),
         OK,
-        # Each call results in seven events, so the answer takes 6 to 10 s on a slow machine that also runs other tests.
+        # Each call produces seven events, so the answer takes 6 to 10 s on a slow machine that also runs other tests.
         {"reaches": 1, "backend": "10,000 calls", "seconds": 30.0},
     ),
     ("10,000 calls at once", ask, OK, {"reaches": 1, "backend": "10,000 calls at once", "seconds": 30.0}),

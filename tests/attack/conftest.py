@@ -1,4 +1,4 @@
-"""Real proxies to attack, a neighbor client that the attack must not delay, and the table of results."""
+"""Fixtures for the attacks: real proxies, a neighbor client that attacks must not delay, and the table of results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from support.raw_backend import RawBackend
 
 
 class World:
-    """A proxy, its backend, and a neighbor client of the attacker."""
+    """A proxy, its backend, and a neighbor client whose delays are measured during an attack."""
 
     def __init__(self, proxy: Mitmdump, backend: RawBackend, hole: int) -> None:
         found = re.search(r"backend answers .*?127\.0\.0\.1:(\d+)", proxy.log())
@@ -53,7 +53,7 @@ class World:
 
 @pytest.fixture(scope="session")
 def hole() -> Iterator[int]:
-    """A port whose connection queue is full: connecting to it hangs."""
+    """A port whose connection queue is full, so an attempt to connect to it hangs."""
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(socket.socket())
         listener.bind(("127.0.0.1", 0))
@@ -68,7 +68,7 @@ def hole() -> Iterator[int]:
 
 @pytest.fixture(scope="session")
 def worlds(hole: int) -> Iterator[Any]:
-    """Return a function that starts the world with a given name on its first use, and returns it."""
+    """Return a function that returns the world with the given name, and starts it on first use."""
     with contextlib.ExitStack() as stack:
         backend = stack.enter_context(RawBackend())
         options: dict[str, tuple[str | None, dict[str, Any]]] = {

@@ -1,4 +1,4 @@
-"""A client that the attack must not delay.
+"""A client that measures how much an attack delays others.
 
 It runs in a separate process because the attack keeps the test process busy.
 """
@@ -15,8 +15,9 @@ import time
 class Neighbour:
     """A client that requests the metrics repeatedly over one connection while its context is active.
 
-    ``baseline``: the longest wait before the attack, in seconds; ``worst``: the longest wait since then, set on exit.
-    The context can be entered again for each further attack; ``close`` ends the process.
+    ``baseline``: the longest response time before the attack, in seconds. ``worst``: the longest response time since
+    then, set when the context is exited. The context can be entered again for another attack. ``close`` ends the
+    process.
     """
 
     def __init__(self, port: int, key: str) -> None:
@@ -38,7 +39,6 @@ class Neighbour:
         return float(self._process.stdout.readline())
 
     def close(self) -> None:
-        """End the neighbor's process."""
         self._process.communicate(timeout=60)
 
 
@@ -47,9 +47,9 @@ PAUSE_SECONDS = 0.005
 
 
 def ask(port: int, key: str) -> None:
-    """Request the metrics repeatedly, and print the longest waits.
+    """Request the metrics repeatedly; print the longest response time of the baseline, and then of the attack.
 
-    Lines of standard input start and end each measurement.
+    Each measurement starts when a line arrives on standard input, and ends with the next line.
     """
     while sys.stdin.readline():
         over = threading.Event()

@@ -1,4 +1,4 @@
-"""The results of the attacks, for the table at the end of a run."""
+"""The results of the attacks, which are printed as a table at the end of the test run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attacks on a real mitmdump: each checks the answer, and limits time, memory and the delay of a neighbor client."""
+"""Attacks on a real mitmdump. Each test checks the answer, the time, the memory, and the delay of a neighbor client."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ from support.raw_backend import RawBackend
 pytestmark = pytest.mark.slow
 
 # Maximum delay in seconds above the neighbor's baseline; the goal on an idle machine is 0.05. On a busy machine any
-# client can be delayed once, but an attack that blocks the proxy delays clients every time.
+# Maximum delay in seconds above the neighbor's baseline; the goal on an idle machine is 0.05. On a busy machine, other
+# load can delay a client once, but an attack that blocks the proxy delays clients in every attempt.
 MAX_DELAY = float(os.environ.get("ATTACK_DELAY", "0.25"))
 TRIES = 3
 
 
 def slowness() -> float:
-    """Return the factor by which load slows this machine down, estimated from the number of runnable processes."""
+    """Return the factor by which other load slows this machine down, estimated from the load average per core."""
     return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
-# Attacks that take more than ten seconds.
+# Attacks that take more than ten seconds each.
 LONG = {
     "large: 10,000 calls at once",
     "large: 10,000 calls in a stream",
@@ -46,7 +47,7 @@ LONG = {
     ids=lambda attack: attack.name,
 )
 def test_attack(attack: Attack, worlds: Any) -> None:
-    """Each attack receives the expected answer within its bounds, and does not delay other clients."""
+    """Each attack receives the expected answer within its time and memory limits, and does not delay other clients."""
     world = worlds(attack.world)
     data = attack.sends(world.ports)
     delays: list[float] = []
@@ -54,7 +55,7 @@ def test_attack(attack: Attack, worlds: Any) -> None:
         world.backend.play(BACKENDS[attack.backend])
         before = world.memory()
         with world.neighbour as neighbour:
-            # The worker processes have a low priority, so other processes run first.
+            # The proxy's worker processes have a low priority, so other load slows them down more than proportionally.
             patience = attack.seconds * slowness() ** 2
             start = time.monotonic()
             reply = world.send(data, patience)
@@ -79,7 +80,7 @@ def test_correct_key_is_accepted(worlds: Any) -> None:
 
 
 def test_restarted_backend_serves_open_connections() -> None:
-    """A client that keeps its connection open, as all SDKs do, is served again once the backend has restarted."""
+    """A client that keeps its connection to the proxy open, as SDKs do, is served again once the backend is back."""
     with RawBackend() as reserved:
         port = reserved.port
     with Mitmdump(f"http://127.0.0.1:{port}") as proxy, Line(proxy.url) as line:
@@ -101,10 +102,11 @@ def test_restarted_backend_serves_open_connections() -> None:
     ],
 )
 def test_proxy_as_its_own_upstream_is_a_loop(host: str, status: int, code: str) -> None:
-    """If a proxy is its own upstream, every request fails, at the latest when it reaches the proxy again."""
+    """If a proxy is its own upstream, every request fails, at the latest when it reaches the proxy a second time."""
     port = free_port()
     arguments = ("--listen-port", str(port))
-    # mitmproxy logs connections only with toolsim_log=off. Detecting the engine would open more connections.
+    # mitmproxy logs connections only with toolsim_log=off. Engine detection is disabled, because it would open more
+    # connections.
     options = {"toolsim_upstream": f"http://{host}:{port}", "toolsim_log": "off", "toolsim_engine": "unknown"}
     with Mitmdump(arguments=arguments, **options) as proxy, Line(proxy.url) as line:  # type: ignore[arg-type]
         for _ in range(3):
@@ -114,7 +116,9 @@ def test_proxy_as_its_own_upstream_is_a_loop(host: str, status: int, code: str) 
 
 
 def test_loop_of_two_proxies_fails_with_508() -> None:
-    """If two proxies name each other as upstream, any request passes each proxy only once, then fails with 508."""
+    """If two proxies have each other as upstream, each request passes through each proxy only once and then fails with
+    508.
+    """
     ports = (free_port(), free_port())
     with contextlib.ExitStack() as stack:
         proxies = [

@@ -1,4 +1,6 @@
-"""A backend that disconnects after each byte of its answer, and a client that disconnects after each byte it reads."""
+"""A backend that disconnects at any byte of its answer, and a client that disconnects at any byte of the answer it
+reads.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +28,7 @@ WHOLE = json.dumps(
 ).encode()
 RESET = struct.pack("ii", 1, 0)
 # The JSON of a frame is complete two bytes before the frame is. In chat, a failure of the backend after a call comes
+# The JSON in a frame is complete two bytes before the end of the frame. In chat, a backend failure after a call comes
 # too late to matter (see answer.py), and after the finish chunk nothing can be lost.
 CALLED = len(b"".join(map(chat_frame, ("Hel", "lo ", CALL[:9], CALL[9:])))) - 2
 FINISHED = len(STREAM) - len(DONE) - 2
@@ -67,7 +70,7 @@ def cut_after(body: bytes, size: int, *, reset: bool, length: int | None) -> Beh
 
 
 def looks_complete(api: str, status: int, body: bytes) -> bool:
-    """Return whether a client would consider this answer complete."""
+    """Return whether a client would consider this answer to be complete."""
     if status != 200:
         return False
     if api == "responses":
@@ -81,11 +84,11 @@ def looks_complete(api: str, status: int, body: bytes) -> bool:
 @pytest.mark.parametrize("api", ["chat", "responses", "messages"])
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 def test_backend_disconnects_after_any_byte(api: str, stream: bool, reset: bool, worlds: Any) -> None:
-    """If the backend disconnects after any byte, the client's answer ends, and does not look complete."""
+    """If the backend disconnects after any byte, the client's answer ends, but does not look complete."""
     world = worlds("over chat")
     path, question = QUESTIONS[api, stream]
     body = STREAM if stream else WHOLE
-    # If a non-streamed answer ends with its connection, only its JSON shows whether it is complete.
+    # Without a length, a non-streamed answer ends with its connection, and only its JSON shows whether it is complete.
     length = None if stream else len(body)
     with Line(world.proxy.url, timeout=20) as line:
         edges = [*range(CALLED - 3, CALLED + 3), *range(FINISHED - 3, FINISHED + 3)] if stream else []
@@ -100,7 +103,7 @@ def test_backend_disconnects_after_any_byte(api: str, stream: bool, reset: bool,
 @pytest.mark.parametrize("world_name", ["over chat", "scripted"])
 @pytest.mark.parametrize("api", ["chat", "responses", "messages"])
 def test_client_disconnects_after_any_byte(api: str, world_name: str, worlds: Any) -> None:
-    """If a client disconnects after any byte, its exchange is closed, and the next client is answered."""
+    """If a client disconnects after any byte, its exchange is closed, and the next client receives its answer."""
     world = worlds(world_name)
     path, question = QUESTIONS[api, True]
 
@@ -117,7 +120,7 @@ def test_client_disconnects_after_any_byte(api: str, world_name: str, worlds: An
         with socket.create_connection(("127.0.0.1", world.ports.proxy), timeout=20) as client:
             client.sendall(data)
             got = b""
-            # The number of chunks of an answer, and therefore its length, depends on timing.
+            # The answer can be shorter than expected, because its number of chunks depends on timing.
             while len(got) < size and not got.endswith(b"\r\n0\r\n\r\n") and (chunk := client.recv(size - len(got))):
                 got += chunk
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
@@ -126,7 +129,7 @@ def test_client_disconnects_after_any_byte(api: str, world_name: str, worlds: An
 
 
 def wait_until_over(proxy: Mitmdump) -> None:
-    """Wait until the proxy reports no exchange in progress."""
+    """Wait until the proxy's metrics show no exchange in progress."""
     end = time.monotonic() + 30
     with Line(proxy.url) as line:
         while True:

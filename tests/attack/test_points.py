@@ -1,4 +1,4 @@
-"""Regression tests with a real mitmdump for faults that looked like success or violated the API, one row per fault."""
+"""Regression tests with a real mitmdump for faults that looked like success or violated the API; one row per fault."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ def delta(**fields: object) -> bytes:
 
 @dataclass(frozen=True)
 class Point:
-    """A fault to test. ``expected``: a pattern for the client's status, headers and body; ``forbidden``: a pattern that
-    must not match.
+    """A fault to test.
 
-    ``metric``: a series that must increase by one; ``sent``: a pattern for the request that reached the backend, or
-    None if no request is allowed to reach it.
+    ``expected``: a pattern for the client's status, headers and body. ``forbidden``: a pattern that they must not
+    match. ``metric``: a series that must increase by one. ``sent``: a pattern for the request that reached the backend,
+    or None if no request may reach it.
     """
 
     body: Callable[[], bytes]
@@ -208,7 +208,7 @@ POINTS: dict[str, Point] = {
 
 @pytest.mark.parametrize("name", POINTS)
 def test_fault_has_expected_result(name: str, worlds: Any) -> None:
-    """The client's answer, the metrics and the backend's request are as expected for each fault."""
+    """For each fault, the client's answer, the metrics and the request to the backend are as expected."""
     world, point = worlds("plain"), POINTS[name]
     world.backend.play(point.backend, "/v1")
     with Line(world.proxy.url) as line:
@@ -234,7 +234,7 @@ def counted(line: Line, series: str) -> int:
 
 
 def test_stream_comment_has_predecessors_fields(worlds: Any) -> None:
-    """The telemetry comment of a stream is plain JSON with the fields of toolsim's predecessor."""
+    """The telemetry comment in a stream is plain JSON with the fields that toolsim's predecessor wrote."""
     backend = worlds("plain").backend
     with Mitmdump(backend.url, toolsim_sse_telemetry=True) as proxy, Line(proxy.url) as line:
         backend.play(streams(chat_frame(CALL)), "/v1")
@@ -245,7 +245,7 @@ def test_stream_comment_has_predecessors_fields(worlds: Any) -> None:
 
 
 def test_predecessors_mode_is_per_api(worlds: Any) -> None:
-    """The predecessor's environment variable for the output mode of one API does not affect the other API."""
+    """The predecessor's environment variable for one API's output mode does not affect the other API."""
     backend = worlds("plain").backend
     environment = {"PROXY_RESPONSES_OUTPUT_MODE": "obsidian-xml"}
     with Mitmdump(backend.url, environment=environment, toolsim_backend="chat") as proxy, Line(proxy.url) as line:

@@ -1,10 +1,10 @@
-"""``make bench``: a table with a verdict for each row that has a goal; writes ``build/bench.json`` and
+"""``make bench``: prints a table with a verdict for each row that has a goal; writes ``build/bench.json`` and
 ``build/bench.svg``.
 
-Groups can be selected (ROWS="cpu delay"); QUICK=1 takes about two minutes. ``peers``, which installs other proxies, and
-``several``, which needs HAProxy and Redis, run only if they are named. Figures are medians; ratios are ratios of
-medians from one run in which both sides alternate. The goals assume a quiet machine with two cores; goals in ms or µs
-are scaled by the pace of this machine (``machine.py``).
+Groups can be selected (ROWS="cpu delay"), and QUICK=1 takes only about two minutes. The groups ``peers``, which installs
+other proxies, and ``several``, which needs HAProxy and Redis, run only if they are selected by name. Figures are
+medians. Ratios compare medians from one run in which the two versions alternate. The goals assume a quiet machine with
+two cores. Goals in ms or µs are scaled by the pace of this machine (``machine.py``).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def groups(stage: Proxies) -> dict[str, Measure]:
 
 
 def main(arguments: list[str]) -> int:
-    """Measure the named groups, or all groups by default; ``--quick`` shortens the runs."""
+    """Measure the selected groups, or all groups by default; ``--quick`` shortens the runs."""
     quick = "--quick" in arguments
     wanted = [name for name in arguments if name != "--quick"]
     rows: list[Row] = []

@@ -1,4 +1,6 @@
-"""The cost of a feature per turn: the same turns alternately through a proxy with the feature and one without it."""
+"""The cost of a feature per turn: the same turns run alternately through a proxy with the feature and a proxy without
+it.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,9 @@ TURNS = 100
 def rows(
     group: str, name: str, goal: float, model: str, pairs: Iterable[tuple[Mitmdump, Mitmdump]], *, stream: bool
 ) -> Iterator[Row]:
-    """Yield rows of elapsed time, its 99th percentile, and CPU time, for turns through both kinds of proxies.
+    """Yield rows for the elapsed time of turns through both kinds of proxies, its 99th percentile, and the CPU time.
 
-    ``pairs``: proxies without and with the feature, not yet started. Each kind needs several processes, because even
+    ``pairs``: pairs of proxies, without and with the feature, not yet started. Several pairs are needed, because even
     two processes of the same kind differ by a quarter of a millisecond per turn.
     """
     waited: list[tuple[float, float]] = []

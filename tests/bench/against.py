@@ -1,8 +1,8 @@
-"""``python -m bench.against OLD [ROUNDS]``: the CPU time of a stream of prose here and in an older checkout of toolsim.
+"""``python -m bench.against OLD [ROUNDS]``: compares the CPU time of a stream of prose with that in an older checkout.
 
-Both versions run in a real mitmdump in front of the same backend, and they alternate. A round's ratio is calculated
-from the CPU time of its two streams, so other load on the machine does not affect it. Prints medians, and quartiles of
-the ratio::
+Both versions run in a real mitmdump in front of the same backend, and their streams alternate. A round's ratio is
+calculated from the CPU time of its two streams, so other load on the machine hardly affects it. Prints the medians, and
+the quartiles of the ratio::
 
     git worktree add /tmp/old COMMIT && cd tests && ../.venv/bin/python -m bench.against /tmp/old
 """
@@ -18,7 +18,7 @@ from bench.stage import PATHS, Client, backends, cpu_seconds
 from support.mitmdump import MITMDUMP, ROOT, Mitmdump
 
 STREAMS = ("prose-8000-4-1", "prose-16000-4-8")
-# Warm-up rounds, in which both versions compile and cache what they need.
+# Number of warm-up rounds, in which both versions compile and cache what they need.
 _FIRST = 2
 
 

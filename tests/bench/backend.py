@@ -1,13 +1,13 @@
-"""A backend with a negligible cost: a separate process that sends prepared answers.
+"""A backend with negligible cost: a separate process that sends prepared answers.
 
-The request's ``model`` selects the answer: ``KIND-SIZE-STEP-PER_WRITE``. ``prose``, ``call`` and ``object`` (a call
-whose arguments are an object) are ``SIZE`` characters of text in deltas of ``STEP`` characters, ``PER_WRITE`` deltas
-per write. A write is one HTTP chunk, with a pause after it so that writes arrive one by one. ``emitted`` is a
-structured call from the backend, with ``SIZE`` characters of arguments; ``asked-1-1-1`` is a call whose arguments
-contain the time at which the request arrived. ``timed-COUNT-RATE-1`` is COUNT deltas, RATE per second; each contains
-the time at which it was written (``time.monotonic_ns``). ``paced`` is the same for many concurrent streams: its first
-delta is written immediately, and a write costs less, since only the times are generated. ``paced-COUNT-RATE-2`` ends
-with a call. Run as a module, it prints its port.
+The request's ``model`` selects the answer: ``KIND-SIZE-STEP-PER_WRITE``. The kinds ``prose``, ``call`` and ``object``
+(a call whose arguments are an object) are ``SIZE`` characters of text in deltas of ``STEP`` characters, with
+``PER_WRITE`` deltas per write. A write is one HTTP chunk, with a pause after it so that writes arrive one by one.
+``emitted`` is a structured call from the backend, with ``SIZE`` characters of arguments. ``asked-1-1-1`` is a call
+whose arguments contain the time at which the request arrived. ``timed-COUNT-RATE-1`` is COUNT deltas, RATE per second;
+each contains the time at which it was written (``time.monotonic_ns``). ``paced`` is like ``timed``, for many concurrent
+streams: its first delta is written immediately, and a write costs less, because only the times are generated.
+``paced-COUNT-RATE-2`` ends with a call. Run as a module, the backend prints its ports.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def chunk(data: bytes) -> bytes:
 
 @functools.cache
 def writes(api_name: ApiName, kind: str, size: int, step: int, per_write: int) -> tuple[bytes, ...]:
-    """Return the writes of a streamed answer."""
+    """Return the streamed answer, divided into writes."""
     answer = answer_of(api_name)
     if kind == "emitted":
         frames = [*answer.begin(), *answer.begin_call("write")]
@@ -76,7 +76,7 @@ async def timed(api_name: ApiName, count: int, rate: int, writer: asyncio.Stream
 
 @functools.cache
 def paced_frames(api_name: ApiName, count: int, ends: int) -> tuple[list[bytes], list[list[bytes]], bytes]:
-    """Return the opening of a stream, the parts before and after the time in each delta, and the end."""
+    """Return the frames before the deltas, the parts of each delta around its time, and the frames after the deltas."""
     answer = answer_of(api_name)
     opening = [*answer.begin(), *answer.begin_message()]
     around = [b"".join(answer.add_text(f"{number} @ ")).split(b"@") for number in range(count)]
@@ -113,7 +113,7 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             path = head.partition(b"\r\n")[0]
             api_name: ApiName = next((api for api in ("responses", "messages") if f"/{api}".encode() in path), "chat")
             found = _MODEL.search(body)
-            if found is None:  # toolsim sent this request to identify the backend.
+            if found is None:  # This is toolsim's request for detecting the backend's API.
                 writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
                 continue
             kind, (size, step, per_write) = found[1].decode(), map(int, found.groups()[1:])
@@ -143,7 +143,7 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def main() -> None:
-    """Serve on two ports, which are printed; the second port uses TLS with an untrusted certificate."""
+    """Serve on two ports, and print their numbers. The second port uses TLS with an untrusted certificate."""
     with tempfile.TemporaryDirectory() as folder:
         CertStore.from_store(Path(folder), "bench", 2048)
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

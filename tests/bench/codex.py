@@ -1,7 +1,7 @@
-"""Delay of the first text from a real Codex app-server with a stub model, through the addon and directly.
+"""Delay of the first text from a real Codex app-server with a stub model, with and without the addon.
 
-Both paths use the same child process, settings and model. Their requests alternate, so that a busy machine affects both
-alike. The direct path skips two HTTP hops and the addon.
+The requests with and without the addon alternate, so that other load affects both alike. They use the same child
+process, settings and model. Requests without the addon go directly to the app-server, and so skip two HTTP hops.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TOOLS = [{"type": "function", "name": "look_up", "parameters": {"type": "object"
 
 
 async def bare(child: Child) -> float:
-    """Return the seconds from thread/start to the first delta."""
+    """Return the seconds from thread/start to the first delta, without the addon."""
     began = clock()
     config = settings(child.mcp_servers)
     asked = {"ephemeral": True, "cwd": str(child.workdir), "baseInstructions": "", "config": config}
@@ -49,7 +49,7 @@ async def bare(child: Child) -> float:
 
 
 async def through(client: httpx.AsyncClient) -> float:
-    """Return the seconds from the client's request to its first text."""
+    """Return the seconds from the client's request to its first text, with the addon."""
     began = clock()
     first = 0.0
     body = {"input": "hi", "stream": True, "tools": TOOLS}
@@ -102,5 +102,4 @@ async def rate(ask: Callable[[], Awaitable[float]]) -> float:
 
 
 def measure(_quick: bool) -> Iterator[Row]:
-    """Yield the rows for Codex."""
     yield from asyncio.run(figures())

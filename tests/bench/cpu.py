@@ -1,6 +1,6 @@
-"""CPU time of mitmdump with the addon divided by that of a bare mitmdump, for one streamed answer.
+"""CPU time of mitmdump with the addon for one streamed answer, divided by the CPU time of a bare mitmdump.
 
-The two proxies alternate stream by stream, so that a busy machine affects both alike. If the client and the backend use
+The two proxies alternate stream by stream, so that other load affects both alike. If the client and the backend use
 different APIs, the bare proxy streams the backend's API, since it cannot translate.
 """
 
@@ -19,9 +19,9 @@ from support.mitmdump import Mitmdump
 class Case:
     """A kind of stream. ``model``: see `backend.py`.
 
-    ``processes``: the number of pairs of new proxies to measure. Two equal processes differ permanently, by a tenth of
-    the cost of a stream with eight events per write. ``tls``: whether the backend uses TLS, in which case every delta
-    passes through mitmproxy's TLS layers.
+    ``processes``: the number of pairs of new proxies to measure. Several pairs are needed for streams with eight events
+    per write, because two identical processes can differ permanently by a tenth of such a stream's cost. ``tls``:
+    whether the backend uses TLS, in which case every delta passes through mitmproxy's TLS layers.
     """
 
     model: str
@@ -63,7 +63,7 @@ def cases() -> Iterator[Case]:
         yield Case("emitted-2000-4-1", api, api, CALLS, "incremental")
         yield Case("emitted-80000-4-8", api, api, CALLS, "incremental", quick=api == "chat")
 
-    # Claude Code's API with a chat backend, which is the usual case, and with a backend of the same API.
+    # Claude Code's API with a chat backend, which is the usual case, and with a backend that has the same API.
     for backend in ("chat", "messages"):
         yield Case("prose-8000-4-1", "messages", backend, PROSE, quick=backend == "chat")
         yield Case("prose-16000-4-8", "messages", backend, PROSE, processes=5)
@@ -72,7 +72,6 @@ def cases() -> Iterator[Case]:
 
 
 def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
-    """Yield a row for each kind of stream."""
     for case in cases():
         if quick and not case.quick:
             continue
@@ -99,6 +98,6 @@ def costs(case: Case, ours: Mitmdump, bare: Mitmdump, rounds: int) -> tuple[floa
         for (proxy, client, api), cost in zip(sides, taken, strict=True):
             before = cpu_seconds(proxy.pid)
             client.ask(api, case.model)
-            if turn:  # The first round warms up.
+            if turn:  # The first round is a warm-up.
                 cost.append(1000 * (cpu_seconds(proxy.pid) - before))
     return statistics.median(taken[0]), statistics.median(taken[1])

@@ -1,15 +1,15 @@
-"""Delays of the first text, and of each delta in concurrent streams.
+"""Delay of the first text, and of each delta in concurrent streams.
 
-We measure the first text, not the first byte. In chat completions the role, which a backend sends first, is forwarded
-together with the next delta (see ``wire/chat/writer.py``), so a first byte's time would include the backend's pause
-after the role.
+We measure the first text, not the first byte. In chat completions, a backend sends the role first, and toolsim forwards
+it together with the next delta (see ``wire/chat/writer.py``). So the time of the first byte would include the backend's
+pause after the role.
 
-The text of a delta is the time at which the backend wrote it, so its delay is known on arrival, regardless of the
-accuracy of the backend's timer. On a saturated machine even the bare proxy is slow; a note reports that.
+The text of a delta is the time at which the backend wrote it. So the delay is known when the delta arrives, regardless
+of the accuracy of the backend's timer. On a saturated machine even the bare proxy is slow; a note then reports that.
 
 All streams begin within one second. Two hundred requests per second are close to the limit of any proxy, even a bare
-one, and each delta of that second queues behind the requests. That is the cost of requests, which has separate rows. So
-deltas written while streams begin or end also have a separate row, and the goal is for the other deltas.
+one, and the deltas of that second queue behind the requests. That is a cost of requests, which have rows of their own.
+So deltas that are written while streams begin or end have a separate row, and the goal applies to all other deltas.
 """
 
 from __future__ import annotations
@@ -74,10 +74,10 @@ def first_text(bare: str, ours: str, rounds: int) -> Iterator[Row]:
 
 
 def calls_over_a_websocket(url: str, rounds: int) -> Row:
-    """Return a row that compares the time until the model receives a request, over WebSocket and over HTTP.
+    """Return a row that compares the time until a request reaches the model over WebSocket and over HTTP.
 
-    The requests form a loop of calls. The WebSocket connection remembers the conversation. The HTTP connection, which
-    is the reference, is also kept alive, but each of its requests contains all earlier calls.
+    The requests form a loop of calls. With WebSocket, the connection remembers the conversation. With HTTP, the
+    reference, the connection is also kept alive, but each request contains all earlier calls.
     """
     times: list[list[float]] = [[], []]
     sent = {"model": "asked-1-1-1", "store": False, "tools": TOOLS}
@@ -129,7 +129,7 @@ class Delays(NamedTuple):
 
 
 async def side_by_side(url: str, streams: int, seconds: float) -> Delays:
-    """Return the delay of each delta of concurrent streams, in milliseconds."""
+    """Return the delay of each delta in concurrent streams."""
     found: list[list[tuple[int, int]]] = [[] for _ in range(streams)]
     body = request_body("chat", f"timed-{int(RATE * seconds)}-{RATE}-1")
     host, port = urlsplit(url).hostname, urlsplit(url).port

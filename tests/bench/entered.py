@@ -1,7 +1,7 @@
 """Counts the files of the package that one request enters in a real, warm mitmdump.
 
-From ``tests``: ``python -m bench.entered`` prints the number of files, and their paths, for a streamed chat request
-with one call. Modules that are only imported or run at startup do not count.
+``python -m bench.entered``, run in ``tests``, prints the number of files and their paths for a streamed chat request
+with one call. Files whose modules are only imported, or run only at startup, do not count.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bench.stage import Client, backends
 from support.mitmdump import MITMDUMP, Mitmdump
 
 MODEL = "call-2000-4-1"
-# Seconds to wait after an answer: long enough for its cleanup, too short for the ticks of the timeouts to matter.
+# Seconds to wait after an answer: long enough for the cleanup, and too short for periodic timeout checks to matter.
 _SECONDS = 1.0
 
 

@@ -1,8 +1,9 @@
-"""The speed of this machine, for goals in ms and µs, which assume a machine that processes the JSON of a chunk in 5 µs.
+"""The pace of this machine, relative to the machine that the goals in ms and µs assume.
 
-Processing means parsing and serializing the JSON. The speed of machines differs by more than a factor of three, and
-that of a shared machine by a factor of two from minute to minute. So the pace is measured around each row, or
-alternately within it, and a row that misses its goal but not its goal times the pace is marked "scaled".
+That machine parses and serializes the JSON of a chunk in 5 µs. The speeds of machines differ by more than a factor of
+three, and the speed of a shared machine changes by a factor of two from minute to minute. So the pace is measured
+around each row, or in alternation with it. A row that misses its goal, but meets its goal times the pace, is marked
+"scaled".
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _CHUNK = backend_answer("chat", True, ["abcd"])[1].split(b"\n\n")[1].removeprefi
 
 
 def pace(runs: int = 9) -> float:
-    """Return the time for a chunk's JSON, divided by its time on the machine for which the goals were set."""
+    """Return the time that this machine needs for a chunk's JSON, divided by the time that the goals assume."""
     times = []
     for _ in range(runs):
         start = time.process_time_ns()

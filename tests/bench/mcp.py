@@ -1,8 +1,8 @@
-"""The cost of MCP tools per turn: calls to the client's tool, to a stdio server and to an HTTP server, in parallel.
+"""The cost of MCP tools per turn, with parallel calls to the client's tool, to a stdio server and to an HTTP server.
 
-The reference is the same model answer, with all three tools as functions of the client, through a proxy without MCP
-servers. Both servers add two numbers and use the official package; the figures include their work, as an operator's
-figures would. In the rows of a single server, the model calls one tool of that server and one of the client.
+The reference is the same model answer through a proxy without MCP servers, where all three tools are functions of the
+client. Both servers add two numbers and use the official package. The figures include the servers' work, as they do for
+an operator. In the rows of a single server, the model calls one tool of that server and one tool of the client.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _WARM_UP = 10
 
 
 def measure(quick: bool) -> Iterator[Row]:
-    """Yield the rows of a turn with both servers, and with each server alone."""
+    """Yield the row of a turn with both servers, and the rows of a turn with only one server."""
     with tempfile.TemporaryDirectory() as folder, over_http() as url, TextBackend() as backend:
         never = {"require_approval": "never", "allowed_tools": ["add"]}
         servers = {"stdio": OFFICIAL | never, "http": {"url": url} | never}

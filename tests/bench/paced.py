@@ -1,9 +1,10 @@
 """Many streams at the pace of real models: 20 deltas per second each, in separate packets, all different.
 
-A bare mitmdump and toolsim process the same streams in alternation, each pinned to the first core; backend and client
-use the second core. All streams begin within four seconds, and one in ten ends with a call. The figure that other load
-on the machine affects least is the proxy's CPU time, including that of requests, per delta that its client has read.
-Delays are measured for deltas that were written while all streams ran.
+A bare mitmdump and toolsim process the same streams in alternation. Each is pinned to the first core; the backend and
+the client use the second core. All streams begin within four seconds, and one stream in ten ends with a call. CPU time
+per delta is the figure that other load on the machine affects least: the proxy's CPU time, including that of requests,
+divided by the number of deltas that the client has read. Delays are measured only for deltas that were written while
+all streams ran.
 
 ``make bench ROWS=paced``
 """
@@ -35,17 +36,18 @@ _WRITTEN = re.compile(rb"\d+ (\d{9,}) ")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A load of concurrent ``streams`` that last ``seconds`` each."""
+    """A number of concurrent ``streams`` that last ``seconds`` each."""
 
     streams: int
     client: str = "chat"
     backend: str = "chat"
     seconds: float = 10.0
     goal: float | None = None
-    """Maximum CPU time per delta in excess of a bare mitmdump's, in microseconds."""
+    """Maximum CPU time per delta above that of a bare mitmdump, in microseconds."""
     p99: float | None = None
     first_text: float | None = None
-    """Maximum delay of 99 % of the deltas and of the first texts, in milliseconds."""
+    """``p99``: maximum delay of 99% of the deltas, in milliseconds. ``first_text``: the same limit for the first texts.
+    """
 
     @property
     def name(self) -> str:
@@ -69,7 +71,9 @@ WARM_UP = 20
 
 @dataclass(slots=True)
 class Run:
-    """The results of one proxy: CPU microseconds per delta, delays in milliseconds, kilobytes of memory per stream."""
+    """The results of one proxy: CPU time per delta in microseconds, delays in milliseconds, memory per stream in
+    kilobytes.
+    """
 
     cpu: float = 0.0
     memory: float = 0.0
@@ -78,11 +82,10 @@ class Run:
 
 
 def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
-    """Yield the rows of each case."""
     with pinned():
         for case in QUICK if quick else CASES:
             backend = case.backend if case.client != case.backend or case.client == "messages" else "auto"
-            # The first run of a process shows how much memory it uses.
+            # The memory that a process uses is determined in its first run.
             with proxies.fresh_bare() as bare, proxies.fresh(backend) as ours:
                 sides = ((bare, case.backend), (ours, case.client))
                 runs = [[_run(side, api, case) for side, api in sides] for _ in range(1 if quick else 3)]
@@ -110,7 +113,7 @@ def _rows(case: Case, bare: list[Run], ours: list[Run]) -> Iterator[Row]:
 
 @contextmanager
 def pinned() -> Iterator[None]:
-    """Run this process and the backend on the second core; ``_run`` pins the proxies to the first."""
+    """Run this process and the backend on the second core. ``_run`` pins the proxies to the first core."""
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         yield
@@ -168,7 +171,7 @@ async def streams(url: str, proxies: Sequence[int], api: str, case: Case) -> Run
 
 
 class Reader(asyncio.Protocol):
-    """A protocol that sends a request, and records when each delta was written and read, in nanoseconds."""
+    """A protocol that sends a request, and records in nanoseconds when each delta was written and read."""
 
     def __init__(self, request: bytes) -> None:
         self._request = request
@@ -186,7 +189,7 @@ class Reader(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         now = time.monotonic_ns()
         for at in _WRITTEN.findall(data):
-            # The end of an answer can repeat all its text.
+            # The end of an answer can repeat the complete text.
             self.found.setdefault(int(at), now)
 
     @override

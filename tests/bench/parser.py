@@ -1,11 +1,11 @@
-"""The parser, and the complete path of an answer within the process, in microseconds of CPU per delta of four
+"""CPU time of the parser, and of an answer's complete path within the process, in microseconds per delta of four
 characters.
 
-The reference for the parser is the least work that any parser in Python must do per delta: search for a tag and store
-the text. The reference for the complete path is parsing and serializing the JSON of the frames. The peer is
-``@ai-sdk-tool/parser`` from npm, with its Hermes protocol and inside the SDK's streams (``peer.mjs``). No other peer is
-available: vLLM's Hermes parser (0.33.0) cannot be imported without torch, and SGLang's (0.5.23) cannot be imported
-without numpy and torch.
+The reference for the parser is the minimum that any parser in Python must do per delta: search for a tag and store the
+text. The reference for the complete path is parsing and serializing the JSON of the frames. The peer is
+``@ai-sdk-tool/parser`` from npm, with its Hermes protocol and within the SDK's streams (``peer.mjs``). No other peer is
+available: vLLM's Hermes parser (0.33.0) cannot be imported without torch, nor SGLang's (0.5.23) without numpy and
+torch.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def per_delta(make: Callable[[], Callable[[str], object]], deltas: Sequence[str]
 
 
 def whole_way(client: ApiName, backend: ApiName, text: str, together: int) -> tuple[float, float]:
-    """Return the time per delta of the path from backend bytes to client bytes, and the time of its JSON alone."""
+    """Return the time per delta for the path from backend bytes to client bytes, and for the JSON alone."""
     deltas = pieces(text, STEP)
     kind, body = backend_answer(backend, True, deltas)
     frames = [frame + b"\n\n" for frame in body.split(b"\n\n") if frame]
@@ -112,7 +112,7 @@ def measure_parser(sizes: Sequence[int]) -> Iterator[Row]:
 
 
 def measure_peer(sizes: Sequence[int]) -> Iterator[Row]:
-    """Yield the ratio of toolsim's time to the peer's; install the peer under ``build/`` if it is missing."""
+    """Yield rows with the ratio of toolsim's time to the peer's. Install the peer under ``build/`` if it is missing."""
     folder = BUILD / "peer"
     if not shutil.which("npm"):
         yield Row("parser", PEER, math.nan, "× peer", note="no npm")

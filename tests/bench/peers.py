@@ -1,11 +1,11 @@
 """The same streams through the alternatives LiteLLM and Forge, compared to toolsim and a bare mitmdump.
 
-All proxies run in front of the same backend, which writes its calls as text, and receive the same requests with one
-tool, in alternation. Each peer is installed from PyPI into a separate environment under ``~/.cache/toolsim-peers`` (or
-the folder in ``TOOLSIM_PEERS``), and started as its documentation describes, with its defaults; a peer that cannot be
-installed or started is skipped with a reason. CPU time and memory include all of a peer's processes.
+All proxies run in front of the same backend, which writes its calls as text. In alternation, they receive the same
+requests with one tool. Each peer is installed from PyPI into a separate environment under ``~/.cache/toolsim-peers``
+(or the folder in ``TOOLSIM_PEERS``), and started with its defaults, as its documentation describes. A peer that cannot
+be installed or started is skipped, and the reason is printed. CPU time and memory include all processes of a peer.
 
-``make bench ROWS=peers`` measures; ``python -m bench.peers`` then puts the table of that run on the page of benchmarks.
+``make bench ROWS=peers`` measures. ``python -m bench.peers`` then updates the table on the benchmarks page.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from support.mitmdump import ROOT
 from support.ports import free_port
 
 PROSE, CALL = "prose-8000-4-1", "object-400-4-1"
-"""Models of the backend (``backend.py``): 2,000 deltas of prose, and a Hermes call whose arguments are an object."""
+"""Model names for the backend (``backend.py``): 2,000 deltas of prose, and a Hermes call whose arguments are an object.
+"""
 FOLDER = Path(os.environ.get("TOOLSIM_PEERS") or Path.home() / ".cache" / "toolsim-peers")
 PAGE = ROOT / "addon" / "docs" / "figures.md"
 _BARE = "a bare mitmdump"
@@ -46,13 +47,13 @@ general_settings: {{dangerously_permit_weak_or_unset_master_key: true}}
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A proxy from PyPI. ``command``: its command line, in which {bin}, {url}, {port} and {folder} are replaced."""
+    """A proxy from PyPI. ``command``: the command line, in which {bin}, {url}, {port} and {folder} are replaced."""
 
     name: str
     package: str
     command: str
     files: Mapping[str, str] = field(default_factory=dict)
-    """Content of the files that the proxy reads, by their names in {folder}."""
+    """The files to write into {folder} before the proxy starts: their contents by name."""
 
 
 PEERS = (
@@ -71,11 +72,13 @@ PEERS = (
 
 
 class Skipped(Exception):
-    """The reason why a peer is not measured."""
+    """Raised with the reason why a peer cannot be measured."""
 
 
 def installed(peer: Peer) -> Path:
-    """Return the program folder of a peer's environment, which is created if it is missing. Raises Skipped."""
+    """Return the folder with the programs of a peer's environment. Create the environment if it is missing. Raises
+    Skipped.
+    """
     home = FOLDER / re.sub(r"\W+", "-", peer.package)
     done = home / "installed"
     if not done.exists():
@@ -131,7 +134,7 @@ def processes(pid: int) -> list[int]:
 
 
 def first_text(client: Client, model: str) -> float:
-    """Return the milliseconds until the first text of a stream, and read the stream to its end."""
+    """Read a stream to its end, and return the milliseconds until its first text."""
     start = time.monotonic()
     answer = client.begin("chat", model)
     for line in answer:
@@ -151,7 +154,7 @@ def deltas(stream: bytes) -> Iterator[dict[str, Any]]:
 
 
 def call_seen(stream: bytes) -> str:
-    """Return how a client receives the call: with its arguments as an object, as a broken call, or as text."""
+    """Return how a client sees the call: with its arguments as an object, as a broken call, or as text."""
     pieces = [call["function"] for delta in deltas(stream) for call in delta.get("tool_calls") or ()]
     arguments = "".join(piece.get("arguments") or "" for piece in pieces)
     if not pieces:
@@ -164,7 +167,7 @@ def call_seen(stream: bytes) -> str:
 
 
 def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
-    """Yield four rows for each proxy."""
+    """Yield four rows per proxy."""
     rounds = 3 if quick else 9
     with ExitStack() as stack:
         bare, ours = proxies.bare(), proxies.toolsim()
@@ -181,7 +184,7 @@ def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
             for name, (url, pid) in sides.items():
                 before = sum(map(cpu_seconds, processes(pid)))
                 wait = first_text(Client(url), PROSE)
-                if turn:  # The first round warms up.
+                if turn:  # The first round is a warm-up.
                     costs[name].append(1000 * (sum(map(cpu_seconds, processes(pid))) - before))
                     waits[name].append(wait)
         for name, (url, pid) in sides.items():
@@ -206,7 +209,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> int:
-    """Insert the table of the last run in the page of benchmarks."""
+    """Insert the table of the last run into the benchmarks page."""
     rows = [row for row in json.loads((BUILD / "bench.json").read_text())["rows"] if row["group"] == "peers"]
     if not rows:
         print("no such rows in the last run: make bench ROWS=peers")

@@ -1,4 +1,4 @@
-"""The cost of profiles: a turn with many profiles, one of which fits the model, compared to a turn without profiles."""
+"""The cost of profiles: a turn with many profiles, one of which matches the model, compared to one without profiles."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROCESSES = 5
 
 
 def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
-    """Yield the rows of streamed and non-streamed turns. The matching profile does not change the request."""
+    """Yield the rows for streamed and non-streamed turns. The matching profile does not change the request."""
     with tempfile.TemporaryDirectory() as folder:
         for number in range(PROFILES):
             pattern = "prose-*" if number == 0 else f"model-{number}-*"

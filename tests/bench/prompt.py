@@ -1,10 +1,10 @@
-"""The share of a prompt that a server must process again in the next turn, for different options.
+"""The share of a prompt that a server must process again in the next turn, for each option.
 
-The conversation belongs to a client with 20 tools. It has 40 items, including executed calls, and the next turn adds
-two. The rows without a goal are changes that only the client can anticipate. A proxy sees one request, and cannot
-distinguish a new tool from an old one. The output format is stated in the catalog, because few clients change it. If it
-were at the end of the prompt, clients that never change it would have everything after its old position processed again
-in each turn.
+The conversation comes from a client with 20 tools. It has 40 items, including calls with their outputs, and the next
+turn adds two. The rows without a goal are changes that only the client can anticipate: a proxy sees one request, and
+cannot distinguish a new tool from an old one. The required output format is described in the catalog, because few
+clients change it. If it were at the end of the prompt, it would move in each turn, and all text after its previous
+position would be processed again, even for clients that never change the format.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def prompt(item_count: int, policy: Policy, choice: Any = "auto", **fields: Any)
 
 
 def as_responses(item_count: int, *more: dict[str, Any], **fields: Any) -> str:
-    """Return the text that the model reads in a conversation of the Responses API, with more items at the end."""
+    """Return the text that the model reads in a Responses API conversation; ``more``: further items for the end."""
     items: list[dict[str, Any]] = []
     for message in history(item_count, 0):
         calls = message.get("tool_calls", ())
@@ -81,7 +81,9 @@ def _text(content: Any) -> str:
 
 
 def measure(quick: bool) -> Iterator[Row]:
-    """Yield the share of the previous prompt that is processed again, for each option and each change by the client."""
+    """Yield the share of the previous prompt that must be processed again, for each option and for each change by the
+    client.
+    """
     for name, policy in OPTIONS.items():
         yield _row(name, prompt(40, policy), prompt(42, policy))
     for name, (first, second) in ROUNDS.items():

@@ -1,7 +1,7 @@
-"""The CPU time of rewriting a request, with tools and histories of any length, both new and repeated.
+"""The CPU time of rewriting a request, for short and long lists of tools and histories, both new and repeated.
 
-All these requests are so large that a worker process rewrites them. A worker collects no garbage during a job, so the
-benchmark does not either.
+All these requests are so large that toolsim rewrites them in a worker process. A worker runs no garbage collection
+during a job, so the benchmark does not run it either.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GROUP = "rewriting"
 
 
 def tools(count: int, salt: int) -> list[dict[str, Any]]:
-    """Return typical tools of a client. A new ``salt`` produces different tools, so no cache contains them."""
+    """Return tools like those of a typical client. A new ``salt`` produces new tools, which no cache contains."""
     return [
         {
             "type": "function",
@@ -49,7 +49,7 @@ def tools(count: int, salt: int) -> list[dict[str, Any]]:
 
 
 def history(count: int, salt: int) -> list[dict[str, Any]]:
-    """Return messages: a question, then alternating calls and outputs; a longer history continues a shorter one."""
+    """Return messages: a question, then alternating calls and outputs. A longer history begins with the shorter one."""
     messages: list[dict[str, Any]] = [{"role": "user", "content": f"Look at the files ({salt})."}]
     for number in range(1, count // 2):
         path = f"src/{salt}/file_{number}.py"
@@ -92,8 +92,8 @@ def first_time(tool_count: int, item_count: int, rounds: int) -> float:
 def first_and_again(tool_count: int, item_count: int, rounds: int) -> tuple[float, ...]:
     """Return the costs of a conversation's first request, of the same request again, and of requests that continue it.
 
-    They are followed by the cost of the body's JSON alone, and the pace of the machine, both measured in alternation
-    with the requests.
+    The last two values are the cost of the body's JSON alone, and the pace of the machine. Both are measured in
+    alternation with the requests.
     """
     figures = []
     for salt in range(rounds):
@@ -106,7 +106,7 @@ def first_and_again(tool_count: int, item_count: int, rounds: int) -> tuple[floa
 
 
 def measure(quick: bool) -> Iterator[Row]:
-    """Yield the costs of one size, and their growth with the size."""
+    """Yield the costs for one size, and their growth with the size."""
     cost(body(128, 2, -1))
     first, again, further, alone, now = first_and_again(128, 200, 25)
     name, note = "128 tools, 200 items", "reference: its JSON alone"
@@ -120,5 +120,6 @@ def measure(quick: bool) -> Iterator[Row]:
         if quick and larger[1] > 1000:
             smaller, larger, name = (1, 5_000), (1, 10_000), "10,000 items over 5,000"
         reference, ours = (first_time(*size, 3) for size in (smaller, larger))
-        # A factor of two is linear; the remainder is the effect of more memory on the processor's cache.
+        # A factor of two is linear growth. The goal is higher because more memory makes the processor's cache less
+        # effective.
         yield Row(GROUP, name, ours / reference, "×", 2.5, ours, reference, "ms")

@@ -1,4 +1,4 @@
-"""Shared parts of the groups that measure a proxy: a backend, the proxies in front of it, requests, and their cost."""
+"""Shared code of the groups that measure a proxy: the backend, the proxies in front of it, requests, and CPU times."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def request_body(api: str, model: str, *, stream: bool = True) -> bytes:
 
 
 class Client:
-    """A client with one connection that is kept alive, as real clients keep theirs."""
+    """A client with a single connection, which is kept alive, as in real clients."""
 
     def __init__(self, url: str) -> None:
         self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=600)
@@ -49,12 +49,12 @@ class Client:
         return self._connection.getresponse()
 
     def post(self, path: str, body: dict[str, Any]) -> bytes:
-        """Return the complete body of the answer to any request."""
+        """Send any request, and return the complete body of the answer."""
         self._connection.request("POST", path, json.dumps(body).encode(), {"content-type": "application/json"})
         return self._connection.getresponse().read()
 
     def ask(self, api: str, model: str, *, stream: bool = True) -> bytes:
-        """Return the complete body of the answer to a turn."""
+        """Request a turn, and return the complete body of the answer."""
         answer = self.begin(api, model, stream=stream)
         body = answer.read()
         assert answer.status == 200, body[:500]
@@ -62,7 +62,7 @@ class Client:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the CPU time of all threads of a process with nanosecond resolution. This is available only on Linux."""
+    """Return the CPU time of all threads of a process in seconds, with nanosecond resolution. Requires Linux."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
@@ -74,7 +74,7 @@ def resident_megabytes(pid: int) -> float:
 
 @contextmanager
 def backends() -> Iterator[tuple[str, str]]:
-    """Run the backend; yield its two URLs, the second of which uses TLS."""
+    """Run the backend, and yield its two URLs. The second URL uses TLS."""
     process = subprocess.Popen([sys.executable, "-m", "bench.backend"], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -91,7 +91,7 @@ _TRUSTING: dict[str, Any] = {"ssl_insecure": True}
 
 
 class Proxies:
-    """The proxies in front of one backend. Each proxy is started on first use, and runs until the end."""
+    """The proxies in front of one backend. Each proxy starts on first use and runs until the context ends."""
 
     def __init__(self, url: str, url_over_tls: str, stack: ExitStack) -> None:
         self.url = url
@@ -100,7 +100,7 @@ class Proxies:
         self._running: dict[str, Mitmdump] = {}
 
     def bare(self, *, tls: bool = False) -> Mitmdump:
-        """Return a mitmdump that streams answers, without the addon; ``tls``: whether the backend uses TLS."""
+        """Return a mitmdump that streams answers, without the addon. ``tls``: whether the backend uses TLS."""
         return self._get("bare", tls, **_BARE)
 
     def toolsim(self, backend: str = "auto", arguments: str = "buffered", *, tls: bool = False) -> Mitmdump:
@@ -108,11 +108,11 @@ class Proxies:
         return self._get(f"{backend} {arguments}", tls, **options)
 
     def fresh(self, backend: str = "auto", **options: Any) -> Mitmdump:
-        """Return a proxy for a single measurement. The caller has to start it."""
+        """Return a proxy for a single measurement. The caller must start it."""
         return Mitmdump(self.url, command=MITMDUMP, toolsim_backend=backend, **options)
 
     def fresh_bare(self) -> Mitmdump:
-        """Return a proxy without the addon for a single measurement. The caller has to start it."""
+        """Return a proxy without the addon for a single measurement. The caller must start it."""
         return Mitmdump(self.url, command=MITMDUMP, **_BARE)
 
     def _get(self, name: str, tls: bool, **options: Any) -> Mitmdump:

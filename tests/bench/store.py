@@ -1,4 +1,4 @@
-"""The cost of a store: a turn that is stored, a turn that continues another turn, and a lookup among many records."""
+"""The cost of a store: a stored turn, a turn that continues a stored turn, and a lookup among many records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROCESSES = 7
 
 
 def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
-    """Yield the rows of the turns, then the rows of a full store."""
+    """Yield the rows for turns, then the rows for a full store."""
     with tempfile.TemporaryDirectory() as folder:
         for stream in (False, True):
             path = Path(folder) / ("streamed" if stream else "whole")
@@ -38,7 +38,9 @@ def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
 
 
 async def lookups(name: str, store: Store, records: int) -> Iterator[Row]:
-    """Fill a store to 10 % beyond its limit, then read chains of one record, by id and by name."""
+    """Fill a store to 10% beyond its limit. Then measure how long it takes to read a record by id and by name, and to
+    write one.
+    """
     random = Random(1)
     value = json.dumps({"response": {"output": [{"text": "x" * 1000}]}, "input": []}).encode()
     before = resident_megabytes(os.getpid())
@@ -64,7 +66,7 @@ async def lookups(name: str, store: Store, records: int) -> Iterator[Row]:
         start = time.perf_counter()
         await store.put("new", [Record(f"resp_{random.random()}", value, names=(str(random.random()),))])
         writes.append(1000 * (time.perf_counter() - start))
-        # Each write evicts the oldest record, which is never looked up.
+        # Each write evicts the oldest record; the lookups use only newer records.
     grown = resident_megabytes(os.getpid()) - before
     by_id, by_name, write = map(statistics.median, (*times, writes))
     note = f"{grown:.0f} MB more in this process"

@@ -1,4 +1,4 @@
-"""The table of a run: rows with a verdict against their goals, as text, JSON and an image."""
+"""The table of results: rows with a verdict against their goals, as text, JSON and an image."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ BUILD = Path(__file__).parents[2] / "build"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A figure. ``value`` may be at most ``goal``; it was calculated from ``ours`` and ``reference``.
+    """A measured figure. ``value`` must not exceed ``goal``; it was calculated from ``ours`` and ``reference``.
 
-    A figure without ``goal`` is informational. ``note``: a remark on how to interpret it. ``pace``: the time of any
-    work on this machine, divided by its time on the machine for which the goals were set (``machine.py``).
+    A figure without ``goal`` is informational. ``note``: a remark on how to interpret the figure. ``pace``: the time
+    that this machine needs for any work, divided by the time that the goals assume (``machine.py``).
     """
 
     group: str
@@ -33,7 +33,7 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """``ok``, ``MISSED``, ``scaled`` for a time that meets only a slower machine's goal, or "" without a goal."""
+        """``ok``, ``MISSED``, ``scaled`` for a time that meets only its goal times the pace, or "" without a goal."""
         if self.goal is None:
             return ""
         if self.value <= self.goal:

@@ -1,4 +1,4 @@
-"""Tests for reading the answers of other proxies, and for the table on the page of benchmarks."""
+"""Tests for reading other proxies' answers, and for the table on the benchmarks page."""
 
 import json
 from dataclasses import asdict
@@ -28,13 +28,13 @@ def call(name: str | None, arguments: str) -> dict[str, Any]:
     ],
 )
 def test_call_counts_if_complete(pieces: list[dict[str, Any]], seen: str) -> None:
-    """A call counts if it is complete and has an object of arguments."""
+    """A call counts as correct only if it is complete and its arguments are an object."""
     assert call_seen(stream(*pieces)) == seen
     assert list(deltas(stream(*pieces))) == pieces
 
 
 def test_table_has_the_columns_of_the_page() -> None:
-    """The table has one row per proxy, with CPU time as a ratio, and the table on the page has the same columns."""
+    """The table has one row per proxy, with CPU time as a ratio, and the same columns as the table on the page."""
     values = [("x: CPU", 40.0, ""), ("x: first text", 2.0, ""), ("x: memory", 80.0, ""), ("x: calls", 1.0, "a call")]
     rows = [asdict(Row("peers", name, value, "", reference=20.0, note=note)) for name, value, note in values]
     head, line, row = table(rows).split("\n")

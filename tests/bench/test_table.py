@@ -1,4 +1,4 @@
-"""Tests for a row's verdict: times are scaled by the pace of the machine, ratios are not."""
+"""Tests for a row's verdict: times are scaled by the pace of the machine, but ratios are not."""
 
 import pytest
 from bench.machine import pace
@@ -19,12 +19,12 @@ from bench.table import Row
     ],
 )
 def test_verdict_on_other_machines(value: float, unit: str, goal: float | None, pace: float, verdict: str) -> None:
-    """A faster machine does not make goals stricter, and a slower machine excuses only times, not ratios."""
+    """A faster machine does not make goals stricter. A slower machine excuses only times, not ratios."""
     row = Row("group", "row", value, unit, goal, pace=pace)
     assert row.verdict == verdict
     assert verdict in row.line()
 
 
 def test_measured_pace_is_plausible() -> None:
-    """The measured pace is plausible: machines differ by less than a factor of one hundred."""
+    """The measured pace is between 0.01 and 100, since no machine differs more from the one that the goals assume."""
     assert 0.01 < pace() < 100

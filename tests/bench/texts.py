@@ -1,4 +1,4 @@
-"""Texts for the benchmarks: prose, and calls of any size."""
+"""Sample texts for the benchmarks: prose, and calls of any size."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 
 def prose(size: int) -> str:
-    """Return prose with a few angle brackets, as code and mathematics contain."""
+    """Return prose with a few angle brackets, as they occur in code and mathematics."""
     return ("If a < b, use the <b>first</b> one; else look it up in the table below.\n" * (size // 70 + 1))[:size]
 
 
@@ -16,7 +16,7 @@ def arguments(size: int) -> str:
 
 
 def call(size: int) -> str:
-    """Return the text of a call whose arguments are a JSON document within a string."""
+    """Return the text of a call whose arguments are a string that contains a JSON document."""
     return f"<tool_call>{json.dumps({'name': 'write', 'arguments': arguments(size)})}</tool_call>"
 
 

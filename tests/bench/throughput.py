@@ -1,4 +1,4 @@
-"""The throughput of non-streamed answers, and the memory of the proxy with many streams and many requests."""
+"""The throughput of non-streamed answers, and the proxy's memory with many streams and many requests."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from support.mitmdump import Mitmdump
 
 # A full garbage collection, about every 1,000 requests, frees the cycles that requests leave behind. Until then memory
 # varies by about 8 MB, so two measurements are not sufficient. The warm-up covers the first collections and the filling
-# of bounded caches, and is followed by ten of these periods.
+# A full garbage collection occurs about every 1,000 requests, and frees the reference cycles that requests leave
+# behind. Between collections, memory varies by about 8 MB, so two measurements are not sufficient. The warm-up covers
+# the first collections and the filling of bounded caches. The measurement then covers ten such periods.
 WARM_UP, COUNTED, BETWEEN = 2_500, 10_000, 250
 
 
 def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
-    """Yield the requests per second of each API."""
+    """Yield rows for the throughput and the CPU time of requests, for each API."""
     sides = (proxies.toolsim(), proxies.bare())
     for api in PATHS:
         clients = [Client(side.url) for side in sides]
@@ -40,7 +42,7 @@ def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
 
 
 def measure_memory(proxies: Proxies, quick: bool) -> Iterator[Row]:
-    """Yield the memory of 200 streams, and its growth per request, compared to a bare proxy's."""
+    """Yield rows for the memory of many streams and for the memory growth per request, compared to a bare proxy."""
     sides = (proxies.toolsim(), proxies.bare())
     peaks = []
     for side in sides:
@@ -63,7 +65,7 @@ def measure_memory(proxies: Proxies, quick: bool) -> Iterator[Row]:
 
 
 def resident_over_requests(side: Mitmdump, total: int) -> dict[int, float]:
-    """Return the memory in megabytes by number of requests, once per ``BETWEEN`` requests after the warm-up."""
+    """Return the memory in megabytes by number of requests, measured every ``BETWEEN`` requests after the warm-up."""
     client, sizes = Client(side.url), {}
     for number in range(total + 1):
         if number >= WARM_UP and number % BETWEEN == 0:

@@ -1,4 +1,4 @@
-"""The cost of traces: a turn whose spans are sent to a collector, compared to the same turn without spans."""
+"""The cost of traces: a turn whose spans are sent to a collector, compared to the same turn without traces."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PROCESSES = 7
 
 
 def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
-    """Yield the rows of a streamed turn and of a non-streamed turn."""
+    """Yield the rows for a streamed turn and a non-streamed turn."""
     with OtlpReceiver() as receiver:
         # Use the SDK's default batches, as operators do.
         environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url}

@@ -1,4 +1,5 @@
-"""The files for containers and services: their command lines are accepted, and their own tools report no errors.
+"""Tests for the files for containers and services: the command accepts their command lines, and validators find no
+errors.
 
 ``test_image.py`` builds the container.
 """
@@ -34,7 +35,9 @@ def compose() -> Any:
 
 
 def test_deployed_command_lines_are_accepted(compose: Any) -> None:
-    """The command accepts the deployed command lines. A container listens on all addresses, a service on localhost."""
+    """``toolsim`` accepts the deployed command lines. In containers it listens on all addresses, as a service on
+    localhost.
+    """
     words = json.loads(re.findall(r"^CMD (.*)$", CONTAINERFILE, re.MULTILINE)[0])
     service = shlex.split(re.findall(r"^ExecStart=\S+/toolsim (.*)$", UNIT, re.MULTILINE)[0])
     hosts = [parser().parse_args(line).host for line in (words, compose["services"]["toolsim"]["command"], service)]
@@ -49,9 +52,8 @@ def test_published_ports_are_bound_to_localhost(compose: Any) -> None:
 
 
 def test_copied_files_exist(compose: Any) -> None:
-    """Every file that the container image copies exists and is part of the build.
-
-    Services use each other's names.
+    """Each file that the container image copies exists and is part of the build, and services refer to each other's
+    names.
     """
     copied = re.findall(r"^COPY (.*) \S+$", CONTAINERFILE, re.MULTILINE)
     sources = [source for line in copied for source in line.split()]
@@ -69,7 +71,9 @@ def test_copied_files_exist(compose: Any) -> None:
 
 
 def test_proxies_with_a_shared_store() -> None:
-    """The proxies' command lines are accepted, and the load balancer's configuration is valid and names the proxies."""
+    """With a shared store, the proxies' command lines are accepted, and the load balancer's valid configuration names
+    them.
+    """
     services = YAML(typ="safe").load((DEPLOY / "shared.yaml").read_text())["services"]
     for name in "one", "two":
         words = services[name]["command"]
@@ -85,7 +89,7 @@ def test_proxies_with_a_shared_store() -> None:
 
 
 def test_kubernetes_manifests_are_valid() -> None:
-    """The Kubernetes manifests match the API's schemas, their command line is accepted, and a pod has time to drain."""
+    """The Kubernetes manifests match the API's schemas, their command line is accepted, and pods have time to drain."""
     documents = list(YAML(typ="safe").load_all((DEPLOY / "kubernetes.yaml").read_text()))
     for document in documents:
         kubernetes_validate.validate(document, "1.34", strict=True)
@@ -111,11 +115,11 @@ def test_kubernetes_manifests_are_valid() -> None:
 
 
 def test_systemd_unit_is_valid(tmp_path: Path) -> None:
-    """The systemd unit passes systemd-analyze."""
+    """``systemd-analyze`` accepts the systemd unit."""
     if shutil.which("systemd-analyze") is None:
         pytest.skip("needs systemd-analyze")
     unit = tmp_path / "toolsim.service"
-    # The program of the unit has to exist.
+    # systemd-analyze requires that the unit's program exists.
     unit.write_text(re.sub(r"^ExecStart=\S+", f"ExecStart={sys.executable}", UNIT, flags=re.MULTILINE))
     run = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False)
     assert (run.returncode, run.stderr) == (0, "")
@@ -127,7 +131,7 @@ def seconds(value: str) -> int:
 
 
 def test_deployments_wait_for_the_drain(compose: Any) -> None:
-    """Each deployment waits longer than the drain timeout before a kill, and its health check needs no key."""
+    """Each deployment waits longer than the drain timeout before it kills toolsim. Its health check needs no key."""
     shared = YAML(typ="safe").load((DEPLOY / "shared.yaml").read_text())["services"]
     services = [compose["services"]["toolsim"], shared["one"], shared["two"]]
     drain = next(int(str(option.default)) for option in OPTIONS if option.name == "drain_timeout")
@@ -136,7 +140,8 @@ def test_deployments_wait_for_the_drain(compose: Any) -> None:
     assert min(graces) > drain + ANNOUNCE_SECONDS + END_SECONDS
     for service in services:
         assert "'http://127.0.0.1:8080/toolsim/health'" in service["healthcheck"]["test"][-1]
-    # Workers and MCP servers must stay alive until the answers are finished.
+    # systemd must signal only the main process, because workers and MCP servers are needed until all answers are
+    # finished.
     assert "\nKillMode=mixed\n" in UNIT
 
 
@@ -172,7 +177,7 @@ tests:
 
 
 def test_alerts_fire(tmp_path: Path) -> None:
-    """Every alert fires for a proxy with all problems, and no alert fires for a healthy proxy."""
+    """All alerts fire for a proxy that has every problem, and none fires for a healthy proxy."""
     if shutil.which("promtool") is None:
         pytest.skip("needs promtool")
     rules = DEPLOY / "alerts.yml"

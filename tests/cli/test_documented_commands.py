@@ -1,8 +1,8 @@
-"""Every command of the README and the pages, run as a user would run it, until it produces the documented result.
+"""Runs every command in the README and on the pages as a user would, until it produces the documented result.
 
 Only machine-specific parts are replaced: the address of the backend (a text-only test server without TLS), the port of
-the listener (any free port), and placeholders (URL, DIR, a model file, which is a tiny one with random weights).
-Commands that differ only in these parts run once.
+the listener (any free port), and placeholders (URL, DIR, and a model file, for which a tiny model with random weights
+is used). Commands that differ only in these parts run once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ASK = {"model": "any", "messages": [{"role": "user", "content": "What is the wea
 
 ELSEWHERE = {
     "make run": "proxy/test_make.py::test_make_run_prints_working_commands",
-    # Commands that create an environment, and shell built-ins.
+    # Programs of commands that create an environment, and shell built-ins.
     "pip install .": "cli/test_installation.py::test_package_works_without_checkout",
     "python3 -m venv ~/toolsim-venv": "cli/test_installation.py::test_package_works_without_checkout",
     ". ~/toolsim-venv/bin/activate": "cli/test_installation.py::test_package_works_without_checkout",
@@ -48,8 +48,8 @@ ELSEWHERE = {
     # Programs that the client tests install.
     "npm install -g @openai/codex": "cli/test_launch.py",
 }
-"""Commands that are not run here, each with the test that runs it, or with the effect that these tests produce
-differently.
+"""Commands that are not run here. The value names the test that runs the command, or explains which test has the same
+effect.
 """
 
 LANGUAGES = {"sh", "python", "toml", "js", "yaml", "json", "diff", "text", ""}
@@ -58,7 +58,7 @@ PROGRAMS = {"toolsim", "mitmdump", "mitmweb", "mitmproxy", "make", "pip", "pipx"
 
 
 def blocks(text: str) -> list[tuple[str, str]]:
-    """Return the language and the content of every code block, regardless of its fence characters."""
+    """Return the language and content of every code block, no matter which fence characters it uses."""
     found: list[tuple[str, str]] = []
     fence = ""
     for line in text.splitlines():
@@ -79,7 +79,9 @@ def looks_like_command(line: str) -> bool:
 
 
 def fenced(text: str) -> list[str]:
-    """Return the command lines of all shell blocks, each with the variables that its block has exported before."""
+    """Return the command lines in all shell blocks, each with the variables that its block has exported before that
+    line.
+    """
     found = []
     for language, block in blocks(text):
         exported, line = "", ""
@@ -93,7 +95,7 @@ def fenced(text: str) -> list[str]:
             if line.startswith("export "):
                 exported += f"{line}; "
             elif line:
-                # Run without a shell in between, which would handle Ctrl-C differently.
+                # The command replaces the shell, which would handle Ctrl-C differently.
                 found.append(f"{exported}exec {line}" if exported else line)
             line = ""
         assert not line, f"a quotation does not end: {line}"
@@ -101,7 +103,7 @@ def fenced(text: str) -> list[str]:
 
 
 def inline(text: str) -> list[str]:
-    """Return the complete commands within sentences, except ``eval compare``, which needs two reports."""
+    """Return the complete commands in running text, except ``eval compare``, which needs two reports."""
     return re.findall(
         r"`(toolsim (?:serve [^-\s`]|codex|demo|record|doctor|replay|export|options|addon-path)\b[^`]*)`", text
     )
@@ -115,7 +117,7 @@ COMMANDS = {_BACKEND.sub("BACKEND", line): line for line in sorted({*fenced(PROS
 
 
 def test_every_command_is_found() -> None:
-    """Each block with a command is marked as shell, and each of its lines is one complete command."""
+    """Every block with a command is marked as shell, and each line in a shell block is one complete command."""
     everything = blocks(PROSE)
     assert {language for language, _ in everything} <= LANGUAGES
     unmarked = [line for language, text in everything if language != "sh" for line in text.splitlines()]
@@ -130,7 +132,7 @@ def test_every_command_is_found() -> None:
 
 @pytest.fixture(scope="module")
 def backend() -> Iterator[TextBackend]:
-    """A server that writes a call if the prompt contains the tool, and text otherwise."""
+    """A server that answers with a call if the prompt contains the tool, and with text otherwise."""
 
     def answer(exchange: Exchange) -> Turn:
         prompt = "\n".join(text for _, text in exchange.transcript)
@@ -157,7 +159,7 @@ def env(tmp_path: Path) -> Mapping[str, str]:
 
 
 def with_backend(line: str, backend: TextBackend) -> str:
-    """Return a command line with this test's backend and any free port."""
+    """Return the command line with the URL of this test's backend and a free port."""
     line = _BACKEND.sub(backend.url, line)
     line = re.sub(r"\bURL\b", f"{backend.url}/v1", line)
     line = line.replace(" --web", f" --web --set web_port={free_port()} --set web_open_browser=false")
@@ -171,7 +173,9 @@ def on_port(line: str, port: int | None) -> str:
 
 
 def check_call(url: str, *, proxy: str = "") -> None:
-    """Check that a question with a tool is answered with a call; ``proxy``: the address of a forward proxy to use."""
+    """Check that a question with a tool is answered with a call. ``proxy``: the address of a forward proxy to use, if
+    any.
+    """
     connection = http.client.HTTPConnection(urlsplit(proxy or url).netloc, timeout=60)
     target = f"{url}/v1/chat/completions" if proxy else "/v1/chat/completions"
     connection.request("POST", target, json.dumps(ASK), {"content-type": "application/json"})
@@ -181,7 +185,7 @@ def check_call(url: str, *, proxy: str = "") -> None:
 
 
 def serves(line: str, backend: TextBackend, tmp_path: Path, env: Mapping[str, str]) -> None:
-    """Start the server, wait for its banner, and request a call; if the model has random weights, request any text."""
+    """Start the server, wait for its banner, and request a call; for a model with random weights, request any text."""
     folder = tmp_path / "work"
     folder.mkdir()
     line = with_backend(line, backend).replace(" DIR ", " recordings ")
@@ -215,7 +219,9 @@ def serves(line: str, backend: TextBackend, tmp_path: Path, env: Mapping[str, st
 
 
 def starts_mitmproxy(line: str, backend: TextBackend, tmp_path: Path, env: Mapping[str, str]) -> None:
-    """Start mitmproxy in the checkout, and send a request to it or, with an upstream, through it as a forward proxy."""
+    """Start mitmproxy in the checkout, and send a request to it or, if it has no upstream, through it as a forward
+    proxy.
+    """
     line = re.sub(r"http://127\.0\.0\.1:11434", backend.url, line)
     line = f"{line} --listen-port 0 --set confdir={tmp_path}"
     with started(["sh", "-c", line if "exec " in line else f"exec {line}"], ROOT, env) as (url, _):
@@ -226,7 +232,7 @@ def starts_mitmproxy(line: str, backend: TextBackend, tmp_path: Path, env: Mappi
 
 
 def runs_claude(line: str, scripted: str, tmp_path: Path, env: Mapping[str, str]) -> None:
-    """Run Claude Code with one question."""
+    """Run Claude Code with a single question."""
     if agent("claude") is None:
         pytest.skip("needs claude: run `make test-clients`")
     run = shell(f"{line.replace('http://127.0.0.1:8080', scripted)} -p Hello", tmp_path, env)
@@ -235,13 +241,13 @@ def runs_claude(line: str, scripted: str, tmp_path: Path, env: Mapping[str, str]
 
 
 QUESTIONS = {"codex": "exec --skip-git-repo-check Hello", "claude": "-p Hello"}
-"""The arguments with which a program answers one question."""
+"""The arguments that make a program answer a single question and exit."""
 
 
 def launches(line: str, backend: TextBackend, scripted: str, tmp_path: Path, env: Mapping[str, str]) -> None:
-    """Start the program with the page's question or, if the page has none, with a default one.
+    """Start the program with the question on the page or, if the page has none, with a default question.
 
-    A command line without a URL uses the running toolsim.
+    A command line without a URL uses a toolsim that is already running.
     """
     name = line.split()[2]
     if (codex() if name == "codex" else agent(name)) is None:
@@ -273,7 +279,7 @@ def answers(line: str, scripted: str, tmp_path: Path, env: Mapping[str, str]) ->
 
 
 def evaluates(line: str, backend: TextBackend, tmp_path: Path, env: Mapping[str, str]) -> None:
-    """Run an evaluation or tuning until its first question."""
+    """Start an evaluation or tuning, and stop it after its first question."""
     log = tmp_path / "log"
     line = _BACKEND.sub(backend.url, line)
     before = len(backend.exchanges)
@@ -285,7 +291,7 @@ def evaluates(line: str, backend: TextBackend, tmp_path: Path, env: Mapping[str,
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=file,
-            # A shell that runs the tests in the background makes its children ignore SIGINT.
+            # If a shell runs the tests in the background, their child processes ignore SIGINT, so restore its handling.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
     end = time.monotonic() + 60
@@ -299,12 +305,12 @@ def evaluates(line: str, backend: TextBackend, tmp_path: Path, env: Mapping[str,
 
 
 def ends(line: str, backend: TextBackend, tmp_path: Path, env: Mapping[str, str]) -> None:
-    """Run a command that exits by itself, and check that it succeeds."""
+    """Run a command that exits by itself, and check that it is successful."""
     if " DIR" in line:
         recorded = min((ROOT / "flows").rglob("*.flow"))
         (tmp_path / "DIR").mkdir()
         shutil.copy(recorded, tmp_path / "DIR")
-    # NAME is a variable that contains a key.
+    # The placeholder NAME stands for an environment variable that contains a key.
     run = shell(re.sub(r"\bURL\b", f"{backend.url}/v1", line), tmp_path, {**env, "NAME": "sk-any"})
     assert run.returncode == 0, run.stdout + run.stderr
     assert run.stdout
@@ -315,7 +321,7 @@ def ends(line: str, backend: TextBackend, tmp_path: Path, env: Mapping[str, str]
 def test_documented_command_runs(
     line: str, backend: TextBackend, scripted: str, tmp_path: Path, env: Mapping[str, str]
 ) -> None:
-    """Each documented command runs and has the documented result."""
+    """Each documented command runs and produces the documented result."""
     backend.exchanges.clear()
     command = re.sub(r"^export .*; exec ", "", line, flags=re.DOTALL).split()
     match command[:2]:

@@ -1,7 +1,8 @@
-"""The container image, built by buildah and run; it contains the published modules and no other files of the project.
+"""Tests for the container image, which buildah builds and runs. It contains the published modules but no other project
+files.
 
-No image registry is used: the Containerfile's base is replaced by an image of this machine's Python and the few
-programs and libraries that its steps need.
+No image registry is used. The base image in the Containerfile is replaced by an image with this machine's Python, and
+the few programs and libraries that the build steps need.
 """
 
 from __future__ import annotations
@@ -28,21 +29,22 @@ LOADED = (
     *("libutil.so.1", "libgcc_s.so.1", "libstdc++.so.6", "libm.so.6"),
 )
 # Parts of a Python installation that the image does not need: its tests, packages installed here, and files for
-# compilers and screens.
+# Parts of a Python installation that the image does not need: its tests, packages installed on this machine, and files
+# for compilers and graphical interfaces.
 LEFT_OUT = shutil.ignore_patterns(
     "test", "site-packages", "__pycache__", "*.a", "idlelib", "tkinter", "include", "share"
 )
 
 
 def buildah(*words: str | Path) -> str:
-    """Run buildah and return its output. It needs no privileges except those of ``chroot``."""
+    """Run buildah and return its output. It needs no privileges beyond those for ``chroot``."""
     run = subprocess.run(["buildah", *map(str, words)], capture_output=True, text=True, check=False, timeout=600)
     assert run.returncode == 0, run.stdout + run.stderr
     return run.stdout.strip()
 
 
 def libraries(files: Iterable[Path]) -> set[Path]:
-    """Return the shared libraries that these files are linked with."""
+    """Return the shared libraries to which these files are linked."""
     shown = subprocess.run(["ldd", *files], capture_output=True, text=True, check=False).stdout
     return {Path(path) for path in re.findall(r"^\s(?:\S+ => )?(/\S+) \(0x", shown, re.MULTILINE)}
 
@@ -58,7 +60,7 @@ def furnish(root: Path) -> None:
             shutil.copytree(path, root / path.relative_to("/"))
     programs = [Path(found) for name in PROGRAMS if (found := shutil.which(name))]
     linked = libraries([*programs, Path(sys.executable).resolve(), *PREFIX.glob("lib/python3.*/lib-dynload/*.so")])
-    # Other libraries are loaded by name, or needed by the installed packages.
+    # These libraries are loaded by name at run time, or are needed by the installed packages.
     linked |= {path.parent / name for path in linked if path.name == "libc.so.6" for name in LOADED}
     settings = [path for name in SETTINGS if (path := Path("/etc") / name).is_file()]
     for path in (*programs, *linked, *settings):
@@ -104,7 +106,7 @@ def container(image: str) -> Iterator[str]:
 
 
 def test_image_runs_the_demo(container: str) -> None:
-    """The image runs the demo as its own user, started as in the Containerfile."""
+    """The image, started as in the Containerfile, runs the demo as an unprivileged user."""
     shown = buildah("run", "--isolation", "chroot", container, "--", "toolsim", "demo", "--once", "--port", "0")
     assert "played 14 turns" in shown
     assert buildah("run", "--isolation", "chroot", container, "--", "sh", "-c", "echo $HOME") == "/home/toolsim"
@@ -121,7 +123,7 @@ exec env -i "PATH=$1" chroot --userspec=toolsim "$0" sh -c '(: > /home/toolsim/x
 
 
 def test_read_only_root_without_home(container: str) -> None:
-    """The image's command runs with a read-only root, where it can write only to ``/tmp``."""
+    """The image's command runs with a read-only root file system, where it can write only to ``/tmp``."""
     top = buildah("mount", container)
     config = json.loads(buildah("inspect", container))["OCIv1"]["config"]
     [path] = [value.removeprefix("PATH=") for value in config["Env"] if value.startswith("PATH=")]
@@ -130,11 +132,12 @@ def test_read_only_root_without_home(container: str) -> None:
     run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "played 14 turns" in run.stdout
-    assert "Read-only file system" in run.stderr  # This message from the script proves that the root was read-only.
+    # The script prints this message only if the root file system was read-only.
+    assert "Read-only file system" in run.stderr
 
 
 def modules(folder: Path) -> list[Path]:
-    """Return the files of toolsim's packages in a folder."""
+    """Return the files of toolsim's packages below a folder."""
     paths = [*folder.glob("toolsim*.py"), *folder.glob("toolsim*/**/*")]
     return sorted(path.relative_to(folder) for path in paths if path.is_file() and path.suffix not in (".pyc", ".md"))
 

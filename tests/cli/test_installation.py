@@ -1,6 +1,6 @@
-"""The published package, in a new environment.
+"""Tests for the published package, installed in a new environment.
 
-The tests are in a separate file because they wait for a package registry.
+They are in a separate file because they wait for a package registry.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.extended]
 
 
 def test_package_works_without_checkout(tmp_path: Path) -> None:
-    """The published package, installed in a new environment, works without the checkout."""
+    """Installed in a new environment, the published package works without the checkout."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "env")], check=True)
     python, toolsim, mitmdump = (str(tmp_path / "env" / "bin" / name) for name in ("python", "toolsim", "mitmdump"))
     pip = [sys.executable, "-m", "pip", "--python", python]
-    # Most of the installed modules are never imported, and compiling all of them would take half a minute.
+    # pip does not compile the modules, since most are never imported, and compiling all of them would take half a
+    # minute.
     install = [*pip, "install", "-q", "--disable-pip-version-check", "--no-compile"]
     wheel = published(tmp_path, python, install)
     subprocess.run([*install, str(wheel)], check=True, timeout=600)
@@ -71,10 +72,11 @@ def test_package_works_without_checkout(tmp_path: Path) -> None:
 
 
 def published(tmp_path: Path, python: str, install: Sequence[str]) -> Path:
-    """Build the distributions from a temporary copy of the checkout; return the wheel.
+    """Build the distributions from a temporary copy of the checkout, check their files, and return the path of the
+    wheel.
 
-    The wheel contains each module and each file that a module reads, and no other files; the source distribution also
-    contains the pages.
+    The wheel contains exactly the modules and the files that modules read. The source distribution also contains the
+    pages.
     """
     requires = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
     subprocess.run([*install, *requires], check=True)

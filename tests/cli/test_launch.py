@@ -1,7 +1,7 @@
-"""``toolsim launch`` as a process: the proxy that serves the program, signals, exit codes, and remaining files.
+"""Tests for a ``toolsim launch`` process: the proxy that it starts, signals, exit codes, and the files that it leaves.
 
-The program is a stand-in, which is found on the path under the name of Codex; ``clients/test_launch.py`` runs the real
-programs.
+The launched program is a stand-in, which is on the path under the name of Codex. ``clients/test_launch.py`` runs the
+real programs.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def backend() -> Iterator[TextBackend]:
 
 @pytest.fixture
 def env(tmp_path: Path) -> dict[str, str]:
-    """An environment with a home folder without settings, and the program on the path."""
+    """An environment with an empty home folder, and with the stand-in program on the path."""
     programs = tmp_path / "programs"
     programs.mkdir()
     (programs / "codex").write_text(PROGRAM)
@@ -79,7 +79,7 @@ def env(tmp_path: Path) -> dict[str, str]:
 def launch(
     env: dict[str, str], *arguments: str, do: str = "ask 0", starts: bool = True
 ) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
-    """Run the command until it exits; return the process, and the arguments and environment of the program."""
+    """Run the command until it exits; return its result, and the program's arguments and environment."""
     command = [*TOOLSIM, "launch", "codex", *arguments, "--", "DO", *do.split()]
     process = subprocess.Popen(
         command,
@@ -107,7 +107,7 @@ def base_url(seen: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize(("do", "code"), [("ask 0", 0), ("ask 7", 7), ("die 0", 137)])
 def test_exit_code_of_the_program(do: str, code: int, backend: TextBackend, env: dict[str, str]) -> None:
-    """The exit code is the program's or, as in a shell, 128 plus the number of the signal that killed the program."""
+    """The exit code is that of the program or, as in a shell, 128 plus the number of the signal that killed it."""
     run, seen = launch(env, f"{backend.url}/v1", "--port", "0", do=do)
     assert run.returncode == code
     assert seen["arguments"][-3:] == ["DO", *do.split()]
@@ -118,7 +118,7 @@ def test_exit_code_of_the_program(do: str, code: int, backend: TextBackend, env:
 
 
 def test_program_receives_context_window(env: dict[str, str]) -> None:
-    """The program receives the context window that the backend reports, so that it compacts in time."""
+    """The program receives the context window that the backend reports, so it can compact the conversation in time."""
     pages = {"/props": {"default_generation_settings": {"n_ctx": 8192}}, "/v1/models": MODELS}
     with server(pages) as (url, _):
         _, seen = launch(env, f"{url}/v1", "--port", "0", do="print 0")
@@ -126,9 +126,9 @@ def test_program_receives_context_window(env: dict[str, str]) -> None:
 
 
 def test_users_files_are_unchanged(backend: TextBackend, env: dict[str, str]) -> None:
-    """The only new files are mitmproxy's certificates and the stored answers.
+    """The command leaves the user's files unchanged. It creates only mitmproxy's certificates and the stored answers.
 
-    The command prints where these are stored.
+    The command prints where it stores the answers.
     """
     run, _ = launch(env, f"{backend.url}/v1", "--port", "0")
     assert sorted(path.name for path in Path(env["HOME"]).iterdir()) == [".local", ".mitmproxy"]
@@ -139,9 +139,11 @@ def test_users_files_are_unchanged(backend: TextBackend, env: dict[str, str]) ->
 
 
 def test_port_in_use(backend: TextBackend, env: dict[str, str]) -> None:
-    """If the default port is in use, any free port is used instead. A port that the user sets must be free."""
+    """If the default port is in use, another free port is used instead. If a port that the user has set is in use, the
+    command fails.
+    """
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):  # The test is also valid if another program already uses the port.
+        with contextlib.suppress(OSError):  # If another program already uses the port, this socket is not needed.
             stack.enter_context(socket.create_server(("127.0.0.1", 8080)))
         run, seen = launch(env, f"{backend.url}/v1")
         assert (run.returncode, seen["answer"]) == (0, "Hello.")
@@ -153,9 +155,9 @@ def test_port_in_use(backend: TextBackend, env: dict[str, str]) -> None:
 
 
 def test_running_proxy_is_reused(backend: TextBackend, env: dict[str, str]) -> None:
-    """A running proxy for the same backend is used and keeps running.
+    """A running proxy for the same backend and options is reused, and keeps running afterwards.
 
-    It is not used for other options or another backend.
+    For other options or another backend, a new proxy is started.
     """
     with Mitmdump(backend.url) as proxy, TextBackend(lambda _: says("Other.")) as other:
         port = ("--port", str(proxy.port))
@@ -170,7 +172,9 @@ def test_running_proxy_is_reused(backend: TextBackend, env: dict[str, str]) -> N
 
 
 def test_key_of_running_and_new_proxies(backend: TextBackend, env: dict[str, str]) -> None:
-    """A running proxy that requires a key is used only with that key. A new proxy takes its key from its options."""
+    """A running proxy that requires a key is used only with that key. A new proxy takes its key from the command's
+    options.
+    """
     env["MY_KEY"] = "secret"
     with Mitmdump(backend.url, toolsim_api_key="secret") as proxy:
         port = ("--port", str(proxy.port))
@@ -187,7 +191,9 @@ def test_key_of_running_and_new_proxies(backend: TextBackend, env: dict[str, str
 
 
 def test_settings_file_is_read(backend: TextBackend, env: dict[str, str]) -> None:
-    """If no URL is given, the settings come from the user's settings file, or from the file that ``--config`` names."""
+    """If no URL is given, the settings come from the user's settings file, or from the file specified with
+    ``--config``.
+    """
     text = f'backend = "{backend.url}/v1"\nport = 0\ntoolsim_api_key = "of the file"\n'
     named = Path(env["HOME"]).parent / "named.toml"
     named.write_text(text.replace("of the file", "of the other"))
@@ -195,7 +201,7 @@ def test_settings_file_is_read(backend: TextBackend, env: dict[str, str]) -> Non
     file.parent.mkdir(parents=True)
     file.write_text(text)
     for arguments, key in (([], "of the file"), (["--config", str(named)], "of the other")):
-        # The default port might be that of a toolsim that runs on this machine.
+        # The default port might belong to a toolsim that runs on this machine.
         run, seen = launch(env, "--port", "0", *arguments)
         assert (run.returncode, seen["answer"], seen["environment"]["TOOLSIM_KEY"]) == (0, "Hello.", key)
 
@@ -209,7 +215,7 @@ def test_backend_down(env: dict[str, str]) -> None:
 
 @contextlib.contextmanager
 def started(env: dict[str, str], tmp_path: Path, command: Sequence[str], **more: Any) -> Iterator[tuple[Any, Path]]:
-    """Start the command in a separate session; yield the process and its log once the program runs."""
+    """Start the command in a new session; yield the process and its log once the program is running."""
     log = tmp_path / "log"
     with log.open("wb") as file:
         process = subprocess.Popen(command, env=env, stdout=file, stderr=file, start_new_session=True, **more)
@@ -223,7 +229,7 @@ def started(env: dict[str, str], tmp_path: Path, command: Sequence[str], **more:
 
 
 def ended(process: subprocess.Popen[bytes], log: Path) -> tuple[int, str]:
-    """Wait until the process exits; return the exit code, and the signals that the program received."""
+    """Wait until the process exits; return its exit code, and the signals that the program received."""
     code = process.wait(30)
     end = time.monotonic() + 5
     while members(process.pid):
@@ -237,7 +243,7 @@ def ended(process: subprocess.Popen[bytes], log: Path) -> tuple[int, str]:
 def test_signal_is_passed_on(
     number: signal.Signals, is_running_before: bool, backend: TextBackend, env: dict[str, str], tmp_path: Path
 ) -> None:
-    """A signal is passed on to the program, whose exit code the command returns. Then the proxy also ends."""
+    """A signal is passed on to the program. The command returns the program's exit code, and the proxy ends."""
     with contextlib.ExitStack() as stack:
         port = stack.enter_context(Mitmdump(backend.url)).port if is_running_before else 0
         command = [*TOOLSIM, "launch", "codex", f"{backend.url}/v1", "--port", str(port), "--", "DO", "wait", "5"]
@@ -267,7 +273,9 @@ def test_ctrl_c(is_running_before: bool, backend: TextBackend, env: dict[str, st
 
 
 def test_interrupted_before_the_program_starts(env: dict[str, str], tmp_path: Path) -> None:
-    """A command that is interrupted while it waits for a silent backend exits cleanly, without child processes."""
+    """If the command is interrupted while it waits for a backend that does not answer, it exits cleanly, without child
+    processes.
+    """
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
         log = tmp_path / "log"

@@ -1,4 +1,4 @@
-"""The command as users run it: real processes, installed as described in the README."""
+"""Tests for the ``toolsim`` command as users run it: real processes, installed as the README describes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ASK = {"model": "m", "messages": [{"role": "user", "content": "What is the weath
 
 
 def test_demo(tmp_path: Path) -> None:
-    """Each turn of the demo has the intended result, and the log contains only these turns."""
+    """Each turn in the demo has the intended result, and the log contains only these turns."""
     command = [*TOOLSIM, "demo", "--once", "--port", "0"]
     run = subprocess.run(
         command, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, timeout=120, check=False
@@ -62,7 +62,7 @@ def test_demo(tmp_path: Path) -> None:
     ["demo --port 0", "demo --port 0 --web --set web_open_browser=false --set web_port=0", f"replay {ROOT / 'flows'}"],
 )
 def test_closed_output(words: str, unbuffered: str, tmp_path: Path) -> None:
-    """If its output is closed, as by ``head``, the command exits without a traceback. Its lines are not buffered."""
+    """If its output is closed, as by ``head``, the command exits without a traceback. Output lines are not buffered."""
     process = subprocess.Popen(
         [*TOOLSIM, *words.split()],
         cwd=tmp_path,
@@ -80,7 +80,7 @@ def test_closed_output(words: str, unbuffered: str, tmp_path: Path) -> None:
 
 
 def test_serve(tmp_path: Path) -> None:
-    """``toolsim serve`` uses the path of the backend's URL, and its banner names the model that it found."""
+    """``toolsim serve`` uses the path in the backend's URL, and its banner names the model that the backend offers."""
 
     async def behave(answer: Answer) -> None:
         if answer.asked.path.endswith("/models"):
@@ -99,7 +99,7 @@ def test_serve(tmp_path: Path) -> None:
 
 
 def test_serve_with_backend_down(tmp_path: Path) -> None:
-    """``toolsim serve`` starts although the backend is down, and the banner and each turn report the failure."""
+    """``toolsim serve`` starts even if the backend is down. The banner and each turn then report the failure."""
     with running(tmp_path, "serve", "http://127.0.0.1:9") as (url, log), Line(url) as line:
         wait_for(log, r"the backend: the connection was refused")
         assert line.post("/v1/chat/completions", ASK).status == 502
@@ -115,7 +115,7 @@ def test_serve_in_a_browser(tmp_path: Path) -> None:
 
 
 def test_missing_codex(tmp_path: Path) -> None:
-    """If Codex is missing, the command exits with a single line that explains how to install it."""
+    """If Codex is missing, the command exits with a single line that explains how to install Codex."""
     command = [*TOOLSIM, "codex", "--port", "0", "--set", "toolsim_codex_command=no-such-codex app-server"]
     run = subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True, timeout=60, check=False)
     assert run.returncode == 1
@@ -151,7 +151,9 @@ def test_record_and_replay(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("program", ["mitmdump", "mitmweb"])
 def test_unsuitable_mitmproxy_does_not_start(program: str, prelude: str, line: str, tmp_path: Path) -> None:
-    """A mitmproxy that lacks a package or is too old does not start, and one line explains what to install."""
+    """toolsim does not start with a mitmproxy that is too old or lacks a package, and explains in one line what to
+    install.
+    """
     code = f"{prelude}\nfrom mitmproxy.tools.main import {program}\n{program}()"
     command = [sys.executable, "-c", code, "-s", str(ADDON), "--listen-host", "127.0.0.1", "--listen-port", "0"]
     if program == "mitmweb":
@@ -163,7 +165,7 @@ def test_unsuitable_mitmproxy_does_not_start(program: str, prelude: str, line: s
 
 
 def test_make_demo_passes_its_options() -> None:
-    """``make demo`` passes its port and options to the demo."""
+    """``make demo`` passes the given port and options to the demo."""
     if shutil.which("make") is None:
         pytest.skip("needs make")
     words = ["make", "-n", "--no-print-directory", "demo", "PORT=9000", "OPTIONS=--once"]

@@ -1,6 +1,6 @@
-"""toolsim without the features that Windows lacks: Unix modules, signals, process groups and signal handlers.
+"""Tests without features that Windows lacks: Unix modules, signals, process groups and signal handlers.
 
-Simulated on this system (``support/windows/sitecustomize.py``): each command runs in a process without these features.
+Windows is simulated (``support/windows/sitecustomize.py``): each command runs in a process without these features.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def test_recordings_replay(tmp_path: Path) -> None:
 
 
 def test_tuning_session_is_locked(tmp_path: Path) -> None:
-    """The lock of a tuning session works without ``fcntl``."""
+    """A tuning session is locked even without ``fcntl``."""
     program = f"""
 from pathlib import Path
 from toolsim.eval.learn import command
@@ -103,7 +103,7 @@ print("free")
 
 
 def test_slow_worker_is_replaced(tmp_path: Path) -> None:
-    """If the system has no CPU limit, the proxy ends a worker that takes too long, and starts a new one."""
+    """If the system has no CPU limits, the proxy ends a worker that takes too long, and starts a new one."""
     program = """
 import asyncio
 from toolsim.core.plan import Policy
