@@ -1,4 +1,4 @@
-"""Setup of all tests: the ``support`` folder on the path, a clean log, and no silent skips in CI."""
+"""Setup for all tests: the ``support`` folder is on the path, logging is restored, and CI does not skip silently."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from hypothesis import settings
 sys.path.insert(0, str(Path(__file__).parent))
 
 # Hypothesis has no deadlines, since durations on a busy machine prove nothing. ``make test`` and ``make test-unit`` try
-# fewer examples than ``make test-all``, and ``make fuzz`` runs much longer.
+# Hypothesis has no deadlines, since durations on a busy machine prove nothing. ``make test`` and ``make test-unit`` run
+# fewer examples than ``make test-all``, and ``make fuzz`` runs far more.
 settings.register_profile("quick", deadline=None, max_examples=8)
 settings.register_profile("fast", deadline=None)
 settings.register_profile("deep", deadline=None, max_examples=10_000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
-# On a developer's machine a missing program skips its tests; CI installs all programs, so a skip is a failure there.
+# On a developer's machine, tests whose program is missing are skipped. CI installs all programs, so there a skip is a
+# failure.
 NEEDED_IN_CI = (
     "needs node",
     "needs codex",
@@ -40,10 +42,10 @@ NEEDED_IN_CI = (
 
 @pytest.fixture(autouse=True, scope="module")
 def collect_garbage() -> Iterator[None]:
-    """Collect garbage at the end of each file, so that a leaked socket fails a test of the file that leaked it.
+    """Collect garbage after each file, so that a leaked socket causes a failure in the file that leaked it.
 
-    Otherwise the ResourceWarning fails a test of another file that happens to trigger the collection. Surviving objects
-    are frozen, so the next file's collection does not visit them again and takes only milliseconds.
+    Otherwise the ResourceWarning would cause a failure in another file that happens to trigger a collection. Surviving
+    objects are frozen, so later collections do not visit them again and take only milliseconds.
     """
     yield
     gc.collect()
@@ -52,10 +54,10 @@ def collect_garbage() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def restore_log() -> Iterator[None]:
-    """Restore the log's handlers and levels. A test changes them if it starts mitmproxy's Master or the command."""
+    """Restore the log handlers and levels, which change if a test starts mitmproxy's Master or the command."""
     root = logging.getLogger()
     handlers = root.handlers[:]
-    # Copy the values immediately, since another thread might be creating a logger.
+    # Copy the values at the beginning, because another thread might create a logger during the loop.
     known = list(root.manager.loggerDict.values())
     loggers = (root, *(logger for logger in known if isinstance(logger, logging.Logger)))
     levels = [(logger, logger.level) for logger in loggers]
@@ -70,13 +72,14 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: takes seconds, or a real process: not in `make test-unit`")
     config.addinivalue_line("markers", "extended: costs many seconds, for what changes rarely: only in `make test-all`")
     # mitmproxy's flow filters use deprecated names of pyparsing, and ldap3, which mitmproxy imports, uses those of
-    # pyasn1.
+    # mitmproxy's flow filters use names that pyparsing has deprecated. ldap3, which mitmproxy imports, uses names that
+    # pyasn1 has deprecated.
     config.addinivalue_line("filterwarnings", "ignore::pyparsing.warnings.PyparsingDeprecationWarning")
     config.addinivalue_line("filterwarnings", "ignore:(tagMap|typeMap) is deprecated:DeprecationWarning")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the slowest files first, which are those with real programs, so that no worker ends up alone with one."""
+    """Run the slow files with real programs first, so that no worker is still busy when all others are done."""
     items.sort(key=lambda item: "unit" in item.path.parts)
 
 
@@ -91,11 +94,11 @@ def _refuse_skip[Report: (pytest.TestReport, pytest.CollectReport)](report: Repo
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Fail a test in CI that was skipped because a program is missing."""
+    """In CI, report a test that was skipped because a program is missing as failed."""
     return _refuse_skip((yield))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Fail a module in CI that was skipped because a program is missing."""
+    """In CI, report a module that was skipped because a program is missing as failed."""
     return _refuse_skip((yield))

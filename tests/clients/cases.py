@@ -1,4 +1,4 @@
-"""Cases that every real client must pass: a single table for all clients, APIs and backends."""
+"""The cases that every real client must pass, in one table for all clients, APIs and backends."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TOOLS: list[dict[str, Any]] = [
 
 
 def run_tool(name: str, arguments: dict[str, Any]) -> str:
-    """Run a tool as the client would; node/loop.mjs defines the same two tools."""
+    """Return the result of a tool that the client runs. node/loop.mjs defines the same two tools."""
     if name == "get_weather":
         return f"The sky over {arguments['city']} is clear."
     assert name == "list_cities"
@@ -40,7 +40,7 @@ def run_tool(name: str, arguments: dict[str, Any]) -> str:
 
 
 def call(name: str, arguments: dict[str, Any] | None = None) -> str:
-    """Return a call in the form in which the model writes it."""
+    """Return a call as the model writes it."""
     body = {"name": name} if arguments is None else {"name": name, "arguments": json.dumps(arguments)}
     return f"<tool_call>{json.dumps(body)}</tool_call>"
 
@@ -49,8 +49,8 @@ def call(name: str, arguments: dict[str, Any] | None = None) -> str:
 class Case:
     """A scenario: the model's text for each turn, and the required reaction of the client.
 
-    If ``error`` is set, the first prompt must fail with an error of the client library that contains this text; the
-    same client then runs the turns with its second prompt.
+    If ``error`` is set, the client's first prompt must fail with an error of the client library that contains this
+    text. The same client then runs the turns with its second prompt.
     """
 
     name: str
@@ -99,7 +99,7 @@ CASES = (
         calls=(("list_cities", {}),),
         words="Paris and Rome – è tutto.",
         chunk_size=5,
-        split=17,  # This size splits frames, lines and characters.
+        split=17,  # This size splits frames, lines and multibyte characters.
     ),
     Case(
         "words after the call",  # A Responses answer can contain text after a call; a chat message cannot.
@@ -108,7 +108,7 @@ CASES = (
         words="Clear.",
     ),
     Case(
-        # About half of the clients would lose a call in an answer that is marked incomplete.
+        # About half of the clients would ignore a call in an answer that is marked as incomplete.
         "token limit after the call",
         (says(call("get_weather", PARIS), ending="length"), says("Clear.")),
         calls=(("get_weather", PARIS),),
@@ -146,14 +146,14 @@ CASES = (
 
 
 class Sky(BaseModel):
-    """A schema that a client can require for the final text answer, in addition to its tools."""
+    """A schema that a client can require for the final text answer even if it has tools."""
 
     city: str
     sky: str
 
 
 TYPED = Case(
-    "typed answer",  # The call is written without its tag, so that only the schema distinguishes it from the answer.
+    "typed answer",  # The call has no tag, so only the schema distinguishes it from the answer.
     (says(json.dumps({"name": "get_weather", "arguments": PARIS})), says('{"city":"Paris","sky":"clear"}')),
     calls=(("get_weather", PARIS),),
     words='{"city":"Paris","sky":"clear"}',
@@ -164,24 +164,26 @@ both_apis = pytest.mark.parametrize("api", ["responses", "chat"])
 
 def _pairs(*pairs: tuple[str, str]) -> pytest.MarkDecorator:
     named = [pytest.param(api, api_name, id=f"{api}-over_{api_name}") for api, api_name in pairs]
-    # Without an explicit scope, the stage would restart for each test, since the API is not a fixture.
+    # Without an explicit scope, the stage would restart for each test, because the API parameter is not a fixture.
     return pytest.mark.parametrize(("api", "stage"), named, indirect=["stage"], scope="session")
 
 
 # A client sees only its own API, regardless of its backend's API. So each client is tested with a backend of the same
-# API, and one client also with the other API.
+# A client sees only its own API, no matter which API its backend has. So each client is tested with a backend that has
+# the same API, and only one client is also tested with the other API.
 over_its_own_api = _pairs(("responses", "responses"), ("chat", "chat"))
 over_the_other_api = _pairs(("responses", "chat"), ("chat", "responses"))
 # For clients of the Messages API, since no backend in these tests uses that API. Anthropic's SDK for Python is also
-# tested with a Responses backend.
+# For clients of the Messages API, since the backend in these tests does not support it. Anthropic's SDK for Python is
+# also tested with a Responses backend.
 over_chat = pytest.mark.parametrize("stage", ["chat"], ids=["over_chat"], indirect=True)
-# For a program that only supports the Responses API.
+# For programs that support only the Responses API.
 over_responses = pytest.mark.parametrize("stage", ["responses"], ids=["over_responses"], indirect=True)
 
 
 @dataclass(slots=True)
 class Outcome:
-    """The result of one prompt for the client: the calls that it ran, their ids, and the final text or an error."""
+    """What one prompt results in for the client: the calls that it ran, their ids, and the final text or an error."""
 
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     ids: list[str] = field(default_factory=list)
@@ -191,14 +193,16 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A client's view of a backend: ``base_url`` is the proxy's, and ``api_name`` is the API of ``backend``."""
+    """A backend as a client sees it: ``base_url`` is the proxy's URL, and ``api_name`` is the API of ``backend``."""
 
     backend: TextBackend
     base_url: str
     api_name: str
 
     def run_case(self, case: Case, run: Callable[[str], Outcome]) -> None:
-        """Play the case to a client that runs prompts with ``run``, and compare the outcomes."""
+        """Play the case for a client that runs each prompt with ``run``, and compare the outcomes with the expected
+        ones.
+        """
         self.prepare(case)
         self.compare(case, [run(prompt) for prompt in case.prompts])
 
@@ -219,12 +223,14 @@ class Stage:
         self.compare_backend(case)
 
     def compare_control(self, outcome: Outcome) -> None:
-        """Check that without the addon, the result of ``ONE_CALL`` is only the model's text, including the markup."""
+        """Check that without the addon the model's answer in ``ONE_CALL`` arrives as text, including the markup."""
         assert outcome == Outcome(text=ONE_CALL.turns[0].text)
         assert len(self.backend.exchanges) == 1
 
     def compare_backend(self, case: Case) -> None:
-        """Check that the backend received one text-only request per turn, and finally the tools' outputs."""
+        """Check that the backend received one text-only request per turn, and that the last one contains the tools'
+        outputs.
+        """
         assert len(self.backend.exchanges) == len(case.turns)
         ending = "/v1/responses" if self.api_name == "responses" else "/v1/chat/completions"
         for exchange in self.backend.exchanges:

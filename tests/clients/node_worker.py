@@ -1,4 +1,4 @@
-"""The JavaScript clients, each as a Node process that reads one job per line."""
+"""The JavaScript clients. Each runs in a Node process that reads one job per line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from clients.cases import MODEL, TOOLS, Outcome
 from support.programs import NODE_CLIENTS
 
 PATIENCE = 30.0
-"""Maximum seconds for one job; starting Node alone takes one second."""
+"""Maximum duration of a job, in seconds. Starting Node alone takes one second."""
 
 needs_node = pytest.mark.skipif(
     shutil.which("node") is None or not (NODE_CLIENTS / "node_modules" / "openai").is_dir(),
@@ -21,8 +21,8 @@ needs_node = pytest.mark.skipif(
 
 
 class NodeClient:
-    """Runs a script from node/ in a process that the first job starts. If a job kills the process, the next job
-    restarts it.
+    """Runs a script from node/ in a process that reads jobs. The first job starts the process. If a job kills the
+    process, the next job restarts it.
     """
 
     def __init__(self, script: str) -> None:

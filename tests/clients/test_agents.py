@@ -1,8 +1,8 @@
-"""Agent programs as clients: opencode, Copilot CLI and Qwen Code run their tools in loops of several steps.
+"""Agent programs as clients: opencode, Copilot CLI and Qwen Code run tools in a loop of several steps.
 
-They have many large tools (16 to 40 thousand characters of schemas), and long instructions. Obsidian Copilot 4 also
-runs opencode in its Agent Chat, as a child process that supports the Agent Client Protocol, with the provider that its
-user has added.
+Their requests have long instructions and many large tools (16,000 to 40,000 characters of schemas). Obsidian Copilot 4
+also runs opencode in its Agent Chat. It starts opencode as a child process, communicates with it through the Agent
+Client Protocol, and configures the provider that its user has added.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from support.mitmdump import Mitmdump
 from support.programs import agent
 from support.text_backend import TextBackend, says
 
-# A run takes seconds, but on a busy machine starting the programs alone takes half a minute.
+# A run takes only seconds, but on a busy machine it takes half a minute to start the programs.
 PATIENCE = 150.0
 
 pytestmark = [pytest.mark.slow, pytest.mark.extended]
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.extended]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run of a program in the folder ``work``, without any user's settings: ``home`` is empty."""
+    """A run of a program in the folder ``work``. ``home`` is empty, so no user's settings apply."""
 
     home: Path
     work: Path
@@ -77,7 +77,9 @@ def qwen(run: Run) -> tuple[list[str], dict[str, str]]:
 
 # The function that starts the program, its tool for shell commands, and the other arguments of that tool. Qwen Code
 # waits for a command to exit, but not for the end of its output; the output of a command that exits immediately is
-# sometimes lost (4 of 60 runs on a busy machine), so the commands below take a second.
+# For each program: the function that returns its command line and environment, its tool for shell commands, and the
+# tool's other arguments. Qwen Code waits until a command exits, but not until it has read all output. If a command
+# exits immediately, its output is sometimes lost (4 of 60 runs on a busy machine), so the commands below take a second.
 PROGRAMS: dict[str, tuple[Callable[[Run], tuple[list[str], dict[str, str]]], str, dict[str, Any]]] = {
     "opencode": (opencode, "bash", {"description": "Look."}),
     "copilot": (copilot, "bash", {"description": "Look."}),
@@ -86,7 +88,7 @@ PROGRAMS: dict[str, tuple[Callable[[Run], tuple[list[str], dict[str, str]]], str
 
 
 def needs(name: str) -> str:
-    """Return the program's path, or skip the test."""
+    """Return the program's path, or skip the test if it is not installed."""
     path = agent(name)
     if path is None:
         pytest.skip(f"needs {name}: run `make test-clients`")
@@ -95,7 +97,7 @@ def needs(name: str) -> str:
 
 @pytest.fixture(scope="module")
 def chat_stage(text_backend: TextBackend) -> Iterator[Stage]:
-    """A backend with only the chat completions API, like most backends that need toolsim."""
+    """A backend with only the chat completions API, as most backends that need toolsim."""
     with Mitmdump(text_backend.url, toolsim_backend="chat") as proxy:
         yield Stage(text_backend, f"{proxy.url}/v1", "chat")
 
@@ -128,11 +130,13 @@ def run_program(name: str, stage: Stage, folders: tuple[Path, Path], api: str) -
 
 @pytest.mark.parametrize(
     ("name", "api"),
-    # opencode over chat has a separate test below.
+    # A separate test below covers opencode over chat.
     [("opencode", "responses"), ("copilot", "chat"), ("copilot", "responses"), ("qwen", "chat")],
 )
 def test_tool_loop(name: str, api: str, chat_stage: Stage, folders: tuple[Path, Path]) -> None:
-    """The program runs the call of one answer and the two calls of another, and sends their outputs to the model."""
+    """The program runs one call from the first answer and two calls from the second, and sends all outputs to the
+    model.
+    """
     needs(name)
     _, tool, more = PROGRAMS[name]
 
@@ -161,7 +165,7 @@ def test_tool_loop(name: str, api: str, chat_stage: Stage, folders: tuple[Path, 
 
 
 class AgentClient:
-    """The client side of the Agent Client Protocol: JSON-RPC, one message per line."""
+    """A client of the Agent Client Protocol, which is JSON-RPC with one message per line."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -190,12 +194,12 @@ class AgentClient:
 
 
 def test_opencode_in_obsidian_copilot_4(chat_stage: Stage, folders: tuple[Path, Path]) -> None:
-    """opencode runs as Obsidian Copilot starts it: in the vault, with a custom prompt and the user's provider."""
+    """opencode works as Obsidian Copilot starts it: in the vault, with a custom prompt and the user's provider."""
     program = needs("opencode")
     home, vault = folders
     agents = {
         "copilot-build": {"mode": "primary", "prompt": "You work in an Obsidian vault."},
-        # Otherwise opencode requests a title along with the first question, in either order.
+        # Otherwise opencode also requests a title, either before or after the first question.
         "title": {"disable": True},
     }
     config = opencode_config(

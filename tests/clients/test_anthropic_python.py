@@ -28,7 +28,7 @@ def tools(strict: bool) -> list[Any]:
 
 
 def turn(client: anthropic.Anthropic, mode: str, messages: list[Any], strict: bool) -> tuple[str | None, list[Json]]:
-    """Run one turn; return the stop reason and the content blocks."""
+    """Run one turn; return its stop reason and content blocks."""
     request: Json = {"model": MODEL, "max_tokens": 512, "messages": messages, "tools": tools(strict)}
     if mode == "create":
         message = client.messages.create(**request)
@@ -94,7 +94,7 @@ def test_tool_loop(stage: Stage, mode: str, case: Case) -> None:
 
 @every_mode
 def test_errors_have_the_sdks_classes(stage: Stage, mode: str) -> None:
-    """An error from the backend or from toolsim is raised as the SDK's error class for its status and type."""
+    """An error from the backend or from toolsim is raised as the SDK's exception class for that status."""
     stage.backend.play([refuses(429, "Slow down.")])
     with connect(stage) as client:
         with pytest.raises(anthropic.RateLimitError) as limited:
@@ -114,14 +114,16 @@ def test_token_count(stage: Stage) -> None:
 
 
 def test_model_list(stage: Stage) -> None:
-    """The backend's model list is returned in the shape that the SDK expects."""
+    """The backend's model list is returned in the format that the SDK expects."""
     with connect(stage) as client:
         names = [model.id for model in client.models.list()]
     assert names
 
 
 def test_image_and_failed_tool(stage: Stage) -> None:
-    """The model's prompt contains the image, and states that the tool failed."""
+    """If the request contains an image and a failed tool's output, the prompt contains the image and states the
+    failure.
+    """
     stage.backend.play([says("Hm.")])
     png = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
     use = {"type": "tool_use", "id": "toolu_001", "name": "get_weather", "input": {"city": "Paris"}}
@@ -139,7 +141,7 @@ def test_image_and_failed_tool(stage: Stage) -> None:
 
 
 def test_tool_runner(stage: Stage) -> None:
-    """The SDK's tool runner runs the tool, and ends with the model's text."""
+    """The SDK's tool runner runs the tool, and returns the model's final text."""
     stage.prepare(ONE_CALL)
 
     @anthropic.beta_tool

@@ -1,4 +1,4 @@
-"""Real clients of servers with only one API; each proxy is started by a command line of the README."""
+"""Real clients in front of servers that have only one API. Each proxy is started with a command from the README."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ PARIS = {"city": "Paris"}
 CALL = says("I look. ", call("get_weather", PARIS))
 
 
-# README's command lines for local servers (Ollama, vLLM, LM Studio), one for each API.
+# The README's command lines for local servers (Ollama, vLLM, LM Studio). Each is used for one API.
 LINES = dict(zip(APIS, re.findall(r"`toolsim (serve http://127\S+)`", (ROOT / "README.md").read_text()), strict=True))
 
 
 @pytest.fixture
 def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """A proxy in front of a server with only the API ``param``, started by README's command line with another port.
+    """A proxy in front of a server that has only the API ``param``. The command line is the README's with another port.
 
     At the end, the log, a metric and ``doctor`` must name that API.
     """
@@ -66,7 +66,7 @@ def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 over_each = pytest.mark.parametrize("stage", APIS, indirect=True, ids=lambda api: f"over_{api}")
-# An agent program takes seconds for a turn, so `make test` runs it only over chat completions.
+# An agent program takes seconds per turn, so `make test` runs it only over chat completions.
 over_chat_first = pytest.mark.parametrize(
     "stage", parameters(APIS, lambda api: api != "chat"), indirect=True, ids=lambda api: f"over_{api}"
 )
@@ -113,7 +113,7 @@ def by_messages(url: str, *, stream: bool) -> tuple[str, Any]:
 @over_each
 @pytest.mark.parametrize("ask", [by_responses, by_chat, by_messages])
 def test_each_pair_of_sdk_and_api(stage: Stage, ask: Any) -> None:
-    """Each SDK receives correct answers over each API, streamed or not, starting with the first answer."""
+    """With each SDK and each API of the server, all answers are correct, streamed or not, from the first answer on."""
     stage.backend.play([CALL] * 3)
     for stream in (True, False, True):
         assert ask(stage.base_url, stream=stream) == ("get_weather", PARIS)
@@ -122,7 +122,7 @@ def test_each_pair_of_sdk_and_api(stage: Stage, ask: Any) -> None:
 @over_chat_first
 @pytest.mark.skipif(CODEX is None, reason="needs codex: run `make test-clients`")
 def test_codex_tool_loop(stage: Stage, tmp_path: Path) -> None:
-    """Codex completes its tool loop: it runs a command, and the output is in the next prompt."""
+    """Codex completes its tool loop: it runs a command, and the next prompt contains the output."""
     stage.backend.play(until_output(says("I look.\n", call("exec_command", {"cmd": "ls"})), says("One file.")))
     folder = tmp_path / "codex"
     folder.mkdir()
@@ -134,7 +134,7 @@ def test_codex_tool_loop(stage: Stage, tmp_path: Path) -> None:
 @over_chat_first
 @pytest.mark.skipif(agent("claude") is None, reason="needs claude: run `make test-clients`")
 def test_claude_code_tool_loop(stage: Stage, tmp_path: Path) -> None:
-    """Claude Code completes its tool loop: it reads a file, and the content is in the next prompt."""
+    """Claude Code completes its tool loop: it reads a file, and the next prompt contains the file's content."""
     folder = tmp_path / "claude"
     folder.mkdir()
     claude = Claude(stage.base_url.removesuffix("/v1"), folder)

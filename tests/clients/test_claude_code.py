@@ -1,4 +1,4 @@
-"""Claude Code as a client of the Messages API: the real program, with a text-only backend."""
+"""Claude Code, the real program, as a client of the Messages API with a text-only backend."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from support.raw_backend import Answer, RawBackend
 from support.stub_model import Reply, StubModel
 from support.text_backend import Exchange, TextBackend, Turn, says
 
-# A run takes seconds, but on a busy machine starting the program alone takes half a minute.
+# A run takes only seconds, but on a busy machine it takes half a minute to start the program.
 PATIENCE = 150.0
 
 pytestmark = pytest.mark.slow
 
 
 class Claude:
-    """Claude Code with a separate home folder, in a folder with two files."""
+    """Claude Code with a new home folder, in a working folder that contains two files."""
 
     def __init__(self, base_url: str, folder: Path) -> None:
         program = agent("claude")
@@ -84,7 +84,9 @@ def shown(exchange: Exchange) -> str:
 
 
 def play(stage: Stage, *steps: tuple[str, Turn]) -> None:
-    """Answer with the turn of the last step whose text occurs in the prompt. The first step needs no text."""
+    """Answer each request with the turn of the last step whose text occurs in the prompt. The first step's text is
+    empty.
+    """
 
     def answer(exchange: Exchange) -> Turn:
         text = shown(exchange)
@@ -94,7 +96,7 @@ def play(stage: Stage, *steps: tuple[str, Turn]) -> None:
 
 
 def test_files_are_read_and_written(stage: Stage, claude: Claude) -> None:
-    """Claude Code runs two calls of one answer, then a third call, which writes the exact text of a file."""
+    """Claude Code runs two calls from one answer, and then a call that writes a file with exactly the given text."""
     notes, more, out = (str(claude.work / name) for name in ("notes.txt", "more.txt", "out.txt"))
     written = 'heron & "ochre" <tool_call>\n'
     play(
@@ -103,7 +105,7 @@ def test_files_are_read_and_written(stage: Stage, claude: Claude) -> None:
         ("The colour is ochre.", says(call("Write", {"file_path": out, "content": written}))),
         ("out.txt", says("Both are in out.txt.")),
     )
-    # The call that leads to the last step contains that step's text, so only the file proves that the call ran.
+    # The call that leads to the last step contains that step's text. So only the file proves that the call was run.
     result = claude.ask("What do the files say? Write it down.")
     assert (result["is_error"], result["result"]) == (False, "Both are in out.txt.")
     assert Path(out).read_text() == written
@@ -124,7 +126,9 @@ def test_failed_tool_is_reported_to_the_model(stage: Stage, claude: Claude) -> N
 
 @over_chat
 def test_next_question_continues_the_prompt(stage: Stage, claude: Claude) -> None:
-    """The prompt of the second question contains the calls of the first, and begins like the previous prompt."""
+    """The prompt for the second question contains the calls for the first question, and begins like the previous
+    prompt.
+    """
     play(
         stage,
         ("", says(call("Bash", {"command": "cat notes.txt", "description": "Look."}))),
@@ -142,7 +146,7 @@ def test_next_question_continues_the_prompt(stage: Stage, claude: Claude) -> Non
 
 @over_chat
 def test_answer_with_json_schema(stage: Stage, claude: Claude) -> None:
-    """If the user sets a JSON schema, the answer is a call to Claude Code's tool for structured output."""
+    """If the user specifies a JSON schema, the model answers by calling Claude Code's tool for structured output."""
     schema = {"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}
     play(stage, ("", says(call("StructuredOutput", {"word": "heron"}))))
     result = claude.ask("What is the word?", "--json-schema", json.dumps(schema), "--max-turns", "3")
@@ -151,7 +155,7 @@ def test_answer_with_json_schema(stage: Stage, claude: Claude) -> None:
 
 @over_chat
 def test_deferred_tool_is_loaded_by_a_search(stage: Stage, claude: Claude) -> None:
-    """A deferred tool can be called after ToolSearch has loaded it, and is only then declared in the prompt."""
+    """A deferred tool can be called after ToolSearch has loaded it. The prompt declares the tool only from then on."""
     claude.environment["ENABLE_TOOL_SEARCH"] = "true"
     fetch = call("WebFetch", {"url": "http://127.0.0.1:1/", "prompt": "What is it?"})
     play(
@@ -168,7 +172,10 @@ def test_deferred_tool_is_loaded_by_a_search(stage: Stage, claude: Claude) -> No
 
 @over_chat
 def test_web_search_fails_without_a_server(stage: Stage, claude: Claude) -> None:
-    """A web search is a separate request with a tool that only Anthropic can run, so the model sees a failure."""
+    """Without an MCP search server, a web search fails, and the model sees the failure.
+
+    Claude Code's web search is a separate request with a tool that only Anthropic can run.
+    """
     claude.environment["ENABLE_TOOL_SEARCH"] = "false"
     play(
         stage,
@@ -185,7 +192,7 @@ def over_servers(backend: TextBackend, folder: Path, **servers: Any) -> Mitmdump
 
 
 def test_web_search_with_an_mcp_server(text_backend: TextBackend, tmp_path: Path) -> None:
-    """With an MCP search server, toolsim runs Claude Code's web search, and the model receives the results."""
+    """With an MCP search server, toolsim runs Claude Code's web searches, and the model receives the results."""
     with over_servers(text_backend, tmp_path, web=SEARCHER | {"allowed_tools": []}) as proxy:
         claude = Claude(proxy.url, tmp_path)
         claude.environment["ENABLE_TOOL_SEARCH"] = "false"
@@ -203,7 +210,9 @@ def test_web_search_with_an_mcp_server(text_backend: TextBackend, tmp_path: Path
 
 
 def test_deferred_tools_keep_the_prompt_small(text_backend: TextBackend, tmp_path: Path) -> None:
-    """With 60 deferred tools, the prompt contains only the tool that was found, and always begins identically."""
+    """With 60 deferred tools, the prompt contains only the tool that was found, and each prompt begins with the
+    previous one.
+    """
     many = {"command": sys.executable, "args": [str(Path(__file__).parents[1] / "support" / "many_mcp.py"), "60"]}
     (tmp_path / "many.json").write_text(json.dumps({"mcpServers": {"many": many}}))
     name, sizes = "mcp__many__operation_7", dict[str, list[int]]()
@@ -230,7 +239,7 @@ def test_deferred_tools_keep_the_prompt_small(text_backend: TextBackend, tmp_pat
 
 
 def test_context_command_shows_backends_counts(tmp_path: Path) -> None:
-    """/context shows the backend's token counts if the backend can count."""
+    """If the backend can count tokens, Claude Code's /context command shows the backend's counts."""
 
     async def answers(answer: Answer) -> None:
         can = answer.asked.path.startswith("/v1/messages/count_tokens")
@@ -247,7 +256,9 @@ def test_context_command_shows_backends_counts(tmp_path: Path) -> None:
 
 
 async def test_tool_loop_with_codex_as_backend(tmp_path: Path) -> None:
-    """A tool loop works with a real Codex app-server as the backend: call and output pass through it as text."""
+    """Claude Code's tool loop works with a real Codex app-server as the backend: it passes on calls and outputs as
+    text.
+    """
     program = codex()
     if program is None:
         pytest.skip("needs codex: run `make test-clients`")

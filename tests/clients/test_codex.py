@@ -1,7 +1,7 @@
-"""Codex CLI as a Responses client: ``codex exec`` runs its own function, custom and namespace tools.
+"""Codex CLI as a client of the Responses API: ``codex exec`` runs its function, custom and namespace tools.
 
-The tools that Codex declares depend on the model's name: a custom ``apply_patch`` for gpt-5.5, all tools as namespaces
-in an ``additional_tools`` item for gpt-6-sol, and MCP servers as namespaces for an unknown model.
+Which tools Codex declares depends on the model's name. For gpt-5.5, ``apply_patch`` is a custom tool. For gpt-6-sol,
+all tools are in namespaces in an ``additional_tools`` item. For an unknown model, each MCP server is a namespace.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ args = [{mcp_server}]
 
 @dataclass(slots=True)
 class Printed:
-    """The output of ``codex exec --json``: its finished items by type, the usage, and the error if the turn failed."""
+    """The output of ``codex exec --json``: the completed items, the usage, and the error message if the turn failed."""
 
     items: list[dict[str, Any]] = field(default_factory=list)
     usage: dict[str, int] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class Printed:
 
 
 class Codex:
-    """``codex exec`` in a separate working folder, without any user's configuration or login."""
+    """Runs ``codex exec`` with new home and working folders, so no user's configuration or login applies."""
 
     def __init__(self, folder: Path) -> None:
         self.home, self.work = folder / "home", folder / "work"
@@ -128,7 +128,9 @@ def play(stage: Stage, *turns: Turn) -> None:
 
 
 def compare_backend(stage: Stage, turns: int, *outputs: str) -> None:
-    """Check that the backend received one text-only request per turn, and finally the outputs of the tools."""
+    """Check that the backend received one text-only request per turn, and that the last one contains the tools'
+    outputs.
+    """
     assert len(stage.backend.exchanges) == turns
     for exchange in stage.backend.exchanges:
         assert not exchange.body.get("tools")
@@ -144,7 +146,7 @@ READ = {"cmd": "cat notes.txt"}
 
 
 def test_shell_function(stage: Stage, codex: Codex) -> None:
-    """Codex runs a call of its shell function, and the output is in its log and in the model's next prompt."""
+    """Codex runs a call to its shell function. The output is in Codex's own output and in the model's next prompt."""
     play(stage, says("Let me look.\n", call("exec_command", LIST)), says("One file."))
     printed = codex.run(stage.base_url, "gpt-5.5")
     (command,) = printed.of("command_execution")
@@ -155,7 +157,7 @@ def test_shell_function(stage: Stage, codex: Codex) -> None:
 
 @over_responses
 def test_two_calls_in_one_answer(stage: Stage, codex: Codex) -> None:
-    """Both calls of an answer run, and the model receives both outputs."""
+    """If an answer contains two calls, Codex runs both, and the model receives both outputs."""
     play(stage, says(call("exec_command", LIST), "\n", call("exec_command", READ)), says("It says Paris."))
     printed = codex.run(stage.base_url, "gpt-5.5")
     outputs = [item["aggregated_output"] for item in printed.of("command_execution")]
@@ -166,7 +168,9 @@ def test_two_calls_in_one_answer(stage: Stage, codex: Codex) -> None:
 
 @over_responses
 def test_custom_tool(stage: Stage, codex: Codex) -> None:
-    """``apply_patch``, a custom tool, writes a file with the exact text, and a command in the next turn reads it."""
+    """``apply_patch``, a custom tool, writes a file with exactly the given text, and a command in the next turn reads
+    it.
+    """
     patch = '*** Begin Patch\n*** Add File: new.txt\n+It\'s "new" – 🌞\n*** End Patch\n'
     play(
         stage,
@@ -184,7 +188,7 @@ def test_custom_tool(stage: Stage, codex: Codex) -> None:
 
 @over_responses
 def test_namespace_tool(stage: Stage, codex: Codex) -> None:
-    """A call to an MCP tool runs. Codex declares MCP tools as a namespace, which the call must contain."""
+    """A call to an MCP tool is run. Codex declares MCP tools in a namespace, and the call must name this namespace."""
     play(stage, says(call("mcp__weather__get_weather", {"city": "Paris"})), says("Clear."))
     printed = codex.run(stage.base_url, "text-model")
     (used,) = printed.of("mcp_tool_call")
@@ -195,7 +199,7 @@ def test_namespace_tool(stage: Stage, codex: Codex) -> None:
 
 @over_responses
 def test_additional_tools(stage: Stage, codex: Codex) -> None:
-    """Tools that are declared in an input item can be called: a custom tool and a function, both in namespaces."""
+    """Tools that are declared in an input item (a custom tool and a function, both in namespaces) can be called."""
     program = 'const result = await tools.exec_command({cmd: "ls"});\ntext(result.output);'
     play(
         stage,
@@ -216,7 +220,7 @@ TASK = "COUNT THE HERONS"
 
 @pytest.mark.parametrize(("model", "config"), [("text-model", AGENTS), ("gpt-5.6-sol", CONFIG), ("gpt-6-sol", CONFIG)])
 def test_subagent(stage: Stage, codex: Codex, model: str, config: str) -> None:
-    """A subagent receives its task, and its answer is returned to the agent that spawned it."""
+    """A subagent receives its task, and its answer reaches the agent that spawned it."""
     spawn = {"message": TASK, "task_name": "herons", "fork_turns": "none"}
 
     def write(exchange: Exchange) -> Turn:
@@ -248,7 +252,7 @@ def test_subagent(stage: Stage, codex: Codex, model: str, config: str) -> None:
     ],
 )
 def test_backend_failure_is_reported(stage: Stage, codex: Codex, turn: Turn, message: str) -> None:
-    """A failure of the backend is reported as Codex's error, without a retry, and the next turn works."""
+    """Codex reports a backend failure as an error and does not retry the request. The next run succeeds."""
     play(stage, turn, says(call("exec_command", LIST)), says("One file."))
     printed = codex.run(stage.base_url, "gpt-5.5")
     assert printed.failure is not None
@@ -262,7 +266,9 @@ def test_backend_failure_is_reported(stage: Stage, codex: Codex, turn: Turn, mes
 
 @pytest.mark.parametrize("is_refused", [False, True], ids=["websocket", "websocket_refused"])
 def test_configuration_in_one_line(text_backend: TextBackend, codex: Codex, is_refused: bool) -> None:
-    """If a single line configures it, Codex treats toolsim as OpenAI, over a WebSocket connection or over HTTP."""
+    """With toolsim as its OpenAI base URL, set in a single line, Codex works over WebSocket or, if it is refused, over
+    HTTP.
+    """
     arguments = ("--set", "websocket=false") if is_refused else ()
     with Mitmdump(text_backend.url, toolsim_backend="chat", arguments=arguments) as proxy:
         stage = Stage(text_backend, f"{proxy.url}/v1", "chat")
@@ -278,7 +284,9 @@ NO_SUMMARY = says("I go on.\n", call("exec_command", LIST))
 
 
 def test_web_search(text_backend: TextBackend, codex: Codex, tmp_path: Path) -> None:
-    """An MCP server runs the web search; Codex returns only the query, but the next prompt has the results."""
+    """An MCP server runs Codex's web search. The next prompt contains the results, although Codex sends back only the
+    query.
+    """
     servers = {"mcpServers": {"web": SEARCHER | {"allowed_tools": []}}}
     (tmp_path / "servers.json").write_text(json.dumps(servers))
     with Mitmdump(text_backend.url, toolsim_backend="chat", toolsim_mcp_config=str(tmp_path / "servers.json")) as proxy:
@@ -298,9 +306,10 @@ def test_web_search(text_backend: TextBackend, codex: Codex, tmp_path: Path) -> 
 @over_responses
 @pytest.mark.parametrize("first", [(), (NO_SUMMARY,)], ids=["at_once", "after_a_call_instead"])
 def test_compaction_when_context_is_full(stage: Stage, codex: Codex, first: tuple[Turn, ...]) -> None:
-    """When its context is full, Codex receives a summary, if necessary after a second attempt, and continues from it.
+    """When Codex's context is full, Codex receives a summary, after a second attempt if necessary, and continues from
+    it.
 
-    Codex is configured by a single line, as its users would do it.
+    A single line configures Codex, as it would for its users.
     """
     summary = "SUMMARY: the notes say Paris."
     play(stage, says(call("exec_command", READ)), *first, says(summary), says("Paris, then."))
@@ -314,7 +323,7 @@ def test_compaction_when_context_is_full(stage: Stage, codex: Codex, first: tupl
 
 
 def test_no_call_without_the_addon(bare_stage: Stage, codex: Codex) -> None:
-    """Without the addon, Codex runs no tool for the same answer, which proves that the loop tests can fail."""
+    """Without the addon, Codex runs no tool for the same answer. This proves that the loop tests can fail."""
     written = call("exec_command", LIST)
     play(bare_stage, says(written), says("One file."))
     printed = codex.run(bare_stage.base_url, "gpt-5.5")

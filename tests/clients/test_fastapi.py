@@ -1,4 +1,4 @@
-"""The FastAPI endpoint of the parsing page under a real uvicorn, with a text-only model and the official SDK."""
+"""The FastAPI endpoint from the parsing page, run by a real uvicorn, with a text-only model and the official SDK."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def client(backend: TextBackend, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 def ask(client: openai.OpenAI, *tools: Any) -> Any:
-    """Return the streamed completion that the SDK has accumulated."""
+    """Return the first choice of the completion that the SDK accumulates from the stream."""
     with client.chat.completions.stream(
         model="any", messages=[{"role": "user", "content": "Oslo?"}], tools=tools or (TOOL,)
     ) as stream:
@@ -74,7 +74,7 @@ def ask(client: openai.OpenAI, *tools: Any) -> Any:
 
 
 def test_calls_and_prose(client: openai.OpenAI, backend: TextBackend) -> None:
-    """Calls and prose are parsed from deltas of three characters, and the model's prompt contains the tool."""
+    """Calls and prose in deltas of three characters are parsed, and the model's prompt contains the tool."""
     backend.play([says(f"Let me look.\n{CALL}{CALL.replace('Oslo', 'Bonn')}")], chunk_size=3)
     choice = ask(client)
     assert (choice.finish_reason, choice.message.content.strip()) == ("tool_calls", "Let me look.")
@@ -87,7 +87,7 @@ def test_calls_and_prose(client: openai.OpenAI, backend: TextBackend) -> None:
 
 
 def test_text_streams_while_model_writes(client: openai.OpenAI, backend: TextBackend) -> None:
-    """The first text arrives while the model is still writing."""
+    """The client receives the first text while the model is still writing."""
     backend.play([says("One ", "two ", "three.", pause=0.3)])
     asked: Any = {"model": "any", "messages": [{"role": "user", "content": "Count"}], "tools": [TOOL], "stream": True}
     answer = client.chat.completions.create(**asked)
@@ -97,7 +97,7 @@ def test_text_streams_while_model_writes(client: openai.OpenAI, backend: TextBac
 
 
 def test_call_cut_by_token_limit_is_text(client: openai.OpenAI, backend: TextBackend) -> None:
-    """A call that is cut off by the token limit is returned as text."""
+    """A call that is cut off at the token limit is returned as text."""
     backend.play([says(CALL[:30], ending="length")])
     asked: Any = {"model": "any", "messages": [{"role": "user", "content": "Oslo?"}], "tools": [TOOL], "stream": True}
     chunks = [chunk.choices[0] for chunk in client.chat.completions.create(**asked)]
@@ -106,7 +106,9 @@ def test_call_cut_by_token_limit_is_text(client: openai.OpenAI, backend: TextBac
 
 
 def test_invalid_tool_and_schema_mismatch_are_errors(client: openai.OpenAI, backend: TextBackend) -> None:
-    """An invalid tool is refused with 400, and a strict tool's schema mismatch is an error in the stream."""
+    """An invalid tool is refused with status 400. A call that violates a strict tool's schema is an error in the
+    stream.
+    """
     with pytest.raises(openai.BadRequestError, match="name"):
         ask(client, {"type": "function", "function": {}})
     backend.play([says(CALL.replace("city", "town"))])

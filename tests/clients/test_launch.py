@@ -1,4 +1,4 @@
-"""``toolsim launch`` with the real programs: each writes a file when a text-only model calls its tool."""
+"""``toolsim launch`` with the real programs. Each program writes a file when a text-only model calls its tool."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from support.processes import members
 from support.programs import AGENTS, NODE_CLIENTS, agent, codex
 from support.text_backend import Exchange, TextBackend, Turn, says
 
-# A run takes seconds, but on a busy machine starting the programs alone takes half a minute.
+# A run takes only seconds, but on a busy machine it takes half a minute to start the programs.
 PATIENCE = 150.0
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name == "nt", reason="signals of Unix")]
@@ -32,7 +32,7 @@ COMMAND = "printf 'heron & \"ochre\"\\n' > out.txt; sleep 1"
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The arguments that ask a program one question unattended, and the call that makes it write ``out.txt``."""
+    """The arguments with which a program answers one question unattended, and a call that writes ``out.txt``."""
 
     question: tuple[str, ...]
     tool: str
@@ -55,7 +55,7 @@ PROGRAMS = {
 def programs(*quick: str) -> pytest.MarkDecorator:
     """Return a parametrization with all programs.
 
-    `make test` starts only those in ``quick``, because each start takes seconds.
+    `make test` runs only the programs in ``quick``, because each start takes seconds.
     """
     return pytest.mark.parametrize("name", parameters(PROGRAMS, lambda name: name not in quick))
 
@@ -68,13 +68,13 @@ def needs(name: str) -> None:
 
 @pytest.fixture
 def backend() -> Iterator[TextBackend]:
-    """A backend with only the chat completions API, like most backends that need toolsim."""
+    """A backend with only the chat completions API, as most backends that need toolsim."""
     with TextBackend(apis=("chat",)) as backend:
         yield backend
 
 
 class Launch:
-    """The launch command with a separate home folder, in an empty folder."""
+    """Runs ``toolsim launch`` with a new home folder, in an empty working folder."""
 
     def __init__(self, folder: Path) -> None:
         self.home, self.work = folder / "home", folder / "work"
@@ -87,6 +87,7 @@ class Launch:
             "NO_COLOR": "1",
             "TERM": "dumb",
             # The program must not contact other servers; Claude Code refuses to run unattended as root outside a
+            # The program must not contact other servers. Claude Code refuses to run unattended as root outside a
             # sandbox.
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "DISABLE_TELEMETRY": "1",
@@ -112,7 +113,7 @@ class Launch:
         )
 
     def run(self, name: str, *arguments: str) -> tuple[int, str, str]:
-        """Run the program; return its exit code, output and errors, and check that no process is left."""
+        """Run the program; return its exit code, output and errors. Check that no process is left."""
         process = self.start(self.command(name, *arguments))
         out, err = process.communicate(timeout=PATIENCE)
         assert members(process.pid) == []
@@ -125,9 +126,9 @@ def launch(tmp_path: Path) -> Launch:
 
 
 def writes(name: str, out: Path) -> Any:
-    """Return the model's rule: write a call that creates a file, then text.
+    """Return the model's script: it writes a call that creates a file, then text.
 
-    A request without the tool receives only text.
+    If a request does not declare the tool, the answer is only text.
     """
     program = PROGRAMS[name]
     arguments = {key: str(out) if value == "OUT" else value for key, value in program.arguments.items()}
@@ -143,12 +144,12 @@ def writes(name: str, out: Path) -> Any:
 
 @programs("codex", "claude")
 def test_program_writes_a_file_with_port_in_use(name: str, backend: TextBackend, launch: Launch) -> None:
-    """The program writes the file although another program uses the default port, and prints the model's text."""
+    """The program writes the file and prints the model's text, even if toolsim's default port is in use."""
     needs(name)
     out = launch.work / "out.txt"
     backend.play(writes(name, out), chunk_size=7)
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):  # The test is also valid if another program already uses the port.
+        with contextlib.suppress(OSError):  # If another program already uses the port, this socket is not needed.
             stack.enter_context(socket.create_server(("127.0.0.1", 8080)))
         code, said, errors = launch.run(name, f"{backend.url}/v1")
     assert code == 0, said + errors
@@ -160,7 +161,7 @@ def test_program_writes_a_file_with_port_in_use(name: str, backend: TextBackend,
 
 @programs("codex")
 def test_exit_code_for_an_unknown_flag(name: str, backend: TextBackend, launch: Launch) -> None:
-    """For an unknown flag, the exit code is the program's own."""
+    """If the program rejects a flag, ``toolsim launch`` returns the same exit code as the program alone."""
     needs(name)
     command = [*launch.command(name, f"{backend.url}/v1", "--port", "0"), "--no-such-flag"]
     alone = [name, *command[command.index("--") + 1 :]]
@@ -175,7 +176,7 @@ def test_exit_code_for_an_unknown_flag(name: str, backend: TextBackend, launch: 
 
 @programs("codex")
 def test_ctrl_c(name: str, backend: TextBackend, launch: Launch) -> None:
-    """Ctrl-C while the model writes ends the program and the proxy, without a traceback."""
+    """Ctrl-C while the model is writing ends the program and the proxy, without a traceback."""
     needs(name)
     backend.play(lambda _: says("I ", "think", ending="hang"))
     process = launch.start(launch.command(name, f"{backend.url}/v1", "--port", "0"))

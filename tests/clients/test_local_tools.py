@@ -1,7 +1,7 @@
-"""openai-agents' built-in tools: the shell, the old local shell and patches, called by a text-only model.
+"""Built-in tools of openai-agents (shell, the older local shell, and patches), called by a text-only model.
 
-The library parses every event and item with the SDK's types, runs the tools, and sends their outputs as specific types
-of items, which must be shown to the model.
+The library parses all events and items with the SDK's types, runs the tools, and sends each output as an item of a
+tool-specific type. The outputs must be shown to the model.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ every_mode = pytest.mark.parametrize("mode", ["run", "run_streamed"])
 
 
 class Editor:
-    """An editor of the files in one folder, based on the SDK's diff parser."""
+    """Edits the files in one folder, with the SDK's diff parser."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -71,7 +71,7 @@ def shown(stage: Stage) -> str:
 
 @every_mode
 async def test_shell(stage: Stage, mode: str) -> None:
-    """Shell commands run and their output is in the next prompt; two calls in one answer become two items."""
+    """Shell commands are run, and their output is in the next prompt. Two calls in one answer become two items."""
     ran: list[list[str]] = []
 
     def execute(request: Any) -> ShellResult:
@@ -92,10 +92,7 @@ async def test_shell(stage: Stage, mode: str) -> None:
 @over_responses
 @every_mode
 async def test_local_shell(stage: Stage, mode: str) -> None:
-    """A call to the older ``local_shell`` tool is run, and its output appears in the next prompt.
-
-    The command of this tool is a list.
-    """
+    """A call to the older ``local_shell`` tool, whose command is a list, is run. Its output is in the next prompt."""
     ran: list[list[str]] = []
 
     def execute(request: Any) -> str:
@@ -110,7 +107,7 @@ async def test_local_shell(stage: Stage, mode: str) -> None:
 
 @every_mode
 async def test_apply_patch(stage: Stage, mode: str, tmp_path: Path) -> None:
-    """Files are created, changed and deleted by patches, one call per turn."""
+    """Calls to ``apply_patch``, one per turn, create, change and delete files."""
     operations = (
         {"operation": "create_file", "path": "a.py", "diff": "+one\n+two\n"},
         {"operation": "create_file", "path": "b.py", "diff": "+x\n"},
@@ -127,7 +124,7 @@ async def test_apply_patch(stage: Stage, mode: str, tmp_path: Path) -> None:
 
 @over_responses
 async def test_invalid_shell_call_stays_text(stage: Stage) -> None:
-    """A shell call with invalid arguments remains text, since no item can represent it."""
+    """A shell call with invalid arguments remains text, since no item can represent these arguments."""
     wrong = call("shell", {"commands": {"first": "ls"}})
     stage.backend.play((says(wrong),))
     assert await run(stage, "run_streamed", [ShellTool(lambda request: "never")]) == wrong

@@ -1,7 +1,7 @@
-"""MCP with a text-only backend, third-party servers and third-party clients.
+"""MCP with a text-only backend, and with servers and clients from other projects.
 
-The servers are two reference servers of the MCP project, and a server of the Python package over HTTP. The clients are
-the OpenAI SDK, whose types parse every event, and the Agents SDK with ``HostedMCPTool``.
+The servers are two reference servers of the MCP project, and an HTTP server that uses the official Python package. The
+clients are the OpenAI SDK, whose types parse every event, and the Agents SDK with ``HostedMCPTool``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def block(tool: str, **arguments: Any) -> str:
 
 @pytest.fixture(scope="module")
 def published(text_backend: TextBackend, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Mitmdump, Path]]:
-    """A proxy that runs the two reference servers, one of which has access to a folder."""
+    """A proxy that runs the two reference servers. One of the servers has access to a folder."""
     commands = [mcp_server(name) for name in ("everything", "filesystem")]
     if None in commands:
         pytest.skip("needs the published MCP servers (make setup, with npm)")
@@ -49,9 +49,8 @@ def published(text_backend: TextBackend, tmp_path_factory: pytest.TempPathFactor
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [True, False])
 def test_published_servers(stream: bool, published: tuple[Mitmdump, Path], text_backend: TextBackend) -> None:
-    """Reference servers return text, images, errors and files of an allowed folder.
-
-    A tool that writes requires approval.
+    """The reference servers return text, images, errors, and files in an allowed folder; a tool that writes needs
+    approval.
     """
     proxy, folder = published
     calls = [
@@ -102,7 +101,7 @@ def mcp_context(request: pytest.FixtureRequest, text_backend: TextBackend, remot
 
 
 async def run(proxy: Mitmdump, remote: str, mode: str, approve: bool | None) -> Any:
-    """Run an agent with a hosted server and a function; ``approve``: a person's decision, or None without approval."""
+    """Run an agent with a hosted server and a function. ``approve``: the user's decision, None if not required."""
     asked: list[Any] = []
 
     def decide(request: Any) -> Any:
@@ -140,7 +139,9 @@ def kinds(result: Any) -> list[str]:
 async def test_hosted_and_function_calls_in_agents_sdk(
     mode: str, mcp_context: Mitmdump, remote: str, text_backend: TextBackend
 ) -> None:
-    """The Agents SDK runs a hosted call and a function call in one turn, and the last prompt contains both outputs."""
+    """The Agents SDK completes a turn with a hosted call and a function call, and the last prompt contains both
+    outputs.
+    """
     text_backend.play([says(block("calc__add", a=1, b=2), block("note", text="x")), says("It is 3.")])
     result, _ = await run(mcp_context, remote, mode, None)
     assert result.final_output == "It is 3."
@@ -156,7 +157,7 @@ async def test_hosted_and_function_calls_in_agents_sdk(
 async def test_approvals_in_agents_sdk(
     approve: bool, mode: str, mcp_context: Mitmdump, remote: str, text_backend: TextBackend
 ) -> None:
-    """The person is asked to approve the call. If the person refuses it, the next prompt contains the reason."""
+    """The user is asked to approve the call. If the user refuses it, the next prompt contains the reason."""
     text_backend.play([says(block("calc__add", a=1, b=2)), says("Well.")])
     result, asked = await run(mcp_context, remote, mode, approve)
     assert asked == [{"a": 1, "b": 2}]

@@ -1,4 +1,4 @@
-"""The JavaScript clients: openai-node, LangChain (also as Obsidian Copilot uses it), AI SDK, and Anthropic's SDK."""
+"""JavaScript clients: openai-node, LangChain (also as Obsidian Copilot uses it), the AI SDK, and Anthropic's SDK."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ every_client = every(MODES)
 
 @pytest.fixture(scope="module")
 def clients() -> Iterator[dict[str, NodeClient]]:
-    """All four Node processes, shared by all tests, because starting a process takes longer than a test."""
+    """The four Node processes, which all tests share, because starting a process takes longer than a test."""
     with ExitStack() as stack:
         yield {script: stack.enter_context(closing(NodeClient(script))) for script in (*MODES, "anthropic.mjs")}
 
@@ -52,7 +52,7 @@ def test_tool_loop(stage: Stage, clients: dict[str, NodeClient], script: str, ap
 @every_case
 @over_chat
 def test_tool_loop_over_a_websocket(stage: Stage, clients: dict[str, NodeClient], case: Case) -> None:
-    """openai-node's WebSocket connection completes the case, and sends only new items."""
+    """The client completes the case over openai-node's WebSocket connection, on which it sends only new items."""
     stage.prepare(case)
     stage.compare(case, clients["openai.mjs"].run(stage.base_url, "responses", "websocket", case.prompts, case.strict))
 
@@ -63,14 +63,16 @@ def test_tool_loop_over_a_websocket(stage: Stage, clients: dict[str, NodeClient]
 def test_tool_loop_over_messages(
     stage: Stage, clients: dict[str, NodeClient], script: str, mode: str, case: Case
 ) -> None:
-    """The client completes the case over the Messages API. There is no control test, since no backend has this API."""
+    """The client completes the case over the Messages API. Without the addon, no backend in these tests would support
+    it.
+    """
     stage.prepare(case)
     stage.compare(case, clients[script].run(stage.base_url, "messages", mode, case.prompts, case.strict))
 
 
 @over_chat
 def test_anthropic_node_sdk(stage: Stage, clients: dict[str, NodeClient]) -> None:
-    """Anthropic's SDK for Node can use its tool runner, count tokens, and raise the correct error class."""
+    """Anthropic's SDK for Node can use its tool runner, and reports a failed request as the correct error class."""
     client = clients["anthropic.mjs"]
     stage.prepare(ONE_CALL)
     stage.compare(ONE_CALL, client.run(stage.base_url, "messages", "runner", ONE_CALL.prompts))
@@ -84,7 +86,7 @@ def test_anthropic_node_sdk(stage: Stage, clients: dict[str, NodeClient]) -> Non
 def test_no_call_without_the_addon(
     bare_stage: Stage, clients: dict[str, NodeClient], script: str, api: str, mode: str
 ) -> None:
-    """Without the addon, the client makes no call for the same answer, which shows that the loop tests can fail."""
+    """Without the addon, the client makes no call for the same answer. This proves that the loop tests can fail."""
     bare_stage.prepare(ONE_CALL)
     (outcome,) = clients[script].run(bare_stage.base_url, api, mode, ONE_CALL.prompts)
     bare_stage.compare_control(outcome)

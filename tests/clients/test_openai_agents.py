@@ -1,6 +1,6 @@
-"""openai-agents: ``Runner.run`` and ``Runner.run_streamed``, with the Responses and the chat model.
+"""openai-agents: ``Runner.run`` and ``Runner.run_streamed``, with the library's Responses and chat models.
 
-The library refuses a call id that it has already seen in the conversation, which the case with two tool turns covers.
+The library rejects a call id that it has already seen in the conversation. The case with two tool turns covers this.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ async def test_tool_loop_over_a_websocket(stage: Stage, case: Case) -> None:
 @every_mode
 @over_its_own_api
 async def test_typed_answer_with_tools(stage: Stage, api: str, mode: str) -> None:
-    """With an ``output_type``, a call without its tag is still a call, and the final answer is parsed."""
+    """With an ``output_type``, a call without its tag is still recognized as a call, and the final answer is parsed."""
     stage.prepare(TYPED)
     stage.compare(TYPED, await run(stage.base_url, api, mode, TYPED.prompts, output=Sky))
 
@@ -112,7 +112,7 @@ async def test_typed_answer_with_tools(stage: Stage, api: str, mode: str) -> Non
 @every_mode
 @both_apis
 async def test_no_call_without_the_addon(bare_stage: Stage, api: str, mode: str) -> None:
-    """Without the addon, the client makes no call for the same answer, which shows that the loop tests can fail."""
+    """Without the addon, the client makes no call for the same answer. This proves that the loop tests can fail."""
     bare_stage.prepare(ONE_CALL)
     (outcome,) = await run(bare_stage.base_url, api, mode, ONE_CALL.prompts)
     bare_stage.compare_control(outcome)

@@ -1,4 +1,4 @@
-"""openai-python: ``create``, ``stream=True`` and the ``.stream()`` helpers of both APIs."""
+"""openai-python: ``create``, ``stream=True`` and the ``.stream()`` helpers for both APIs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def responses_tools(strict: bool) -> list[Any]:
 
 
 def responses_turn(client: openai.OpenAI, mode: str, items: list[Any], strict: bool) -> Any:
-    """Send one request; return the final Response."""
+    """Send one request; return the final response."""
     request: Json = {"model": MODEL, "input": items, "tools": responses_tools(strict)}
     match mode:
         case "create":
@@ -160,7 +160,7 @@ def run(client: openai.OpenAI, api: str, mode: str, prompt: str, strict: bool = 
 @over_the_other_api
 @pytest.mark.parametrize("mode", ["create", "stream"])
 def test_tool_loop_over_the_other_api(stage: Stage, api: str, mode: str, case: Case) -> None:
-    """The client completes the case, streamed or not, with a backend that uses the other API."""
+    """The client completes the case, streamed or not, with a backend that uses the API that the client does not use."""
     with connect(stage.base_url) as client:
         stage.run_case(case, lambda prompt: run(client, api, mode, prompt, case.strict))
 
@@ -177,7 +177,7 @@ def test_tool_loop(stage: Stage, api: str, mode: str, case: Case) -> None:
 
 
 def websocket_loop(client: openai.OpenAI, prompt: str, strict: bool) -> Outcome:
-    """Run a tool loop over one WebSocket connection, which remembers the conversation; ``store`` is false."""
+    """Run a tool loop over one WebSocket connection. The connection, not a store, remembers the conversation."""
     outcome, items, previous = Outcome(), list[Any]([{"role": "user", "content": prompt}]), Json()
     with client.responses.connect() as connection:
         while True:
@@ -202,14 +202,14 @@ ENDS = ("response.completed", "response.failed", "response.incomplete", "error")
 @every_case
 @over_responses
 def test_tool_loop_over_a_websocket(stage: Stage, case: Case) -> None:
-    """The SDK's WebSocket connection completes the case, and sends only new items."""
+    """The client completes the case over the SDK's WebSocket connection, on which it sends only new items."""
     with connect(stage.base_url) as client:
         stage.run_case(case, lambda prompt: websocket_loop(client, prompt, case.strict))
 
 
 @every_mode
 def test_custom_tool(stage: Stage, mode: str) -> None:
-    """The input of a custom tool arrives unchanged, in the item and events of custom tools."""
+    """A custom tool's input arrives unchanged, as an item of the custom tool type or in the events for that type."""
     patch = '*** Begin Patch\n+"è" 🌞\n*** End Patch'
     stage.backend.play([says(call("apply_patch", {"input": patch}))], chunk_size=3)
     request: Json = {"model": MODEL, "input": "Patch it.", "tools": [{"type": "custom", "name": "apply_patch"}]}
@@ -234,7 +234,7 @@ def test_custom_tool(stage: Stage, mode: str) -> None:
 
 
 def test_custom_tool_in_chat(stage: Stage) -> None:
-    """A non-streamed chat answer can contain custom tool calls."""
+    """In chat, a non-streamed answer can contain custom tool calls."""
     stage.backend.play([says(call("apply_patch", {"input": "+è"}))])
     with connect(stage.base_url) as client:
         answer = client.chat.completions.create(
@@ -248,7 +248,7 @@ def test_custom_tool_in_chat(stage: Stage) -> None:
 
 
 async def test_concurrent_conversations_stay_separate(stage: Stage) -> None:
-    """In concurrent conversations over both APIs, each client receives the calls and text of its own conversation."""
+    """In concurrent conversations over both APIs, each client receives only its own calls and text."""
 
     def rule(exchange: Exchange) -> Turn:
         city = re.findall(r"City-\d+", transcript(exchange))[-1]
@@ -269,7 +269,7 @@ async def test_concurrent_conversations_stay_separate(stage: Stage) -> None:
 
 @both_apis
 def test_text_streams_and_disconnect_is_passed_on(stage: Stage, api: str) -> None:
-    """Text arrives while the backend is still writing.
+    """Text reaches the client while the backend is still writing.
 
     If the client disconnects, the proxy disconnects from the backend.
     """
@@ -282,7 +282,7 @@ def test_text_streams_and_disconnect_is_passed_on(stage: Stage, api: str) -> Non
 
 
 def test_chat_stream_ends_after_its_calls(stage: Stage) -> None:
-    """A chat stream ends at the first text after its calls, and the backend is disconnected."""
+    """A chat stream ends at the first text after its calls, and the proxy disconnects from the backend."""
     rhyme = ["a rhyme, "] * 2000
     stage.backend.play([says(call("get_weather", PARIS), " While it runs: ", *rhyme, pause=0.005), says("Clear.")])
     with connect(stage.base_url) as client:
@@ -302,7 +302,7 @@ def open_stream(client: openai.OpenAI, api: str) -> openai.Stream[Any]:
 
 
 def words(event: Any) -> Any:
-    """Return the text in a stream event of either API."""
+    """Return the text of a stream event from either API, or None if the event has no text."""
     if hasattr(event, "choices"):
         return event.choices[0].delta.content
     return event.delta if event.type == "response.output_text.delta" else None
@@ -311,7 +311,7 @@ def words(event: Any) -> Any:
 @every_mode
 @both_apis
 def test_no_call_without_the_addon(bare_stage: Stage, api: str, mode: str) -> None:
-    """Without the addon, the client makes no call for the same answer, which shows that the loop tests can fail."""
+    """Without the addon, the client makes no call for the same answer. This proves that the loop tests can fail."""
     bare_stage.prepare(ONE_CALL)
     with connect(bare_stage.base_url) as client:
         outcome = run(client, api, mode, "What is the weather?")

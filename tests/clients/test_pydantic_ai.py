@@ -1,4 +1,4 @@
-"""pydantic-ai: its Responses, chat and Anthropic models, streamed and not."""
+"""pydantic-ai: its Responses, chat and Anthropic models, streamed and not streamed."""
 
 from __future__ import annotations
 
@@ -33,12 +33,13 @@ from pydantic_ai.providers.openai import OpenAIProvider
 
 every_mode = pytest.mark.parametrize("mode", ["run", "stream"])
 MODELS = {"responses": OpenAIResponsesModel, "chat": OpenAIChatModel}
-# pydantic-ai's Anthropic model omits ``strict`` if it does not know the model's name.
+# pydantic-ai's Anthropic model omits ``strict`` if the model's name is unknown to it.
 CLAUDE = "claude-sonnet-4-6"
 
 
 def tool(declaration: dict[str, Any], strict: bool) -> Tool[Outcome]:
-    # A function that is not async would run in a separate thread per call, in random order.
+    # pydantic-ai would run a function that is not async in a separate thread per call, so calls would run in random
+    # order.
     async def invoke(context: RunContext[Outcome], **arguments: Any) -> str:
         context.deps.calls.append((declaration["name"], arguments))
         context.deps.ids.append(str(context.tool_call_id))
@@ -56,7 +57,7 @@ def tool(declaration: dict[str, Any], strict: bool) -> Tool[Outcome]:
 
 
 async def read(_: RunContext[Outcome], events: AsyncIterable[Any]) -> None:
-    """Consume the events of a run, so that it streams (``run_stream`` would end at the first text)."""
+    """Consume the events of a run, so that it streams. ``run_stream`` would end at the first text instead."""
     async for _event in events:
         pass
 
@@ -112,7 +113,7 @@ async def test_tool_loop_over_messages(stage: Stage, mode: str, case: Case) -> N
 @every_mode
 @over_its_own_api
 async def test_typed_answer_with_tools(stage: Stage, api: str, mode: str) -> None:
-    """With a native output type, a call without its tag is still a call, and the final answer is parsed."""
+    """With a native output type, a call without its tag is still seen as a call, and the final answer is parsed."""
     stage.prepare(TYPED)
     stage.compare(TYPED, await run(stage.base_url, api, mode, TYPED.prompts, output=NativeOutput(Sky)))
 
@@ -120,7 +121,7 @@ async def test_typed_answer_with_tools(stage: Stage, api: str, mode: str) -> Non
 @every_mode
 @both_apis
 async def test_no_call_without_the_addon(bare_stage: Stage, api: str, mode: str) -> None:
-    """Without the addon, the client makes no call for the same answer, which shows that the loop tests can fail."""
+    """Without the addon, the client makes no call for the same answer. This proves that the loop tests can fail."""
     bare_stage.prepare(ONE_CALL)
     (outcome,) = await run(bare_stage.base_url, api, mode, ONE_CALL.prompts)
     bare_stage.compare_control(outcome)

@@ -1,4 +1,4 @@
-"""Reactions of agent programs to a call to an undeclared tool. They explain the values of ``toolsim_unknown_tool``."""
+"""Tests for how agent programs react to a call to an undeclared tool, depending on ``toolsim_unknown_tool``."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def get_weather(city: str) -> str:
 
 
 async def test_pydantic_ai_reports_undeclared_call(served: tuple[str, str], backend: TextBackend) -> None:
-    """pydantic-ai reports an undeclared call to the model, which corrects itself.
+    """If it receives an undeclared call, pydantic-ai reports it to the model, which corrects itself.
 
-    It accepts text as the final answer.
+    If it receives the call as text, it accepts the text as the final answer.
     """
     way, url = served
     backend.play([says(MARKUP), says(ANSWER)])
@@ -61,7 +61,9 @@ async def test_pydantic_ai_reports_undeclared_call(served: tuple[str, str], back
 
 
 async def test_agents_sdk_raises_or_reports_undeclared_call(served: tuple[str, str], backend: TextBackend) -> None:
-    """The Agents SDK raises an exception for an undeclared call, or returns an error to the model if configured to."""
+    """For an undeclared call, the Agents SDK raises an exception or, if configured to do so, returns an error to the
+    model.
+    """
     way, url = served
     set_tracing_disabled(True)
     async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:

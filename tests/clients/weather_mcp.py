@@ -1,4 +1,4 @@
-"""An MCP server on stdio with one tool for Codex, which declares MCP tools as a namespace."""
+"""An MCP server on stdio with one tool. Codex declares its tools in a namespace."""
 
 from __future__ import annotations
 

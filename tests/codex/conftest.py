@@ -1,4 +1,4 @@
-"""The real Codex app-server with a stub model, behind the loopback server."""
+"""Fixtures: the real Codex app-server with a stub model, behind the loopback server."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,7 +13,7 @@ from toolsim.backends.loopback import Loopback
 
 
 class Stage:
-    """A stub model, a Codex that uses it, and a client of the loopback server."""
+    """A stub model, a Codex backend that uses it, and a client of the loopback server."""
 
     def __init__(self, stub: StubModel, loopback: Loopback, client: httpx.AsyncClient, home: Path) -> None:
         self.stub = stub
@@ -50,7 +50,7 @@ def codex() -> str:
 
 @pytest.fixture
 async def stage(codex: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
-    """A complete stage, with the stub's minimal configuration."""
+    """A stub model, Codex and a client. Codex uses the stub's minimal configuration."""
     stub = StubModel()
     await stub.start()
     home = tmp_path / "home"

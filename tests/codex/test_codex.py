@@ -1,4 +1,4 @@
-"""The real Codex app-server as a text-only Responses backend."""
+"""Tests for the real Codex app-server as a text-only Responses backend."""
 
 import asyncio
 import contextlib
@@ -36,7 +36,7 @@ def tools_of(body: dict[str, Any]) -> list[Any]:
 
 
 async def test_text_reasoning_and_usage_arrive_streamed_or_not(stage: Any) -> None:
-    """Deltas are unchanged, token counts are the model server's, and a non-streamed answer has the same content."""
+    """Streamed deltas and token counts are those of the model's server. A non-streamed answer has the same content."""
     stage.stub.reply = lambda body: Reply(["Hel", "lo"], reasoning=["thin", "king"])
     events = await stream(stage, input="hi", reasoning={"effort": "high", "summary": "auto"})
     assert [e["delta"] for e in events if e["type"] == "response.output_text.delta"] == ["Hel", "lo"]
@@ -99,7 +99,10 @@ async def test_codex_adds_nothing_to_the_prompt(
 async def test_users_codex_configuration_has_no_effect(
     codex: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Instructions and programs (MCP servers, notify) in the user's configuration have no effect and are kept."""
+    """Instructions and programs (MCP servers, notify) in the user's Codex configuration have no effect on requests.
+
+    The configuration file is not changed.
+    """
     stub = StubModel()
     await stub.start()
     home = tmp_path / "home"
@@ -125,7 +128,7 @@ async def test_users_codex_configuration_has_no_effect(
 
 
 async def test_global_agents_file_is_reported_once(stage: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """A global AGENTS.md causes one warning, since Codex has no setting that excludes it from the prompt."""
+    """A global AGENTS.md causes exactly one warning, since no setting of Codex excludes the file from the prompt."""
     (stage.home / "AGENTS.md").write_text("Speak like a pirate.")
     await stage.text("one")
     await stage.text("two")
@@ -136,7 +139,7 @@ async def test_global_agents_file_is_reported_once(stage: Any, caplog: pytest.Lo
 
 
 async def test_output_schema_reaches_the_model_server(stage: Any) -> None:
-    """A json_schema in text.format reaches the model's server."""
+    """A JSON schema in text.format reaches the model's server unchanged."""
     schema = {
         "type": "object",
         "properties": {"a": {"type": "string"}},
@@ -148,14 +151,14 @@ async def test_output_schema_reaches_the_model_server(stage: Any) -> None:
 
 
 async def test_half_an_emoji_does_not_hang(stage: Any) -> None:
-    """Half an emoji, as produced by editors that cut text by length, reaches the model as U+FFFD without a hang."""
+    """Half a surrogate pair, as editors produce when they cut an emoji in two, reaches the model as U+FFFD."""
     answer = await stage.client.post("/v1/responses", content=b'{"input":"half \\ud83d"}', timeout=10)
     assert answer.status_code == 200
     assert last_text(stage.stub.requests[0]) == "half \ufffd"
 
 
 async def test_unanswered_request_times_out(stage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If Codex never answers a request, it times out and leaves no thread. Other requests are served meanwhile."""
+    """If Codex never accepts a request, the request times out and leaves no thread, and others are served meanwhile."""
     monkeypatch.setattr(codex_backend, "_ACCEPT_TIMEOUT", 1.0)
     schema: dict[str, Any] = {"type": "object"}
     for _ in range(200):
@@ -169,7 +172,7 @@ async def test_unanswered_request_times_out(stage: Any, monkeypatch: pytest.Monk
 
 
 async def test_refused_request_leaves_no_thread(stage: Any) -> None:
-    """A request that Codex refuses after starting its thread leaves no thread."""
+    """If Codex refuses a request after starting a thread for it, the thread is removed."""
     answer = await stage.post(input="x", reasoning={"summary": "nonsense"})
     assert answer.status_code == 400, answer.text
     await asyncio.sleep(0.2)
@@ -177,7 +180,7 @@ async def test_refused_request_leaves_no_thread(stage: Any) -> None:
 
 
 async def test_concurrent_turns_stay_separate(stage: Any) -> None:
-    """One child process runs twenty turns concurrently, each with the correct answer, next to a slow turn."""
+    """One child process runs twenty turns concurrently with a slow turn, and each answer is correct."""
     stage.stub.reply = lambda body: Reply(
         [f"<{last_text(body)}> "] * 5, delay=1.0 if last_text(body) == "slow" else 0.02
     )
@@ -192,7 +195,7 @@ async def test_concurrent_turns_stay_separate(stage: Any) -> None:
 
 
 async def test_disconnect_interrupts_the_turn(stage: Any) -> None:
-    """When a client disconnects, the model's server sees its connection close long before the end of the answer."""
+    """If a client disconnects, the connection to the model's server is closed long before the end of the answer."""
     stage.stub.reply = lambda body: Reply(["word "] * 200, delay=0.05)
     async with stage.client.stream("POST", "/v1/responses", json={"input": "long", "stream": True}) as answer:
         async for line in answer.aiter_lines():
@@ -208,12 +211,12 @@ async def test_disconnect_interrupts_the_turn(stage: Any) -> None:
 
 
 async def test_disconnect_during_thread_start_abandons_request(stage: Any) -> None:
-    """If a client disconnects during thread/start, every request that reached the model is abandoned."""
+    """If a client disconnects during thread/start, its request to the model, if there is one, is also disconnected."""
     await stage.text("warm up")
     stage.stub.reply = lambda body: Reply(["word "] * 200, delay=0.05)
     with pytest.raises(httpx.ReadTimeout):
         await stage.client.post("/v1/responses", json={"input": "hasty"}, timeout=0.002)
-    # Wait much less than the 10 s that the answer takes, but long enough for a busy machine.
+    # Wait long enough for a busy machine, but less than the 10 s that a complete answer takes.
     async with asyncio.timeout(8):
         await asyncio.sleep(1)
         while len(stage.stub.requests) - 1 != len(stage.stub.left):
@@ -222,7 +225,11 @@ async def test_disconnect_during_thread_start_abandons_request(stage: Any) -> No
 
 
 async def test_killed_child_fails_its_requests_only(stage: Any) -> None:
-    """If the child process is killed, its requests fail with response.failed or 502, and the next request succeeds."""
+    """If the child process is killed, its streamed request ends with response.failed, and its other request fails with
+    502.
+
+    The next request succeeds.
+    """
     stage.stub.reply = lambda body: Reply(["word "] * 200, delay=0.05)
     streamed = asyncio.create_task(stream(stage, input="a"))
     whole = asyncio.create_task(stage.post(input="b"))
@@ -242,7 +249,7 @@ async def test_killed_child_fails_its_requests_only(stage: Any) -> None:
 
 
 def _living(group: int) -> list[str]:
-    """Return the running processes of a process group, without zombies."""
+    """Return the running processes in a process group, except zombies."""
     stats = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -252,7 +259,7 @@ def _living(group: int) -> list[str]:
 
 
 async def test_stop_ends_the_child(stage: Any) -> None:
-    """Stopping ends the process group, even in the middle of a turn, and removes its folder."""
+    """Stopping the backend ends its process group, even in the middle of a turn, and removes its folder."""
     stage.stub.reply = lambda body: Reply(["word "] * 200, delay=0.05)
     asking = asyncio.create_task(stage.post(input="a"))
     while stage.stub.written < 2:
@@ -293,7 +300,7 @@ def error(message: str, code: str | None = None, kind: str = "x") -> dict[str, A
     ],
 )
 async def test_turn_errors_have_openais_format(stage: Any, reply: Reply, status: int, code: str) -> None:
-    """An error before the first text is an HTTP status, and an error after it is response.failed."""
+    """An error before the first text becomes an HTTP status, and a later error becomes response.failed."""
     stage.stub.reply = lambda body: reply
     answer = await stage.post(input="x")
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, code), answer.text
@@ -309,7 +316,9 @@ async def test_turn_errors_have_openais_format(stage: Any, reply: Reply, status:
 @each("pieces", [["half"], []], ids=["half", "nothing"])
 @each(("finish", "reason"), [("length", "max_output_tokens"), ("content_filter", "content_filter")])
 async def test_truncated_answer_is_incomplete(stage: Any, pieces: list[str], finish: Any, reason: str) -> None:
-    """A truncated answer is incomplete and keeps its text, even if it is empty, so that clients do not retry it."""
+    """A truncated answer is marked incomplete and keeps its text, even if the text is empty, so clients do not retry
+    it.
+    """
     stage.stub.reply = lambda body: Reply(pieces, end="incomplete", reason=finish)
     answer = (await stage.post(input="x")).json()
     assert answer["status"] == "incomplete", answer
@@ -319,7 +328,7 @@ async def test_truncated_answer_is_incomplete(stage: Any, pieces: list[str], fin
 
 @pytest.mark.parametrize("model", ["stub-1", "gpt-5.5"])
 async def test_long_conversation_is_never_summarized(stage: Any, model: str) -> None:
-    """Codex never summarizes a long conversation: either the request fails, or the model receives all of it."""
+    """Codex never summarizes a long conversation: the request fails if the conversation is too long for the model."""
     prompt = [
         {"role": "user", "content": "word " * 300_000},
         {"role": "assistant", "content": "I see."},
@@ -335,7 +344,9 @@ async def test_long_conversation_is_never_summarized(stage: Any, model: str) -> 
 
 
 async def test_unknown_tool_calls_do_not_loop_endlessly(stage: Any) -> None:
-    """If the model calls an unknown tool, Codex asks it again, and the turn ends at the first text or at a limit."""
+    """If the model calls an unknown tool, Codex asks the model again, but the turn ends at the first text or at a
+    limit.
+    """
     call = {"type": "function_call", "name": "shell", "call_id": "c1", "arguments": "{}"}
     stage.stub.reply = lambda body: Reply(["said"], calls=[call])
     assert await stage.text("x") == "said"
@@ -347,14 +358,13 @@ async def test_unknown_tool_calls_do_not_loop_endlessly(stage: Any) -> None:
 
 
 async def test_model_list_begins_with_configured_model(stage: Any) -> None:
-    """The model list begins with the configured model."""
     listed = (await stage.client.get("/v1/models")).json()["data"]
     assert listed[0]["id"] == "stub-1"
     assert len(listed) > 1
 
 
 async def test_threads_are_unloaded_after_requests(stage: Any) -> None:
-    """Threads are unloaded after their requests."""
+    """Each thread is unloaded after its request."""
     await asyncio.gather(*(stage.text(f"{n}") for n in range(5)))
     child = stage.child
     for _ in range(50):
@@ -388,7 +398,7 @@ async def failing(command: tuple[str, ...], caplog: pytest.LogCaptureFixture) ->
 async def test_codex_that_cannot_start_is_a_503(
     command: tuple[str, ...], words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A Codex that cannot start causes one log line, and a 503 with the same message and Retry-After."""
+    """If Codex cannot start, one line is logged, and the request fails with 503, the same message and Retry-After."""
     answer, line = await failing(command, caplog)
     assert words in line
     assert answer.status_code == 503
@@ -399,7 +409,7 @@ async def test_codex_that_cannot_start_is_a_503(
 async def test_codex_without_login_is_a_503(
     codex: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Without a Codex login, requests fail with 503, and the log recommends ``codex login``."""
+    """If Codex is not logged in, requests fail with 503, and the log recommends ``codex login``."""
     monkeypatch.setenv("CODEX_HOME", str(tmp_path))
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     answer, line = await failing((codex, "app-server"), caplog)

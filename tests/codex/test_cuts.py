@@ -1,7 +1,8 @@
-"""A Codex that dies after each byte of its output, and a client that disconnects after each byte of its answer.
+"""A Codex that dies at any byte of its output, and a client that disconnects at any byte of its answer.
 
-The output of the real app-server in one turn is recorded once and then replayed, since each death would otherwise cost
-a process. The child's production code parses it, behind the real loopback server.
+The real app-server's output in one turn is recorded once and then replayed, because otherwise each death would require
+a new process. The production code for child processes parses the output, and the real loopback server is in front of
+it.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ STEP = step(97)
 
 @dataclass(frozen=True)
 class Tape:
-    """The output of a child: its lines, and the offsets where the handshake, a call and the turn were complete."""
+    """The output of a child: its lines, and the offsets at which the handshake, a call and the turn are complete."""
 
     lines: list[bytes]
     greeted: int
@@ -72,7 +73,9 @@ def tape_of(output: bytes) -> Tape:
 
 
 class Player(asyncio.SubprocessTransport):
-    """A simulated child that replays the tape, each response after its request, and dies after ``size`` bytes."""
+    """A simulated child that replays the tape and dies after ``size`` bytes. It sends each response only after its
+    request.
+    """
 
     def __init__(self, tape: Tape, size: int) -> None:
         super().__init__()
@@ -137,7 +140,7 @@ class _Input(asyncio.WriteTransport):
 
 
 class Stage:
-    """The loopback server in front of a Codex that dies after ``size`` bytes."""
+    """A loopback server in front of a simulated Codex that dies after ``size`` bytes."""
 
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
@@ -149,7 +152,7 @@ class Stage:
         self.loopback = Loopback(backend, is_open=True)
 
     async def start(self) -> None:
-        """Do nothing, since children start on demand."""
+        """Do nothing, because children are started on demand."""
 
     async def stop(self) -> None:
         for player in self.players:
@@ -157,7 +160,7 @@ class Stage:
         await asyncio.gather(*self._running)
 
     async def child(self) -> Child:
-        """Return a new child that has completed its handshake."""
+        """Return a new child whose handshake is complete."""
         player = Player(self.tape, self.size)
         self.players.append(player)
         task = asyncio.create_task(player.child.run())
@@ -183,7 +186,7 @@ def output() -> Iterator[bytearray]:
 
 @pytest.fixture
 async def tape(output: bytearray, stage: Any, monkeypatch: pytest.MonkeyPatch) -> Tape:
-    """The output of the real Codex for one turn with a call; no process is killed after this fixture."""
+    """The real Codex's output for one turn with a call. After this fixture, no process group is killed."""
     stage.stub.reply = lambda body: Reply(WORDS)
     assert CALL in await stage.text("hi")
     async with asyncio.timeout(20):
@@ -205,7 +208,7 @@ async def playing(tape: Tape) -> AsyncIterator[tuple[Stage, httpx.AsyncClient]]:
 
 
 def looks_complete(client: ApiName, stream: bool, response: httpx.Response) -> bool:
-    """Return whether a client would consider the answer complete, after toolsim has rewritten it."""
+    """Return whether a client would consider the answer to be complete after toolsim has rewritten it."""
     kind = response.headers["content-type"]
     rewriter = ResponseRewriter(plan(client, "responses", stream, TOOLS), Report(), content_type=kind)
     body = b"".join(rewriter.feed(response.content) + rewriter.feed(b""))
@@ -216,13 +219,13 @@ def looks_complete(client: ApiName, stream: bool, response: httpx.Response) -> b
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 async def test_child_dies_after_any_byte(tape: Tape, stream: bool) -> None:
-    """If the child dies after any byte, the answer does not hang, and looks complete only if it was complete."""
+    """If the child dies after any byte, the answer ends. It looks complete only if the turn was complete."""
     edges = {end + beside for end in (tape.greeted, tape.called, tape.finished) for beside in (-2, -1, 0, 1)}
     sizes = sorted({*range(tape.greeted, tape.size, STEP), *edges, tape.size})
     async with playing(tape) as (stage, client):
         for stage.size in (size for size in sizes if size > tape.greeted):
             response = await client.post("/v1/responses", json={**QUESTION, "stream": stream})
-            # A message from a child counts once its line is complete.
+            # A message from a child counts only if its line is complete.
             finished, called = stage.size >= tape.finished, stage.size >= tape.called
             if response.status_code != 200:
                 assert not finished
@@ -234,7 +237,7 @@ async def test_child_dies_after_any_byte(tape: Tape, stream: bool) -> None:
 
 
 async def test_client_disconnects_after_any_byte(tape: Tape) -> None:
-    """If a client disconnects after any byte, the thread is unloaded, and the next client is answered."""
+    """If a client disconnects after any byte, the thread is unloaded, and the next client receives its answer."""
     async with playing(tape) as (stage, client):
         stage.size = tape.size + 1
         body = json.dumps({**QUESTION, "stream": True}).encode()

@@ -1,4 +1,4 @@
-"""Tool loops of the openai client through a real mitmdump, with the real Codex app-server and a stub model."""
+"""Tool loops of the OpenAI SDK through a real mitmdump, with the real Codex app-server and a stub model."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def block(city: str) -> str:
 
 
 def weather(body: dict[str, Any]) -> Reply:
-    """Call the tool for both cities; answer with text once the outputs are in the history."""
+    """Answer with a call for each city or, once the outputs are in the history, with text."""
     lines = [line for item in body["input"] for line in texts(item).splitlines()]
     outputs = [line for line in lines if line.startswith("[function_call_output ")]
     text = f"It rains {len(outputs)} times." if outputs else "Let me look.\n" + "\n".join(map(block, CITIES))
@@ -78,7 +78,7 @@ async def complete(client: openai.AsyncOpenAI, stream: bool, messages: list[Any]
     if not stream:
         return await client.chat.completions.create(model="stub-1", messages=messages, tools=tools)
     options: Any = {"include_usage": True}
-    # The SDK's stream helper only accepts strict tools; this uses the helper's accumulator without its parsing.
+    # The SDK's stream helper only accepts strict tools, so only its accumulator is used, without its parsing.
     chunks = await client.chat.completions.create(
         model="stub-1", messages=messages, tools=tools, stream=True, stream_options=options
     )
@@ -94,7 +94,9 @@ def history(request: dict[str, Any]) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("stream", [True, False])
 async def test_responses_loop(loops: Stage, stream: bool) -> None:
-    """In a loop over the Responses API, the calls, the history with its roles, the image and the usage arrive."""
+    """In a Responses API loop, the client receives calls and usage, and the model receives the image and the history's
+    roles.
+    """
     question = [{"type": "input_text", "text": "Weather here?"}, {"type": "input_image", "image_url": PIXEL}]
     given: list[Any] = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": question}]
     first = await respond(loops.client, stream, given)
@@ -118,7 +120,7 @@ async def test_responses_loop(loops: Stage, stream: bool) -> None:
 
 @pytest.mark.parametrize("stream", [True, False])
 async def test_chat_loop(loops: Stage, stream: bool) -> None:
-    """In a loop over chat completions, the calls, the history with its roles and the image arrive."""
+    """In a chat loop, the client receives calls and usage, and the model receives the image and the history's roles."""
     image = {"type": "image_url", "image_url": {"url": PIXEL}}
     messages: list[Any] = [
         {"role": "system", "content": "Be brief."},
@@ -140,7 +142,7 @@ async def test_chat_loop(loops: Stage, stream: bool) -> None:
 
 
 async def test_chat_stream_ends_after_its_call(loops: Stage) -> None:
-    """A chat stream ends after its call, and the model's server sees its connection close."""
+    """A chat stream ends after its call, and the connection to the model's server is closed."""
     loops.stub.reply = lambda _: Reply([block("Bonn"), *(f" and {n}" for n in range(500))], delay=0.05)
     completion = await complete(loops.client, True, [{"role": "user", "content": "Weather?"}])
     assert completion.choices[0].finish_reason == "tool_calls"

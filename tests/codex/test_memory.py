@@ -1,4 +1,4 @@
-"""The response store with the real Codex app-server, which does not store responses itself."""
+"""Tests for toolsim's response store with the real Codex app-server, which does not store responses itself."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from support.stub_model import Reply, StubModel, echo, last_text, texts
 
 @pytest.mark.slow
 async def test_conversation_by_previous_response_id(codex: str, tmp_path: Path) -> None:
-    """A conversation by previous_response_id works: the model receives the complete history in order."""
+    """A conversation can be continued with previous_response_id: the model receives the complete history in order."""
     asked: list[str] = []
 
     def reply(body: dict[str, Any]) -> Reply:
@@ -53,7 +53,7 @@ async def test_conversation_by_previous_response_id(codex: str, tmp_path: Path) 
 
 @pytest.mark.slow
 async def test_background_answer(codex: str, tmp_path: Path) -> None:
-    """A background answer can be continued; canceling one interrupts Codex's turn, and the next one works."""
+    """Canceling a background answer interrupts Codex's turn. Other background answers can be continued."""
     stub = StubModel(lambda body: Reply(["On and on "] * 500, delay=0.05) if last_text(body) == "Long?" else echo(body))
     await stub.start()
     stub.write_config(tmp_path / "home")
@@ -83,7 +83,9 @@ async def test_background_answer(codex: str, tmp_path: Path) -> None:
 
 @dataclass
 class Stage:
-    """A proxy with a store, and a Codex backend whose model answers by ``script``; ``shown``: the model's prompts."""
+    """A proxy with a store and a Codex backend. ``script``: the model's answers; ``shown``: the prompts that it
+    received.
+    """
 
     base_url: str = ""
     script: list[str] = field(default_factory=list)
@@ -115,7 +117,7 @@ async def stage(codex: str, tmp_path: Path) -> AsyncIterator[Stage]:
 
 @pytest.mark.slow
 async def test_clients_that_send_only_new_items(stage: Stage) -> None:
-    """For each of the SDKs' loops that send only new items, the model receives the full history once and in order."""
+    """With all SDK loops that send only new items, the model receives the complete history once and in order."""
     for number, name in enumerate([*LOOPS][:-2]):
         needed(name)
         stage.script = [*MODEL_TEXTS]
@@ -124,7 +126,7 @@ async def test_clients_that_send_only_new_items(stage: Stage) -> None:
 
 @pytest.mark.slow
 async def test_counts_are_estimates_and_model_summarizes(stage: Stage) -> None:
-    """Token counts are estimates, since Codex cannot count in advance; its model writes the summary."""
+    """Token counts are estimates, since Codex cannot count in advance, and the model writes summaries."""
     stage.script = ["It rains.", "Rain was spoken of.", "Yes."]
     async with openai.AsyncOpenAI(base_url=stage.base_url, api_key="none", max_retries=0, timeout=60) as client:
         count = await client.responses.input_tokens.count(model="stub-1", input="How is the weather today?")

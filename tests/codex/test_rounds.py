@@ -1,4 +1,4 @@
-"""Retries and MCP tools with the real Codex app-server, where each round is a separate thread."""
+"""Tests for retries and MCP tools with the real Codex app-server, where each round is a new thread."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TOOL = {"type": "function", "name": "forecast", "strict": True, "parameters": DA
 
 @pytest.mark.slow
 async def test_invalid_call_is_retried_in_a_second_thread(codex: str, tmp_path: Path) -> None:
-    """After an invalid call, a second thread shows the model the reason, and the client receives the valid call."""
+    """After an invalid call, a second thread's prompt states the reason, and the client receives the valid call."""
     asked: list[str] = []
 
     def reply(body: dict[str, Any]) -> Reply:
@@ -64,7 +64,7 @@ async def test_invalid_call_is_retried_in_a_second_thread(codex: str, tmp_path: 
 
 @pytest.mark.slow
 async def test_questions_about_a_call_are_separate_threads(codex: str, tmp_path: Path) -> None:
-    """Each yes-or-no question about a call, and the request for text that replaces the call, is a separate thread."""
+    """Yes-or-no questions about a call, and the request for text that replaces the call, run in separate threads."""
     asked: list[str] = []
 
     def reply(body: dict[str, Any]) -> Reply:
@@ -94,7 +94,7 @@ async def test_questions_about_a_call_are_separate_threads(codex: str, tmp_path:
 
 @pytest.mark.slow
 async def test_mcp_tools_with_functions(codex: str, tmp_path: Path) -> None:
-    """MCP tools and the client's function work in one conversation, over both APIs, streamed or not."""
+    """MCP tools and a client's function work in one conversation, over both APIs, streamed or not."""
     asked: list[str] = []
 
     def reply(body: dict[str, Any]) -> Reply:
@@ -127,7 +127,9 @@ async def test_mcp_tools_with_functions(codex: str, tmp_path: Path) -> None:
 
 
 def responses_loop(client: openai.OpenAI, *, stream: bool) -> None:
-    """Run two turns over the Responses API, and check that the MCP items precede the function call."""
+    """Run two turns over the Responses API. Check that MCP items precede the function call and that their outputs are
+    correct.
+    """
     tools: Any = [{"type": "function", "name": "note", "parameters": {"type": "object"}}]
 
     def ask(history: Any) -> Any:
@@ -148,7 +150,7 @@ def responses_loop(client: openai.OpenAI, *, stream: bool) -> None:
 
 
 def chat_loop(client: openai.OpenAI, *, stream: bool) -> None:
-    """Run two turns over chat; check that the client sees only its own function, and the model sees all outputs."""
+    """Run two turns over chat. Check that the client sees only its own function, and the model sees all outputs."""
     tools: Any = [{"type": "function", "function": {"name": "note", "parameters": {"type": "object"}}}]
 
     def ask(messages: Any) -> dict[str, Any]:
@@ -172,7 +174,7 @@ def chat_loop(client: openai.OpenAI, *, stream: bool) -> None:
 
 @pytest.mark.slow
 async def test_prose_is_retried_until_required_json(codex: str, tmp_path: Path) -> None:
-    """An answer in prose is retried until it is the required JSON, streamed or not; each prompt contains the schema."""
+    """Prose is retried until the answer is the required JSON, streamed or not; each prompt has the schema."""
     asked: list[str] = []
 
     def reply(body: dict[str, Any]) -> Reply:
