@@ -1,6 +1,7 @@
-"""Offline scenarios for each guard, policy and mode of the runtime and the addon; if one is removed, a scenario fails.
+"""Offline scenarios for all guards, policies and modes of the runtime and the addon. Without its guard, a scenario
+fails.
 
-Each scenario has a script. The model misbehaves deliberately: it calls forbidden tools, writes invalid JSON, repeats
+Each scenario has a script, in which the model misbehaves: it calls forbidden tools, writes invalid JSON, repeats
 itself, never stops, or ends without text.
 """
 
@@ -28,19 +29,19 @@ TIGHT = (
     "toolsim_strict_policy=message",
     "toolsim_tool_allowlist=!facts_propose",
 )
-"""Addon options that no other scenario needs. A single proxy has all of them, so the check takes only seconds."""
+"""Addon options that no other scenario needs. A single proxy has all of them, so that the test takes only seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """An offline scenario with its script."""
+    """An offline scenario, and the script of its model."""
 
     scenario: Scenario
     script: Script
 
 
 def scripts() -> dict[str, Script]:
-    """Return the scripts, keyed by the prompts that start them."""
+    """Return each scenario's script, keyed by the scenario's prompt."""
     return {guard.scenario.prompt: guard.script for guard in GUARDS}
 
 
@@ -48,7 +49,10 @@ def scripts() -> dict[str, Script]:
 
 
 def _executed(*expected: str, final: str | None = DONE) -> Callable[[Outcome, Workspace], Verdict]:
-    """Return a check of the calls that ran, as ``name`` or ``name CODE`` for a failure, and of the final text."""
+    """Return a check of the final text and of the calls that were run.
+
+    A successful call is written as ``name``, and a failed call as ``name CODE``.
+    """
 
     def check(outcome: Outcome, workspace: Workspace) -> Verdict:
         ran = tuple(f"{execution.call.name} {execution.result.code}".strip() for execution in outcome.executions)
@@ -62,7 +66,7 @@ def _executed(*expected: str, final: str | None = DONE) -> Callable[[Outcome, Wo
 
 
 def _stays_text(start: str) -> Callable[[Outcome, Workspace], Verdict]:
-    """Return a check that no tool ran, and that the model's text reached the client unchanged."""
+    """Return a check that no tool was run, and that the model's text reached the client unchanged."""
 
     def check(outcome: Outcome, workspace: Workspace) -> Verdict:
         if outcome.executions:
@@ -116,7 +120,7 @@ def _check_cut(outcome: Outcome, workspace: Workspace) -> Verdict:
 
 
 def _same_ids(answer: Answer) -> Answer:
-    """Give every call the same id, as some gateways do."""
+    """Assign the same id to every call, as some gateways do."""
     return replace(answer, calls=tuple(replace(call, id="call_0") for call in answer.calls))
 
 
@@ -210,7 +214,7 @@ GUARDS = (
     ),
     Guard(
         Scenario("never_stops", _prompt("never_stops"), _stopped("max_turns", 3), loop={"max_turns": 3}),
-        # Without the limit, the script ends here, and the scenario fails instead of running forever.
+        # Without the limit, the script ends here, so the scenario fails instead of running forever.
         (get(), get(), get(), get(), DONE),
     ),
     Guard(
@@ -232,7 +236,7 @@ GUARDS = (
             _prompt("disabled_use"),
             _executed(final=None),
             loop={"tool_use_mode": "disabled"},
-            # The answer passes through a gateway that parses calls out of any text.
+            # The answer passes through a gateway that turns any text with a call's markup into a call.
             answer_transform=calls_from_content_tags,
         ),
         (get(),),
@@ -262,7 +266,7 @@ GUARDS = (
             _executed("state_get"),
             loop={"fix_empty_final": True},
         ),
-        # The second request has no tools; a model that still sees tools continues to call them.
+        # The second request must have no tools. If the model still sees tools, it continues to call them.
         (get(), lambda shown: "" if FINAL_PROMPT not in shown else get() if "state_patch" in shown else DONE),
     ),
     # Guards of the addon.
@@ -342,7 +346,7 @@ GUARDS = (
             _executed("state_get"),
             options=("toolsim_catalog_budget=300",),
         ),
-        # The client's next request does not contain the lookup, so the script then ends.
+        # The client's next request does not contain the lookup, and so the script ends.
         (block("find_tools", {"names": ["state_get"]}), lambda shown: get() if "you looked up" in shown else DONE),
     ),
 )

@@ -1,4 +1,4 @@
-"""The BFCL judge over HTTP: a server with BFCL's correct answers, and the evaluation's three methods as its clients."""
+"""The BFCL judge over HTTP, with a server that has BFCL's correct answers and with the evaluation's three methods."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Json = dict[str, Any]
 
 
 class Oracle:
-    """A chat completions server that makes the correct calls, in the form that the request requires."""
+    """A chat completions server that makes the correct calls in the form that the request requires."""
 
     def __init__(self, categories: Sequence[str]) -> None:
         self.right: dict[tuple[str, frozenset[str]], list[Decoded]] = {}
@@ -40,7 +40,8 @@ class Oracle:
         question = body["messages"][-1]["content"]
         shown = json.dumps(body["messages"][:-1]) + json.dumps(body.get("tools", []))
         # The same question can occur with other tools, so consider only entries whose tools are all in the prompt, and
-        # choose the largest of them.
+        # The same question can occur with different tools. So consider only entries whose tools are all in the prompt,
+        # and choose the entry with the most tools.
         fitting = [
             (names, calls)
             for (asked, names), calls in self.right.items()
@@ -96,7 +97,10 @@ def server() -> Iterator[str]:
 
 @pytest.mark.extended
 def test_correct_answers_score_with_every_method(server: str, tmp_path: Path) -> None:
-    """Correct answers score at least 98 % of each category: with the addon, with native tools, with BFCL's prompt."""
+    """In each category, at least 98% of the correct answers are scored as correct, with every method.
+
+    The methods are the addon, native tools and BFCL's prompt.
+    """
     command = [sys.executable, "-m", "toolsim.eval", "--base-url", server, "--models", "oracle"]
     suites = ",".join(f"bfcl:{category}" for category in bfcl.SINGLE_TURN)
     further = ["--method", ",".join(METHODS), "--suite", suites, "--sample", "10", "--out", str(tmp_path), "-q"]

@@ -1,7 +1,7 @@
-"""A required call, enforced by a real llama.cpp server with a model too small to follow instructions.
+"""Required calls from a real llama.cpp server, whose model is too small to follow instructions without enforcement.
 
-Needs a server in ``TOOLSIM_LLAMA_SERVER`` (``http://127.0.0.1:8080``, with any model), so it is not part of CI. With
-SmolLM2-135M each form takes about ten minutes on an idle core.
+The test needs a server in ``TOOLSIM_LLAMA_SERVER`` (``http://127.0.0.1:8080``, with any model), so CI does not run it.
+With SmolLM2-135M, each form takes about ten minutes on an idle core.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The client's result: its calls (name, arguments), and whether the answer was marked as truncated."""
+    """The result for the client: its calls (name, arguments), and whether the answer was marked as truncated."""
 
     calls: list[tuple[str, str]]
     cut: bool
 
 
 def cases() -> Iterator[Case]:
-    """Yield three cases per question: any tool is required over both APIs, and the last tool by name over one API."""
+    """Yield three cases per question: any tool is required over each API, and the last tool over one API."""
     data = json.loads(files("toolsim.eval").joinpath("questions.json").read_text())
     declared = {tool["name"]: tool for tool in data["tools"]}
     for index, asked in enumerate(data["questions"]):
@@ -80,7 +80,7 @@ def ask(client: openai.OpenAI, case: Case) -> Outcome:
     if case.stream:
         response: Any = None
         with client.responses.stream(model="m", input=case.question, **given) as events:
-            # get_final_response() does not support a truncated answer.
+            # get_final_response() would not accept a truncated answer.
             for event in events:
                 response = getattr(event, "response", response)
     else:
@@ -90,7 +90,7 @@ def ask(client: openai.OpenAI, case: Case) -> Outcome:
 
 
 def is_sound(case: Case, outcome: Outcome) -> bool:
-    """Return whether there are calls, and each call names an offered tool and fits its schema."""
+    """Return whether there is a call, and each call names an offered tool and conforms to the tool's schema."""
     offered = {tool["name"]: tool["parameters"] for tool in case.tools[-1 if case.named else 0 :]}
     return bool(outcome.calls) and all(
         name in offered and jsonschema.Draft202012Validator(offered[name]).is_valid(json.loads(arguments))
@@ -100,7 +100,7 @@ def is_sound(case: Case, outcome: Outcome) -> bool:
 
 @pytest.mark.parametrize("form", ["auto", "gbnf"])
 def test_required_calls_fit_their_schema(form: str) -> None:
-    """Every complete answer is a call that fits its tool's schema, and a truncated answer is marked as such."""
+    """Each complete answer is a call that conforms to its tool's schema. Each truncated answer is marked as such."""
     asked = list(cases())
     with (
         Mitmdump(SERVER, toolsim_backend="chat", toolsim_constrain=form, toolsim_idle_timeout=1800) as proxy,

@@ -1,4 +1,4 @@
-"""Each guard, policy and mode of the runtime and the addon: its scenario passes with it and fails without it."""
+"""Tests for the guards, policies and modes of the runtime and the addon: without one, its scenario fails."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ async def play(methods: Methods, scenario: Scenario, cell: Cell = CELL) -> Run:
 
 
 def test_no_prompt_contains_another() -> None:
-    """No scenario's prompt contains another's, since the provider finds a scenario by its prompt."""
+    """No scenario's prompt contains the prompt of another scenario, since the provider finds the scenario by its
+    prompt.
+    """
     prompts = [scenario.prompt for scenario in BY_ID.values()]
     assert len(scripts()) == len(GUARDS)
     assert all(a is b or a not in b for a in prompts for b in prompts)
@@ -61,7 +63,7 @@ async def test_scenarios_pass_with_all_guards(api: str, stream: bool, methods: M
 
 
 def settings(**changed: Any) -> Removal:
-    """Return a function that removes a mode or policy by running the loop with other settings."""
+    """Return a function that removes a mode or policy: it changes these settings of the tool loop."""
 
     def remove(monkeypatch: pytest.MonkeyPatch) -> None:
         begin = ToolLoopRunner.__init__
@@ -76,7 +78,7 @@ def settings(**changed: Any) -> Removal:
 
 
 def dispatcher(**changed: Any) -> Removal:
-    """Return a function that removes a guard of the dispatcher."""
+    """Return a function that removes a guard of the dispatcher: it changes these arguments of the dispatcher."""
 
     def remove(monkeypatch: pytest.MonkeyPatch) -> None:
         begin = ToolDispatcher.__init__
@@ -152,7 +154,7 @@ async def test_scenario_fails_without_its_guard(
 
 OFF = ("toolsim_repair=off", "toolsim_untagged=no_use_tool", "toolsim_stop_after_tools=off")
 OPTIONS: list[tuple[str, tuple[str, ...]]] = [
-    # The option's default is not off for chat completions.
+    # For chat completions, this option must be turned off, because that is not its default.
     *(
         (guard.scenario.id, OFF if guard.scenario.id == "addon_stop_after_tools" else ())
         for guard in GUARDS
@@ -168,7 +170,7 @@ OPTIONS: list[tuple[str, tuple[str, ...]]] = [
 @pytest.mark.parametrize(("id", "options"), OPTIONS, ids=[id for id, _ in OPTIONS])
 @pytest.mark.asyncio(loop_scope="module")
 async def test_scenario_fails_without_its_option(id: str, options: tuple[str, ...], methods: Methods) -> None:
-    """If an option of the addon is not set, its scenario fails."""
+    """Without the addon option that it needs, each scenario fails."""
     without = await play(methods, replace(BY_ID[id], options=options))
     assert not without.ok
     assert without.label != "internal_error", without.detail

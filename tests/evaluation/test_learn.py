@@ -1,4 +1,4 @@
-"""``toolsim tune``, from the command to the proxy that uses the profile, with models that need a specific setting."""
+"""Tests for ``toolsim tune``, from the command to the proxy that uses the profile. Each model needs one setting."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KEY = "sk-secret-0123456789"
 
 
 class Learner:
-    """The tune command, run with separate folders."""
+    """Runs ``toolsim tune`` with separate folders for configuration and state."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -52,7 +52,7 @@ class Learner:
         )
 
     def run(self, model: ScriptedModel, *words: str) -> tuple[int, str]:
-        """Run the command; return the exit code and the output."""
+        """Run the command; return its exit code and output."""
         process = self.start(model, *words)
         out, errors = process.communicate(timeout=300)
         return process.returncode, out + errors
@@ -74,7 +74,7 @@ def learner(tmp_path: Path) -> Iterator[Learner]:
 
 @pytest.mark.extended
 def test_learned_profile_is_used_by_the_proxy(learner: Learner) -> None:
-    """A model that calls tools for greetings gets a profile with second opinions, and the proxy uses this profile."""
+    """If a model calls tools for greetings, its profile enables second opinions, and the proxy uses the profile."""
     with ScriptedModel(needless=True, engine="llama.cpp") as model:
         code, printed = learner.run(model)
         assert code == 0, printed
@@ -83,13 +83,13 @@ def test_learned_profile_is_used_by_the_proxy(learner: Learner) -> None:
         assert profile["options"] == {"toolsim_second_opinion": "on"}
         learned = profile["tuned"]
         assert (profile["models"], learned["engine"], learned["complete"]) == ([NAME], "llama.cpp", True)
-        # These are exactly the requests that the backend received, and the tokens that it counted.
+        # The profile states exactly the number of requests that the backend received, and of tokens that it counted.
         assert learned["requests"] == model.requests
         assert (learned["input_tokens"], learned["output_tokens"]) == (100 * model.requests, 10 * model.requests)
         assert model.keys == {f"Bearer {KEY}", ""} or model.keys == {f"Bearer {KEY}"}
         preferred = [choice for choice in learned["choices"] if choice["outcome"] == "preferred"]
         assert [(choice["what"], choice["lost"]) for choice in preferred] == [("second opinion", 0)]
-        # No answers are left that a later session could resume.
+        # No answers remain, because there is no later session that could resume.
         assert list((learner.folder / "state").rglob("*.jsonl")) == []
 
         greeting = next(question for question in questions() if question.kind == "none")
@@ -117,7 +117,7 @@ def test_learned_profile_is_used_by_the_proxy(learner: Learner) -> None:
 
 @pytest.mark.extended
 def test_backend_failure_leaves_partial_profile(learner: Learner) -> None:
-    """If the backend fails midway, a partial profile contains the decisions so far, and the next session resumes."""
+    """If the backend fails midway, a partial profile contains the decisions so far, and the next session continues."""
 
     def fault(number: int) -> tuple[int, dict[str, str]] | None:
         return (500, {}) if number > 70 else None
@@ -156,7 +156,7 @@ def test_no_profile_without_answers(learner: Learner, status: int, headers: dict
 
 @pytest.mark.extended
 def test_no_profile_if_time_limit_is_reached(learner: Learner) -> None:
-    """If the time limit is reached before any decision, no profile is written."""
+    """If the time limit is reached before the first decision, no profile is written."""
     with ScriptedModel(seconds=1.0) as model:
         code, printed = learner.run(model, "--minutes", "0.05")
     assert code == 1
@@ -166,7 +166,7 @@ def test_no_profile_if_time_limit_is_reached(learner: Learner) -> None:
 
 @pytest.mark.extended
 def test_interrupt_and_concurrent_session(learner: Learner) -> None:
-    """A second session for the same model is refused, and Ctrl-C does not lose any answers."""
+    """A second session for the same model is refused. Ctrl-C ends a session without losing any answers."""
 
     def slow_later(number: int) -> None:
         time.sleep(0.5 if number > 12 else 0)
@@ -187,7 +187,7 @@ def test_interrupt_and_concurrent_session(learner: Learner) -> None:
 
 
 def recorded(folder: Path, count: int) -> Path:
-    """Record turns of a model that answers the built-in questions correctly; return their folder."""
+    """Create recordings of turns in which a model answers built-in questions correctly; return their folder."""
     turns = folder / "recordings"
     turns.mkdir()
     asked = [question for question in questions() if question.kind in ("one", "two", "none")]
@@ -213,7 +213,7 @@ def recorded(folder: Path, count: int) -> Path:
 
 @pytest.mark.extended
 def test_recorded_turns_choose_and_confirm(learner: Learner) -> None:
-    """One half of the recorded turns chooses the setting, and the other half confirms it.
+    """Half of the recorded turns are used to choose the setting, and the other half to confirm it.
 
     The profile contains no text from the turns.
     """
@@ -234,7 +234,7 @@ def test_recorded_turns_choose_and_confirm(learner: Learner) -> None:
 
 
 def test_unconfirmed_gain_is_not_kept(learner: Learner) -> None:
-    """A setting is not kept if only the half of the turns that chose it shows an improvement."""
+    """A setting is not kept if it improves only the answers to the half of the turns that was used to choose it."""
     turns = recorded(learner.folder, 60)
     own = own_questions([turns])
     chosen = {str(question.messages[-1]["content"]) for question in own.choosing}
@@ -254,7 +254,7 @@ def test_unconfirmed_gain_is_not_kept(learner: Learner) -> None:
 
 @pytest.mark.extended
 def test_built_in_questions_are_asked_too(learner: Learner) -> None:
-    """With --built-in, the built-in questions are also asked, and the recorded turns confirm the choice."""
+    """With --built-in, settings are chosen with the built-in questions, and the recorded turns confirm the choice."""
     turns = recorded(learner.folder, 40)
     with ScriptedModel(lambda seen, question: not question.calls or seen.form == "hermes") as model:
         code, printed = learner.run(model, "--from", str(turns), "--built-in", "--only", "form")
@@ -273,7 +273,7 @@ def test_built_in_questions_are_asked_too(learner: Learner) -> None:
 def test_too_few_recorded_turns_are_an_error(
     learner: Learner, count: int, words: tuple[str, ...], problem: str
 ) -> None:
-    """Too few recorded turns are an error in one line, and no request is sent."""
+    """If there are too few recorded turns, the command prints one line and sends no request."""
     turns = recorded(learner.folder, count)
     with ScriptedModel() as model:
         code, printed = learner.run(model, *(word.format(turns) for word in words))

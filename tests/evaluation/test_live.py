@@ -1,4 +1,6 @@
-"""A live evaluation of a server that fails deliberately: each failure belongs to its run. No finished run is lost."""
+"""A live evaluation of a server that fails deliberately. Each failure is attributed to its run, and no finished run is
+lost.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ KEY = "sk-live-0123456789abcdef"
 
 
 class Server(ThreadingHTTPServer):
-    """A chat server whose models each fail differently; it counts the requests."""
+    """A chat server that counts its requests. Each of its models fails in a different way."""
 
     daemon_threads = True
 
@@ -108,7 +110,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The report of the slow evaluation, run without interruption."""
+    """The report of the evaluation of the slow model, which ran without interruption."""
     out = tmp_path_factory.mktemp("uninterrupted")
     with serving() as made:
         assert evaluate(out, "--base-url", made.url, *SLOW).returncode == 0
@@ -148,7 +150,7 @@ def labels(out: Path) -> dict[tuple[str, str], str]:
 
 @pytest.mark.extended
 def test_server_failures_are_labeled_in_their_runs(server: Server, tmp_path: Path) -> None:
-    """Each failure of a server is labeled in its run, with and without the proxy, and the exit code is 0."""
+    """Each failure of the server is labeled in its run, with and without the proxy, and the exit code is 0."""
     models = ["locked", "gone", "garbled", "hanging", "limited", "good"]
     done = evaluate(
         tmp_path, "--base-url", server.url, "--key-env", "TOOLSIM_TEST_KEY", "--models", ",".join(models),
@@ -160,9 +162,9 @@ def test_server_failures_are_labeled_in_their_runs(server: Server, tmp_path: Pat
         (model, method): expected.get(model, "right") for model in models for method in ("toolsim", "native")
     }
     assert server.keys == {KEY}
-    # The rate limit was respected, so each answer took two requests.
+    # The evaluation respects the rate limit, so each of the two answers took two requests.
     assert server.asked["limited"] == 4
-    # The key is in no file and not in the output, although a server included it in an error.
+    # The key is neither in a file nor in the output, although the server included it in an error.
     written = [path.read_bytes() for path in folder(tmp_path).rglob("*") if path.is_file()]
     assert len(written) == 5
     assert not any(KEY.encode() in data for data in [*written, done.stdout.encode(), done.stderr.encode()])
@@ -170,7 +172,7 @@ def test_server_failures_are_labeled_in_their_runs(server: Server, tmp_path: Pat
 
 
 def test_server_down(tmp_path: Path) -> None:
-    """If the server is down, each run fails immediately, and the report is written."""
+    """If the server is down, each run fails immediately, and the report is still written."""
     done = evaluate(tmp_path, "--base-url", "http://127.0.0.1:9/v1", "--models", "m", "--method", "native,toolsim",
                     "--scenarios", "chat_only,happy_path")  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -178,7 +180,7 @@ def test_server_down(tmp_path: Path) -> None:
 
 
 def test_flows_are_stored_on_request_without_secrets(server: Server, tmp_path: Path) -> None:
-    """With --flows, the exchanges of the method toolsim are stored in mitmproxy's format, without secrets."""
+    """With --flows, the exchanges of runs with the method toolsim are stored in mitmproxy's format, without secrets."""
     evaluate(tmp_path, "--base-url", server.url, "--key-env", "TOOLSIM_TEST_KEY", "--models", "good",
              "--scenarios", "happy_path", "--flows")  # fmt: skip
     flows = list(folder(tmp_path).rglob("*.flow"))
@@ -204,7 +206,7 @@ def wait_for_lines(out: Path, count: int, process: subprocess.Popen[str]) -> Non
 
 @pytest.mark.extended
 def test_resumed_evaluation_has_the_same_totals(server: Server, uninterrupted: Any, tmp_path: Path) -> None:
-    """If an evaluation is interrupted, killed and resumed, it keeps each finished run, and its totals are the same."""
+    """If an evaluation is interrupted, killed and resumed, it keeps all finished runs, and its totals stay the same."""
     arguments: tuple[str, ...] = ("--base-url", server.url, *SLOW)
     interruptions = signal.SIGINT, signal.SIGTERM, signal.SIGKILL
     for number in interruptions:
@@ -220,7 +222,7 @@ def test_resumed_evaluation_has_the_same_totals(server: Server, uninterrupted: A
             assert f"interrupted: {finished} of 40" in (folder(tmp_path / "a") / "report.md").read_text()
         arguments = ("--resume",)
     assert evaluate(tmp_path / "a", "--resume").returncode == 0
-    # At most the question in progress at each interruption is repeated.
+    # Each interruption may cause at most one question to be asked again.
     assert 40 <= server.asked["slow"] <= 40 + len(interruptions)
     for name in ("overall", "planned", "failures", "tools", "chat"):
         assert report(tmp_path / "a")[name] == uninterrupted[name]
@@ -229,10 +231,10 @@ def test_resumed_evaluation_has_the_same_totals(server: Server, uninterrupted: A
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for the proxy in /proc")
 def test_no_proxy_outlives_a_killed_evaluation(server: Server, tmp_path: Path) -> None:
-    """No mitmdump survives an evaluation that is killed by SIGKILL."""
+    """If an evaluation is killed by SIGKILL, its mitmdump ends, too."""
     process = begin(tmp_path, "--base-url", server.url, *SLOW, "--method", "toolsim")
     wait_for_lines(tmp_path, 2, process)
-    # Check the children of all threads, since any thread can have started the proxy.
+    # Check the children of all threads, because any thread can start the proxy.
     tasks = Path(f"/proc/{process.pid}/task").glob("*/children")
     children = [child for task in tasks for child in task.read_text().split()]
     assert len(children) == 1
@@ -253,7 +255,9 @@ def _state(process: str) -> str:
 
 @pytest.mark.slow
 def test_predecessors_variables_are_enough(server: Server, tmp_path: Path) -> None:
-    """The predecessor's variables determine server, key and trials; the server's default models are used."""
+    """Its predecessor's environment variables set the evaluation's server, key and trials. The default models that the
+    server offers are evaluated.
+    """
     asked = {"BASE_URL": server.url, "API_KEY": KEY, "TRIALS": "2", "SCENARIOS": "chat_only", "CLIENT_TIMEOUT": "0"}
     variables = {f"OPENROUTER_{name}": value for name, value in asked.items()}
     command = [*COMMAND, "--out", str(tmp_path), "--method", "native"]

@@ -1,4 +1,4 @@
-"""``report.html`` in a real browser."""
+"""Tests for an evaluation's ``report.html`` in a real browser."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RUNS = [
     for place, method in enumerate(("toolsim", "native", "prompt"))
 ]
 
-# Returns the labels and figures of charts that are outside their image.
+# Returns the labels and figures that are outside the image of their chart.
 OUTSIDE = """[...document.querySelectorAll('svg text')].filter(text => {
   const box = text.getBBox(), whole = text.ownerSVGElement.viewBox.baseVal
   return box.x < 0 || box.x + box.width > whole.width
@@ -44,7 +44,7 @@ OUTSIDE = """[...document.querySelectorAll('svg text')].filter(text => {
 
 @pytest.mark.parametrize("width", [1280, 700])
 def test_page_fits_the_window_and_unfolds(width: int, tmp_path: Path) -> None:
-    """The page fits the window, wide tables scroll, a failure unfolds, and nothing is fetched."""
+    """The page fits the window, a failure unfolds, all chart labels are visible, and no resource is fetched."""
     page = tmp_path / "report.html"
     page.write_text(render(RUNS, planned=len(RUNS), stamp="20260207T123628Z", target="http://127.0.0.1:1/v1"))
     with Chromium(width=width) as browser:
@@ -62,7 +62,7 @@ def test_page_fits_the_window_and_unfolds(width: int, tmp_path: Path) -> None:
 
 
 def test_screenshot_of_a_report(tmp_path: Path) -> None:
-    """A screenshot is taken of the report in the folder TOOLSIM_SCREENSHOTS or, by default, of the runs above."""
+    """Take a screenshot of the report in the folder TOOLSIM_SCREENSHOTS or, by default, of a report on ``RUNS``."""
     folder = os.environ.get("TOOLSIM_SCREENSHOTS", "")
     page = Path(folder) / "report.html" if folder else tmp_path / "report.html"
     if not folder:

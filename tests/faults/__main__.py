@@ -1,6 +1,6 @@
-"""Makes every function that a turn enters fail once, with each kind of exception: ``python -m faults [WORD …]``.
+"""Makes every function that a turn enters fail once, with each exception type: ``python -m faults [WORD …]``.
 
-Words select scenarios and kinds of exceptions by name. Prints each bad outcome, and a row for each scenario.
+Each WORD selects scenarios or exception types by name. Prints each bad outcome, and one row per scenario.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
 It listens on 127.0.0.1, at the port in ``FAULTS_PORT``. Each line it receives is a JSON command, and it answers with a
 line of JSON:
 
-- ``{"do": "record"}``: record every function that is entered from now on.
-- ``{"do": "functions"}``: stop recording; the answer lists the names of the functions.
-- ``{"do": "arm", "name": NAME, "error": "KeyError"}``: the function raises this exception on its next call.
-- ``{"do": "state"}``: return whether the function has raised it, and the work in progress; disarm the function.
+- ``{"do": "record"}``: start recording which functions are entered.
+- ``{"do": "functions"}``: stop recording, and return the names of the functions.
+- ``{"do": "arm", "name": NAME, "error": "KeyError"}``: make the function raise this exception on its next call.
+- ``{"do": "state"}``: disarm the function. Return whether it raised the exception, and the work in progress.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TOOL = 4
 
 
 class Faults:
-    """Records the functions that are entered, and makes one of them fail."""
+    """Records which functions are entered, and makes one function fail."""
 
     def __init__(self) -> None:
         self.entered: dict[str, CodeType] = {}
@@ -62,7 +62,7 @@ class Faults:
         sys.monitoring.restart_events()
 
     def disarm(self) -> bool:
-        """Disarm the function, and return whether it has raised its exception."""
+        """Disarm the function, and return whether it raised its exception."""
         code, self.armed = self.armed, None
         if code is not None:
             sys.monitoring.set_local_events(_TOOL, code, 0)
@@ -93,7 +93,7 @@ def in_flight() -> dict[str, int]:
 
 
 def serve(faults: Faults, listener: socket.socket) -> None:
-    """Answer the commands of one connection at a time."""
+    """Execute the commands from one connection at a time."""
     while True:
         connection, _ = listener.accept()
         with connection, connection.makefile("rw") as lines:

@@ -1,4 +1,4 @@
-"""The turns in which functions fail, and the answers of their backend."""
+"""The turns during which functions are made to fail, and their backend."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATHS: dict[str, ApiName] = {"/v1/responses": "responses", "/v1/chat/completions
 
 
 async def answer_any(answer: Answer) -> None:
-    """Answer a request in its API, streamed or not; list models if the path is not an API's."""
+    """Answer a request in the API of its path, streamed or not. For any other path, return a model list."""
     api = next((api for path, api in PATHS.items() if answer.asked.path.startswith(path)), None)
     if api is None:
         await answer.whole(b'{"object":"list","data":[{"id":"m","object":"model"}]}', Content_Type="application/json")
@@ -36,7 +36,7 @@ async def answer_any(answer: Answer) -> None:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A turn to run. ``proxy``: the name of the proxy that receives it; ``headers``: the client's headers."""
+    """A turn to run. ``proxy``: the name of the proxy that receives the request; ``headers``: the client's headers."""
 
     name: str
     path: str
@@ -44,7 +44,7 @@ class Scenario:
     proxy: str = "open"
     headers: dict[str, str] = field(default_factory=dict)
     is_admitted: bool = True
-    """Whether the request has the key that its proxy requires."""
+    """Whether the request includes the key that the proxy requires."""
     is_continued: bool = False
     """Whether the request continues a stored answer."""
 

@@ -1,4 +1,4 @@
-"""A sample of the faults of ``make faults``: random functions for each kind of turn."""
+"""A sample of ``make faults``: in each kind of turn, the outermost functions and some random functions fail."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from faults.trial import ERRORS, World, world
 
 SEED = int(os.environ.get("FAULTS_SEED", "1"))
 SAMPLE = 6
-# The first functions of toolsim that mitmproxy calls; no other function of toolsim can handle their exceptions.
+# The first functions of toolsim that mitmproxy calls. If one of them raises an exception, no other function of toolsim
+# can handle it.
 OUTERMOST = (
     "guarded.py:GuardedStream._handle_event:",
     "guarded.py:GuardedStream.watched:",
@@ -35,7 +36,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_function_fails_once(name: str, place: World) -> None:
-    """If a function fails once, the turn is correct or fails cleanly, and the next turn is correct."""
+    """If a function fails once, its turn is correct or fails cleanly, and the next turn is correct."""
     draw = random.Random(f"{SEED} {name}")
     functions = place.functions(SCENARIOS[name])
     outermost = [function for function in functions if any(place in function for place in OUTERMOST)]

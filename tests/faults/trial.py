@@ -1,4 +1,4 @@
-"""Makes one function fail in one turn of a real mitmdump, and reports the outcome of this turn and of the next one."""
+"""Makes one function fail in one turn of a real mitmdump, and reports the outcome of this turn and of the next turn."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SETTLE_SECONDS = 3.0
 ERRORS = ("RuntimeError", "KeyError", "MemoryError", "RecursionError")
 
 _INJECTION = Path(__file__).parent / "injection.py"
-# Parts that differ between equal answers: ids, times, and whether the answer was stored.
+# Values that can differ between two correct answers: ids, times, and whether the answer was stored.
 _VARIES = re.compile(
     rb'[0-9a-f]{12,}|"store": ?(?:true|false)|"(?:created|created_at|completed_at)": ?[\d.]+|"(?:date|via)": ?"[^"]*"'
 )
@@ -37,7 +37,7 @@ _COMPLETED = re.compile(rb'response\.completed|"finish_reason": ?"(?:stop|tool_c
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer as received by the client.
+    """The answer that a client received.
 
     ``status``: 0 if no headers arrived; ``is_whole``: whether the answer ended properly.
     """
@@ -69,7 +69,7 @@ class Result:
 
 
 class World:
-    """A proxy of each kind, and their backend."""
+    """One proxy of each kind, and their common backend."""
 
     def __init__(self, proxies: dict[str, tuple[Mitmdump, Any]], backend: RawBackend) -> None:
         self._proxies = proxies
@@ -77,7 +77,7 @@ class World:
         self._expected: dict[str, tuple[Reply, list[tuple[str, bytes]], str]] = {}
 
     def functions(self, scenario: Scenario) -> list[str]:
-        """Return the functions that a turn enters, and record its correct answer."""
+        """Record a scenario's correct answer, and return the functions that its turn enters."""
         self._learn(scenario)
         self._command(scenario, do="record")
         self._ask(scenario)
@@ -87,7 +87,7 @@ class World:
         return found
 
     def run(self, scenario: Scenario, function: str, error: str) -> Result | None:
-        """Return the outcome of a turn in which a function fails, or None if the turn does not enter the function."""
+        """Return the outcome of a turn in which this function fails, or None if the turn does not enter it."""
         right, sent, _ = self._expected[scenario.name]
         self._command(scenario, do="arm", name=function, error=error)
         reply = self._ask(scenario)
@@ -105,13 +105,15 @@ class World:
         return Result(scenario.name, function, error, outcome, why)
 
     def _learn(self, scenario: Scenario) -> None:
-        """Create the stored answer to continue, and record the turn's correct answer and backend requests."""
+        """Record the correct answer and the backend requests of a turn. If the turn continues a stored answer, create
+        it first.
+        """
         previous = ""
         if scenario.is_continued:
             first = json.loads(self._send(scenario, scenario.body | {"stream": False}).body)
             previous = first["id"]
         self._expected[scenario.name] = Reply(0), [], previous
-        for _ in range(2):  # The first turn might import modules and detect the backend's engine.
+        for _ in range(2):  # The first turn does not count: it might import modules and detect the backend's engine.
             right = self._ask(scenario)
         self._expected[scenario.name] = right, self._asked(), previous
         assert (right.status == 200) is scenario.is_admitted, _shown(right)
@@ -143,11 +145,11 @@ class World:
             connection.close()
 
     def _asked(self) -> list[tuple[str, bytes]]:
-        """Return the requests that the backend received, without the parts that vary between runs."""
+        """Return the requests that the backend received, without the values that vary between runs."""
         return [(asked.path, _VARIES.sub(b"~", asked.body)) for asked in self._backend.asked if asked.method == "POST"]
 
     def _left(self, scenario: Scenario) -> dict[str, int]:
-        """Return the work that remains in progress."""
+        """Wait until no work is in progress; if some still is at the timeout, return its counts by kind."""
         end = time.monotonic() + SETTLE_SECONDS
         while True:
             state = self._command(scenario, do="state")["open"]
@@ -166,7 +168,7 @@ class World:
 def _judge(
     reply: Reply, right: Reply, asked: Sequence[tuple[str, bytes]], sent: Sequence[tuple[str, bytes]]
 ) -> tuple[Outcome, str]:
-    """Return the outcome of a turn, and the reason."""
+    """Return the outcome of a turn, and an explanation."""
     if any(request not in sent for request in asked):
         return "forwarded raw", str(asked)[:300]
     if reply.is_hung:
@@ -176,7 +178,8 @@ def _judge(
     if _RAW.search(reply.body):
         return "forwarded raw", _shown(reply)
     if not reply.is_whole:
-        # Until the headers of an answer have been sent, a failure must result in an error status.
+        # If the connection closes before the headers have been sent, the client should have received an error status
+        # instead.
         if reply.status == right.status == 200:
             return "closed", ""
         return "wrong content", "closed " + _shown(reply)
@@ -193,7 +196,7 @@ def _shown(reply: Reply) -> str:
 
 @contextlib.contextmanager
 def world(folder: Path) -> Iterator[World]:
-    """Start the proxies; ``folder``: the location of their stores."""
+    """Start the backend and the proxies. ``folder``: the location of the proxies' stores."""
     with contextlib.ExitStack() as stack:
         backend = stack.enter_context(RawBackend())
         proxies = {}

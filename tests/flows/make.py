@@ -1,8 +1,8 @@
-"""Generates the fixtures in flows/ from real runs: ``make record-flows``.
+"""Generates the recordings in flows/ from real runs: ``make record-flows``.
 
 A real mitmdump with ``toolsim_capture`` runs between real clients and the text-only backend (or the Codex app-server).
-A scenario defines the client, the model's texts, and the exchanges to store. Values that depend on the time, the
-machine or chance are then fixed, so that generating the fixtures again changes nothing by itself.
+A scenario defines the client, the model's texts, and the exchanges to store. Then values that depend on the time, the
+machine or chance are replaced by fixed values. So the recordings only change if the recorded behavior changes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ TWO = says(call("get_weather", PARIS), "\n", call("get_weather", ROME))
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A run to record. ``ask`` receives the base URL; ``keep``: numbers of the exchanges to store."""
+    """A run to record. ``ask`` is called with the base URL. ``keep``: the numbers of the exchanges to store."""
 
     name: str
     ask: Callable[[str], object]
@@ -301,11 +301,11 @@ APP_SERVER = (
 
 
 def play(scenario: Scenario, backend: TextBackend, base_url: str, captured: Path) -> list[Path]:
-    """Run one scenario; return the recordings of its exchanges in order."""
+    """Run one scenario; return the recordings of the exchanges to store, in order."""
     before = set(captured.iterdir())
     backend.play(scenario.turns, chunk_size=scenario.chunk_size, split=scenario.split)
     scenario.ask(base_url)
-    # A client can receive its answer and disconnect shortly before the exchange ends.
+    # A client can receive its complete answer and disconnect shortly before the recording is written.
     expected = max(len(backend.exchanges), max(scenario.keep) + 1)
     end = time.monotonic() + 10
     while len(found := set(captured.glob("*.flow")) - before) < expected:
@@ -323,7 +323,7 @@ def proxy(target: str | None, captured: Path, **options: Any) -> Iterator[str]:
 
 
 def record(scenarios: Sequence[Scenario], folder: Path) -> None:
-    """Run scenarios. Scenarios with the same options use the same mitmdump, one after another."""
+    """Record scenarios. Scenarios with the same options share a mitmdump."""
     with ExitStack() as stack:
         backend = stack.enter_context(TextBackend())
         kinds = sorted({(scenario.backend, json.dumps(scenario.options)) for scenario in scenarios})
@@ -340,7 +340,7 @@ def record(scenarios: Sequence[Scenario], folder: Path) -> None:
 
 
 def record_app_server(folder: Path) -> None:
-    """Run the scenarios of the Codex app-server, whose model is the text-only backend."""
+    """Record the scenarios whose backend is the Codex app-server, with the text-only backend as its model."""
     command = test_codex.CODEX
     if command is None:
         raise SystemExit("needs codex: run `make test-clients`")
@@ -366,7 +366,7 @@ def store(scenario: Scenario, files: Sequence[Path], folder: Path) -> None:
 # -- values that depend on the time, the machine or chance --
 
 PLACE = "/home/user/project"
-# The text-only backend's ids; toolsim's ids are in ``compare``.
+# Ids from the text-only backend. The patterns for toolsim's ids are in ``compare``.
 BACKEND_IDS = re.compile(r"(?P<kind>\b(?:resp|msg|rs)_)[0-9a-f]{32}\b")
 RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r'("(?:created|created_at|completed_at)": ?)\d{10}\b'), r"\g<1>1764967971"),
@@ -382,14 +382,14 @@ RULES: tuple[tuple[re.Pattern[str], str], ...] = (
 
 
 def settle(flows: Sequence[HTTPFlow]) -> Sequence[HTTPFlow]:
-    """Replace values that would differ in another run with fixed ones; return the same flows."""
+    """Replace all values that would differ in another run with fixed values; return the same flows."""
     numbers: dict[str, str] = {}
 
     def number(found: re.Match[str]) -> str:
         kind = found["kind"] or found.groupdict().get("chat") or ""
         digits = found[0][len(kind) :]
         count = str(len(numbers) + 1)
-        # The replacement has the same length and kind: hexadecimal digits, with dashes in the same positions.
+        # The replacement has the same format and length: hexadecimal digits, with dashes in the same positions.
         return numbers.setdefault(found[0], f"{kind}{re.sub('[0-9a-f]', '0', digits)[: -len(count)]}{count}")
 
     def fixed(text: str) -> str:
@@ -413,7 +413,7 @@ def settle(flows: Sequence[HTTPFlow]) -> Sequence[HTTPFlow]:
 
 
 def in_order(text: str) -> str:
-    """Sort Codex's metadata, which is in random order."""
+    """Sort Codex's metadata, whose order is random."""
     if '"client_metadata":{' not in text:
         return text
     body = json.loads(text)
@@ -421,12 +421,12 @@ def in_order(text: str) -> str:
     return json.dumps(body, ensure_ascii=False, separators=(",", ":"))
 
 
-# Recordings with Codex's prompts and descriptions, which belong to its makers; only their shape is stored.
+# These recordings contain prompts and descriptions that belong to Codex's makers, so they are stored pseudonymized.
 OTHERS_WORDS = "codex-[cf]*.flow"
 
 
 async def check(folder: Path) -> None:
-    """Replay all new fixtures, because a recording that does not replay now never will."""
+    """Replay all new recordings, because a recording that does not replay now never will."""
     Master(Options()).addons.add(ToolSim())
     for file in sorted(folder.glob(OTHERS_WORDS)):
         pseudonymise(file, key=b"the same in every run")
@@ -437,7 +437,7 @@ async def check(folder: Path) -> None:
 
 
 def main(words: Sequence[str]) -> None:
-    """Generate all fixtures, or those whose names contain one of ``words``."""
+    """Generate all recordings, or only those whose names contain one of ``words``."""
     wanted = [
         scenario for scenario in (*CLIENTS, *STORIES) if not words or any(word in scenario.name for word in words)
     ]

@@ -1,4 +1,4 @@
-"""The fixtures in flows/: each replays with any split of its bytes, and mitmdump loads it with or without the addon."""
+"""Tests for the recordings in flows/. Each replays however its bytes are split, and mitmdump can load it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def mitm() -> Iterator[Any]:
 
 
 def test_fixtures_are_complete_and_small() -> None:
-    """The folder is smaller than 1 MB. It has a fixture for each client and story, and for both APIs on each side."""
+    """The recordings cover each client and story, and each API on each side, and take less than 1 MB."""
     names = [path.stem for path in FILES]
     assert len(names) >= 24
     for word in (*CLIENTS, *(story for story in STORIES if story != "two-calls")):
@@ -77,7 +77,7 @@ def test_fixtures_are_complete_and_small() -> None:
 
 @every_file
 def test_replay_equals_the_recording(mitm: Any, path: Path) -> None:
-    """The replayed output equals the recorded one, whether the input arrives in one chunk or is split at random."""
+    """The replayed output equals the recorded output, whether the input arrives in one chunk or is split at random."""
     for cut in (None, 1, 2, 3):
         result = replay_file(path) if cut is None else replay_file(path, cut_by(random.Random(cut)))
         assert result.same, f"{result}\n(make replay UPDATE=1 accepts it)"
@@ -85,7 +85,7 @@ def test_replay_equals_the_recording(mitm: Any, path: Path) -> None:
 
 @every_file
 def test_fixtures_name_no_machine(path: Path) -> None:
-    """A fixture contains no path, address or date of the machine on which it was recorded."""
+    """A recording contains no path or address of the machine on which it was made, and no certificate."""
     data = path.read_bytes()
     for word in (b"/tmp/", b"/root/", b"site-packages", str(FLOWS.parent).encode(), b"mitmproxy", b"BEGIN CERT"):
         assert word not in data, word
@@ -94,9 +94,9 @@ def test_fixtures_name_no_machine(path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("with_addon", [False, True], ids=["plain", "addon"])
 def test_mitmdump_reads_every_fixture(tmp_path: Path, with_addon: bool) -> None:
-    """``mitmdump -nr`` reads every file.
+    """``mitmdump -nr`` reads every recording.
 
-    With the addon, the output equals the recorded one; without it, flows are unchanged.
+    With the addon, the output equals the recorded output. Without it, flows are unchanged.
     """
     together, written = tmp_path / "all.flow", tmp_path / "written.flow"
     together.write_bytes(b"".join(path.read_bytes() for path in FILES))
@@ -116,7 +116,8 @@ def test_mitmdump_reads_every_fixture(tmp_path: Path, with_addon: bool) -> None:
         ours, theirs = comparable(read[backend.id], like=expected), comparable(expected)
         if with_addon:
             # A stream that is loaded from a file is rewritten in one piece, so its headers differ, but its events are
-            # the same.
+            # When a stream is loaded from a file, it is rewritten in one piece. So its headers differ, but its events
+            # are the same.
             for side in (ours, theirs):
                 side.get("response", {}).pop("headers", None)
         else:
@@ -127,7 +128,7 @@ def test_mitmdump_reads_every_fixture(tmp_path: Path, with_addon: bool) -> None:
 
 @pytest.mark.slow
 def test_mitmdump_serves_recorded_answers() -> None:
-    """``mitmdump -S`` answers every recorded request with its recorded answer."""
+    """``mitmdump -S`` answers each recorded request with the recorded answer."""
     served = [path for path in FILES if not unanswerable(*recorded(path))]
     arguments = [word for path in served for word in ("-S", str(path))]
     with Mitmdump(arguments=arguments, keepserving=True) as proxy:
@@ -151,7 +152,7 @@ def test_mitmdump_serves_recorded_answers() -> None:
 
 @every_file
 def test_pseudonymized_recording_replays(mitm: Any, tmp_path: Path, path: Path) -> None:
-    """A pseudonymized recording contains none of the original text, but still replays and has the same shape."""
+    """A pseudonymized recording contains none of the original text, but still replays, and its report is unchanged."""
     copy = tmp_path / path.name
     copy.write_bytes(path.read_bytes())
     before = recorded(copy)

@@ -1,4 +1,4 @@
-"""Fuzzes the parsers, guided by branch coverage (libFuzzer, through atheris), unlike hypothesis."""
+"""Fuzzes the parsers. Unlike hypothesis, the fuzzer (libFuzzer, through atheris) is guided by branch coverage."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _dictionary() -> str:
 
 
 def main() -> None:
-    """Fuzz for the seconds in the first argument, starting from the seeds; findings go to the current folder."""
+    """Fuzz for the seconds in the first argument, starting from the seeds. Write findings to the current folder."""
     folder = Path(tempfile.mkdtemp(prefix="toolsim-fuzz-"))
     corpus, dictionary = folder / "corpus", folder / "words"
     corpus.mkdir()

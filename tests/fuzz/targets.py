@@ -1,7 +1,8 @@
-"""Fuzz targets: no bytes make a parser raise an exception, and no result depends on how the bytes were split.
+"""Fuzz targets: no input may make a parser raise an exception, and no result may depend on how the input is split.
 
-The first two bytes of an input select the target and the split; the remaining bytes are the data of a peer. To allow
-hundreds of runs per second, inputs contain only the data that their target parses: model texts have no envelopes.
+The first two bytes of an input select the target and the size of the chunks; the remaining bytes are the data to parse.
+To allow hundreds of runs per second, an input contains only the data that its target parses. For example, model text
+has no JSON around it.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ from toolsim.wire.sse import SSEDecoder
 _CITY = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
 _TOOLS = (Tool("f", "f", parameters=_CITY), Tool("g", "g", parameters=_CITY, strict=True))
 _POLICIES = (Policy(), Policy(untagged="off"), Policy(use_tool=False, repair="off"), Policy(max_tool_bytes=64))
-# The text, the calls, and the end of an answer; a lost, repeated or additional text or call is a bug.
+# The text, the calls and the end of an answer. If splitting changes one of them, that is a bug.
 type _Outcome = tuple[str, list[str], str]
 
 
 def sse(data: bytes, step: int) -> None:
-    """Check that splitting does not change the events, and that a repeated frame expands to its contents."""
+    """Check that splitting does not change the events, and that repeated frames expand to the original documents."""
     whole, cut, repeats = SSEDecoder(), SSEDecoder(), RepeatDecoder()
     events = whole.feed(data) + whole.feed(b"") if data else []
     pieces = [event for piece in _pieces(data, step) for event in cut.feed(piece)]
@@ -81,7 +82,7 @@ def _turn(data: bytes, step: int, backend: ApiName, kind: str) -> _Outcome:
 
 
 def _outcome(events: list[ClientEvent]) -> _Outcome:
-    """Return the text, the calls and the end of an answer, and check that it ends exactly once."""
+    """Check that an answer ends exactly once; return its text, calls and end."""
     assert isinstance(events[-1], Ended | Failed), "an answer without an end"
     text, calls = "", list[str]()
     for event in events[:-1]:
@@ -100,25 +101,25 @@ def _outcome(events: list[ClientEvent]) -> _Outcome:
 
 
 def chat_stream(data: bytes, step: int) -> None:
-    """Check that a chat stream of any bytes has the same result at any split, and ends once."""
+    """Check that a chat stream of any bytes ends once, and that splitting does not change the result."""
     kind = "text/event-stream"
     assert _turn(data, step, "chat", kind) == _turn(data, len(data) + 1, "chat", kind), "the cut made a difference"
 
 
 def responses_stream(data: bytes, step: int) -> None:
-    """Check that a Responses stream of any bytes has the same result at any split, and ends once."""
+    """Check that a Responses stream of any bytes ends once, and that splitting does not change the result."""
     kind = "text/event-stream"
     cut, whole = (_turn(data, size, "responses", kind) for size in (step, len(data) + 1))
     assert cut == whole, "the cut made a difference"
 
 
 def whole_answer(data: bytes, step: int) -> None:
-    """Check that a non-streamed answer ends once."""
+    """Check that a non-streamed answer of any bytes ends once."""
     _turn(data, len(data) + 1, "chat" if step % 2 else "responses", "application/json")
 
 
 def words(data: bytes, step: int) -> None:
-    """Check that splitting a model's text does not change its result, and that text without a call is unchanged."""
+    """Check that splitting a model's text does not change the result, and that text without a call is unchanged."""
     text = data.decode("utf-8", "replace")
     policy = _POLICIES[step % len(_POLICIES)]
     whole = _answer(policy, text, len(text) + 1)
@@ -127,7 +128,7 @@ def words(data: bytes, step: int) -> None:
 
 
 def strict_words(data: bytes, step: int) -> None:
-    """Check that splitting text does not change its result if a tool is strict, so that failed calls are errors."""
+    """Check the same as ``words`` if a tool is strict, so that an invalid call can be an error."""
     text = data.decode("utf-8", "replace")
     whole = _answer(Policy(), text, len(text) + 1, _TOOLS)
     assert _answer(Policy(), text, step, _TOOLS) == whole, "the cut made a difference"
@@ -135,9 +136,9 @@ def strict_words(data: bytes, step: int) -> None:
 
 
 def marked_call(data: bytes, step: int) -> None:
-    """Check that splitting does not change the result of a documented call in which some text replaces a part.
+    """Check a documented call in which random text replaces a part: splitting must not change the result.
 
-    The first four bytes select the form, the number of calls, and the part.
+    The first four bytes select the call form, the number of calls, and the part that is replaced.
     """
     if len(data) < 4:
         return
@@ -151,7 +152,10 @@ def marked_call(data: bytes, step: int) -> None:
 
 
 def native_call(data: bytes, step: int) -> None:
-    """Check that a structured call is not repaired once announced. NUL separates its name and its arguments."""
+    """Check that a structured call is repaired only to a valid call, and that announced values are not changed.
+
+    A NUL byte separates the call's name from its arguments.
+    """
     name, _, arguments = data.decode("utf-8", "replace").partition("\0")
     judge = Judge(Plan("chat", "chat", AnswerForm(True, "m"), tools=_TOOLS, any_strict=True), Report())
     for verdict in StructuredCalls(judge).verdicts(StructuredCall(name, arguments), is_announced=step % 2 == 0):
@@ -172,7 +176,7 @@ def _answer(policy: Policy, text: str, step: int, tools: tuple[Tool, ...] = _TOO
 
 
 def a_request(data: bytes, step: int) -> None:
-    """Check that a request of any bytes is rewritten, passed through or refused."""
+    """Check that a request of any bytes is rewritten, passed through, or rejected with BadRequest."""
     api_name: ApiName = "chat" if step % 2 else "responses"
     policy = Policy(backend="chat" if step % 4 < 2 else "auto")
     with contextlib.suppress(BadRequest):
@@ -192,7 +196,7 @@ TARGETS: tuple[Callable[[bytes, int], None], ...] = (
 )
 _DELTA = b'data: {"choices":[{"index":0,"delta":{"content":"%s"}}]}\n\n'
 _RESPONSES_CALL = b'{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}'
-# The second byte is the step minus one; an odd step selects chat.
+# The second byte is the chunk size minus one; an odd chunk size selects the chat API.
 SEEDS = (
     b"\0\5" + _DELTA % b"Hi" + _DELTA % b"you" + b"data: [DONE]\n\n",
     b"\1\7" + _DELTA % b'<tool_call>{\\"name\\":\\"f\\",\\"arguments\\":{}}</tool_call>' + b"data: [DONE]\n\n",
@@ -215,7 +219,7 @@ SEEDS = (
 
 
 def one(data: bytes) -> None:
-    """Run one input with the target that it selects."""
+    """Run the target that the input selects."""
     if len(data) >= 2:
         TARGETS[data[0] % len(TARGETS)](data[2:], data[1] % 64 + 1)
 
@@ -230,4 +234,4 @@ WORDS = (
     *sorted({marker for form in FORMS for marker in (*form.opening, *form.closing)}),
     *("<|channel|>commentary", "functions", '"days":"', '"[1]"', "</arg_key>", '<|"|>', "this is not json"),
 )
-"""Tokens that a fuzzer would otherwise have to guess letter by letter."""
+"""Tokens that the fuzzer would otherwise have to guess character by character."""

@@ -1,4 +1,4 @@
-"""The seeds for fuzzing pass, since a fuzzer whose seeds fail tries no other inputs."""
+"""Test that the seeds for fuzzing pass, because a fuzzer whose seeds fail tries no other inputs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""LlamaIndex with ``track_previous_responses``, which sends only new items: a program in a separate environment.
+"""A program that runs a LlamaIndex loop with ``track_previous_responses``, which sends only new items.
 
-It needs an older release of the OpenAI SDK than the other clients. Its only argument is JSON: ``base_url``, ``model``,
-``streamed``, ``questions``. It prints one line of JSON with the final text, the calls and their ids for each question.
+It runs in a separate environment, because it needs an older release of the OpenAI SDK than the other clients. Its only
+argument is a JSON object: ``base_url``, ``model``, ``streamed``, ``questions``. It prints one line of JSON, with the
+final text, the calls and their ids for each question.
 """
 
 import json

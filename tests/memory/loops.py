@@ -1,4 +1,4 @@
-"""Tool loops of client libraries that send only new items: two questions, the second of which depends on the first."""
+"""Tool loops of client libraries that send only new items. The second of two questions needs the first."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ MODEL_TEXTS = (f"I look.\n{call('get_weather', PARIS)}", "Clear.", call("get_wea
 LLAMA_INDEX = Path(sys.prefix) / ".llama-index" / "bin" / "python"
 
 Loop = Callable[[str, bool], Awaitable[list[Outcome]]]
-"""A function that asks both questions at a base URL, streamed or not."""
+"""A function that asks both questions. Its arguments are the base URL, and whether the answers are streamed."""
 
 
 def check(outcomes: list[Outcome], shown: str) -> None:
-    """Check that each answer has its call and text, and that the prompt ``shown`` has everything once, in order."""
+    """Check each question's calls and final text, and that the prompt ``shown`` contains the conversation once, in
+    order.
+    """
     assert [(outcome.text, outcome.calls) for outcome in outcomes] == [
         (text, [("get_weather", {"city": "Paris"})]) for text in ("Clear.", "Yes.")
     ]
@@ -83,7 +85,7 @@ async def agents_session(base_url: str, streamed: bool) -> list[Outcome]:
 
 
 async def openai_sdk(base_url: str, streamed: bool) -> list[Outcome]:
-    """Run the loop with the OpenAI SDK; also retrieve, list and delete the stored responses."""
+    """Run the loop with the OpenAI SDK. Also retrieve and delete the last response, and list its input items."""
     declared: Any = [{"type": "function", **tool} for tool in TOOLS]
     outcomes, previous = [], openai.omit
     async with openai.AsyncOpenAI(base_url=base_url, api_key="none", max_retries=0, timeout=60) as client:
@@ -118,12 +120,12 @@ async def openai_sdk(base_url: str, streamed: bool) -> list[Outcome]:
 
 
 async def langchain(base_url: str, streamed: bool) -> list[Outcome]:
-    """Run the loop with LangChain, whose ``use_previous_response_id`` sends the messages after the last answer."""
+    """Run the loop with LangChain. Its ``use_previous_response_id`` sends only messages after the last answer."""
     import httpx2
     from langchain_core.messages import HumanMessage, ToolMessage
     from langchain_openai import ChatOpenAI
 
-    # The default client would be shared by all models of this process and never closed.
+    # All models in this process would share the default client, which would never be closed.
     http = httpx2.AsyncClient(trust_env=False)
     options: dict[str, Any] = {"base_url": base_url, "api_key": "none", "max_retries": 0, "timeout": 60}
     options["http_async_client"] = http
@@ -165,7 +167,7 @@ async def llama_index(base_url: str, streamed: bool) -> list[Outcome]:
 
 
 def needed(name: str) -> None:
-    """Skip the test of a loop whose library is not installed."""
+    """Skip the test if the library of this loop is not installed."""
     if name == "LangChain":
         pytest.importorskip("langchain_openai", reason="needs langchain: run `make setup`")
     if name == "LlamaIndex" and not LLAMA_INDEX.exists():

@@ -1,4 +1,4 @@
-"""Counting and compacting with the real SDK over each API; both use the prompt that the model would receive."""
+"""Tests for token counts and compaction with the real SDK. Both use the prompt that the model would receive."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def counting() -> Iterator[tuple[TextBackend, openai.OpenAI]]:
-    """A backend that can count, behind a proxy without a store."""
+    """A backend that can count tokens, behind a proxy without a store."""
     with (
         TextBackend() as backend,
         Mitmdump(backend.url, toolsim_backend="responses") as proxy,
@@ -28,7 +28,9 @@ def counting() -> Iterator[tuple[TextBackend, openai.OpenAI]]:
 
 
 def test_backend_counts_the_rewritten_prompt(counting: tuple[TextBackend, openai.OpenAI]) -> None:
-    """The backend counts the catalog and the calls as text, and receives only fields that its endpoint accepts."""
+    """The backend counts a prompt with the catalog and calls as text. It receives only fields that its endpoint
+    accepts.
+    """
     backend, client = counting
     call = {"type": "function_call", "call_id": "c", "name": "get_weather", "arguments": "{}"}
     output = {"type": "function_call_output", "call_id": "c", "output": "18"}
@@ -42,7 +44,7 @@ def test_backend_counts_the_rewritten_prompt(counting: tuple[TextBackend, openai
 
 
 def test_backend_that_cannot_count_is_asked_once(counting: tuple[TextBackend, openai.OpenAI]) -> None:
-    """After one failed attempt, a backend that cannot count is not asked again, and results are marked as estimates."""
+    """A backend that cannot count is asked only once. All counts are then estimates, and are marked as estimates."""
     backend, client = counting
     backend.count, before = None, len(backend.counted)
     for _ in range(2):
@@ -55,7 +57,7 @@ def test_backend_that_cannot_count_is_asked_once(counting: tuple[TextBackend, op
 
 
 def test_estimate_includes_tools_and_stored_answer(client: openai.OpenAI, backend: TextBackend) -> None:
-    """The estimate includes tools, and the stored answer that a request refers to."""
+    """A token estimate includes the tools, and the stored answer to which the request refers."""
     backend.play([says("word " * 200)])
     first = ask(client, False, input="Hello")
     count = client.responses.input_tokens.count
@@ -68,7 +70,7 @@ def test_estimate_includes_tools_and_stored_answer(client: openai.OpenAI, backen
 
 
 def test_conversation_continues_from_its_summary(client: openai.OpenAI, backend: TextBackend) -> None:
-    """Compacting asks the model for a summary; the next prompt has the user's messages, the summary and the tools."""
+    """A compacted conversation continues with the user's messages and the model's summary."""
     backend.play([says("I look.", CALL), says("It was 18 degrees in Bonn."), says("Rain.", CALL), says("Bye.")])
     first = ask(client, False, input="Weather in Bonn?", tools=TOOLS)
     output = {"type": "function_call_output", "call_id": first.output[-1].call_id, "output": "18"}
@@ -92,7 +94,7 @@ def test_conversation_continues_from_its_summary(client: openai.OpenAI, backend:
 
 
 def test_failed_compactions_are_api_errors(client: openai.OpenAI, backend: TextBackend) -> None:
-    """A missing model, a truncated summary, and a backend's error each result in the API's own error."""
+    """A missing model, a truncated summary, and a backend error each cause an error in the API's format."""
     backend.play([says("Half of", ending="length"), says("x", ending="error")])
     assert client._client.post("responses/compact", json={"input": "x"}).status_code == 400
     assert client._client.post("responses/compact", content=b"[]").status_code == 400

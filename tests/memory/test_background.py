@@ -1,4 +1,4 @@
-"""Background answers with the real SDK: polled, followed, canceled, deleted."""
+"""Tests for background answers with the real SDK: polled, streamed, canceled and deleted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NEVER = says("One, ", "two.", ending="hang")
 
 
 def until(what: Callable[[], Any], seconds: float = SECONDS) -> Any:
-    """Poll ``what`` until it is true, and return its value."""
+    """Call ``what`` until its result is true, and return the result."""
     end = time.monotonic() + seconds
     while not (found := what()):
         assert time.monotonic() < end, "it never came"
@@ -46,7 +46,7 @@ def start(client: openai.OpenAI, **request: Any) -> Any:
 
 
 class Gate:
-    """A model that waits for ``open`` before it answers."""
+    """A model that waits for the event ``open`` before it answers."""
 
     def __init__(self, *turns: Turn) -> None:
         self.turns = list(turns)
@@ -58,7 +58,7 @@ class Gate:
 
 
 def test_polled_answer_equals_foreground_answer(client: openai.OpenAI, backend: TextBackend) -> None:
-    """A background answer is queued, is produced although no client reads it, and equals a foreground answer."""
+    """A background answer is generated although no client reads it. When complete, it equals a foreground answer."""
     backend.play([says("Hello ", "there.")])
     queued = start(client, input="Hello", metadata={"a": "b"})
     assert (queued.status, queued.background, queued.output, queued.usage) == ("queued", True, [], None)
@@ -73,7 +73,7 @@ def test_polled_answer_equals_foreground_answer(client: openai.OpenAI, backend: 
 
 
 def test_truncated_answer_can_be_continued(client: openai.OpenAI, backend: TextBackend) -> None:
-    """A token limit ends a background answer as incomplete, with the text so far. The answer can be continued."""
+    """A background answer that reaches the token limit ends as incomplete, keeps its text, and can be continued."""
     backend.play([says("Hello ", "there.", ending="length"), says("Go on.")])
     cut = ended(client, start(client, input="Hello", max_output_tokens=5).id)
     assert (cut.status, cut.incomplete_details.reason, cut.output_text) == (
@@ -85,7 +85,7 @@ def test_truncated_answer_can_be_continued(client: openai.OpenAI, backend: TextB
 
 
 def test_polled_call_and_its_output(client: openai.OpenAI, backend: TextBackend) -> None:
-    """A background answer can call a client's function, whose output is sent with previous_response_id."""
+    """A background answer can contain a call. The client sends its output with previous_response_id."""
     backend.play([says("I look.", CALL), says("18 degrees.")])
     first = ended(client, start(client, input="Weather?", tools=TOOLS).id)
     (call,) = [item for item in first.output if item.type == "function_call"]
@@ -99,7 +99,7 @@ def test_polled_call_and_its_output(client: openai.OpenAI, backend: TextBackend)
 
 
 def test_turn_joins_conversation_when_complete(client: openai.OpenAI, backend: TextBackend) -> None:
-    """A background turn is added to its conversation only when it is complete."""
+    """A background turn is added to its conversation only once the turn is complete."""
     backend.play([says("One."), says("Two.")])
     conversation = client.conversations.create()
     ended(client, start(client, input="First", conversation=conversation.id).id)
@@ -115,7 +115,9 @@ def test_turn_joins_conversation_when_complete(client: openai.OpenAI, backend: T
 
 
 def test_canceling_stops_the_model(client: openai.OpenAI, backend: TextBackend) -> None:
-    """Canceling closes the connection to the backend; canceling again and retrieving return the same object."""
+    """Canceling an answer disconnects from the backend. If it is canceled again or retrieved, the same object is
+    returned.
+    """
     backend.play([NEVER])
     started = start(client, input="Count")
     until(lambda: client.responses.retrieve(started.id).status == "in_progress")
@@ -134,7 +136,7 @@ def test_canceling_stops_the_model(client: openai.OpenAI, backend: TextBackend) 
 
 
 def test_deleting_stops_the_model(client: openai.OpenAI, backend: TextBackend) -> None:
-    """Deleting a running answer stops the model, and the answer cannot be found afterwards."""
+    """Deleting a running answer disconnects from the backend, and the answer is not found afterwards."""
     backend.play([NEVER])
     started = start(client, input="Count")
     until(lambda: backend.exchanges and backend.exchanges[0].sent)
@@ -147,7 +149,7 @@ def test_deleting_stops_the_model(client: openai.OpenAI, backend: TextBackend) -
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 def test_failed_answer_stores_its_error(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
-    """A backend's error is stored as the answer's error, and an error in the request is reported immediately."""
+    """A backend error is stored as the answer's error, but an invalid request is rejected immediately."""
     backend.play([Turn(status=500, message="The model is out.")])
     started = start(client, input="Hello", stream=stream)
     id = next(started).response.id if stream else started.id
@@ -166,7 +168,7 @@ def test_failed_answer_stores_its_error(client: openai.OpenAI, backend: TextBack
 
 
 def test_answer_is_not_found_with_another_key(client: openai.OpenAI, proxy: Mitmdump, backend: TextBackend) -> None:
-    """With another key, a background answer is not found, either while it is produced or afterwards."""
+    """With another key, a background answer is not found, either while it is running or afterwards."""
     gate = Gate(says("Fine."))
     backend.play(gate)
     started = start(client, input="Hello", stream=True)
@@ -188,7 +190,7 @@ def events_of(stream: Any) -> list[Any]:
 
 
 def test_stream_resumes_from_any_event(client: openai.OpenAI, backend: TextBackend) -> None:
-    """A stream can be resumed from any event, repeatedly, during and after the answer, and has the same events."""
+    """A stream can be resumed after any event, during and after the answer, and then has the same events."""
     backend.play([says(*(f"word {number} " for number in range(10)), pause=0.05)])
     stream = start(client, input="Count", stream=True, tools=TOOLS)
     first = [next(stream).to_dict() for _ in range(8)]
@@ -214,7 +216,7 @@ def test_stream_resumes_from_any_event(client: openai.OpenAI, backend: TextBacke
 
 
 def test_sdk_can_start_and_resume(client: openai.OpenAI, backend: TextBackend) -> None:
-    """``responses.stream`` of the SDK can start and resume a background answer."""
+    """The SDK's ``responses.stream`` can start a background answer, and can resume it."""
     backend.play([says("I look.", CALL)])
     with client.responses.stream(model="m", input="Weather?", tools=TOOLS, background=True) as stream:
         final = stream.get_final_response()
@@ -225,7 +227,7 @@ def test_sdk_can_start_and_resume(client: openai.OpenAI, backend: TextBackend) -
 
 
 def test_replies_to_web_pages_have_cors_headers(client: openai.OpenAI, backend: TextBackend) -> None:
-    """Every reply to a web page of a listed origin has the CORS header, for each action on a background answer."""
+    """For web pages from a listed origin, every reply about a background answer has the CORS header."""
     gate = Gate(says("Fine."))
     backend.play(gate)
     origin, page = {"origin": "http://localhost:3000"}, client._client
@@ -252,7 +254,7 @@ def test_replies_to_web_pages_have_cors_headers(client: openai.OpenAI, backend: 
 def test_canceling_ends_the_streams_of_all_followers(
     client: openai.OpenAI, proxy: Mitmdump, backend: TextBackend
 ) -> None:
-    """When an answer is canceled, the stream of each follower ends with an error that reports the cancellation."""
+    """If an answer is canceled, the stream of each client that follows it ends with an error."""
     backend.play([says(*["word "] * 5, pause=0.02, ending="hang")])
     stream = start(client, input="Count", stream=True)
     id = next(stream).response.id

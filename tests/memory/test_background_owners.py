@@ -1,4 +1,4 @@
-"""Tests for proxies that produce background answers: they die, stop, share answers with a second proxy, or fill up."""
+"""Tests for proxies that run background answers: killed, stopped, shared with a second proxy, or full."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def proxy(backend: TextBackend, store: str, **options: Any) -> Mitmdump:
 
 
 def test_proxy_dies(backend: TextBackend, redis: RedisServer, tmp_path: Path) -> None:
-    """When a proxy dies, its unfinished answers count as failed once its lease expires. Its finished answers remain."""
-    # Test both kinds of store together, since their leases expire in the same period.
+    """If a proxy is killed, its unfinished answers count as failed once its lease has expired; others remain."""
+    # Test both kinds of store at the same time, so that the test waits only once for the leases to expire.
     left = []
     for store in f"sqlite:{tmp_path / 'store'}", redis.url:
         backend.play([says("Fine."), NEVER])
@@ -60,7 +60,9 @@ def test_proxy_dies(backend: TextBackend, redis: RedisServer, tmp_path: Path) ->
 
 
 def test_proxy_is_stopped(backend: TextBackend, tmp_path: Path) -> None:
-    """When a proxy is stopped, its answers fail immediately, their events are stored, and the model is stopped."""
+    """If a proxy is stopped, its answers fail immediately, their events are stored, and it disconnects from the
+    backend.
+    """
     store = f"sqlite:{tmp_path / 'store'}"
     backend.play([NEVER])
     with proxy(backend, store) as first, connect(first) as client:
@@ -77,9 +79,9 @@ def test_proxy_is_stopped(backend: TextBackend, tmp_path: Path) -> None:
 
 
 def test_another_proxy_serves_the_answer(backend: TextBackend, redis: RedisServer) -> None:
-    """Another proxy can retrieve, stream, cancel and delete an answer.
+    """A second proxy can retrieve, stream, cancel and delete an answer that the first proxy is running.
 
-    Canceling stops the model and ends each stream.
+    Canceling or deleting the answer disconnects from the backend, and ends each stream.
     """
     backend.play([NEVER, NEVER, says("Hello ", "there.")])
     with ExitStack() as stack:
@@ -111,7 +113,9 @@ def test_another_proxy_serves_the_answer(backend: TextBackend, redis: RedisServe
 
 
 def test_redis_is_restarted(backend: TextBackend) -> None:
-    """An answer that ends while the store is down is reported as finished only once the store works and has it."""
+    """An answer that ends while the store is down is reported as finished only once the store works again and contains
+    it.
+    """
     backend.play([says("Hello ", "there.", pause=0.3)])
     with RedisServer(append=True) as redis, proxy(backend, redis.url) as running, connect(running) as client:
         stream = start(client, input="Hello", stream=True)
@@ -129,7 +133,7 @@ def test_redis_is_restarted(backend: TextBackend) -> None:
 
 
 def test_free_slot_goes_to_a_waiting_key(backend: TextBackend) -> None:
-    """A single key can use all slots, but the next free slot goes to another key that has requested one."""
+    """A single key can use all slots, but the next free slot is reserved for another key that has requested one."""
     backend.play([NEVER, NEVER, NEVER])
     with (
         Mitmdump(backend.url, toolsim_backend="chat", toolsim_store="memory?background=2") as running,
@@ -147,9 +151,9 @@ def test_free_slot_goes_to_a_waiting_key(backend: TextBackend) -> None:
 
 
 def test_answers_above_the_limit_are_refused(backend: TextBackend) -> None:
-    """Answers above the limit are refused with 429, and a new answer can start as soon as one has ended.
+    """Answers above the limit are refused with 429. Once an answer has ended, a new one can start.
 
-    A faulty call is retried as in any other answer, and each answer is counted and logged when it ends.
+    An invalid call is retried as in any other answer, and each answer is counted and logged when it ends.
     """
     bad = CALL.replace('"Bonn"', "5")
     backend.play([NEVER, says(*["word "] * 400), says(bad), says(CALL)])

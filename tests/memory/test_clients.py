@@ -1,4 +1,4 @@
-"""Tool loops of real clients that depend on a store, with the clients' default settings."""
+"""Tool loops of real clients whose default settings require a store."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def ai_sdk() -> Iterator[NodeClient]:
 @every_loop
 @pytest.mark.parametrize("mode", ["generateText", "streamText"])
 def test_ai_sdk_without_store_false(stage: Stage, ai_sdk: NodeClient, mode: str, case: Case) -> None:
-    """The AI SDK sends earlier texts and calls as references, and the model receives their contents in order."""
+    """The AI SDK sends references to earlier texts and calls, and the model receives their contents in order."""
     stage.prepare(case)
     stage.compare(case, ai_sdk.run(stage.base_url, "responses", mode, case.prompts))
     sent = stage.backend.exchanges[-1]
@@ -54,17 +54,17 @@ def openai_node() -> Iterator[NodeClient]:
 @needs_node
 @pytest.mark.parametrize("mode", ["polled", "resumed"])
 def test_openai_node_with_background_answers(stage: Stage, openai_node: NodeClient, mode: str) -> None:
-    """The loop has the same result if each turn is polled, or if its stream is interrupted and resumed."""
+    """If openai-node polls each turn, or interrupts and resumes its stream, the tool loop has the same result."""
     stage.prepare(ONE_CALL)
     stage.compare(ONE_CALL, openai_node.run(stage.base_url, "responses", mode, ONE_CALL.prompts))
 
 
 @pytest.mark.parametrize("name", parameters(LOOPS, lambda name: name == "LlamaIndex"))
 async def test_clients_that_send_only_new_items(stage: Stage, name: str) -> None:
-    """Regardless of how a client continues a conversation, the model receives it completely, once and in order.
+    """Whichever way a client continues a conversation, the model receives it completely, once and in order.
 
-    The loop runs non-streamed with one API and store, and streamed with the other API and store, since a client cannot
-    see either.
+    The loop runs non-streamed with one API and store, and streamed with the other API and store, since a client sees
+    neither.
     """
     needed(name)
     stage.backend.play([says(text) for text in MODEL_TEXTS], chunk_size=3)

@@ -1,4 +1,4 @@
-"""A failing store: turns that do not need it are answered, and other turns receive a clear 503 until it works again."""
+"""Tests for a failing store. Turns that need no stored data are answered; others fail with 503 until it works."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def metrics(proxy: Mitmdump) -> str:
 
 @both_modes
 def test_locked_store(failing: Mitmdump, backend: TextBackend, file: Path, stream: bool) -> None:
-    """While the store is locked, a plain turn reports that it is not stored, and reads still work."""
+    """While the store is locked, turns are answered but marked as not stored, and stored answers can still be read."""
     backend.play([says("One."), says("Two."), says("Three."), says("Four.")])
     with connect(failing) as client:
         first = ask(client, stream, input="Hello")
@@ -57,28 +57,31 @@ def test_locked_store(failing: Mitmdump, backend: TextBackend, file: Path, strea
 
 @both_modes
 def test_corrupt_store(backend: TextBackend, tmp_path: Path, stream: bool) -> None:
-    """With a corrupt store, a plain turn is answered, and a turn that refers to a stored answer fails with 503."""
+    """If the store is corrupt, a plain turn is answered, and a turn that refers to a stored answer fails with 503."""
     file = tmp_path / "store"
     backend.play([says("One."), says("Two.")])
     with (
         Mitmdump(backend.url, toolsim_backend="chat", toolsim_store=f"sqlite:{file}") as proxy,
         connect(proxy) as client,
     ):
-        file.write_bytes(DAMAGED)  # An earlier version of toolsim did not start with such a store.
+        file.write_bytes(DAMAGED)  # An earlier version of toolsim refused to start with such a store.
         first = ask(client, stream, input="Hello")
         assert (first.output_text, first.store) == ("One.", False)
         with pytest.raises(openai.InternalServerError) as caught:
             ask(client, stream, input="Again", previous_response_id=first.id)
         error: Any = caught.value
         assert (error.status_code, error.code, error.type) == (503, "store_unavailable", "server_error")
-        assert str(file) not in str(error)  # Only the operator's log contains the path of the file.
+        assert str(file) not in str(error)  # Only the operator's log may contain the path of the file.
         file.unlink()
         assert ask(client, stream, input="Hello").store is True
         proxy.wait_for(f"the store cannot .*{file}")
 
 
 def test_oldest_answers_are_evicted(backend: TextBackend, tmp_path: Path) -> None:
-    """The oldest answers are evicted, a conversation in use stays complete, and the metrics report the store's size."""
+    """The oldest answers are evicted first, but an answer that a continued conversation needs is kept.
+
+    The metrics report the size of the store.
+    """
     options: dict[str, Any] = {"toolsim_store": f"sqlite:{tmp_path / 'store'}?answers=3"}
     backend.play(lambda exchange: says("Fine."))
     with Mitmdump(backend.url, toolsim_backend="chat", **options) as proxy, connect(proxy) as client:

@@ -1,4 +1,6 @@
-"""A full disk: turns are answered, store failures are reported, and the store recovers once there is space."""
+"""Tests for a full disk: turns are answered, store failures are reported, and the store works again once there is
+space.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,15 @@ LIMIT = 200_000
 LIMITED = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({LIMIT}, resource.RLIM_INFINITY)); "
 COMMAND = (sys.executable, "-c", f"{LIMITED}from mitmproxy.tools.main import mitmdump; mitmdump()")
 LONG = "word " * 50_000
-"""Text that exceeds the file size limit, or the space left on a full disk."""
+"""Text that exceeds the file size limit, or the free space on a full disk."""
 
 
 @dataclass
 class Disk:
-    """The disk of the store. ``command`` starts a mitmdump on it; ``fill`` and ``free`` change its free space."""
+    """The disk that contains the store. ``command``: the command for a mitmdump whose files are limited, if necessary.
+
+    ``fill`` fills the disk, and ``free`` makes space.
+    """
 
     folder: Path
     command: tuple[str, ...] | None
@@ -39,7 +44,7 @@ class Disk:
 
 @contextmanager
 def mounted(folder: Path) -> Iterator[Disk]:
-    """A separate file system with little space."""
+    """Yield a disk that is a small file system. It must already be mounted."""
     filler = folder / "filler"
 
     def fill() -> None:
@@ -58,7 +63,7 @@ def mounted(folder: Path) -> Iterator[Disk]:
 
 @contextmanager
 def limited(folder: Path) -> Iterator[Disk]:
-    """A size limit for the files of the process, beyond which writes fail as on a full disk. It does not need root."""
+    """Yield a disk that is simulated by a file size limit for mitmdump. It does not need root."""
     if not hasattr(resource, "prlimit"):
         pytest.skip("the size of another process's files cannot be limited here")
 
@@ -70,7 +75,7 @@ def limited(folder: Path) -> Iterator[Disk]:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
-    """A small file system if this machine allows mounts, otherwise a file size limit."""
+    """A small file system if this machine allows mounts; otherwise, a file size limit."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
@@ -91,7 +96,10 @@ def refused(client: openai.OpenAI, request: Callable[[], object], words: str) ->
 
 
 def test_full_disk(disk: Disk, backend: TextBackend) -> None:
-    """A turn that cannot be stored reports this, stored turns can be continued, and conversations fail with 503."""
+    """A turn that cannot be stored is answered and marked as not stored; only turns in a conversation fail with 503.
+
+    Stored answers can still be continued. Once there is space, turns are stored again.
+    """
     backend.play(lambda exchange: says("Fine."))
     with proxy_on(disk, backend) as proxy, connect(proxy) as client:
         first = ask(client, False, input="Hello")

@@ -1,4 +1,4 @@
-"""A proxy that is killed at any moment: every answer that a client received is stored, and none is stored partially."""
+"""Test for a proxy that is killed at any moment: each answer that a client received completely is stored."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ pytestmark = pytest.mark.slow
 KILLS = int(os.environ.get("TOOLSIM_KILLS", "6"))
 CLIENTS = 3
 TURNS = 12
-"""The number of turns after which a client starts another conversation."""
+"""The number of turns in a conversation, after which the client starts another one."""
 
 
 def answer(exchange: Exchange) -> Turn:
-    """Return the number of complete turns before this one, after checking that each question has the correct answer."""
+    """Check that each earlier question has the correct answer, and answer with the number of earlier turns."""
     texts = [text for _, text in exchange.transcript]
     pairs = list(zip(texts[:-1:2], texts[1::2], strict=True))
     assert all(reply.startswith(f"To {asked}: ") for asked, reply in pairs), texts
@@ -36,7 +36,9 @@ def answer(exchange: Exchange) -> Turn:
 
 
 class Talker:
-    """A client in a conversation with a series of proxies. ``received``: all answers that it received completely."""
+    """A client whose conversations continue across restarts of the proxy. ``received``: all completely received
+    answers.
+    """
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -51,7 +53,7 @@ class Talker:
                 while not is_killed.is_set():
                     self._ask(client)
         except Exception as problem:
-            # The library can raise any exception when its connection is lost; the turns are checked elsewhere.
+            # The library can raise any exception if its connection is lost. The test checks the turns later.
             if not is_killed.is_set() and not isinstance(problem, openai.APIConnectionError):
                 self.problem = problem
         except BaseException as problem:
@@ -71,7 +73,7 @@ class Talker:
                 for event in stream:
                     response = event.response if event.type == "response.completed" else response
             if response is None:
-                return  # An interrupted answer does not have to be stored.
+                return  # An interrupted answer need not be stored.
         if response.output_text != f"To {asked}: {len(self._turns)} before." or response.store is not True:
             self.problem = AssertionError(f"{asked} after {len(self._turns)}: {response.to_json()}")
         self._turns.append(response.id)
@@ -79,7 +81,7 @@ class Talker:
 
 
 def test_kill_9(backend: TextBackend, tmp_path: Path) -> None:
-    """After SIGKILL and a restart, each completely received answer is stored and can be continued."""
+    """After the proxy is killed and restarted, all completely received answers are stored and can be continued."""
     random, path, talkers = Random(7), tmp_path / "store", [Talker(number) for number in range(CLIENTS)]
     backend.play(answer, chunk_size=4)
     for _ in range(KILLS):

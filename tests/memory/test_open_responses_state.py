@@ -1,7 +1,8 @@
-"""Stored state as required by the Open Responses suite, over HTTP, checked with the published schemas.
+"""Stored state over HTTP, as the Open Responses suite requires it, checked with the published schemas.
 
-The suite's cases of July 2026 keep state only over WebSockets (``tests/proxy/test_websocket.py``); here each case uses
-independent requests, like the suite's own reconnection case. For the other cases see ``tests/test_open_responses.py``.
+In the suite's July 2026 version, state is kept only over WebSockets (``tests/proxy/test_websocket.py``). Here each case
+sends independent requests, as the suite's reconnection case does. The other cases are in
+``tests/test_open_responses.py``.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def line(proxy: Mitmdump) -> Iterator[Line]:
 
 
 def final(reply: Reply) -> dict[str, Any]:
-    """Return the Response of an answer, streamed or not, after checking every part against its schema."""
+    """Return the final response object, streamed or not. First check the object and all events against the schemas."""
     assert reply.status == 200, reply.body
     if not reply.headers["content-type"].startswith("text/event-stream"):
         check_response(response := reply.json())
@@ -52,7 +53,7 @@ def retrieved(line: Line, id: str) -> dict[str, Any]:
 
 @both_modes
 def test_previous_response_id(line: Line, backend: TextBackend, stream: bool) -> None:
-    """The second answer continues the first and names it, and both can be retrieved unchanged."""
+    """An answer can continue a previous answer and contains its id. Both can be retrieved unchanged."""
     backend.play([says("OK."), says("Papaya.")])
     first = ask(line, stream, input="The word is papaya.")
     second = ask(line, stream, input="Which word?", previous_response_id=first["id"])
@@ -64,7 +65,7 @@ def test_previous_response_id(line: Line, backend: TextBackend, stream: bool) ->
 
 @both_modes
 def test_function_call_round_trip(line: Line, backend: TextBackend, stream: bool) -> None:
-    """The output of a forced call is sent alone with previous_response_id, and the model then answers with text."""
+    """A forced call's output can be sent alone with previous_response_id, and the model answers with text."""
     backend.play([says(CALL), says("18 degrees.")])
     choice = {"type": "function", "name": "get_weather"}
     first = ask(line, stream, input="Weather in Bonn?", tools=TOOLS, tool_choice=choice)
@@ -91,7 +92,7 @@ def test_store_false(line: Line, backend: TextBackend, stream: bool) -> None:
 
 @both_modes
 def test_failed_continuation_can_be_repeated(line: Line, backend: TextBackend, stream: bool) -> None:
-    """A failed continuation leaves the previous answer unchanged, and that answer can be continued again."""
+    """If a continuation fails, the previous answer is unchanged and can be continued again."""
     backend.play([says("OK."), says("Half", ending="eof"), says("Ember.")])
     first = ask(line, stream, input="The word is ember.")
     body = {"model": "m", "stream": stream, "input": "Which word?", "previous_response_id": first["id"]}
@@ -104,7 +105,7 @@ def test_failed_continuation_can_be_repeated(line: Line, backend: TextBackend, s
 
 @both_modes
 def test_compaction_starts_a_new_conversation(line: Line, backend: TextBackend, stream: bool) -> None:
-    """The output of a compaction starts a new conversation, without a previous answer."""
+    """A new conversation can start with the output of a compaction, and refers to no previous answer."""
     backend.play([says("It is on Tuesday; support first."), says("On Tuesday.")])
     items = [{"type": "message", "role": "user", "content": "We launch on Tuesday."}]
     compacted = line.post("/v1/responses/compact", {"model": "m", "input": items}).json()
@@ -117,7 +118,7 @@ def test_compaction_starts_a_new_conversation(line: Line, backend: TextBackend, 
 
 @both_modes
 def test_background_answers_conform(line: Line, backend: TextBackend, stream: bool) -> None:
-    """Queued, polled and followed background answers are valid objects and events."""
+    """Background answers are valid objects, with valid events, when they are started, polled or streamed."""
     backend.play([says("Done.")])
     body = {"model": "m", "input": "Hello", "background": True, "stream": stream}
     started = final(line.post("/v1/responses", body))

@@ -1,4 +1,4 @@
-"""The model receives the stored content that a request refers to, over each API, streamed or not, with the real SDK."""
+"""Tests with the real SDK that the model receives the stored content to which a request refers, streamed or not."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ both_modes = pytest.mark.parametrize("stream", [False, True], ids=["whole", "str
 
 
 def ask(client: openai.OpenAI, stream: bool, **request: Any) -> Any:
-    """Send one request; return the final Response."""
+    """Send one request; return the final response."""
     request = {"model": "m", **request}
     if not stream:
         return client.responses.create(**request)
@@ -41,7 +41,7 @@ def shown(backend: TextBackend) -> str:
 
 @both_modes
 def test_conversation_by_previous_response_id(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
-    """If each turn names only the previous turn, the model receives all turns, and the client only new items."""
+    """If each turn refers to the previous turn, the model receives all turns, and the client only new items."""
     backend.play([says("I look.\n", CALL), says("18 degrees."), says("Rain.")])
     first = ask(client, stream, input="Weather in Bonn?", tools=TOOLS, instructions="Be brief.")
     (call,) = [item for item in first.output if item.type == "function_call"]
@@ -64,7 +64,10 @@ def test_conversation_by_previous_response_id(client: openai.OpenAI, backend: Te
 
 @both_modes
 def test_items_by_reference(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
-    """An id can refer to any item of any answer, including calls; an item already in the context is not repeated."""
+    """A request can refer to any item of any answer by its id, including calls.
+
+    An item that is already part of the conversation is not repeated.
+    """
     backend.play([says("Apples.", CALL), says("Pears."), says("Fine."), says("Once.")])
     first = ask(client, stream, input="Fruit?", tools=TOOLS)
     other = ask(client, stream, input="More fruit?")
@@ -114,7 +117,7 @@ def test_unknown_id_is_an_api_error(
     param: str,
     words: str,
 ) -> None:
-    """An unknown id results in the API's own error, before any request to the model."""
+    """An unknown or invalid id causes an error in the API's format, before any request to the model."""
     backend.play([])
     with pytest.raises(openai.APIStatusError) as caught:
         ask(client, stream, **{"input": "Hello", **request_})
@@ -126,7 +129,7 @@ def test_unknown_id_is_an_api_error(
 
 @both_modes
 def test_store_false_is_respected(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
-    """An answer that is not stored cannot be referred to, but its request can refer to stored answers."""
+    """An answer with store: false cannot be referred to later, but its request can refer to stored answers."""
     backend.play([says("One."), says("Two."), says("Three.")])
     first = ask(client, stream, input="Hello")
     second = ask(client, stream, input="Again", previous_response_id=first.id, store=False)
@@ -137,7 +140,7 @@ def test_store_false_is_respected(client: openai.OpenAI, backend: TextBackend, s
 
 
 def test_items_are_not_found_with_another_key(proxy: Mitmdump, backend: TextBackend) -> None:
-    """Responses and items of one key are not found with another key."""
+    """Responses and items that belong to one key are not found with another key."""
     backend.play([says("Secret.")])
     with connect(proxy, "sk-one") as one, connect(proxy, "sk-two") as two:
         mine = ask(one, False, input="Hello")
@@ -149,7 +152,7 @@ def test_items_are_not_found_with_another_key(proxy: Mitmdump, backend: TextBack
 
 @both_modes
 def test_failed_answer_is_not_stored(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
-    """After an answer that failed, the turn can be repeated from the same previous answer."""
+    """A failed answer is not stored, and its turn can be repeated from the same previous answer."""
     backend.play([says("One."), says("Tw", ending="eof"), says("Two.")])
     first = ask(client, stream, input="Hello")
     with pytest.raises((openai.APIError, AssertionError)):
@@ -159,7 +162,7 @@ def test_failed_answer_is_not_stored(client: openai.OpenAI, backend: TextBackend
 
 @both_modes
 def test_large_histories(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
-    """Bodies that are so large that a separate process parses them are stored, too."""
+    """Requests and answers are stored even if they are so large that a worker process parses them."""
     backend.play([says("a long story " * 20_000), says("Fine."), says("End.")])
     first = ask(client, stream, input="word " * 20_000)
     second = ask(client, stream, input="And?", previous_response_id=first.id, tools=TOOLS)
@@ -170,7 +173,7 @@ def test_large_histories(client: openai.OpenAI, backend: TextBackend, stream: bo
 
 
 def test_escaped_field_name_is_recognized(client: openai.OpenAI, backend: TextBackend) -> None:
-    """A reference whose field name contains JSON escapes is recognized."""
+    """A reference is recognized even if its field name contains JSON escapes."""
     backend.play([])
     body = json.dumps({"model": "m", "input": "x", "previous_response_id": "resp_x"}).replace(
         "previous", "pr\\u0065vious"

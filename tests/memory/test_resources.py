@@ -1,4 +1,4 @@
-"""Answers and conversations as resources, with the real SDK."""
+"""Tests for retrieving, listing, changing and deleting answers and conversations with the real SDK."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 @both_modes
 def test_answer_is_retrieved_as_sent(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
-    """A stored answer is retrieved field by field as it was sent, streamed or not; after deletion it is not found."""
+    """A retrieved answer equals the answer that was sent, streamed or not. Once it is deleted, it is not found."""
     backend.play([says("I look.", CALL)])
     given = ask(client, stream, input="Weather?", tools=TOOLS, metadata={"a": "b"}, temperature=0.5)
     assert client.responses.retrieve(given.id).to_dict() == given.to_dict()
@@ -33,7 +33,7 @@ def test_answer_is_retrieved_as_sent(client: openai.OpenAI, backend: TextBackend
 
 
 def test_input_items_are_paged(client: openai.OpenAI, backend: TextBackend) -> None:
-    """A request's input items are listed in either order, page by page, each with an id."""
+    """A request's input items are listed page by page, in either order, and each item has an id."""
     backend.play([says("One."), says("Two.")])
     first = ask(client, False, input="Hello")
     items: list[Any] = [{"role": "user", "content": f"word {number}"} for number in range(45)]
@@ -52,7 +52,7 @@ def test_input_items_are_paged(client: openai.OpenAI, backend: TextBackend) -> N
 
 
 def test_unsupported_actions_are_api_errors(client: openai.OpenAI, backend: TextBackend, proxy: Mitmdump) -> None:
-    """Canceling or streaming a foreground answer, a wrong method, and an unknown id are errors of the API."""
+    """Canceling or streaming a foreground answer, a wrong method, and an unknown id cause the API's own errors."""
     backend.play([says("One.")])
     given = ask(client, False, input="Hello")
     with pytest.raises(openai.BadRequestError, match="Cannot cancel a synchronous response"):
@@ -68,7 +68,7 @@ def test_unsupported_actions_are_api_errors(client: openai.OpenAI, backend: Text
 
 
 def test_conversations_are_stored(client: openai.OpenAI, proxy: Mitmdump) -> None:
-    """Conversations are created, read, changed and deleted, with their items, and are not found with another key."""
+    """Conversations and their items can be created, read, changed and deleted. With another key, they are not found."""
     made = client.conversations.create(
         metadata={"a": "b"}, items=[{"type": "message", "role": "user", "content": "one"}]
     )
@@ -97,7 +97,7 @@ def test_conversations_are_stored(client: openai.OpenAI, proxy: Mitmdump) -> Non
 
 @both_modes
 def test_turns_are_added_to_their_conversation(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
-    """Each turn of a conversation adds its input and output, including calls, to the next prompt."""
+    """The input and output of each turn in a conversation, including calls, are part of the next prompt."""
     backend.play([says("I look.", CALL), says("18 degrees."), says("Rain.")])
     conversation = client.conversations.create(items=[{"role": "user", "content": "I am in Bonn."}])
     first = ask(client, stream, input="Weather?", tools=TOOLS, conversation=conversation.id)
@@ -119,7 +119,7 @@ def test_turns_are_added_to_their_conversation(client: openai.OpenAI, backend: T
 
 
 def test_concurrent_additions_are_all_stored(client: openai.OpenAI, backend: TextBackend, proxy: Mitmdump) -> None:
-    """Turns and items that are added to a conversation concurrently are all stored."""
+    """If turns and items are added to a conversation concurrently, all of them are stored."""
     backend.play(lambda exchange: says("Fine."))
     conversation = client.conversations.create()
 
@@ -138,7 +138,9 @@ def test_concurrent_additions_are_all_stored(client: openai.OpenAI, backend: Tex
 
 
 def test_conversation_deleted_during_its_turn(client: openai.OpenAI, backend: TextBackend) -> None:
-    """If a conversation is deleted during a turn, the turn fails with 503, or its stream ends with an error."""
+    """If a conversation is deleted during one of its turns, the turn fails with 503 or, if streamed, with an error
+    event.
+    """
     conversations: list[str] = []
 
     def rule(exchange: object) -> Any:

@@ -1,4 +1,4 @@
-"""Answers of several rounds are stored like those of one round."""
+"""Tests that an answer that took several rounds is stored as if it had taken only one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def asking(backend: TextBackend, file: Path) -> Iterator[Mitmdump]:
 
 @both_modes
 def test_corrected_call_replaces_the_faulty_one(asking: Mitmdump, backend: TextBackend, stream: bool) -> None:
-    """The corrected call is stored, no later request contains the faulty call, and the conversation continues."""
+    """Only the corrected call is stored, so later prompts do not contain the faulty call, and the conversation
+    continues.
+    """
     bad = CALL.replace('"Bonn"', "5")
     backend.play([says("I look. ", bad), says(CALL), says("18 degrees."), says("Rain.")])
     with connect(asking) as client:
@@ -51,7 +53,7 @@ def test_corrected_call_replaces_the_faulty_one(asking: Mitmdump, backend: TextB
 
 @both_modes
 def test_failing_store_is_reported(backend: TextBackend, tmp_path: Path, stream: bool) -> None:
-    """If an answer of several rounds cannot be stored, the answer reports that."""
+    """If an answer that took several rounds cannot be stored, the answer reports this."""
     backend.play([says(CALL.replace('"Bonn"', "5")), says(CALL)])
     options: dict[str, Any] = {"toolsim_retry": 1, "toolsim_store": f"sqlite:{tmp_path / 'store'}"}
     with Mitmdump(backend.url, toolsim_backend="chat", **options) as proxy, connect(proxy) as client:

@@ -1,7 +1,7 @@
-"""Two proxies behind a load balancer with one Redis: conversations continue although a proxy and Redis are killed.
+"""Two proxies behind a load balancer share a Redis, and conversations continue while one proxy and Redis are restarted.
 
-The model answers with the conversation that it received and its length, so that any loss or mix-up is detected
-immediately. ``TOOLSIM_CONVERSATIONS`` sets the number of conversations.
+The model's answer contains the conversation's first message and length, so any loss or mix-up is detected immediately.
+``TOOLSIM_CONVERSATIONS`` sets the number of conversations.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TURNS = 5
 
 
 def echo(exchange: Exchange) -> Turn:
-    """Answer with the first user message of the conversation, and the number of questions in it."""
+    """Answer with the first user message in the conversation, and the number of user messages."""
     questions = [text for role, text in exchange.transcript if role == "user"]
     return says(f"{questions[0]} {len(questions)}")
 
@@ -49,7 +49,7 @@ class Tally:
 
 
 def converse(url: str, number: int, tally: Tally) -> None:
-    """Run one conversation; repeat a turn that fails with a clear error."""
+    """Run one conversation. Repeat turns that fail with a clear error, are interrupted, or are not stored."""
     previous: dict[str, Any] = {}
     with openai.OpenAI(base_url=f"{url}/v1", api_key=f"key-{number % 3}", max_retries=0, timeout=20) as client:
         for turn in range(1, TURNS + 1):
@@ -71,7 +71,7 @@ def converse(url: str, number: int, tally: Tally) -> None:
                 if answer.store:
                     previous = {"previous_response_id": answer.id}
                     break
-                # The answer was reported as not stored, so repeat the turn, like a client that wants to continue.
+                # The answer was marked as not stored, so repeat the turn, as a client would in order to continue.
                 tally.note("not kept, and said so")
                 time.sleep(0.2)
             else:
@@ -80,7 +80,7 @@ def converse(url: str, number: int, tally: Tally) -> None:
 
 
 def test_conversations_survive_restarts(tmp_path: Path) -> None:
-    """While one proxy and Redis are each killed and restarted, every conversation ends correctly."""
+    """While one proxy and then Redis are killed and restarted, every conversation ends correctly."""
     port, *ports = (free_port() for _ in range(3))
     tally, redis = Tally(), RedisServer(append=True)
 

@@ -1,13 +1,13 @@
-"""Counts how many small changes to central modules the tests detect: a sample of mutmut's mutants.
+"""Counts how many small changes to central modules the tests detect, for a random sample of mutmut's mutants.
 
-    make mutation MUTANTS=25 MODULES="judge choice"    of each module, drawn by a seed; survivors are shown as diffs
+    make mutation MUTANTS=25 MODULES="judge choice"    25 mutants of each module; survivors are shown as diffs
 
-``results.md`` in this folder has the latest results, and the consequence of each survivor.
+``results.md`` in this folder contains the latest results, and what was done about each survivor.
 
-mutmut requires its sources in a folder ``src``, and creates the mutants there, so everything happens in a copy. Mutants
-run in forks of a process that has imported all modules and has done the package's one-time work (tables, validators,
-compiled schemas). So survivors run again, in a separate process and with all tests of the package. 25 mutants of a
-module take about four minutes on an idle machine.
+mutmut creates the mutants in a folder ``src`` with the sources, so the mutants are created in a copy of the checkout.
+It runs mutants in forks of a process that has already imported all modules and created tables, validators and compiled
+schemas, so it misses mutants of that code. So survivors run again, in a new process with all tests of the package. 25
+mutants of a module take about four minutes on an idle machine.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Target:
-    """``files`` to mutate; the few ``tests`` that mutmut runs; ``package``: the folder with all tests."""
+    """A module to mutate. ``files``: its files; ``tests``: the few tests that mutmut runs; ``package``: all tests."""
 
     files: tuple[str, ...]
     tests: tuple[str, ...]
@@ -102,7 +102,7 @@ _PACKAGE_SECONDS = 900.0
 
 
 def prepare(folder: Path, modules: Iterable[str]) -> None:
-    """Copy the required files to ``folder``, with the package in ``src``, and create all mutants of ``modules``."""
+    """Copy the checkout to ``folder``, with the package in ``src``, and create all mutants of ``modules``."""
     shutil.copytree(ROOT / "addon", folder / "src")
     for name in ("tests", "flows"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("node_modules", "__pycache__"))
@@ -116,12 +116,12 @@ def prepare(folder: Path, modules: Iterable[str]) -> None:
 
 
 def _path(file: str) -> str:
-    """Return the path of a module, relative to the sources."""
+    """Return the path of a module's file, relative to the sources."""
     return f"toolsim/{file}.py"
 
 
 def outcomes(folder: Path, module: str) -> dict[str, int | None]:
-    """Return the exit code of each mutant of a module; the code is None for a mutant that did not run."""
+    """Return the exit code for each mutant of a module, or None for a mutant that was not run."""
     found: dict[str, int | None] = {}
     for file in MODULES[module].files:
         path = folder / f"mutants/src/{_path(file)}.meta"
@@ -130,7 +130,7 @@ def outcomes(folder: Path, module: str) -> dict[str, int | None]:
 
 
 def survives(folder: Path, module: str, name: str) -> bool:
-    """Return whether all tests pass with a mutant, in a separate process."""
+    """Return whether all tests of the package pass with a mutant, in a new process."""
     options = ("-q", "-x", "-p", "no:cacheprovider", "-m", "not slow")
     try:
         done = _run(folder / "mutants", "-m", "pytest", *options, MODULES[module].package, MUTANT_UNDER_TEST=name)
@@ -142,7 +142,7 @@ def survives(folder: Path, module: str, name: str) -> bool:
 def _run(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     source = folder / ("src" if folder.name == "mutants" else "mutants/src")
     environment = {**os.environ, "PYTHONPATH": str(source), "HYPOTHESIS_PROFILE": "quick", **variables}
-    # A mutant can make a test run forever, so the package's tests have a time limit; mutmut has none.
+    # A mutant can make a test run forever, so the package's tests have a time limit. mutmut has its own.
     seconds = _PACKAGE_SECONDS if variables else None
     command = [sys.executable, *arguments]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=seconds)
@@ -152,7 +152,7 @@ def _run(folder: Path, *arguments: str, **variables: str) -> subprocess.Complete
 
 
 def measure(folder: Path, modules: Sequence[str], count: int, chance: random.Random) -> None:
-    """Draw ``count`` mutants of each module, run them, and print the results."""
+    """Draw ``count`` mutants from each module, run them, and print the results."""
     prepare(folder, modules)
     drawn: dict[str, list[str]] = {}
     for module in modules:
@@ -175,7 +175,6 @@ def print_survivors(folder: Path, module: str, names: list[str]) -> str:
 
 
 def main() -> None:
-    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("count", type=int, help="mutants of each module; 0: all of them, which takes hours")
     parser.add_argument("modules", nargs="*", metavar="module", help=f"{', '.join(MODULES)}; none: all of them")
