@@ -1,4 +1,4 @@
-"""Tests for access to the proxy: keys, other machines, and web pages."""
+"""Tests for access to the proxy with and without keys, from other machines, and from web pages."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ OBSIDIAN = "app://obsidian.md"
 
 
 def own_address() -> str:
-    """Return an address of this machine other than loopback, or skip the test if it has none."""
+    """Return a non-loopback address of this machine, or skip the test if the machine has none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))  # Connecting a UDP socket sends nothing.
+            probe.connect(("192.0.2.1", 9))  # Connecting a UDP socket sends no packet.
         except OSError:
             pytest.skip("needs a network address")
         return str(probe.getsockname()[0])
@@ -50,7 +50,7 @@ KEYS: list[tuple[str | None, int]] = [
 def test_every_request_needs_the_key(
     header: str | None, status: int, backend: RawBackend, locked: Mitmdump, ask: Any
 ) -> None:
-    """If a key is set, every request needs it, regardless of its path, with and without tools."""
+    """If a key is set, each request needs the key, whatever its path, with and without tools."""
     backend.play(stream_of("Hi"))
     headers = {} if header is None else {"Authorization": header.encode().decode("latin-1")}
     with Line(locked.url) as line:
@@ -69,7 +69,7 @@ def test_every_request_needs_the_key(
 
 
 def test_only_the_backend_is_reachable(backend: RawBackend, locked: Mitmdump) -> None:
-    """If a proxy has a single backend, no host name or tunnel leads to another server, not even with the key."""
+    """If a proxy has a single backend, no host name and no tunnel leads to another server, even with the key."""
     key = {"Authorization": "Bearer söcret".encode().decode("latin-1")}
     backend.play(stream_of("Hi"))
     with RawBackend() as elsewhere, Line(locked.url) as line:
@@ -97,7 +97,7 @@ ORIGINS += [("null", False), ("http://localhost:80:80", False)]
 
 @pytest.mark.parametrize(("origin", "listed"), ORIGINS)
 def test_preflight_requests(origin: str, listed: bool, backend: RawBackend, line: Line) -> None:
-    """A preflight request from a listed origin is answered. From any other origin, a preflight request is refused."""
+    """A preflight request is answered if its origin is listed, and refused otherwise."""
     backend.play(stream_of("Hi"))
     reply = line.request(
         "OPTIONS",
@@ -116,7 +116,7 @@ def test_preflight_requests(origin: str, listed: bool, backend: RawBackend, line
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/models"])
 def test_listed_pages_can_read_answers_and_errors(path: str, backend: RawBackend, line: Line, ask: Any) -> None:
-    """Pages of a listed origin can read all answers: rewritten answers, answers passed through, and errors."""
+    """Pages from a listed origin can read all answers: rewritten answers, answers passed through, and errors."""
 
     async def refuse(answer: Answer) -> None:
         await answer.whole(b"{}", 429, Content_Type="application/json", Vary="Accept")
@@ -145,14 +145,16 @@ def test_backends_cors_headers_are_unchanged(backend: RawBackend, line: Line, as
 
 
 def test_unlisted_page_cannot_use_the_builtin_backend(ask: Any) -> None:
-    """A built-in backend does not answer unlisted web pages, although they could not read the answer anyway."""
+    """A built-in backend refuses requests from unlisted web pages, although the pages could not read its answers
+    anyway.
+    """
     with Mitmdump(toolsim_backend="scripted", toolsim_cors_origins="https://chat.example") as proxy:
         proxy.wait_for("scripted backend answers")
         with Line(proxy.url) as line:
             for origin, status in (("https://evil.example", 403), (OBSIDIAN, 403), ("https://chat.example", 200)):
                 reply = line.post("/v1/chat/completions", ask(), Origin=origin)
                 assert reply.status == status
-            # A foreign name that resolves to this machine (DNS rebinding) is not accepted as the listener.
+            # A foreign host name that resolves to this machine (DNS rebinding) is not accepted as the listener's name.
             assert line.post("/v1/chat/completions", ask(), Host=f"rebound.invalid:{proxy.port}").status == 403
 
 
@@ -172,7 +174,7 @@ PATHS = [
 
 @pytest.fixture(scope="module")
 def storing(backend: RawBackend) -> Iterator[Mitmdump]:
-    """A proxy with a store, and with a listed origin whose host name is also accepted."""
+    """A proxy with a store. Its listed origins have host names, which are accepted as the proxy's own names, too."""
     with Mitmdump(
         backend.url, toolsim_store="memory", toolsim_cors_origins=["https://chat.example", "http://listed.example:*"]
     ) as proxy:
@@ -181,7 +183,9 @@ def storing(backend: RawBackend) -> Iterator[Mitmdump]:
 
 @pytest.mark.parametrize(("method", "path"), PATHS)
 def test_rebound_host_name_is_refused(method: str, path: str, backend: RawBackend, storing: Mitmdump, ask: Any) -> None:
-    """A page whose host name was rebound to this machine's address is refused, with and without an Origin."""
+    """A request is refused if its host name is a foreign name that resolves to this machine, with and without an
+    Origin.
+    """
     backend.play(stream_of("Hi"))
     with Line(storing.url) as line:
         for name in (
@@ -200,7 +204,7 @@ def test_rebound_host_name_is_refused(method: str, path: str, backend: RawBacken
 
 @pytest.mark.parametrize(("method", "path"), PATHS)
 def test_unlisted_origin_is_refused(method: str, path: str, backend: RawBackend, storing: Mitmdump, ask: Any) -> None:
-    """A page of an unlisted origin is refused on every path."""
+    """A request from an unlisted origin is refused on every path."""
     backend.play(stream_of("Hi"))
     with Line(storing.url) as line:
         for origin in ("https://evil.example", "null", "http://localhost:5173", "https://chat.example.evil"):
@@ -225,12 +229,14 @@ def known_names(port: int) -> list[str]:
 
 
 def test_accepted_host_names(backend: RawBackend, storing: Mitmdump, ask: Any) -> None:
-    """Requests are accepted for an address, localhost, this machine's name, listed hosts, or without a Host."""
+    """Requests are accepted if the Host is an IP address, localhost, this machine's name or a listed host, or is
+    missing.
+    """
     backend.play(stream_of("Hi"))
     with Line(storing.url) as line:
         for name in known_names(storing.port):
             assert line.post("/v1/chat/completions", ask(stream=True), Host=name).status == 200, name
-            # The backend receives its own name as the Host, as mitmproxy would set it.
+            # The backend receives its own address as the Host, as mitmproxy would set it.
             assert backend.asked[-1].header("host") == f"127.0.0.1:{backend.port}"
     with socket.create_connection(("127.0.0.1", storing.port)) as client:
         client.sendall(b"GET /v1/models HTTP/1.0\r\n\r\n")
@@ -238,7 +244,7 @@ def test_accepted_host_names(backend: RawBackend, storing: Mitmdump, ask: Any) -
 
 
 def test_page_of_the_listener_can_call_it(backend: RawBackend, storing: Mitmdump) -> None:
-    """A page that was loaded from this listener can call it, because its origin is the address that it calls."""
+    """A page that was loaded from the listener can send requests to it, because its origin is the requested address."""
     backend.play(stream_of("Hi"))
     with Line(storing.url) as line:
         for host in (f"127.0.0.1:{storing.port}", "192.168.7.7:8080"):
@@ -248,14 +254,14 @@ def test_page_of_the_listener_can_call_it(backend: RawBackend, storing: Mitmdump
 
 
 def test_wildcard_origin_accepts_every_page(backend: RawBackend) -> None:
-    """If every origin is listed, every page can use the listener under any host name."""
+    """If the wildcard origin is listed, every page can use the listener under any host name."""
     backend.play(stream_of("Hi"))
     with Mitmdump(backend.url, toolsim_cors_origins="*") as proxy, Line(proxy.url) as line:
         assert line.request("GET", "/v1/models", Host="any.test", Origin="http://any.test").status == 200
 
 
 def test_host_name_is_not_checked_with_a_key(backend: RawBackend, locked: Mitmdump) -> None:
-    """If a key is set, the host name does not matter, since a web page does not have the key."""
+    """If a key is set, any host name is accepted with the key, since a foreign web page does not have the key."""
     backend.play(stream_of("Hi"))
     key = {"Authorization": "Bearer söcret".encode().decode("latin-1")}
     with Line(locked.url) as line:
@@ -265,7 +271,7 @@ def test_host_name_is_not_checked_with_a_key(backend: RawBackend, locked: Mitmdu
 
 @pytest.mark.parametrize("keeps", [True, False])
 def test_keep_host_header_works(keeps: bool, backend: RawBackend) -> None:
-    """mitmproxy's option keep_host_header works as documented, and the host name is checked in either case."""
+    """mitmproxy's option keep_host_header works as documented, and the host name is checked with and without it."""
     backend.play(stream_of("Hi"))
     with Mitmdump(backend.url, keep_host_header=keeps) as proxy, Line(proxy.url) as line:
         assert line.request("GET", "/v1/models", Host="localhost:99").status == 200
@@ -277,7 +283,7 @@ def test_keep_host_header_works(keeps: bool, backend: RawBackend) -> None:
 
 
 def said(port: int, data: bytes, then: bytes = b"") -> bytes:
-    """Return the answer to ``data``, and, if a tunnel was established, the answer to ``then``."""
+    """Return the answer to ``data`` followed, if a tunnel was established, by the answer to ``then``."""
     with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
         client.sendall(data)
         received = _answer(client)
@@ -308,7 +314,7 @@ def connect(target: str, *more: str) -> bytes:
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[RawBackend]:
-    """Another service on the operator's machine."""
+    """A different service on the operator's machine, which only a forward proxy may reach."""
 
     async def secret(answer: Answer) -> None:
         await answer.whole(b"the secret")
@@ -323,7 +329,7 @@ BUILTIN: list[dict[str, Any]] = [{}, {"toolsim_api_key": "k"}]
 
 @pytest.mark.parametrize("options", BUILTIN, ids=["no key", "key"])
 def test_builtin_backend_does_not_forward(options: dict[str, Any], site: RawBackend) -> None:
-    """With a built-in backend, no request is forwarded to another host, with or without a key."""
+    """A proxy with a built-in backend forwards no request to another host, with or without the key."""
     key = ["Proxy-Authorization: Bearer k", "Authorization: Bearer k"] if options else []
     before = len(site.asked)
     with Mitmdump(toolsim_backend="scripted", **options) as proxy:
@@ -343,7 +349,7 @@ def test_builtin_backend_does_not_forward(options: dict[str, Any], site: RawBack
                 assert reply.startswith(b"HTTP/1.1 403 "), data
                 assert b"toolsim_upstream" in reply
         assert site.asked[before:] == []
-        # Requests to the listener itself are served, in any notation of its address.
+        # Requests to the listener itself are served, even if they are written as requests to a forward proxy.
         models = f"GET http://127.0.0.1:{proxy.port}/v1/models HTTP/1.1\r\nAuthorization: Bearer k\r\n"
         assert b'"data"' in said(proxy.port, f"{models}Host: 127.0.0.1:{proxy.port}\r\n\r\n".encode())
 
@@ -353,14 +359,14 @@ SECRET = b"GET /secret HTTP/1.1\r\nHost: x\r\n\r\n"
 
 @pytest.mark.parametrize("options", [{}, {"toolsim_backend": "scripted"}], ids=["plain", "builtin"])
 def test_upstream_option_forwards_other_traffic(options: dict[str, Any], site: RawBackend, backend: RawBackend) -> None:
-    """With toolsim_upstream, other traffic is forwarded as a plain mitmproxy would forward it."""
+    """With toolsim_upstream, requests to other hosts are forwarded as by a plain mitmproxy."""
     with Mitmdump(toolsim_upstream=backend.url, **options) as proxy:
         assert b"the secret" in said(proxy.port, absolute(site.port))
         assert b"the secret" in said(proxy.port, connect(f"127.0.0.1:{site.port}"), SECRET)
 
 
 def test_plain_forward_proxy_without_backend(site: RawBackend) -> None:
-    """Without any backend, the proxy is a plain forward proxy."""
+    """Without a backend, the proxy is a plain forward proxy."""
     with Mitmdump() as proxy:
         assert b"the secret" in said(proxy.port, absolute(site.port))
         assert b"the secret" in said(proxy.port, connect(f"127.0.0.1:{site.port}"), SECRET)
@@ -388,7 +394,7 @@ def locked_forward(backend: RawBackend) -> Iterator[Mitmdump]:
 def test_forwarding_requires_the_key(
     headers: list[str], status: int, locked_forward: Mitmdump, site: RawBackend
 ) -> None:
-    """Forwarding requires the key, for each request or once per tunnel, and the key is not passed on."""
+    """Forwarding requires the key in each request or once per tunnel, and the key is not passed on."""
     before = len(site.asked)
     port = locked_forward.port
     for reply in (
@@ -403,7 +409,7 @@ def test_forwarding_requires_the_key(
 
 
 def test_proxy_header_leaves_clients_other_key(locked_forward: Mitmdump, backend: RawBackend, ask: Any) -> None:
-    """The proxy's key can be in the proxy header; the client's other key then belongs to the backend."""
+    """If the proxy's key is in the proxy header, the key in the other header is passed on to the backend."""
     backend.play(stream_of("Hi"))
     url = "http://api.nowhere.invalid/v1/chat/completions"
     for key, proxy_key, status, sent in (
@@ -423,7 +429,7 @@ def test_proxy_header_leaves_clients_other_key(locked_forward: Mitmdump, backend
 
 
 def test_mitmproxys_authentication(site: RawBackend, backend: RawBackend) -> None:
-    """mitmproxy's proxyauth also protects the forward proxy, and an API request additionally needs toolsim's key."""
+    """mitmproxy's proxyauth option also protects the forward proxy. API requests additionally need toolsim's key."""
     basic = f"Proxy-Authorization: Basic {base64.b64encode(b'u:p').decode()}"
     with Mitmdump(toolsim_upstream=backend.url, toolsim_api_key="k", proxyauth="u:p") as proxy:
         assert said(proxy.port, absolute(site.port)).startswith(b"HTTP/1.1 407 ")
@@ -435,14 +441,14 @@ def test_mitmproxys_authentication(site: RawBackend, backend: RawBackend) -> Non
 
 
 def test_codex_needs_a_key_on_reachable_addresses() -> None:
-    """The codex backend does not start on an address that other machines can reach, unless a key is set."""
+    """Without a key, the codex backend does not start on an address that other machines can reach."""
     proxy = Mitmdump(toolsim_backend="codex", toolsim_codex_command="true", listen_host="0.0.0.0")
     assert proxy.exit_code() == 1
     assert "toolsim_api_key" in proxy.log()
 
 
 def test_codex_on_all_interfaces_serves_this_machine_only(ask: Any) -> None:
-    """On all interfaces, which is mitmproxy's default, the codex backend refuses requests from other machines."""
+    """If it listens on all interfaces, mitmproxy's default, the codex backend refuses requests from other machines."""
     address = own_address()
     with Mitmdump(toolsim_backend="codex", toolsim_codex_command="false", listen_host="") as proxy:
         port = int(proxy.wait_for(r"go to the codex backend on 127\.0\.0\.1:(\d+)")[1])

@@ -1,4 +1,4 @@
-"""A backend with a single API, behind a proxy that is not configured for it: all pairs of client and backend."""
+"""Tests for a backend with a single API that the proxy has to find out, for each pair of client and backend APIs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TOOLS: dict[str, dict[str, Any]] = {
 
 
 def request(client: str, *, has_tool: bool = True, **fields: Any) -> dict[str, Any]:
-    """Return the body of a request of an API."""
+    """Return the body of a request in the format of an API."""
     question = [{"role": "user", "content": "What is the weather?"}]
     body: dict[str, Any] = {"model": "any", **fields}
     body |= {"input": question} if client == "responses" else {"messages": question}
@@ -37,7 +37,7 @@ def request(client: str, *, has_tool: bool = True, **fields: Any) -> dict[str, A
 
 
 def call_of(client: str, reply: Any) -> Any:
-    """Return the name and the arguments of the only call of an answer, streamed or not."""
+    """Return the name and arguments of the only call in an answer, streamed or not."""
     body = reply.body.decode()
     if reply.headers.get("content-type", "").startswith("text/event-stream"):
         events = [event for event in reply.events() if event != "[DONE]"]
@@ -71,12 +71,12 @@ def backend() -> Iterator[TextBackend]:
 @pytest.mark.parametrize("only", APIS)
 @pytest.mark.parametrize("client", APIS)
 def test_first_request_finds_the_api(backend: TextBackend, client: str, only: ApiName) -> None:
-    """The first request finds the backend's API, no other path is tried afterwards, and this is reported once."""
+    """The first request finds the backend's API. Later requests try no other path, and it is logged only once."""
     backend.apis, backend.rejected, backend.counted = [only], [], []
     tried = ORDERS[client][: ORDERS[client].index(only)]
     with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
         backend.play([says(CALL)] * 3)
-        # Without a tool the request would pass byte for byte.
+        # Without a tool, the request would pass byte for byte.
         for stream in (False, True):
             assert call_of(client, line.post(PATHS[client], request(client, stream=stream))) == BONN
         assert backend.rejected == [PATHS[api] for api in tried]
@@ -98,7 +98,7 @@ def test_first_request_finds_the_api(backend: TextBackend, client: str, only: Ap
 @pytest.mark.parametrize("only", APIS)
 @pytest.mark.parametrize("client", APIS)
 def test_first_request_without_tools(backend: TextBackend, client: str, only: ApiName) -> None:
-    """A first request without tools is answered, even by a backend that does not have the client's API."""
+    """A first request without tools is answered even if the backend does not have the client's API."""
     backend.apis, backend.rejected = [only], []
     with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
         for stream in (True, False):
@@ -106,7 +106,7 @@ def test_first_request_without_tools(backend: TextBackend, client: str, only: Ap
             answer = line.post(PATHS[client], request(client, has_tool=False, stream=stream), **{"x-api-key": "k"})
             assert answer.status == 200, answer.body
             assert b"Sunny" in answer.body
-            # Each API has its own header for the key, and no headers of earlier attempts remain.
+            # The key is in the header that the API requires, and no headers of earlier attempts remain.
             headers = {name.lower(): value for name, value in backend.exchanges[0].headers.items()}
             assert headers.get("x-api-key" if client == "messages" == only else "authorization", "k").endswith("k")
             assert ("anthropic-version" in headers) is (only == "messages")
@@ -117,7 +117,7 @@ def test_first_request_without_tools(backend: TextBackend, client: str, only: Ap
 
 @pytest.mark.parametrize("only", APIS)
 def test_websocket_request_finds_the_api(backend: TextBackend, only: ApiName) -> None:
-    """A request over a WebSocket connection finds the backend's API like a request over HTTP."""
+    """A request over a WebSocket connection finds the backend's API, as a request over HTTP does."""
     backend.apis, backend.rejected = [only], []
     backend.play([says(CALL)])
     with Mitmdump(backend.url) as proxy:
@@ -133,9 +133,9 @@ def test_websocket_request_finds_the_api(backend: TextBackend, only: ApiName) ->
 @pytest.mark.parametrize("only", APIS)
 @pytest.mark.parametrize("client", ["responses", "messages"])
 def test_counts_of_each_pair(backend: TextBackend, client: str, only: ApiName) -> None:
-    """Token counts come from a backend that has the client's API.
+    """Token counts come from the backend if it has the client's API. Otherwise they are estimates.
 
-    Otherwise, they are estimates, before and after a turn.
+    This is true both before and after the first turn.
     """
     backend.apis, backend.rejected = [only], []
     path = {"responses": "/v1/responses/input_tokens", "messages": "/v1/messages/count_tokens"}[client]
@@ -154,7 +154,7 @@ def test_counts_of_each_pair(backend: TextBackend, client: str, only: ApiName) -
 
 @pytest.mark.parametrize("status", [405, 501])
 def test_unknown_path_with_405_or_501(backend: TextBackend, status: int) -> None:
-    """A backend can reject an unknown path with 405 or 501 instead of 404."""
+    """A backend that rejects an unknown path with 405 or 501, instead of 404, is also recognized."""
     backend.apis, backend.rejected, backend.no_path = ["chat"], [], status
     backend.play([says(CALL)])
     with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
@@ -163,7 +163,7 @@ def test_unknown_path_with_405_or_501(backend: TextBackend, status: int) -> None
 
 
 def test_backend_that_changes_its_api(backend: TextBackend) -> None:
-    """If the backend changes its only API, the new API is found, even if it was missing before."""
+    """If the backend replaces its only API, the new API is found, even if it was missing in an earlier attempt."""
     backend.rejected = []
     with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
         for only in ("chat", "responses", "messages", "responses", "chat"):
@@ -174,7 +174,9 @@ def test_backend_that_changes_its_api(backend: TextBackend) -> None:
 
 
 def test_backend_without_any_api(backend: TextBackend) -> None:
-    """If a backend has no API, every request fails with its error, and the log lists the tried paths once."""
+    """If a backend has none of the APIs, each request fails with the backend's error. The log names the tried paths
+    once.
+    """
     backend.apis, backend.rejected = [], []
     with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
         for client in ("responses", "chat", "responses"):
@@ -188,7 +190,7 @@ def test_backend_without_any_api(backend: TextBackend) -> None:
 
 
 def test_configured_api_is_the_only_one_tried(backend: TextBackend) -> None:
-    """If the operator has set the API, no other API is tried, and the backend's error reaches the client."""
+    """If the operator has set the API, toolsim tries no other API, and the backend's error reaches the client."""
     backend.apis, backend.rejected = ["chat"], []
     with Mitmdump(backend.url, toolsim_backend="responses") as proxy, Line(proxy.url) as line:
         assert line.post(PATHS["responses"], request("responses")).json() == {"detail": "Not Found"}
@@ -197,7 +199,7 @@ def test_configured_api_is_the_only_one_tried(backend: TextBackend) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_inexpressible_request_is_refused(backend: TextBackend, stream: bool) -> None:
-    """A request that the backend's API cannot express is refused by toolsim, and the connection stays open."""
+    """toolsim refuses a request that the backend's API cannot express, and the client's connection stays open."""
     backend.apis, backend.rejected = ["chat"], []
     backend.play([says(CALL)])
     with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
@@ -219,7 +221,7 @@ ABOUT_THE_REQUEST = (
 @pytest.mark.parametrize("error", ABOUT_THE_REQUEST)
 @pytest.mark.parametrize("has_tool", [True, False])
 def test_request_404_reaches_the_client(error: dict[str, Any], has_tool: bool) -> None:
-    """A 404 that concerns the request, not the path, reaches the client unchanged, and no other path is tried."""
+    """A 404 that is about the request rather than the path reaches the client unchanged, and no other path is tried."""
 
     async def refuse(answer: Answer) -> None:
         await answer.whole(json.dumps(error).encode(), 404, Content_Type="application/json")
@@ -234,7 +236,7 @@ def test_request_404_reaches_the_client(error: dict[str, Any], has_tool: bool) -
 def test_dying_backend_is_not_retried() -> None:
     """If the backend dies, the request is not sent again, because the backend might have run the turn.
 
-    It is sent again only if the backend refused the path.
+    A request is sent again only if the backend has rejected its path.
     """
 
     async def die(answer: Answer) -> None:
@@ -254,7 +256,7 @@ def test_dying_backend_is_not_retried() -> None:
 
 
 def test_rounds_and_parallel_requests(backend: TextBackend) -> None:
-    """An answer in several rounds also finds the backend's API, and several parallel first requests are answered."""
+    """The API is also found if the answer takes several rounds, or if several first requests are sent in parallel."""
     backend.apis, backend.rejected = ["chat"], []
     broken = '<tool_call>{"name":"get_weather","arguments":{oops</tool_call>'
     with Mitmdump(backend.url, toolsim_retry=1) as proxy, Line(proxy.url) as line:
@@ -284,7 +286,7 @@ ERRORS: dict[str, bytes] = {
 @pytest.mark.parametrize("client", APIS)
 @pytest.mark.parametrize("stream", [False, True])
 def test_errors_have_the_format_of_the_clients_api(client: str, stream: bool) -> None:
-    """A backend's error of any form is converted to the error format of the client's API."""
+    """A backend's error in any format is converted to the error format of the client's API."""
     other = "messages" if client == "chat" else "chat"
     with RawBackend() as raw, Mitmdump(raw.url, toolsim_backend=other) as proxy, Line(proxy.url) as line:
         for content in ERRORS.values():
@@ -302,7 +304,7 @@ def test_errors_have_the_format_of_the_clients_api(client: str, stream: bool) ->
 
 
 def test_body_that_is_not_json_is_the_clients_error(backend: TextBackend) -> None:
-    """If a request's body is not JSON, the error is the client's, and the path does not count as missing."""
+    """A request whose body is not JSON is the client's error, so the path does not count as missing."""
     backend.apis, backend.rejected = ["chat"], []
     with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
         reply = line.request("POST", PATHS["messages"], b"{oops", content_type="application/json")

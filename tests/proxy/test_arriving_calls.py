@@ -1,4 +1,4 @@
-"""Structured calls from a backend, forwarded by a real mitmdump to the OpenAI SDK while they arrive."""
+"""Tests for structured calls from a backend, which a real mitmdump forwards to the OpenAI SDK while they arrive."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def frames_of_call(api_name: ApiName) -> tuple[list[bytes], list[bytes], list[by
 
 
 def argument_pieces(client: openai.OpenAI, api: str) -> Iterator[str]:
-    """Yield the argument deltas that a client of the SDK receives."""
+    """Yield the argument deltas that the SDK receives."""
     if api == "chat":
         for chunk in client.chat.completions.create(
             model="m",
@@ -59,7 +59,7 @@ def argument_pieces(client: openai.OpenAI, api: str) -> Iterator[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("api", ["chat", "responses"])
 def test_call_streams_while_the_backend_waits(api: str, proxy: Mitmdump, backend: RawBackend) -> None:
-    """The client receives the first part of a call before the backend has sent the rest of it."""
+    """The client receives the first part of a call before the backend has sent the remaining parts."""
     is_received = threading.Event()
 
     async def waits(answer: Answer) -> None:
@@ -87,7 +87,7 @@ def test_call_streams_while_the_backend_waits(api: str, proxy: Mitmdump, backend
 
 @pytest.mark.slow
 def test_mcp_call_runs_once_complete(backend: RawBackend, tmp_path: Path) -> None:
-    """A malformed MCP call is repaired and run once it is complete, while the client's own call streams."""
+    """A malformed MCP call is repaired and is run only once it is complete, while the client's call is streamed."""
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"calc": OFFICIAL | {"require_approval": "never"}}}))
     steps = [Emitted("calc__add", '{"a":1,"b":2,}', 2), Emitted("get_weather", ARGUMENTS, 9)]
 

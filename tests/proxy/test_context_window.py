@@ -1,4 +1,4 @@
-"""The context window reaches the client through a real mitmdump, in the model list and as an error code."""
+"""Tests that the context window's size, and errors about it, reach the client through a real mitmdump."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SERVERS: dict[str, tuple[dict[str, Any], int | None]] = {
 
 @contextmanager
 def server(pages: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    """Serve these pages; yield the root URL, and the paths that were requested."""
+    """Serve these pages; yield the server's URL, and the list of requested paths."""
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -80,7 +80,7 @@ def server(pages: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", SERVERS)
 def test_model_list_has_the_context_window(kind: str) -> None:
-    """The model list and single models contain the context window in all common fields, as does Anthropic's list."""
+    """The model list contains the context window in all common fields. Anthropic's list contains it, too."""
     pages, window = SERVERS[kind]
     with server(pages) as (url, asked), Mitmdump(url) as proxy, Line(proxy.url) as line:
         (model,) = line.request("GET", "/v1/models").json()["data"]
@@ -135,7 +135,7 @@ ERRORS = {
 @pytest.mark.parametrize("options", [{}, {"toolsim_retry": 1}], ids=["one turn", "rounds"])
 @pytest.mark.parametrize("served", ["chat", "responses", "messages"])
 def test_too_long_prompt_has_an_error_code(served: str, options: dict[str, Any]) -> None:
-    """A prompt that is too long has a specific error code, for each pair of APIs, with and without tools."""
+    """If a prompt is too long, the client receives its API's error code, for all pairs of APIs, with or without tools."""
     with RawBackend() as backend, Mitmdump(backend.url, toolsim_backend=served, **options) as proxy:
         for name, (status, error) in ERRORS.items():
 

@@ -1,4 +1,4 @@
-"""Cursor's requests to chat completions, through a real mitmdump; the OpenAI SDK reads the answers."""
+"""Tests for Cursor's chat completions requests, sent by the OpenAI SDK through a real mitmdump."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ def backend() -> Iterator[TextBackend]:
 @pytest.mark.parametrize("api", ["chat", "responses", "messages"])
 @pytest.mark.parametrize("retry", [0, 1])
 def test_answers_are_chat_completions(backend: TextBackend, api: str, retry: int) -> None:
-    """Requests in other formats receive chat completions answers in one or two rounds. The model sees their history."""
+    """Cursor's requests in other APIs' formats receive chat completions answers, in one round or two.
+
+    The model receives the history.
+    """
     with (
         Mitmdump(backend.url, toolsim_backend=api, toolsim_retry=retry) as proxy,
         OpenAI(base_url=f"{proxy.url}/v1", api_key="none", max_retries=0) as client,
@@ -51,7 +54,7 @@ def test_answers_are_chat_completions(backend: TextBackend, api: str, retry: int
 
 
 def asked(client: OpenAI, body: dict[str, Any]) -> dict[str, Any]:
-    """Return the only call of an answer, as read by the SDK."""
+    """Return the only call in an answer, as the SDK reads it."""
     answer: Any = client.post("/chat/completions", body=body, cast_to=object) if not body["stream"] else None
     if answer is not None:
         assert answer["object"] == "chat.completion"

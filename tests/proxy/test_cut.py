@@ -1,4 +1,4 @@
-"""Ending a turn early stops the backend immediately and keeps the client's connection open, over HTTP/1 and HTTP/2."""
+"""Tests that ending a turn early stops the backend and keeps the client's connection open, over HTTP/1 and HTTP/2."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from support.mitmdump import Mitmdump
 from support.raw_backend import Answer, RawBackend, stream_of
 from support.wire import DONE, chat_frame, chat_whole
 
-PIECE = 0.05  # Seconds between two chunks of a backend that does not stop.
+PIECE = 0.05  # Seconds between two chunks from a backend that does not stop.
 TALK = 60
-ENDLESS = 32  # Repetitions of a call in a list that end the turn, as in the README.
+ENDLESS = 32  # Number of repetitions of a call in a list after which the turn is ended, as stated in the README.
 ITEM = CALL.removeprefix("<tool_call>").removesuffix("</tool_call>")
 
 
@@ -49,7 +49,7 @@ def deltas(events: list[Any]) -> list[Any]:
 
 
 def test_text_after_a_call_stops_the_backend(backend: RawBackend, line: Line, ask: Any) -> None:
-    """The first text after a call ends the turn and stops the backend, three times over one client connection."""
+    """The first text after a call ends the turn and stops the backend. The client's connection can be reused."""
     backend.play(talks_on)
     for _ in range(3):
         reply = line.post("/v1/chat/completions", ask(stream=True))
@@ -58,13 +58,14 @@ def test_text_after_a_call_stops_the_backend(backend: RawBackend, line: Line, as
         assert b'"get_weather"' in reply.body
         asked = backend.asked[-1]
         assert asked.gone.wait(5)
-        # The preamble, the call, the text that ended the turn, and at most two more chunks in flight.
+        # The backend sends the preamble, the call, the text that ends the turn, and at most two chunks that are in
+        # flight.
         assert asked.sent <= 5
     assert len({asked.connection for asked in backend.asked}) == 3
 
 
 def test_turn_that_ends_after_its_call_is_not_cut(backend: RawBackend, line: Line, ask: Any) -> None:
-    """If the backend's answer ends right after its call, the connection stays open, and the next request reuses it."""
+    """If the backend's answer ends right after a call, the connection to the backend stays open and is reused."""
     backend.play(stream_of("Let me look. ", CALL))
     for _ in range(3):
         assert line.post("/v1/chat/completions", ask(stream=True)).body.endswith(DONE)
@@ -73,7 +74,7 @@ def test_turn_that_ends_after_its_call_is_not_cut(backend: RawBackend, line: Lin
 
 
 def test_non_streamed_answer_is_cut_too(backend: RawBackend, line: Line, ask: Any) -> None:
-    """A non-streamed answer also ends before the first text after a call."""
+    """A non-streamed answer, too, contains no text that follows a call."""
 
     async def behave(answer: Answer) -> None:
         await answer.whole(chat_whole(f"Let me look. {CALL} and it is fine"), Content_Type="application/json")
@@ -84,7 +85,7 @@ def test_non_streamed_answer_is_cut_too(backend: RawBackend, line: Line, ask: An
 
 
 def test_model_in_a_loop_is_stopped(backend: RawBackend, line: Line, ask: Any) -> None:
-    """An endless list of the same call ends the turn with that call, and stops the backend."""
+    """If the model repeats a call endlessly in a list, the turn ends with a single call, and the backend is stopped."""
 
     async def goes_round(answer: Answer) -> None:
         await answer.head(Content_Type="text/event-stream")
@@ -103,7 +104,7 @@ def test_model_in_a_loop_is_stopped(backend: RawBackend, line: Line, ask: Any) -
 
 
 def test_backend_that_does_not_hang_up(backend: RawBackend, line: Line, ask: Any) -> None:
-    """A complete stream ends promptly for the client, even if the backend never ends its body."""
+    """A complete stream ends promptly for the client, even if the backend does not end the response body."""
 
     async def clings(answer: Answer) -> None:
         await answer.head(Content_Type="text/event-stream")
@@ -122,7 +123,7 @@ def test_backend_that_does_not_hang_up(backend: RawBackend, line: Line, ask: Any
 
 
 def test_events_are_not_buffered(backend: RawBackend, line: Line, ask: Any) -> None:
-    """Each piece of text in the rewritten stream arrives before the backend sends the next piece."""
+    """Each piece of text in the rewritten stream reaches the client before the backend sends the next piece."""
     pieces = [f"word{number} " for number in range(6)]
     times: list[float] = []
 
@@ -147,7 +148,9 @@ def test_events_are_not_buffered(backend: RawBackend, line: Line, ask: Any) -> N
 
 
 class H2Backend:
-    """An HTTP/2 backend that continues after its call. It uses TLS, since mitmproxy has no cleartext HTTP/2 client."""
+    """An HTTP/2 backend that continues after its call. It uses TLS, because mitmproxy does not support cleartext
+    HTTP/2.
+    """
 
     def __init__(self, certificate: Path) -> None:
         self.sent: list[int] = []
@@ -203,7 +206,7 @@ class H2Backend:
         self.sent.append(0)
         connection.send_headers(number, [(":status", "200"), ("content-type", "text/event-stream")])
         for text in ("Let me look. ", "", CALL, *[" and the weather is fine"] * TALK):
-            # An empty frame within the stream is not its end.
+            # An empty frame in the middle of a stream does not mean that the stream has ended.
             connection.send_data(number, chat_frame(text) if text else b"")
             writer.write(connection.data_to_send())
             self.sent[index] += 1
@@ -214,13 +217,13 @@ class H2Backend:
 
 @pytest.fixture(scope="module")
 def h2_backend(proxy: Mitmdump) -> Iterator[H2Backend]:
-    # Any certificate suffices, since mitmproxy is configured not to verify it.
+    # Any certificate works, because this mitmproxy does not verify it.
     with H2Backend(proxy.authority.with_name("mitmproxy-ca.pem")) as backend:
         yield backend
 
 
 def curl(proxy: Mitmdump, body: object, count: int) -> list[bytes]:
-    """Send requests over HTTP/2, one after another on one connection; return their answers."""
+    """Send requests over one HTTP/2 connection, one after another; return the answers."""
     command = ["curl", "-sS", "--http2", "-k", "--max-time", "20"]
     for number in range(count):
         command += ["--next"] * bool(number)
@@ -240,7 +243,7 @@ def curl(proxy: Mitmdump, body: object, count: int) -> list[bytes]:
 
 
 def test_http2_client_connection_stays_open(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None:
-    """A turn of an HTTP/2 client is cut after its call, and the client's connection stays open."""
+    """Over HTTP/2, a turn is cut after its call, and the client's connection stays open."""
     backend.play(talks_on)
     for answer in curl(proxy, ask(stream=True), 3):
         assert answer.count(DONE) == 1
@@ -251,7 +254,7 @@ def test_http2_client_connection_stays_open(backend: RawBackend, proxy: Mitmdump
 
 
 def test_http2_backend_connection_stays_open(h2_backend: H2Backend, ask: Any) -> None:
-    """With an HTTP/2 backend, only the turn's stream is reset, and the connection stays open.
+    """With an HTTP/2 backend, only the turn's stream is reset, and the connection to the backend stays open.
 
     mitmproxy uses HTTP/2 with a backend only if the client uses HTTP/2.
     """

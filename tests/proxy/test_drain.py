@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: answers in progress are finished, or their clients receive an error with the reason."""
+"""Tests for SIGTERM and SIGINT: answers in progress are finished, or end with an error that states the reason."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RESPONSES_TOOL = {"type": "function", "strict": False, **FUNCTION}
 MESSAGES_TOOL = {"name": "forecast", "input_schema": SCHEMA}
 
 Body = dict[str, Any]
-# The path of each API, and a function that returns a request with a given text.
+# For each API: its path, and a function that returns a request body with the given text.
 APIS: dict[str, tuple[str, Callable[[str], Body]]] = {
     "chat": (
         "/v1/chat/completions",
@@ -57,7 +57,7 @@ WHY = b"The proxy was stopped before the response was complete."
 
 
 def model(exchange: Exchange) -> Turn:
-    """Answer slowly or never, depending on the question; the second round of "rounds" is a valid call."""
+    """Answer slowly, or never if the question contains "hang". If it contains "rounds", the first call is invalid."""
     words = next(text for role, text in exchange.transcript if role == "user")
     if "hang" in words:
         return says("Let me ", "see", ending="hang")
@@ -79,7 +79,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 
 def asked(pool: ThreadPoolExecutor, proxy: Mitmdump, api: str, words: str, **more: Any) -> Future[Reply]:
-    """Send a request in a thread, on a separate connection."""
+    """Send a request in another thread, over a new connection."""
     path, body = APIS[api]
 
     def ask() -> Reply:
@@ -90,16 +90,16 @@ def asked(pool: ThreadPoolExecutor, proxy: Mitmdump, api: str, words: str, **mor
 
 
 def by_socket(proxy: Mitmdump, words: str) -> list[str]:
-    """Send a request by WebSocket, and return the types of its events."""
+    """Send a request over a WebSocket connection, and return the types of the events in the answer."""
     with connect(f"ws://127.0.0.1:{proxy.port}/v1/responses") as socket:
         socket.send(json.dumps({"type": "response.create", **APIS["responses"][1](words)}))
         return [str(json.loads(message)["type"]) for message in socket]
 
 
 def test_answers_in_progress_are_finished(backend: TextBackend, pool: ThreadPoolExecutor, tmp_path: Path) -> None:
-    """During a drain, streams of each API, non-streamed, WebSocket and background answers are completed.
+    """During a drain, answers in progress are completed: streams, non-streamed, WebSocket and background answers.
 
-    Meanwhile new connections are refused, an existing connection is served once more, and the pages report the drain.
+    New connections are refused, an existing connection is served once more, and the status pages report the drain.
     """
     backend.play(model)
     store, written = tmp_path / "store.sqlite", tmp_path / "flows"
@@ -123,7 +123,7 @@ def test_answers_in_progress_are_finished(backend: TextBackend, pool: ThreadPool
             proxy.wait_for(r"at \S+ stopped")
             with pytest.raises(ConnectionRefusedError):
                 socket.create_connection(("127.0.0.1", proxy.port))
-            # The listener has already closed when this request is sent, after the signal.
+            # This request arrives after the signal, when the listener has already been closed.
             assert monitor.request("GET", "/toolsim/ready").status == 503
             page = monitor.request("GET", "/toolsim/ready")
             assert page.json() == {"ready": False, "backend": "reachable", "store": "reachable", "draining": True}
@@ -135,7 +135,7 @@ def test_answers_in_progress_are_finished(backend: TextBackend, pool: ThreadPool
             assert ENDS[api] in answer.result().body
             assert b"forecast" in answer.result().body
         assert whole.result().json()["choices"][0]["finish_reason"] == "tool_calls"
-        # An answer during the drain is the last one on its connection.
+        # Each answer during a drain closes its connection.
         assert whole.result().headers["connection"] == "close"
         assert messages.result()[-1] == "response.completed"
         assert proxy.ended() == 0
@@ -149,7 +149,9 @@ def test_answers_in_progress_are_finished(backend: TextBackend, pool: ThreadPool
 
 
 def test_websocket_connections_are_closed(backend: TextBackend, pool: ThreadPoolExecutor) -> None:
-    """A drain closes an idle WebSocket connection immediately, and a busy one after its answer, both with code 1001."""
+    """A drain closes an idle WebSocket connection immediately, and a busy one after its answer. Both have close code
+    1001.
+    """
     with Mitmdump(backend.url, toolsim_backend="chat", toolsim_drain_timeout=30) as proxy:
         url = f"ws://127.0.0.1:{proxy.port}/v1/responses"
         with connect(url) as idle, connect(url) as busy:
@@ -160,7 +162,7 @@ def test_websocket_connections_are_closed(backend: TextBackend, pool: ThreadPool
                 idle.recv(timeout=20)
             assert raised.value.rcvd is not None
             assert (raised.value.rcvd.code, raised.value.rcvd.reason) == (1001, "the proxy is stopping")
-            # Iterating ends without an exception at this close frame.
+            # At this close code, the iteration ends without an exception.
             types = [json.loads(message)["type"] for message in busy]
             assert (busy.close_code, types[-1]) == (1001, "response.completed")
         assert proxy.ended() == 0
@@ -169,7 +171,9 @@ def test_websocket_connections_are_closed(backend: TextBackend, pool: ThreadPool
 def test_answer_beyond_drain_timeout_ends_with_an_error(
     backend: TextBackend, pool: ThreadPoolExecutor, tmp_path: Path
 ) -> None:
-    """An answer that exceeds the drain timeout ends with an error of its API that does not blame the backend."""
+    """An answer that exceeds the drain timeout ends with an error in the format of its API that does not blame the
+    backend.
+    """
     backend.play(model)
     store = f"sqlite:{tmp_path / 'store.sqlite'}"
     with Mitmdump(backend.url, toolsim_backend="chat", toolsim_drain_timeout=1, toolsim_store=store) as proxy:
@@ -195,14 +199,14 @@ def test_answer_beyond_drain_timeout_ends_with_an_error(
         assert time.monotonic() - began < 8
         assert "8 exchanges did not end within 1 s" in proxy.log()
         assert "backend_" not in proxy.log()
-        # Eight exchanges fail: the answers to clients, and the round of the background answer.
+        # Eight exchanges fail: the clients' seven answers, and the background answer's round.
         assert len(re.findall(r'"error": "proxy_stopped"', proxy.log())) == 8
     with Mitmdump(backend.url, toolsim_store=store) as proxy, Line(proxy.url) as line:
         assert line.request("GET", f"/v1/responses/{queued['id']}").json()["status"] == "failed"
 
 
 def test_answer_in_rounds_is_finished(backend: TextBackend, pool: ThreadPoolExecutor) -> None:
-    """During a drain, an answer in several rounds is finished, or ends with an error if it takes too long."""
+    """During a drain, an answer that takes several rounds is finished. If it takes too long, it ends with an error."""
     backend.play(model)
     with Mitmdump(backend.url, toolsim_backend="chat", toolsim_drain_timeout=6, toolsim_retry=1) as proxy:
         finished = asked(pool, proxy, "responses", "rounds", stream=True)
@@ -222,7 +226,7 @@ def test_answer_in_rounds_is_finished(backend: TextBackend, pool: ThreadPoolExec
 
 
 def test_second_signal_ends_the_proxy_immediately(backend: TextBackend, pool: ThreadPoolExecutor) -> None:
-    """A second signal ends the proxy immediately, and the log counts the interrupted exchanges."""
+    """A second signal ends the proxy immediately, and the log states the number of interrupted exchanges."""
     backend.play(model)
     with Mitmdump(backend.url, toolsim_backend="chat", toolsim_drain_timeout=60) as proxy:
         answer = asked(pool, proxy, "chat", "hang", stream=True)

@@ -1,4 +1,4 @@
-"""A backend whose engine is detected, and a backend that rejects a feature, through a real mitmdump."""
+"""Tests with a real mitmdump for a backend whose engine is detected, and for a backend that rejects a feature."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from support.wire import chat_stream, chat_whole
 CALL = '{"name": "get_weather", "arguments": {"city": "Bonn"}}'
 NO_JINJA = json.dumps({"error": {"code": 500, "message": "tools param requires --jinja flag"}}).encode()
 # The fate of the connection after a refusal: kept, closed with or without notice, or closed when the next request might
-# have arrived.
+# What the backend does with the connection after it rejects a request: it keeps it open, closes it with or without
+# notice, or closes it when the next request might already have arrived.
 ENDS = ("kept", "close", "hang up", "hang up late")
 
 
@@ -36,7 +37,7 @@ async def _sends(answer: Answer, text: str) -> None:
 
 
 def refuses(field: str, error: bytes, text: str, end: str = "kept") -> Any:
-    """Return a behavior: an error for a body with this field, otherwise an answer with this text."""
+    """Return a backend that answers with this error if the request has this field, and otherwise with this text."""
 
     async def behave(answer: Answer) -> None:
         if field not in json.loads(answer.asked.body):
@@ -53,7 +54,7 @@ def refuses(field: str, error: bytes, text: str, end: str = "kept") -> Any:
 
 
 def called(reply: Any, *, stream: bool) -> str:
-    """Return the arguments of the only call of an answer."""
+    """Return the arguments of the only call in an answer."""
     assert reply.status == 200
     if not stream:
         return str(reply.json()["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"])
@@ -64,9 +65,9 @@ def called(reply: Any, *, stream: bool) -> str:
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("stream", [False, True])
 def test_rejected_tools_become_text(backend: RawBackend, ask: Any, stream: bool, end: str) -> None:
-    """If the backend rejects tools, the client still receives its call: the request is resent with the tools as text.
+    """If the backend rejects tools, the request is sent again with the tools as text, and the client receives its call.
 
-    All later requests describe tools as text from the start.
+    All later requests contain the tools as text from the start.
     """
     backend.play(refuses("tools", NO_JINJA, f"<tool_call>{CALL}</tool_call>", end))
     with Mitmdump(backend.url, toolsim_mode="auto") as proxy, Line(proxy.url) as line:
@@ -80,7 +81,7 @@ def test_rejected_tools_become_text(backend: RawBackend, ask: Any, stream: bool,
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_rejected_files_become_text(backend: RawBackend, ask: Any, stream: bool) -> None:
-    """After files are rejected, a line of text replaces them, also in later requests. The log reports this once."""
+    """If the backend rejects files, a line of text replaces them, also in later requests. This is logged once."""
 
     async def behave(answer: Answer) -> None:
         if b'"type":"file"' in answer.asked.body:
@@ -103,7 +104,7 @@ def test_rejected_files_become_text(backend: RawBackend, ask: Any, stream: bool)
 
 
 def test_rejected_schema_becomes_text(backend: RawBackend, ask: Any) -> None:
-    """A detected server that rejects a schema receives the request as text instead."""
+    """If an engine that should support schemas rejects one, the request is sent again as text."""
 
     async def version(answer: Answer) -> None:
         await answer.whole(b'{"version": "0.11.0"}', Content_Type="application/json")
@@ -119,7 +120,7 @@ def test_rejected_schema_becomes_text(backend: RawBackend, ask: Any) -> None:
 
 
 def test_json_of_an_enforced_form_is_the_call(backend: RawBackend, ask: Any) -> None:
-    """If the server enforces a JSON form for calls, the JSON that it returns is the call."""
+    """If the engine enforces a JSON format for calls, the returned JSON is the call."""
 
     async def version(answer: Answer) -> None:
         await answer.whole(b'{"version": "0.12.6"}', Content_Type="application/json")
@@ -143,7 +144,7 @@ def test_json_of_an_enforced_form_is_the_call(backend: RawBackend, ask: Any) -> 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_unrelated_error_passes(backend: RawBackend, ask: Any, stream: bool) -> None:
-    """An error that does not concern tools passes unchanged, and the next request contains tools again."""
+    """An error that is not about tools passes unchanged, and the next request contains tools again."""
     error = b'{"error":{"message":"The context is full.","type":"too_long"}}'
 
     async def full(answer: Answer) -> None:
@@ -158,7 +159,7 @@ def test_unrelated_error_passes(backend: RawBackend, ask: Any, stream: bool) -> 
 
 
 def test_backend_dies_before_repeated_request(backend: RawBackend, ask: Any) -> None:
-    """If the repeated request fails, the client receives an error in the API's format and keeps its connection."""
+    """If the backend dies after the request is sent again, the client receives an error and stays connected."""
 
     async def dies(answer: Answer) -> None:
         if "tools" in json.loads(answer.asked.body):

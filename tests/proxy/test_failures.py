@@ -1,6 +1,7 @@
-"""Backend failures of all kinds: the client receives a clear error or, if the backend was only slow, its answer.
+"""Tests for backend failures of all kinds: the client receives a clear error or, if the backend was only slow, an
+answer.
 
-The client's connection remains usable in all cases.
+In all cases, the client's connection remains usable.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ async def stalls_after_the_head(answer: Answer) -> None:
     await answer.wait_until_gone()
 
 
-# By name: the backend's behavior, and the client's result, which is an error code in a stream or a status.
+# For each name: the backend's behavior, and the result for the client (the error code in a stream, or the status).
 STREAMS: dict[str, tuple[Behaviour, str]] = {
     "ends without terminator": (stops_without_terminator, "backend_truncated"),
     "dies in a chunk": (dies_in_a_chunk, "backend_truncated"),
@@ -147,7 +148,7 @@ def proxy(backend: RawBackend) -> Iterator[Mitmdump]:
 
 
 def works(line: Line, backend: RawBackend, ask: Any) -> bool:
-    """Return whether the next request on this connection receives its call."""
+    """Return whether the next request on this connection is answered with a call."""
     backend.play(stream_of("Let me look. ", CALL))
     whole = line.post("/v1/chat/completions", ask(stream=True)).body
     return b'"tool_calls"' in whole and whole.endswith(DONE)
@@ -162,7 +163,7 @@ def error_of(reply: Reply) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", STREAMS)
 def test_stream_reports_failure_and_connection_stays(name: str, backend: RawBackend, line: Line, ask: Any) -> None:
-    """A broken stream ends with an error event, never as a success, and the next request works."""
+    """A broken stream ends with an error event and never looks successful, and the next request works."""
     behaviour, code = STREAMS[name]
     backend.play(behaviour)
     started = time.monotonic()
@@ -194,7 +195,7 @@ def test_unsent_answer_reports_failure_and_connection_stays(
 @pytest.mark.parametrize("status", [400, 401, 404, 429, 500, 503])
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 def test_backend_errors_pass_unchanged(status: int, stream: bool, backend: RawBackend, line: Line, ask: Any) -> None:
-    """The backend's own HTTP errors pass unchanged, including Retry-After, and the next request works."""
+    """The backend's HTTP errors pass unchanged, including Retry-After, and the next request works."""
     body = json.dumps({"error": {"message": f"no: {status}", "type": "t", "param": None, "code": "c"}}).encode()
 
     async def behave(answer: Answer) -> None:
@@ -207,9 +208,9 @@ def test_backend_errors_pass_unchanged(status: int, stream: bool, backend: RawBa
 
 
 def test_backend_down(tmp_path: Path, ask: Any) -> None:
-    """A refused connection results in a 502 in the API's format, whether the request is rewritten or not.
+    """If the backend is down, each request fails with a 502 in the API's format, whether it would be rewritten or not.
 
-    A request for the backend's models also fails with 502, but is not counted as a turn.
+    A request for the model list also fails with 502, but is not counted as a turn.
     """
     port = free_port()
     with Mitmdump(f"http://127.0.0.1:{port}", toolsim_capture=str(tmp_path)) as proxy, Line(proxy.url) as line:
@@ -227,7 +228,7 @@ def test_backend_down(tmp_path: Path, ask: Any) -> None:
 
 
 def test_answer_to_head_has_no_body() -> None:
-    """An answer to HEAD has no body, since the client would interpret a body as the next answer."""
+    """An answer to a HEAD request has no body, because the client would mistake a body for the next answer."""
     backend = f"http://127.0.0.1:{free_port()}"
     with (
         Mitmdump(backend, toolsim_backend="chat", toolsim_store="memory") as proxy,
@@ -241,7 +242,7 @@ def test_answer_to_head_has_no_body() -> None:
 
 
 def test_disconnect_stops_backend_and_frees_exchange(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None:
-    """If a client disconnects in the middle of a stream, the backend is stopped, and the exchange is freed."""
+    """If the client disconnects in the middle of a stream, the backend is stopped, and the exchange is freed."""
 
     async def endless(answer: Answer) -> None:
         await answer.head(Content_Type=SSE)
@@ -262,7 +263,7 @@ def test_disconnect_stops_backend_and_frees_exchange(backend: RawBackend, proxy:
 
 
 def test_disconnect_before_an_answer_frees_exchange(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None:
-    """If a client disconnects before the backend has answered, its exchange is freed."""
+    """If the client disconnects before the backend has answered, the exchange is freed."""
     backend.play(stalls_immediately)
     with Line(proxy.url, timeout=0.2) as line, pytest.raises(TimeoutError):
         line.begin("POST", "/v1/chat/completions", ask())
@@ -289,7 +290,7 @@ addons = [ToolSim(keepalive=0.2)]
 
 
 def test_keep_alives_while_a_call_is_buffered(backend: RawBackend, tmp_path: Path, ask: Any) -> None:
-    """While a call is buffered, the client receives keep-alives, whether data arrives or not, and then the call."""
+    """While a call is buffered, the client receives keep-alives, even if data keeps arriving, and then the call."""
     received = b""
 
     def keepalives(data: bytes) -> int:
@@ -320,7 +321,7 @@ def test_keep_alives_while_a_call_is_buffered(backend: RawBackend, tmp_path: Pat
 
 
 def test_slow_backend_is_not_idle(backend: RawBackend, line: Line, ask: Any) -> None:
-    """An answer can take longer than the idle timeout if no pause between its parts is that long."""
+    """An answer can take longer than the idle timeout, as long as no single pause is that long."""
 
     async def slow(answer: Answer) -> None:
         await answer.head(Content_Type="application/json")
@@ -355,7 +356,7 @@ addons = [ToolSim(), HoldsBack()]
 
 
 def test_intercepted_flow_is_not_idle(backend: RawBackend, tmp_path: Path, ask: Any) -> None:
-    """The time for which a user intercepts a request or an answer does not count as the backend's silence."""
+    """The time during which a request or an answer is intercepted does not count toward the idle timeout."""
     backend.play(stream_of("Hi ", CALL))
     script = tmp_path / "holds_back.py"
     script.write_text(HOLDS_BACK)
@@ -365,7 +366,7 @@ def test_intercepted_flow_is_not_idle(backend: RawBackend, tmp_path: Path, ask: 
             return [line.post("/v1/chat/completions", ask(stream=stream)) for _ in range(2)]
 
     with Mitmdump(backend.url, script=script, toolsim_idle_timeout=1) as proxy, ThreadPoolExecutor() as threads:
-        # Run both kinds in parallel, since nearly all of the time is waiting.
+        # Run streamed and non-streamed requests in parallel, since nearly all of the time is spent waiting.
         for replies in threads.map(held_back, [proxy.url] * 2, [False, True]):
             for reply in replies:
                 assert reply.status == 200

@@ -1,4 +1,4 @@
-"""A catalog that starts with names, through a real mitmdump: each lookup is a round, and its recording replays."""
+"""Tests with a real mitmdump for a catalog that at first contains only tool names. Each lookup takes one round."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ TOOLS = [
 
 @pytest.mark.slow
 def test_lookup_is_a_separate_round(tmp_path: Path) -> None:
-    """The model receives tool names, then the entry that it looks up. The client receives the call. Each round replays.
+    """The model receives names, and then the entry that it looks up. The client receives only the call. All rounds
+    replay.
 
-    A request with few tools has the complete catalog.
+    If a request has few tools, its catalog is complete from the start.
     """
     captured = tmp_path / "captured"
     with (

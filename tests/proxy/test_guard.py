@@ -1,4 +1,4 @@
-"""Exceptions in the hooks of a real mitmdump: their effect on forwarded data, and on the client's answer."""
+"""Tests for exceptions in another script's hooks: toolsim then passes on no data that it has not checked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support.raw_backend import Answer, RawBackend
 
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 BODY = {"model": "m", "messages": [{"role": "user", "content": "x"}], "tools": [TOOL]}
-# For a body that passes unread, the hooks request and response are called too late to matter.
+# If the body passes unread, the hooks request and response are called too late to stop anything.
 CASES = {
     "/v1/chat/completions": ("requestheaders", "request", "responseheaders", "response"),
     "/other": ("requestheaders", "responseheaders"),
@@ -25,7 +25,7 @@ async def answer(to: Answer) -> None:
 
 @pytest.mark.parametrize(("path", "hook"), [(path, hook) for path, hooks in CASES.items() for hook in hooks])
 def test_exception_in_another_script_blocks_traffic(path: str, hook: str, tmp_path: Path) -> None:
-    """If an earlier script raises an exception, toolsim's hooks are not called, and no data passes unchecked."""
+    """If an earlier script raises an exception, toolsim's hook is not called, but no unchecked data passes."""
     script = tmp_path / "first.py"
     script.write_text(f"def {hook}(flow):\n    if flow.request.method == 'POST':\n        raise KeyError('first')\n")
     with RawBackend() as backend:
@@ -34,7 +34,7 @@ def test_exception_in_another_script_blocks_traffic(path: str, hook: str, tmp_pa
         with Mitmdump(
             backend.url, script=None, arguments=arguments, allow_crashes=True, toolsim_api_key="k", toolsim_log="json"
         ) as proxy:
-            # mitmproxy exits if an error is logged during its start.
+            # Wait, because mitmproxy exits if an error is logged during its startup.
             proxy.wait_for("toolsim is up")
             with Line(proxy.url) as line:
                 reply = line.post(path, BODY, authorization="Bearer k")

@@ -1,4 +1,4 @@
-"""Tools that the backend itself runs, through a real mitmdump: the client receives their events, not their secrets."""
+"""Tests with a real mitmdump for tools that the backend runs. The client receives their events, not their secrets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CALL = {"type": "mcp_call", "id": "mcp_1", "server_label": "docs", "name": "find
 DONE = {**CALL, "arguments": '{"q":1}', "output": "found", "status": "completed"}
 ASKED = {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "docs", "name": "drop", "arguments": "{}"}
 BLOCK = '<tool_call>{"name":"f","arguments":{}}</tool_call>'
-# A backend's events with its own indexes: the steps of two items, an approval, and text with a call.
+# Events from the backend with gaps in their indexes: the steps of two items, an approval, and text with a call.
 EVENTS: list[dict[str, Any]] = [
     {"type": "response.output_item.added", "output_index": 0, "item": LIST},
     {"type": "response.mcp_list_tools.in_progress", "output_index": 0, "item_id": "mcpl_1"},
@@ -74,7 +74,7 @@ def proxy(backend: RawBackend, folder: Path) -> Iterator[Mitmdump]:
 
 @pytest.mark.slow
 def test_hosted_tool_events_are_streamed(backend: RawBackend, proxy: Mitmdump, line: Line, folder: Path) -> None:
-    """A hosted tool's events arrive one by one, with new numbers, and no echo, log or recording contains a secret."""
+    """Events of hosted tools are streamed one by one, with new numbers. No echo, log or recording contains a secret."""
     backend.play(streams)
     approval = {"type": "mcp_approval_response", "approval_request_id": "mcpr_0", "approve": True}
     history = [{"role": "user", "content": "hi"}, {**ASKED, "id": "mcpr_0"}, approval]
@@ -128,9 +128,10 @@ async def says_hello(answer: Answer) -> None:
 
 @pytest.mark.slow
 def test_dropped_tool_is_reported(backend: RawBackend) -> None:
-    """A hosted tool alone is passed unchanged.
+    """If a hosted tool is the only tool, the request is passed on unchanged.
 
-    Next to a function, it is dropped and reported, or refused with a hint.
+    If there is also a function, the hosted tool is dropped and reported. If it is required, the request is refused with
+    a hint.
     """
     backend.play(says_hello)
     alone = json.dumps({"model": "m", "input": "hi", "tools": [SERVER], "tool_choice": "required"}).encode()
@@ -142,7 +143,7 @@ def test_dropped_tool_is_reported(backend: RawBackend) -> None:
             for stream in (False, True):
                 reply = line.post("/v1/responses", {**both, "stream": stream})
                 assert reply.status == 200
-                # A stream of several rounds begins before the tools that its first round drops are known.
+                # When a stream that can take several rounds begins, it is not yet known which tools are dropped.
                 assert reply.headers["x-toolsim-dropped-tools"] == ("mcp" if not (stream and options) else None)
             refused = line.post("/v1/responses", {**both, "tool_choice": {"type": "mcp", "server_label": "docs"}})
             assert refused.status == 400

@@ -1,4 +1,4 @@
-"""Flows that a real mitmdump stores for inspection: files of streamed turns, and the filters that find them."""
+"""Tests for flow files that a real mitmdump writes: they contain streamed turns, which documented filters find."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TURNS = {
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory, ask: Any) -> Iterator[Path]:
-    """A flow file with one exchange of each kind. Each prompt contains the name of its kind."""
+    """A flow file with one exchange of each kind. Each prompt contains its kind."""
     path = tmp_path_factory.mktemp("flows") / "turns.flow"
     with TextBackend(list(TURNS.values())) as backend:
         with Mitmdump(backend.url, arguments=["-w", str(path)]) as proxy, Line(proxy.url) as line:
@@ -54,9 +54,9 @@ def read(path: Path) -> list[HTTPFlow]:
 
 
 def test_streams_are_stored(recorded: Path) -> None:
-    """The file contains a streamed answer as the client received it.
+    """In the file, a flow contains the streamed answer as the client received it.
 
-    The flow's backup contains the answer of the backend.
+    The flow's backup contains the backend's answer.
     """
     flow = read(recorded)[0]
     assert flow.response is not None
@@ -72,7 +72,7 @@ def test_streams_are_stored(recorded: Path) -> None:
 
 
 def test_refusals_are_stored(recorded: Path) -> None:
-    """The file contains the body of a backend's refusal, which is passed on unchanged."""
+    """If the backend refuses a request, the file contains the body of its error."""
     flow = read(recorded)[list(TURNS).index("refused")]
     assert flow.response is not None
     assert b"Slow down." in (flow.response.content or b"")
@@ -101,19 +101,19 @@ RECIPES = [
 
 
 def kinds(flows: Iterable[HTTPFlow]) -> list[str]:
-    """Return the kind of each flow that has a kind."""
+    """Return the kinds of these flows, without the flows that have no kind."""
     return [name for flow in flows for name in TURNS if f"kind:{name}.".encode() in (flow.request.content or b"")]
 
 
 @pytest.mark.parametrize(("recipe", "found"), RECIPES)
 def test_documented_filters_find_their_flows(recorded: Path, recipe: str, found: list[str]) -> None:
-    """Each filter on the documentation page finds the documented flows, without the addon."""
+    """Each filter on the documentation page finds the documented flows, even without the addon."""
     matches = flowfilter.parse(recipe)
     assert kinds(flow for flow in read(recorded) if matches(flow)) == found
 
 
 def test_mitmdump_accepts_a_filter(recorded: Path, tmp_path: Path) -> None:
-    """mitmdump accepts the filter on its command line."""
+    """mitmdump accepts a documented filter on its command line."""
     matching = tmp_path / "matching.flow"
     command = [sys.executable, "-c", "from mitmproxy.tools.main import mitmdump; mitmdump()"]
     recipe, found = next((recipe, found) for recipe, found in RECIPES if "&" in recipe)
@@ -122,7 +122,7 @@ def test_mitmdump_accepts_a_filter(recorded: Path, tmp_path: Path) -> None:
 
 
 def test_every_documented_filter_is_tested() -> None:
-    """Each filter on the documentation page is tested here."""
+    """The list of tested filters contains each filter on the documentation page."""
     section = (
         (ROOT / "addon" / "docs" / "inspect.md").read_text().split("<!-- inspect -->")[1].split("<!-- /inspect -->")[0]
     )
@@ -132,7 +132,7 @@ def test_every_documented_filter_is_tested() -> None:
 
 
 def test_view_in_a_terminal(recorded: Path) -> None:
-    """``mitmdump -nr FILE`` with the addon prints the view's pages instead of the bytes."""
+    """With the addon, ``mitmdump -nr FILE`` prints toolsim's view of each flow instead of its bytes."""
     command = [sys.executable, "-c", "from mitmproxy.tools.main import mitmdump; mitmdump()"]
     printed = subprocess.run(
         [
@@ -157,7 +157,7 @@ def test_view_in_a_terminal(recorded: Path) -> None:
 
 
 def test_recording_does_not_delay_a_stream(ask: Any) -> None:
-    """While a stream is recorded, each delta reaches the client as soon as the backend has sent it."""
+    """If a stream is recorded, each delta still reaches the client as soon as the backend has sent it."""
     with (
         TextBackend([says(*["word "] * 6, pause=0.3)]) as backend,
         Mitmdump(backend.url) as proxy,

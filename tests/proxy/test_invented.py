@@ -1,4 +1,4 @@
-"""A greeting as an undeclared call in JSON, through a real mitmdump: a second round replaces it with plain text."""
+"""Tests for greetings that a model writes as an undeclared call in JSON: a second round replaces them with text."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def backend() -> Iterator[TextBackend]:
 
 
 def model(answer: Turn | str, words: Turn | None = None) -> Rule:
-    """Return a model that gives this answer if its prompt contains tools, and otherwise answers with plain text."""
+    """Return a model that gives this answer if the prompt contains tools, and otherwise plain text."""
     first, second = says(answer) if isinstance(answer, str) else answer, words or says(WORDS)
 
     def play(exchange: Exchange) -> Turn:
@@ -80,7 +80,7 @@ WAYS: dict[str, tuple[Rule, list[list[str]], int]] = {
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("way", WAYS)
 def test_only_undeclared_greeting_causes_second_round(way: str, api: str, line: Line, backend: TextBackend) -> None:
-    """Over each API, streamed or not, an undeclared greeting causes a second round, and no other answer does."""
+    """An undeclared greeting causes a second round over each API, streamed or not. No other answer causes one."""
     rule, items, rounds = WAYS[way]
     both = []
     for seen, exchanges in in_both_modes(rule, api, line, backend):
@@ -96,7 +96,7 @@ def test_only_undeclared_greeting_causes_second_round(way: str, api: str, line: 
 @pytest.mark.slow
 @pytest.mark.parametrize("api", ["chat/completions", "responses"])
 def test_second_request_has_no_tools(api: str, line: Line, backend: TextBackend) -> None:
-    """The second request is the client's own request without its tools, and is streamed like the first."""
+    """The second request is the client's request without its tools, streamed if the first request was streamed."""
     backend.play(model(GREETING))
     line.post(f"/v1/{api}", body(api, stream=True, temperature=0.8))
     first, second = backend.exchanges
@@ -108,7 +108,7 @@ def test_second_request_has_no_tools(api: str, line: Line, backend: TextBackend)
 @pytest.mark.slow
 @pytest.mark.parametrize("api", ["chat/completions", "messages"])
 def test_text_of_second_round_is_streamed(api: str, line: Line, backend: TextBackend) -> None:
-    """The client receives the text of the second round while it is written."""
+    """The client receives the text of the second round while the model is writing it."""
     backend.play(model(GREETING, says("Forty", "-two", ".", pause=0.3)))
     received = list(arrivals(line.begin("POST", f"/v1/{api}", body(api, stream=True))))
     begun = next(when for when, data in received if b"Forty" in data)
@@ -119,7 +119,7 @@ def test_text_of_second_round_is_streamed(api: str, line: Line, backend: TextBac
 
 @pytest.mark.slow
 def test_reasoning_is_not_withheld(line: Line, backend: TextBackend) -> None:
-    """The reasoning of either round reaches the client before its text."""
+    """Reasoning in the first and second rounds reaches the client before the text."""
     backend.play(model(thinks("Hm.", GREETING), thinks("Well.", WORDS)))
     for stream in (False, True):
         reply = line.post("/v1/responses", body("responses", stream=stream))
@@ -131,7 +131,7 @@ def test_reasoning_is_not_withheld(line: Line, backend: TextBackend) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_disconnect_stops_second_round(stream: bool, proxy: Mitmdump, backend: TextBackend) -> None:
-    """If the client disconnects, the second round is stopped, and no more requests are sent."""
+    """If the client disconnects during the second round, the round is stopped, and no more requests are sent."""
     backend.play(model(GREETING, says("Forty", ending="hang")))
     with Line(proxy.url) as line:
         line.send("POST", "/v1/responses", body("responses", stream=stream))
@@ -144,9 +144,9 @@ def test_disconnect_stops_second_round(stream: bool, proxy: Mitmdump, backend: T
 
 @pytest.mark.slow
 def test_second_round_is_not_buffered(backend: TextBackend, proxy: Mitmdump) -> None:
-    """If the client does not read, the second round is not buffered.
+    """While the client does not read, the proxy stops reading the second round from the backend.
 
-    Once the client reads, it receives the complete text.
+    Once the client reads again, it receives the complete text.
     """
     long = ["many words " * 100] * 20_000
     backend.play(model(GREETING, says(*long)))
@@ -163,7 +163,7 @@ def test_second_round_is_not_buffered(backend: TextBackend, proxy: Mitmdump) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0, 1])
 def test_keep_alives_and_stop_during_second_round(seconds: int, backend: TextBackend, tmp_path: Path) -> None:
-    """A stream that waits for the second round sends keep-alives, and the proxy can stop meanwhile."""
+    """While a stream waits for the second round, it sends keep-alives, and the proxy can be stopped."""
     script = tmp_path / "short.py"
     script.write_text("from toolsim.proxy.addon import ToolSim\n\naddons = [ToolSim(keepalive=0.2)]\n")
     with Mitmdump(backend.url, script=script, toolsim_drain_timeout=seconds) as proxy:
@@ -188,7 +188,7 @@ def test_keep_alives_and_stop_during_second_round(seconds: int, backend: TextBac
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_stored_answer_contains_replacement_text(stream: bool, backend: TextBackend) -> None:
-    """The stored answer contains the text that replaced the call, and the second round is not stored."""
+    """The stored answer contains the text that replaced the call. The second round is not stored separately."""
     with Mitmdump(backend.url, toolsim_store="memory", toolsim_backend="chat") as proxy, Line(proxy.url) as line:
         backend.play(model(GREETING))
         for _ in range(2):
@@ -209,7 +209,7 @@ def test_stored_answer_contains_replacement_text(stream: bool, backend: TextBack
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_limit_option_or_profile_forbids_second_round(stream: bool, backend: TextBackend) -> None:
-    """If the round limit, the option or the profile forbids a second round, the client receives the model's answer."""
+    """If the round limit, the option or the profile forbids a second round, the client receives the undeclared call."""
     for options in ({"toolsim_max_rounds": 1}, {"toolsim_second_opinion": "off"}, {"toolsim_profiles": "strict-tags"}):
         with Mitmdump(backend.url, **options) as proxy, Line(proxy.url) as line:
             backend.play(model(GREETING))
@@ -222,7 +222,7 @@ def test_limit_option_or_profile_forbids_second_round(stream: bool, backend: Tex
 @pytest.mark.parametrize("option", [{"toolsim_retry": 1}, {"toolsim_second_opinion": "on"}])
 @pytest.mark.parametrize("stream", [False, True])
 def test_answer_in_rounds_is_replaced_too(stream: bool, option: dict[str, Any], backend: TextBackend) -> None:
-    """An undeclared call is also replaced with text if other options already process the answer in rounds."""
+    """Undeclared calls are also replaced with text if another option already requires answers in rounds."""
     with Mitmdump(backend.url, **option) as proxy, Line(proxy.url) as line:
         backend.play(model(GREETING))
         reply = line.post("/v1/responses", body("responses", stream=stream))
@@ -233,7 +233,7 @@ def test_answer_in_rounds_is_replaced_too(stream: bool, option: dict[str, Any], 
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_both_rounds_are_recorded(stream: bool, backend: TextBackend, tmp_path: Path) -> None:
-    """The report names the undeclared call, and both rounds are recorded as flows that replay without a difference."""
+    """The report names the undeclared call. Each round is recorded, and both recordings replay without a difference."""
     folder = tmp_path / "captured"
     arguments = ["-w", str(tmp_path / "flows")]
     with Mitmdump(backend.url, toolsim_capture=str(folder), arguments=arguments) as proxy:
@@ -262,7 +262,7 @@ def test_both_rounds_are_recorded(stream: bool, backend: TextBackend, tmp_path: 
 
 @pytest.mark.slow
 def test_recorded_first_round_ends_at_the_second(backend: TextBackend, tmp_path: Path) -> None:
-    """A recorded first round ends where the second round begins, and replays without a difference."""
+    """The recording of a first round ends where the second round begins, and replays without a difference."""
     with Mitmdump(backend.url, toolsim_retry=1, toolsim_capture=str(tmp_path)) as proxy, Line(proxy.url) as line:
         for stream in (False, True):
             backend.play(model(GREETING), chunk_size=5)
@@ -276,7 +276,7 @@ def test_recorded_first_round_ends_at_the_second(backend: TextBackend, tmp_path:
 
 @pytest.mark.slow
 def test_built_in_backend(tmp_path: Path) -> None:
-    """An undeclared call from a built-in backend is also replaced with text."""
+    """If a built-in backend makes an undeclared call, the call is also replaced with text."""
     script = tmp_path / "greets.py"
     script.write_text(GREETS)
     with Mitmdump(script=script, toolsim_backend="scripted") as proxy, Line(proxy.url) as line:
@@ -289,7 +289,7 @@ def test_built_in_backend(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_http2_streams_receive_text(stream: bool, proxy: Mitmdump, backend: TextBackend) -> None:
-    """Each stream of an HTTP/2 connection receives the text, and the connection stays open."""
+    """Over HTTP/2, each stream receives the replacement text, and the connection stays open."""
     backend.play(model(GREETING))
     for answer in curl(proxy, body("chat/completions", stream=stream), 3):
         said = answer.rsplit(b"\n", 1)[0]
@@ -299,7 +299,7 @@ def test_http2_streams_receive_text(stream: bool, proxy: Mitmdump, backend: Text
 
 @pytest.mark.slow
 def test_http2_reset_ends_only_its_stream(proxy: Mitmdump, backend: TextBackend) -> None:
-    """If an HTTP/2 client resets its stream, only that stream and its second round end."""
+    """If an HTTP/2 client resets a stream, only this stream and its second round end."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
@@ -338,7 +338,7 @@ def test_http2_reset_ends_only_its_stream(proxy: Mitmdump, backend: TextBackend)
 
 @pytest.mark.slow
 def test_backend_disconnects_after_first_answer(ask: Any) -> None:
-    """The client receives the text, regardless of whether the backend ends, resets or continues its first answer."""
+    """The client receives the text whether the backend ends, resets or continues its first answer."""
 
     def ends(how: str) -> Behaviour:
         async def behave(answer: Answer) -> None:
@@ -373,7 +373,7 @@ def test_backend_disconnects_after_first_answer(ask: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_prose_and_other_json_pass_unchanged(stream: bool, backend: TextBackend) -> None:
-    """Prose and other JSON are the same with and without the option, apart from the boundaries of deltas."""
+    """Prose and other JSON reach the client unchanged, except for the boundaries between deltas."""
     texts = ["Hello!", f"{GREETING} so", '{"name": "Ada", "age": 36}', "```json\n[1]\n```", f"Hm. {GREETING}"]
     answers = []
     for option in ("off", "undeclared"):

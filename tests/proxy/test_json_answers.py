@@ -1,4 +1,4 @@
-"""JSON answers without tools, through a real mitmdump, whose backend enforces, ignores or rejects the format."""
+"""Tests for required JSON without tools, with backends that enforce, ignore or reject the format, through mitmdump."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def post(proxy: Mitmdump, api: ApiName, asked: dict[str, Any]) -> Reply:
 
 
 def model(first: Turn, told: Turn) -> Rule:
-    """Return a model that gives the answer ``told`` if its prompt requires JSON, and otherwise ``first``."""
+    """Return a model that answers ``told`` if the prompt requires JSON, and otherwise ``first``."""
     return lambda exchange: told if RULE in str(exchange.transcript) else first
 
 
@@ -94,7 +94,7 @@ WAYS: dict[str, tuple[Rule, str | None, int]] = {
 def test_answers_are_equal_streamed_or_not(
     served: ApiName, api: ApiName, way: str, proxies: dict[ApiName, Mitmdump], backend: TextBackend
 ) -> None:
-    """Streamed and non-streamed answers are equal over each pair of APIs: the required JSON, or an error."""
+    """Over each pair of APIs, streamed or not, the client receives either the required JSON or an error."""
     rule, text, rounds = WAYS[way]
     for stream in (False, True):
         backend.play(rule, chunk_size=5)
@@ -118,7 +118,9 @@ def test_answers_are_equal_streamed_or_not(
 def test_compliant_answer_passes_byte_for_byte(
     api: ApiName, proxies: dict[ApiName, Mitmdump], backend: TextBackend
 ) -> None:
-    """If the backend complies, request and answer pass byte for byte, streamed or not."""
+    """If the backend complies with the format, request and stream pass byte for byte, and the answer's JSON is
+    unchanged.
+    """
     for stream in (False, True):
         backend.play([says(RIGHT)], chunk_size=5)
         sent = json.dumps(body(api, f"obeys {api}", stream=stream), indent=1).encode()
@@ -139,7 +141,7 @@ def test_compliant_answer_passes_byte_for_byte(
 def test_failure_to_comply_is_remembered(
     api: ApiName, stream: bool, proxies: dict[ApiName, Mitmdump], backend: TextBackend
 ) -> None:
-    """Once a backend has ignored the required format, later prompts for the same model contain the requirement."""
+    """Once a model has ignored the required format, later prompts for this model contain the requirement as text."""
     for name, rounds in ((f"forgets {api} {stream}", 2), (f"forgets {api} {stream}", 1)):
         backend.play(model(says(PROSE), says(RIGHT)), chunk_size=5)
         reply = post(proxies[api], api, body(api, name, stream=stream))
@@ -156,7 +158,9 @@ def test_failure_to_comply_is_remembered(
 def test_format_without_a_field_is_in_the_prompt(
     api: ApiName, proxies: dict[ApiName, Mitmdump], backend: TextBackend
 ) -> None:
-    """The Messages API has no field for the json_object format, so the first prompt contains the requirement."""
+    """The Messages API has no field for the json_object format, so even the first prompt contains the requirement as
+    text.
+    """
     asked = body(api, f"object {api}", stream=False)
     wanted = {"type": "json_object"}
     asked |= {"text": {"format": wanted}} if api == "responses" else {"response_format": wanted}
@@ -171,7 +175,7 @@ def test_format_without_a_field_is_in_the_prompt(
 def test_json_that_becomes_invalid_ends_with_an_error(
     api: ApiName, proxies: dict[ApiName, Mitmdump], backend: TextBackend
 ) -> None:
-    """If JSON turns out to be invalid after part of it has been sent, the stream ends with an error."""
+    """If JSON proves invalid after a part of it has been sent, the stream ends with an error."""
     backend.play([says(WRONG)], chunk_size=5)
     reply = post(proxies[api], api, body(api, f"turns {api}", stream=True))
     assert read(api, True, [reply.body]).error in ("invalid_answer", "api_error")
@@ -180,7 +184,7 @@ def test_json_that_becomes_invalid_ends_with_an_error(
 @pytest.mark.slow
 @pytest.mark.parametrize(("api", "stream"), [*product(APIS, (False, True))])
 def test_retries_stay_within_the_limit(api: ApiName, stream: bool, backend: TextBackend) -> None:
-    """With ``toolsim_retry``, a model that does not comply is shown its answers and asked again, up to the limit."""
+    """With ``toolsim_retry``, a model that ignores the format is shown its answers and asked again, up to the limit."""
     with Mitmdump(backend.url, toolsim_backend=api, toolsim_retry=2) as proxy:
         backend.play([says(PROSE), says(WRONG), says(RIGHT)], chunk_size=5)
         reply = post(proxy, api, body(api, "m", stream=stream))
@@ -199,7 +203,7 @@ def test_retries_stay_within_the_limit(api: ApiName, stream: bool, backend: Text
 @pytest.mark.slow
 @pytest.mark.parametrize("served", ["chat", "responses"])
 def test_stored_answer_equals_sent_answer(served: ApiName, backend: TextBackend) -> None:
-    """The stored answer is the one that the client received, streamed or not."""
+    """The stored answer equals the answer that the client received, streamed or not."""
     with Mitmdump(backend.url, toolsim_backend=served, toolsim_store="memory") as proxy:
         for stream in (False, True):
             backend.play(model(says(PROSE), says(FENCED)), chunk_size=5)
@@ -218,7 +222,7 @@ def test_stored_answer_equals_sent_answer(served: ApiName, backend: TextBackend)
 @pytest.mark.slow
 @pytest.mark.parametrize("served", ["chat", "responses"])
 def test_json_answer_over_websocket(served: ApiName, proxies: dict[ApiName, Mitmdump], backend: TextBackend) -> None:
-    """A request over a WebSocket connection also receives the required JSON or an error."""
+    """A WebSocket request also receives the required JSON or an error."""
     client = pytest.importorskip("websockets.sync.client", reason="needs the extra [clients]")
     for told, expected in ((says(RIGHT), "response.completed"), (says(PROSE), "response.failed")):
         backend.play(model(says(PROSE), told), chunk_size=5)

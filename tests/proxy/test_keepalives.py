@@ -1,4 +1,4 @@
-"""Keep-alives: no client of a stream waits in silence, before or after the headers of its backend's answer."""
+"""Tests for keep-alives, without which the client of a stream might wait in silence for the backend."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from support.wire import DONE, chat_frame
 
 SSE = "text/event-stream"
 PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages"}
-# Keep-alives that the clients of each API count as activity.
+# What the clients of each API recognize as a keep-alive.
 SIGNS = {"chat": b": keepalive\n", "responses": b'"type":"keepalive"', "messages": b"event: ping"}
 STARTS = {"chat": b'"role":"assistant"', "responses": b"response.created\n", "messages": b"message_start\n"}
 SCRIPT = "from toolsim.proxy.addon import ToolSim\n\naddons = [ToolSim(keepalive=0.3)]\n"
@@ -28,7 +28,7 @@ Play = Callable[[Answer], Awaitable[None]]
 
 @pytest.fixture
 def impatient(tmp_path: Path) -> Path:
-    """The addon with a keep-alive interval of 0.3 s instead of 10."""
+    """A script that loads the addon with a keep-alive interval of 0.3 s instead of 10 s."""
     script = tmp_path / "impatient.py"
     script.write_text(SCRIPT)
     return script
@@ -41,7 +41,7 @@ def line(backend: RawBackend, impatient: Path) -> Iterator[Line]:
 
 
 def body(api: str) -> dict[str, Any]:
-    """Return a streamed request with a tool, in the format of an API."""
+    """Return the part of a request with a tool that depends on the API."""
     schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     messages = [{"role": "user", "content": "Weather?"}]
     match api:
@@ -54,12 +54,13 @@ def body(api: str) -> dict[str, Any]:
 
 
 # Events that are set when the client has received headers, and two keep-alives; the backends wait for them, so the
-# machine's speed does not matter.
+# Set when the client has received headers, and when it has received two keep-alives. The backends wait for these
+# events, so the speed of the machine does not matter.
 HEAD, SIGNED = threading.Event(), threading.Event()
 
 
 def asked(line: Line, api: str) -> tuple[int, bytes]:
-    """Return the status of a streamed answer, and its bytes."""
+    """Return the status and the bytes of a streamed answer."""
     HEAD.clear()
     SIGNED.clear()
     response, data = line.begin("POST", PATHS[api], {"model": "m", "stream": True, **body(api)}), b""
@@ -72,14 +73,14 @@ def asked(line: Line, api: str) -> tuple[int, bytes]:
 
 
 async def until(event: threading.Event) -> None:
-    """Wait for an event that the client sets in another thread."""
+    """Wait for an event that another thread sets."""
     end = time.monotonic() + 20
     while not event.is_set() and time.monotonic() < end:
         await asyncio.sleep(0.05)
 
 
 async def late_head(answer: Answer) -> None:
-    """Send nothing, not even headers, until the client has received two keep-alives."""
+    """Send neither headers nor data until the client has received two keep-alives."""
     await until(SIGNED)
     await answer.head(Content_Type=SSE)
     await called(answer)
@@ -95,7 +96,7 @@ async def late_body(answer: Answer) -> None:
 
 
 async def late_whole(answer: Answer) -> None:
-    """Send a non-streamed answer after the client has received two keep-alives."""
+    """Send a non-streamed answer once the client has received two keep-alives."""
     await until(SIGNED)
     await whole(answer)
 
@@ -116,7 +117,7 @@ async def called(answer: Answer) -> None:
 @pytest.mark.parametrize("api", PATHS)
 @pytest.mark.parametrize("play", [late_head, late_body, late_whole])
 def test_keep_alives_while_the_backend_is_silent(api: str, play: Play, backend: RawBackend, line: Line) -> None:
-    """While the backend is silent, the client receives keep-alives of its API, and finally exactly one answer."""
+    """While the backend is silent, the client receives its API's keep-alives, and then exactly one answer."""
     backend.play(play)
     status, data = asked(line, api)
     assert status == 200
@@ -128,7 +129,9 @@ def test_keep_alives_while_the_backend_is_silent(api: str, play: Play, backend: 
 
 @pytest.mark.parametrize("api", PATHS)
 def test_late_error_becomes_an_event(api: str, backend: RawBackend, line: Line) -> None:
-    """An error after an early 200 becomes an event of the client's API, with the backend's message and code."""
+    """If the backend's error follows an early 200, it becomes an error event in the client's API, with the same
+    message.
+    """
 
     async def fails(answer: Answer) -> None:
         await until(HEAD)
@@ -152,7 +155,7 @@ async def sends_call(answer: Answer) -> None:
 
 @pytest.mark.parametrize("api", PATHS)
 def test_disconnect_before_headers_stops_the_backend(api: str, backend: RawBackend, impatient: Path) -> None:
-    """If the client disconnects before the backend's headers, the backend is stopped, and the next turn works."""
+    """If the client disconnects before the backend's headers arrive, the backend is stopped; the next turn works."""
     left = threading.Event()
 
     async def late(answer: Answer) -> None:
@@ -167,6 +170,7 @@ def test_disconnect_before_headers_stops_the_backend(api: str, backend: RawBacke
             assert response.status == 200
             response.close()
         # Otherwise, on a busy machine, the answer can be complete before the proxy detects that the client has
+        # Otherwise, on a busy machine, the answer could be complete before the proxy notices that the client has
         # disconnected.
         proxy.wait_for(r'"error": "aborted"')
         left.set()
@@ -182,7 +186,7 @@ def test_disconnect_before_headers_stops_the_backend(api: str, backend: RawBacke
 
 @pytest.mark.parametrize("api", PATHS)
 def test_late_broken_connection_becomes_an_event(api: str, backend: RawBackend, line: Line) -> None:
-    """A connection that breaks before the backend's headers becomes an error event after an early 200."""
+    """If the backend's connection breaks after an early 200 and before its headers, the stream ends with an error."""
 
     async def dies(answer: Answer) -> None:
         await until(HEAD)
@@ -195,7 +199,7 @@ def test_late_broken_connection_becomes_an_event(api: str, backend: RawBackend, 
 
 
 def test_early_error_keeps_its_status(backend: RawBackend, line: Line) -> None:
-    """An error that arrives before the first keep-alive is an HTTP error with the backend's status."""
+    """If the backend's error arrives before the first keep-alive, the client receives its HTTP status."""
 
     async def refuses(answer: Answer) -> None:
         await answer.whole(b'{"error": {"message": "no"}}', 429, Content_Type="application/json")
@@ -205,7 +209,7 @@ def test_early_error_keeps_its_status(backend: RawBackend, line: Line) -> None:
 
 
 def test_refused_path_after_early_headers(impatient: Path) -> None:
-    """After a refused path, the request is sent in the next API, and its answer continues the stream that has begun."""
+    """If the backend rejects the path after an early 200, another API is tried, and its answer continues the stream."""
 
     async def slow_404(answer: Answer) -> None:
         await until(HEAD)
@@ -226,7 +230,7 @@ def test_refused_path_after_early_headers(impatient: Path) -> None:
 
 
 def test_non_streamed_answer_has_no_early_headers(backend: RawBackend, line: Line) -> None:
-    """A non-streamed answer has no keep-alives, so its headers are not sent early."""
+    """A non-streamed answer can have no keep-alives, so its headers are not sent early."""
 
     async def late(answer: Answer) -> None:
         await asyncio.sleep(1.0)
@@ -238,7 +242,7 @@ def test_non_streamed_answer_has_no_early_headers(backend: RawBackend, line: Lin
 
 
 def test_late_error_of_a_first_round(backend: RawBackend, impatient: Path) -> None:
-    """A stream that can take several rounds also begins early, and an error of its first round is an event."""
+    """A stream that can take several rounds also begins early. If its first round fails, the error becomes an event."""
     with (
         Mitmdump(backend.url, script=impatient, toolsim_backend="chat", toolsim_retry=1) as proxy,
         Line(proxy.url) as line,
