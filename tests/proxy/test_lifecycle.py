@@ -1,4 +1,4 @@
-"""The life cycle of the addon in mitmdump: loading, reloading, installing, and configuring."""
+"""Tests for loading, reloading, removing, configuring and stopping the addon in mitmdump."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from support.wire import DONE, chat_frame
 
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
-    """A copy of the script, which a test can modify. The script imports the installed package."""
+    """A copy of the script that a test can modify. The copy imports the installed package."""
     copy = tmp_path / "toolsim.py"
     shutil.copy(ADDON, copy)
     return copy
@@ -32,7 +32,7 @@ def touch(script: Path) -> None:
 
 
 def test_live_reload(script: Path, backend: RawBackend, ask: Any) -> None:
-    """After the script is reloaded, settings are kept, a stream in progress is finished, and later requests work."""
+    """If the script is reloaded, settings are kept, the stream in progress is finished, and later requests work."""
     import asyncio
 
     may_continue = asyncio.Event()
@@ -63,7 +63,7 @@ def test_live_reload(script: Path, backend: RawBackend, ask: Any) -> None:
 
 
 def test_reload_restarts_the_builtin_backend(script: Path, ask: Any) -> None:
-    """Reloading the script restarts the scripted backend."""
+    """If the script is reloaded, the scripted backend is restarted."""
     with Mitmdump(script=script, toolsim_backend="scripted") as proxy:
         proxy.wait_for("scripted backend answers")
         touch(script)
@@ -74,7 +74,7 @@ def test_reload_restarts_the_builtin_backend(script: Path, ask: Any) -> None:
 
 
 def test_removed_script_leaves_a_plain_proxy(script: Path, backend: RawBackend, ask: Any) -> None:
-    """After the script is removed, mitmproxy forwards requests unchanged."""
+    """If the script is removed, mitmproxy forwards requests unchanged."""
     with Mitmdump(backend.url, script=script) as proxy, Line(proxy.url) as line:
         backend.play(stream_of(CALL))
         assert b'"get_weather"' in line.post("/v1/chat/completions", ask(stream=True)).body
@@ -85,7 +85,7 @@ def test_removed_script_leaves_a_plain_proxy(script: Path, backend: RawBackend, 
 
 
 def test_predecessors_variables_set_defaults(backend: RawBackend, ask: Any) -> None:
-    """The predecessor's environment variables set defaults; a warning names an invalid variable."""
+    """The predecessor's environment variables set defaults, and a warning names a variable with an invalid value."""
     environment = {"PROXY_OUTPUT_MODE": "obsidian-xml", "PROXY_TOOL_BLOCK_MAX": "many", "PROXY_STOP_AFTER_TOOLS": "1"}
     backend.play(stream_of("Hi ", CALL, " tail"))
     with Mitmdump(backend.url, environment=environment) as proxy, Line(proxy.url) as line:
@@ -95,13 +95,13 @@ def test_predecessors_variables_set_defaults(backend: RawBackend, ask: Any) -> N
         assert "PROXY_TOOL_BLOCK_MAX='many' is ignored" in proxy.log()
 
 
-# A choice, a URL and a number; tests/unit/proxy/options has the other options.
+# A choice, a URL and a number. The tests in tests/unit/proxy/options cover the other options.
 BAD_OPTIONS = {"toolsim_backend": "gpt", "toolsim_upstream": "127.0.0.1:80", "toolsim_max_tool_bytes": "0"}
 
 
 @pytest.mark.parametrize("name", BAD_OPTIONS)
 def test_invalid_option_stops_the_start(name: str) -> None:
-    """mitmdump exits if an option has an invalid value, with a line that names the option."""
+    """If an option has an invalid value, mitmdump exits, and the log names the option and the value."""
     proxy = Mitmdump("http://127.0.0.1:9", **{name: BAD_OPTIONS[name]})
     assert proxy.exit_code() == 1
     assert name in proxy.log()
@@ -109,7 +109,7 @@ def test_invalid_option_stops_the_start(name: str) -> None:
 
 
 def test_stop_is_clean(backend: RawBackend, ask: Any) -> None:
-    """A stop in the middle of a stream takes effect immediately and without errors."""
+    """If mitmdump is stopped in the middle of a stream, it exits promptly and without errors."""
 
     async def hangs(answer: Answer) -> None:
         await answer.head(Content_Type="text/event-stream")
@@ -124,10 +124,11 @@ def test_stop_is_clean(backend: RawBackend, ask: Any) -> None:
 
 
 def test_absolute_path_from_another_folder(backend: RawBackend, tmp_path: Path, ask: Any) -> None:
-    """The script works from any folder, in a Python without the package installed."""
+    """The script works from any folder, even if the package is not installed."""
     backend.play(stream_of(CALL))
     # With -S and an explicit path, Python finds the packages that toolsim needs, but not the editable installation of
-    # toolsim.
+    # With -S and an explicit path, Python finds the packages that toolsim needs, but does not find the editable
+    # installation of toolsim.
     packages = next(path for path in sys.path if path.endswith("site-packages"))
     code = f"import sys; sys.path.append({packages!r}); from mitmproxy.tools.main import mitmdump; mitmdump()"
     command = (sys.executable, "-u", "-I", "-S", "-c", code)

@@ -1,4 +1,6 @@
-"""Loops of a model across turns, through a real mitmdump: the hint in the prompt, and the answer that ends a loop."""
+"""Tests with a real mitmdump for a model that repeats a call across turns: the hint in the prompt, and the final
+answer.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ def backend() -> Iterator[TextBackend]:
 
 
 def body(api: ApiName, outputs: list[str], *, stream: bool = False) -> dict[str, Any]:
-    """Return a request whose history has a repeated call with each of these outputs."""
+    """Return a request whose history contains the same call several times, once for each of these outputs."""
     items: list[dict[str, Any]] = [{"role": "user", "content": "Is it dry in Bonn?"}]
     for number, output in enumerate(outputs):
         call_id = f"call_{number}"
@@ -57,7 +59,7 @@ def body(api: ApiName, outputs: list[str], *, stream: bool = False) -> dict[str,
 @pytest.mark.slow
 @pytest.mark.parametrize(("api", "served"), [*product(APIS, APIS)])
 def test_repetitions_add_a_hint_then_end(api: ApiName, served: ApiName, backend: TextBackend) -> None:
-    """The third repetition of a call adds a hint at a fixed position, and the sixth is answered without the model."""
+    """The third repetition of a call adds a hint at a fixed position. After the sixth, toolsim itself ends the loop."""
     with Mitmdump(backend.url, toolsim_backend=served) as proxy, Line(proxy.url) as line:
         prompts: list[str] = []
         for count in (2, 3, 4, 5):
@@ -87,7 +89,7 @@ def test_repetitions_add_a_hint_then_end(api: ApiName, served: ApiName, backend:
 @pytest.mark.parametrize("options", [{"toolsim_mode": "native"}, {"toolsim_retry": 1}, {"toolsim_loop_limit": 0}])
 @pytest.mark.parametrize("api", APIS)
 def test_loop_ends_with_native_tools_and_retries(api: ApiName, options: dict[str, Any], backend: TextBackend) -> None:
-    """A loop also ends with native tools and with retries, but never if the limit is 0."""
+    """A loop also ends with native tools and with retries. It never ends if the limit is 0."""
     with Mitmdump(backend.url, toolsim_backend=api, **options) as proxy, Line(proxy.url) as line:
         for stream in (False, True):
             backend.play(lambda _: says(WORDS))

@@ -1,4 +1,6 @@
-"""``make run`` in this checkout: the printed commands work when pasted, and a page shows the same commands."""
+"""Tests for ``make run`` in this checkout: the printed commands work when pasted, and a page contains the same
+commands.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from support.raw_backend import Answer, RawBackend
 
 pytestmark = [
     pytest.mark.skipif(not shutil.which("make"), reason="needs make"),
-    # `make run` uses the checkout's own environment, and would create it.
+    # `make run` uses the checkout's environment, and would create it if it did not exist.
     pytest.mark.skipif(not (ROOT / ".venv/.addon").exists(), reason="needs an environment made by make"),
 ]
 
@@ -31,7 +33,7 @@ CURL = re.compile(r"^curl .*?'$(?!\n  )", re.MULTILINE | re.DOTALL)
 
 @contextmanager
 def make_run(tmp_path: Path, *variables: str) -> Iterator[tuple[int, str]]:
-    """Run ``make run``; yield the port, and the output that precedes mitmdump's own."""
+    """Run ``make run``; yield the port, and the output up to the point where mitmdump listens."""
     port = free_port()
     log = tmp_path / "log"
     with log.open("wb") as file:
@@ -57,7 +59,7 @@ def make_run(tmp_path: Path, *variables: str) -> Iterator[tuple[int, str]]:
 
 
 def test_make_run_prints_working_commands(tmp_path: Path) -> None:
-    """Both printed commands work unchanged: the first results in a call, and the second in text about its output."""
+    """Both printed commands work unchanged: the first returns a call, and the second returns text about its output."""
     with make_run(tmp_path) as (_, printed):
         store = tmp_path / "state/toolsim/answers.sqlite"
         ask, answer = CURL.findall(printed)
@@ -74,7 +76,7 @@ def test_make_run_prints_working_commands(tmp_path: Path) -> None:
 
 
 def test_make_run_with_a_backend_url(tmp_path: Path) -> None:
-    """BACKEND can be a URL with a path; requests that are not for an API are also sent to that backend."""
+    """BACKEND can be a URL with a path. That backend also receives requests that are not for an API."""
 
     async def behave(answer: Answer) -> None:
         await answer.whole(b"{}", Content_Type="application/json")
@@ -92,7 +94,7 @@ def test_make_run_with_a_backend_url(tmp_path: Path) -> None:
 
 
 def refused(*variables: str) -> str:
-    """Return the output of ``make run`` if it does not start."""
+    """Return the output of ``make run``, which must fail to start."""
     command = ["make", "-s", "run", *variables]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert run.returncode
@@ -100,7 +102,7 @@ def refused(*variables: str) -> str:
 
 
 def test_make_run_explains_an_invalid_option() -> None:
-    """If an option is wrong, ``make run`` prints one line with a hint, and no commands."""
+    """If a variable is invalid, ``make run`` prints one line with a hint, and no commands."""
     assert refused("BACKEND=localhost:11434") == (
         "BACKEND: got 'localhost:11434', expected scripted, codex or a URL; did you mean http://localhost:11434?\n"
     )
@@ -112,9 +114,9 @@ def test_make_run_explains_an_invalid_option() -> None:
 
 
 def test_make_run_names_a_model_of_the_backend(tmp_path: Path) -> None:
-    """The printed commands contain the backend's first model, since a server that checks names refuses others.
+    """The printed commands contain the backend's first model, because some servers reject unknown names.
 
-    Instead of mitmdump, a script runs that prints its arguments.
+    The test replaces mitmdump with a script that prints its arguments.
     """
     (tmp_path / "shows.py").write_text("import sys\nprint('started', *sys.argv[1:])\n")
 
@@ -138,7 +140,7 @@ def test_make_run_names_a_model_of_the_backend(tmp_path: Path) -> None:
 
 
 def test_backends_page_has_the_printed_commands() -> None:
-    """The documentation page about backends contains the commands that ``make run`` prints."""
+    """The documentation page on backends contains exactly the commands that ``make run`` prints."""
     page = (ROOT / "addon" / "docs" / "backends.md").read_text()
     recipe = (ROOT / "Makefile").read_text()
     for name in ("ASK", "ANSWER"):

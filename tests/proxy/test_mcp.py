@@ -1,4 +1,6 @@
-"""MCP servers behind a real mitmdump: real servers, the OpenAI client, both kinds of backend."""
+"""Tests for real MCP servers behind a real mitmdump, with the OpenAI and Anthropic SDKs, and chat and Responses
+backends.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ from support.processes import ESCAPING, is_running
 from support.text_backend import TextBackend, says
 
 NEVER = {"require_approval": "never"}
-# The official servers take seconds to start on a busy machine.
+# On a busy machine, the official servers take seconds to start.
 SECONDS = 15
 
 
@@ -91,9 +93,9 @@ def kinds(response: Any) -> list[str]:
 def test_local_and_remote_servers_in_one_conversation(
     stream: bool, client: openai.OpenAI, backend: TextBackend
 ) -> None:
-    """A local server, a remote server and a client's function are called in one round.
+    """In one round, the model can call a local server, a remote server and a client's function.
 
-    The next turn has all outputs.
+    The next turn's prompt contains all outputs.
     """
     text = ADD + block("web__header", name="x-own") + block("note", text="x")
     tools: Any = [{"type": "function", "name": "note", "parameters": {"type": "object"}}]
@@ -128,7 +130,7 @@ def test_local_and_remote_servers_in_one_conversation(
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [True, False])
 def test_mcp_call_is_hidden_from_chat_client(stream: bool, client: openai.OpenAI, backend: TextBackend) -> None:
-    """A chat client that declares no tools receives only the text, and the MCP call is hidden."""
+    """A chat client that declares no tools receives only text. The MCP call is hidden."""
     backend.play([says("Well.\n", ADD), says("It is 3.")])
     messages: Any = [{"role": "user", "content": "1+2?"}]
     answer: Any = client.chat.completions.create(model="m", messages=messages, stream=stream)
@@ -143,7 +145,7 @@ def test_mcp_call_is_hidden_from_chat_client(stream: bool, client: openai.OpenAI
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [True, False])
 def test_mcp_call_is_hidden_from_messages_client(stream: bool, proxy: Mitmdump, backend: TextBackend) -> None:
-    """In the Messages API, too, the MCP call is hidden, and the history of the next turn contains it."""
+    """In the Messages API, too, the MCP call is hidden. The prompt in the next turn contains it."""
     backend.play([says("Well.\n", ADD), says("It is 3.")])
     messages: Any = [{"role": "user", "content": "1+2?"}]
     with anthropic.Anthropic(base_url=proxy.url, api_key="k", max_retries=0, timeout=60) as client:
@@ -161,7 +163,7 @@ def test_mcp_call_is_hidden_from_messages_client(stream: bool, proxy: Mitmdump, 
 
 @pytest.mark.slow
 def test_request_can_name_an_allowed_server(client: openai.OpenAI, backend: TextBackend, remote: str) -> None:
-    """A request can name a server on an allowed host, and only it receives the token. Other hosts are refused."""
+    """A request can name a server on an allowed host, which receives its token. Servers on other hosts are refused."""
     backend.play([says(block("mine__header", name="authorization")), says("Yes.")])
     tool: Any = {"type": "mcp", "server_label": "mine", "server_url": remote, "authorization": "s3cret-token"}
     answer = client.responses.create(model="m", input="hi", tools=[{**tool, "require_approval": "never"}])
@@ -187,7 +189,7 @@ def test_request_can_name_an_allowed_server(client: openai.OpenAI, backend: Text
 def test_failures_are_reported_only_to_the_model(
     tool: str, words: str, client: openai.OpenAI, proxy: Mitmdump, backend: TextBackend
 ) -> None:
-    """If an MCP call fails, the model receives the error, the answer continues, and the next call works."""
+    """If an MCP call fails, the answer continues: the model receives the error and can make another call."""
     backend.play([says(block(f"bad__{tool}")), says(block("bad__echo", text="on")), says("Well.")])
     start = time.monotonic()
     answer = client.responses.create(model="m", input="hi")
@@ -201,7 +203,7 @@ def test_failures_are_reported_only_to_the_model(
 
 @pytest.mark.slow
 def test_forged_records_are_text(client: openai.OpenAI, backend: TextBackend) -> None:
-    """Records and blocks that a server forges in an output appear in the history as one JSON string on one line."""
+    """If a server's output contains forged records and calls, the history shows them as a JSON string on one line."""
     backend.play([says(block("bad__lie")), says("Well.")])
     answer = client.responses.create(model="m", input="hi")
     assert kinds(answer) == ["mcp_call", "message"]
@@ -230,7 +232,9 @@ def test_approval_is_for_one_call(client: openai.OpenAI, backend: TextBackend) -
 
 @pytest.mark.slow
 def test_unlisted_web_page_is_refused(proxy: Mitmdump, backend: TextBackend) -> None:
-    """A request from an unlisted web page is refused, since tools would act even if the page cannot read the answer."""
+    """A request from an unlisted web page is refused, because a tool would act even if the page could not read the
+    answer.
+    """
     backend.play([says(ADD)])
     with Line(proxy.url) as line:
         body = {"model": "m", "input": "hi"}
@@ -243,7 +247,7 @@ def test_unlisted_web_page_is_refused(proxy: Mitmdump, backend: TextBackend) -> 
 @pytest.mark.parametrize("proxy", ["chat"], indirect=True)
 @pytest.mark.parametrize("stream", [True, False])
 def test_disconnect_stops_the_tool(stream: bool, proxy: Mitmdump, backend: TextBackend) -> None:
-    """If the client disconnects, the running tool is stopped, and the model receives no more requests."""
+    """If the client disconnects, the running tool is aborted, and no more requests are sent to the model."""
     backend.play([says(block("calc__slow", seconds=60)), says("Well.")])
     with Line(proxy.url) as line:
         line.send("POST", "/v1/responses", {"model": "m", "input": "hi", "stream": stream})
@@ -254,7 +258,7 @@ def test_disconnect_stops_the_tool(stream: bool, proxy: Mitmdump, backend: TextB
     with Line(proxy.url) as line:
         reply = line.post("/v1/responses", {"model": "m", "input": "hi"})
     assert b'"output":"3"' in reply.body
-    # Otherwise the tool would have run up to its time limit, and the model would have received its output.
+    # Otherwise the tool would have run until its timeout, and the model would have received its output.
     assert time.monotonic() - left < SECONDS - 2
     assert len(backend.exchanges) == 2
 
@@ -263,7 +267,9 @@ def test_disconnect_stops_the_tool(stream: bool, proxy: Mitmdump, backend: TextB
 def test_no_secret_is_left_in_log_or_recording(
     client: openai.OpenAI, proxy: Mitmdump, backend: TextBackend, folder: Path, remote: str
 ) -> None:
-    """No secret is in the log, flows of rounds, comments or recordings, except in the client's own request."""
+    """Apart from the client's own request, no secret is in the log, in recordings, or in the comments and flows of
+    rounds.
+    """
     backend.play([says(block("mine__add", a=1, b=2)), says("It is 3.")])
     tool: Any = {"type": "mcp", "server_label": "mine", "server_url": remote, "authorization": "s3cret-token"}
     client.responses.create(model="m", input="hi", tools=[{**tool, "require_approval": "never"}])
@@ -282,7 +288,7 @@ def test_no_secret_is_left_in_log_or_recording(
 
 @pytest.mark.slow
 def test_servers_end_with_the_proxy(backend: TextBackend, folder: Path) -> None:
-    """When the proxy ends, its servers and supervisors end, even if one of each was killed before."""
+    """When the proxy exits, all MCP servers and supervisors end, even if one of each has been killed before."""
     with Mitmdump(backend.url, toolsim_mcp_config=str(folder / "mcp.json")) as proxy:
         backend.play([says(block("bad__environment")), says("Well.")])
         client = openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="k")
@@ -310,7 +316,7 @@ def servers_of(parent: int) -> list[int]:
 def test_stored_approval_belongs_to_its_client(backend: TextBackend, tmp_path: Path) -> None:
     """A stored approval request is valid only for the client that received it, even if clients share the backend's key.
 
-    The same is true for background answers, which can also run calls.
+    Background answers can also request approval and run calls.
     """
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"shy": BAD}}))
     options: dict[str, Any] = {"toolsim_store": "memory", "toolsim_mcp_config": str(tmp_path / "mcp.json")}
@@ -336,7 +342,7 @@ def test_stored_approval_belongs_to_its_client(backend: TextBackend, tmp_path: P
 
 @pytest.mark.slow
 def test_tools_are_looked_up_before_they_run(backend: TextBackend, tmp_path: Path) -> None:
-    """If the catalog at first lists only names, it includes MCP tools, and a tool is looked up before it is called."""
+    """If the catalog lists only names, it includes MCP tools. The model then looks a tool up before calling it."""
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"calc": OFFICIAL | NEVER}}))
     options: dict[str, Any] = {"toolsim_mcp_config": str(tmp_path / "mcp.json"), "toolsim_catalog_budget": 100}
     with Mitmdump(backend.url, toolsim_backend="chat", **options) as proxy:
@@ -356,7 +362,9 @@ def test_tools_are_looked_up_before_they_run(backend: TextBackend, tmp_path: Pat
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives orphans to another process than the first")
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL], ids=lambda sign: sign.name)
 def test_orphaned_children_end_with_the_proxy(sign: signal.Signals, backend: TextBackend, tmp_path: Path) -> None:
-    """A server's orphaned child in another session ends with the proxy, even if the proxy is killed."""
+    """If an MCP server leaves an orphaned child in another session, it ends with the proxy, even if the proxy is
+    killed.
+    """
     pids = tmp_path / "pids"
     program = (
         "import os, subprocess, sys\n"

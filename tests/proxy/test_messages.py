@@ -1,4 +1,4 @@
-"""The Messages API through a real mitmdump: keys, errors, other hosts, retries, and a backend with this API."""
+"""Tests for the Messages API through a real mitmdump: keys, errors, other hosts, retries, and Messages API backends."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def text_backend() -> Iterator[TextBackend]:
 
 
 def test_key_in_the_messages_header(text_backend: TextBackend) -> None:
-    """A key in the header of the Messages API is accepted, and the operator's key is not passed on."""
+    """The operator's key is accepted in the Messages API's header, and is not passed on."""
     with Mitmdump(text_backend.url, toolsim_api_key="k") as proxy, Line(proxy.url) as line:
         refused = line.post("/v1/messages", asked(), **{"x-api-key": "wrong"})
         assert (refused.status, refused.json()["type"]) == (401, "error")
@@ -52,7 +52,7 @@ def test_key_in_the_messages_header(text_backend: TextBackend) -> None:
 
 
 def test_retries_and_their_errors(text_backend: TextBackend) -> None:
-    """A malformed call is retried, and the client receives one answer, or an error in the API's format."""
+    """A malformed call is retried, and the client receives a single answer or an error in the API's format."""
     with Mitmdump(text_backend.url, toolsim_retry=1) as proxy, Line(proxy.url) as line:
         for stream in (False, True):
             text_backend.play([says('<tool_call>{"name":"get_weather","arguments":{oops</tool_call>'), says(CALL)])
@@ -74,7 +74,7 @@ def test_retries_and_their_errors(text_backend: TextBackend) -> None:
 
 
 def test_other_hosts_pass_unchanged() -> None:
-    """A forward proxy without a backend passes a Messages request to its own host unchanged."""
+    """Without a backend, the proxy forwards a Messages request to its own host unchanged."""
 
     async def answers(answer: Answer) -> None:
         await answer.whole(b'{"mine": true}', Content_Type="application/json")
@@ -88,7 +88,7 @@ def test_other_hosts_pass_unchanged() -> None:
 
 
 def test_backend_receives_key_in_its_header() -> None:
-    """A backend receives the key in the header of its API, also with requests for its models."""
+    """A backend receives the key in the header of its own API, even with requests for the model list."""
 
     async def answers(answer: Answer) -> None:
         await answer.whole(b'{"object":"list","data":[{"id":"m1"}]}', Content_Type="application/json")
@@ -112,7 +112,7 @@ def test_backend_receives_key_in_its_header() -> None:
 
 @pytest.mark.parametrize("options", [{"mode": "auto"}, {"mode": "native", "tool_allowlist": ["!get_time"]}])
 def test_masked_tools_are_not_sent(options: dict[str, Any]) -> None:
-    """A backend with the Messages API does not receive masked tools; a call in its text is still recognized."""
+    """A Messages API backend does not receive masked tools. A call in its text is still recognized."""
 
     async def answers(answer: Answer) -> None:
         made = MessagesAnswer(counts=usage("messages", 3, 4))
@@ -133,7 +133,9 @@ def test_masked_tools_are_not_sent(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("options", [{"mode": "auto"}, {"mode": "native", "tool_allowlist": ["!get_time"]}, {}])
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 def test_signed_reasoning_passes_unchanged(stream: bool, options: dict[str, Any]) -> None:
-    """Signed reasoning is passed to the client and back to the backend unchanged, as Anthropic's server requires."""
+    """Signed reasoning reaches the client and, in the next request, the backend unchanged, as Anthropic's server
+    requires.
+    """
     signed = [
         {"type": "thinking", "thinking": "Bonn, \u00fcber all.", "signature": "EqQB+/8="},
         {"type": "thinking", "thinking": "", "signature": "EmwK="},
@@ -169,7 +171,7 @@ def test_signed_reasoning_passes_unchanged(stream: bool, options: dict[str, Any]
 
 
 def as_stream(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the events of a complete message, as Anthropic's server sends them."""
+    """Yield the events for a complete message, as Anthropic's server would send them."""
     yield {"type": "message_start", "message": {**message, "content": [], "stop_reason": None}}
     for index, block in enumerate(message["content"]):
         empty = {
@@ -192,7 +194,7 @@ def as_stream(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def joined(stream: bytes) -> list[dict[str, Any]]:
-    """Return the blocks of a streamed message, as accumulated by Anthropic's SDK."""
+    """Return the content blocks that Anthropic's SDK reads from a streamed message."""
 
     def answer(request: httpx2.Request) -> httpx2.Response:
         return httpx2.Response(200, content=stream, headers={"content-type": "text/event-stream"})
@@ -206,7 +208,7 @@ def joined(stream: bytes) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("client", ["/v1/messages", "/v1/chat/completions"])
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 def test_messages_backend_serves_every_api(client: str, stream: bool, ask: Any) -> None:
-    """With toolsim_backend=messages, the backend receives Messages requests from clients of any API."""
+    """With toolsim_backend=messages, the backend receives Messages requests, no matter which API the client uses."""
 
     async def answers(answer: Answer) -> None:
         made = MessagesAnswer(counts=usage("messages", 3, 4))
@@ -236,7 +238,7 @@ def test_messages_backend_serves_every_api(client: str, stream: bool, ask: Any) 
 
 
 def test_messages_turn_ends_early_and_is_recorded(tmp_path: Path) -> None:
-    """A Messages turn ends early, its recording replays without secrets, and headers, log and metrics name the API."""
+    """A Messages turn ends early. Its recording replays without secrets, and headers, log and metrics are correct."""
     call = CALL.replace("Bonn", "sk-proj-PLANTEDopenai0123456789")
 
     async def talks_on(answer: Answer) -> None:
@@ -274,7 +276,7 @@ def test_messages_turn_ends_early_and_is_recorded(tmp_path: Path) -> None:
 
 
 def test_anthropics_web_search_is_refused(text_backend: TextBackend) -> None:
-    """If the backend has another API, Anthropic's web search is refused with an error that names the tool's type."""
+    """Anthropic's web search is refused if the backend has a different API, and the error names the tool's type."""
     search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 8}
     with Mitmdump(text_backend.url) as proxy, Line(proxy.url) as line:
         refused = line.post("/v1/messages", asked(tools=[search]))
@@ -283,7 +285,9 @@ def test_anthropics_web_search_is_refused(text_backend: TextBackend) -> None:
 
 
 def test_backend_error_has_the_clients_format(text_backend: TextBackend) -> None:
-    """A backend's error has the client's format; for a prompt that is too long it begins as Claude Code expects."""
+    """A backend's error is converted to the client's format. If the prompt is too long, it begins as Claude Code
+    expects.
+    """
     with RawBackend() as backend, Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
         error = {"error": {"message": "the request exceeds the available context size", "code": 400}}
 
@@ -298,7 +302,7 @@ def test_backend_error_has_the_clients_format(text_backend: TextBackend) -> None
 
 
 def test_request_without_tools_is_translated(text_backend: TextBackend) -> None:
-    """A request without tools is translated to the backend's API and back, streamed or not."""
+    """A request without tools is translated to the backend's API, and its answer back, streamed or not."""
 
     async def answers(answer: Answer) -> None:
         await answer.whole(chat_whole("Hello."), Content_Type="application/json")

@@ -1,4 +1,4 @@
-"""The metrics of a real mitmdump, checked by Prometheus's own tools, and the dashboard's queries on a real scrape."""
+"""Tests for a real mitmdump's metrics with Prometheus's own tools, and for the dashboard's queries on scraped data."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TURNS = (
 
 
 def talk(line: Line, backend: TextBackend, **headers: str) -> None:
-    """Run one turn of each kind, over both APIs, streamed and not."""
+    """Run one turn of each kind over both OpenAI APIs, streamed and not streamed."""
     for stream in (True, False):
         backend.play(TURNS)
         for _ in TURNS:
@@ -59,7 +59,7 @@ def scrape(line: Line, **headers: str) -> str:
 
 
 def problems(text: str) -> str:
-    """Return the output of Prometheus's own check."""
+    """Return the problems that Prometheus's own tool finds in these metrics, or "" if there are none."""
     checked = subprocess.run(
         [str(PROMTOOL), "check", "metrics"], input=text, capture_output=True, text=True, timeout=60, check=False
     )
@@ -75,7 +75,7 @@ def backend() -> Iterator[TextBackend]:
 
 @pytest.mark.parametrize("labels", ["", "model,tool"])
 def test_promtool_finds_no_problems(backend: TextBackend, labels: str) -> None:
-    """promtool finds no problems before the first event and after many, and the configured labels are present."""
+    """promtool finds no problems before and after many turns, and the metrics have the configured labels."""
     with Mitmdump(backend.url, toolsim_metrics_labels=labels) as proxy, Line(proxy.url) as line:
         before = scrape(line)
         assert problems(before) == ""
@@ -85,7 +85,8 @@ def test_promtool_finds_no_problems(backend: TextBackend, labels: str) -> None:
     assert ('tool="get_weather"' in after, 'model="m"' in after) == (bool(labels), bool(labels))
     if not labels:
         new = series(after) - series(before)
-        # These series are not known in advance: kinds of model failures, and status codes of backend errors.
+        # These series cannot be known in advance, because they name kinds of model failures and codes of backend
+        # errors.
         assert {name.split("{")[0] for name in new} <= UNKNOWN, new
 
 
@@ -97,7 +98,7 @@ def series(text: str) -> set[str]:
 
 
 class Prometheus:
-    """A real Prometheus that scrapes one target every second and sends the target's key."""
+    """A real Prometheus that scrapes one target every second, and sends the target's key."""
 
     def __init__(self, folder: Path, target: str, key: str) -> None:
         self._address = f"127.0.0.1:{free_port()}"
@@ -127,7 +128,7 @@ class Prometheus:
         self._log.close()
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """Return the series that result from an instant query."""
+        """Return the series that an instant query yields."""
         url = f"http://{self._address}/api/v1/query?{urllib.parse.urlencode({'query': expression})}"
         with urllib.request.urlopen(url, timeout=10) as answer:
             reply = json.load(answer)
@@ -147,7 +148,7 @@ class Prometheus:
 
 
 def queries() -> list[tuple[str, str]]:
-    """Return titles and expressions of the queries of all panels, with the variables replaced as Grafana does."""
+    """Return the panel title and expression of each query, with the variables replaced as Grafana does."""
     board = json.loads(DASHBOARD.read_text())
     return [
         (panel["title"], target["expr"].replace("$__rate_interval", "1m").replace("$client", ".*"))
@@ -157,14 +158,14 @@ def queries() -> list[tuple[str, str]]:
 
 
 def test_no_dashboard_panel_is_empty(backend: TextBackend, tmp_path: Path) -> None:
-    """After real turns, no panel of the dashboard is empty or shows NaN, and each metric has a panel."""
+    """After some turns, no panel on the dashboard is empty or shows NaN, and each metric is on a panel."""
     profiles = tmp_path / "profiles"
     profiles.mkdir()
     (profiles / "mine.toml").write_text('models = ["m"]\n')
     keys = tmp_path / "keys"
     keys.write_text("alice key-of-alice\n")
     headers = {"Authorization": "Bearer key-of-alice"}
-    # All features that add metrics are enabled.
+    # Enable all features that add metrics.
     options = {"toolsim_store": "memory", "toolsim_profiles": str(profiles), "toolsim_api_key": f"file:{keys}"}
     with Mitmdump(backend.url, **options) as proxy, Line(proxy.url) as line:
         prometheus = Prometheus(tmp_path, proxy.url.removeprefix("http://"), "key-of-alice")
@@ -172,7 +173,7 @@ def test_no_dashboard_panel_is_empty(backend: TextBackend, tmp_path: Path) -> No
             prometheus.wait_for("count_over_time(toolsim_exchanges_in_progress[1m]) >= 2")
             talk(line, backend, **headers)
             prometheus.wait_for("sum(toolsim_exchanges_total) == 28")
-            # The rate of a series needs two scrapes, and a series of repairs starts only with its first event.
+            # A rate can be computed only after two scrapes, and a series for repairs starts only with the first repair.
             talk(line, backend, **headers)
             prometheus.wait_for("sum(toolsim_exchanges_total) == 56")
             found = {(title, query): prometheus.query(query) for title, query in queries()}
@@ -191,7 +192,7 @@ def test_no_dashboard_panel_is_empty(backend: TextBackend, tmp_path: Path) -> No
 
 
 def test_dashboard_variables_and_panel_ids() -> None:
-    """The queries use exactly the variables that the dashboard declares, and panel ids are unique."""
+    """The queries use exactly the variables that the dashboard declares, and the panel ids are unique."""
     board = json.loads(DASHBOARD.read_text())
     declared = {variable["name"] for variable in board["templating"]["list"]}
     used = set(re.findall(r"\$\{?([a-z]+)\}?", DASHBOARD.read_text()))

@@ -1,4 +1,6 @@
-"""Several backends behind one listener: a real mitmdump with a file of models, and two backends of different APIs."""
+"""Tests for several backends behind one listener: a real mitmdump with a models file, and two backends with one API
+each.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ def server() -> Iterator[TextBackend]:
 
 @pytest.fixture
 def file(tmp_path: Path, small: TextBackend, server: TextBackend) -> Path:
-    """Return a file that renames a model of one backend, and leaves the names of the other backend unchanged."""
+    """Return a models file that renames the model of one backend, and keeps the model names of the other backend."""
     for backend in (small, server):
         backend.play([])
         backend.rejected, backend.models, backend.list_headers = [], ["text-model"], []
@@ -63,7 +65,7 @@ url = "{server.url}/v1"
 
 
 def write(file: Path, text: str) -> Path:
-    """Write a file as an editor does, by replacing the old file with a new one."""
+    """Write a file as editors do, by replacing the old file with a new one."""
     new = file.with_suffix(".new")
     new.write_text(text)
     new.rename(file)
@@ -81,7 +83,7 @@ def proxied(file: Path, target: str | None = None, **options: Any) -> Iterator[t
 
 
 def model_of(client: str, reply: Any) -> str:
-    """Return the model that an answer names, streamed or not."""
+    """Return the model that is named in an answer, streamed or not."""
     if not reply.headers.get("content-type", "").startswith("text/event-stream"):
         return str(reply.json()["model"])
     events = [event for event in reply.events() if event != "[DONE]"]
@@ -101,7 +103,7 @@ def model_of(client: str, reply: Any) -> str:
 def test_each_model_has_its_backend(
     file: Path, small: TextBackend, server: TextBackend, client: str, stream: bool
 ) -> None:
-    """Each model's requests reach its backend, with or without tools, from clients of any API."""
+    """A request is sent to the backend of its model, with or without tools, no matter which API the client uses."""
     with proxied(file) as (proxy, line):
         for backend, asked, sent, key in (
             (small, "haiku-4.5", QWEN, "Bearer sk-small"),
@@ -126,7 +128,7 @@ def test_each_model_has_its_backend(
 
 
 def test_unrenamed_request_passes_byte_for_byte(file: Path, server: TextBackend) -> None:
-    """A request without tools passes byte for byte to a backend of the client's API, if the model is not renamed."""
+    """Without tools, a request passes byte for byte if its model is not renamed and the APIs are the same."""
     server.play([says("Sunny.")])
     body = b'{ "input" : "Hi",\n "model":"gpt-5" , "stream":true}'
     with proxied(file) as (_, line):
@@ -138,7 +140,7 @@ def test_unrenamed_request_passes_byte_for_byte(file: Path, server: TextBackend)
 
 @pytest.mark.parametrize("client", APIS)
 def test_unknown_model_is_a_404(file: Path, small: TextBackend, server: TextBackend, client: str) -> None:
-    """Without a default backend, an unknown model results in a 404 in the client's format that lists the models."""
+    """Without a default backend, an unknown model causes a 404 in the client's format that lists the models."""
     with proxied(file) as (_, line):
         for stream in (False, True):
             reply = line.post(PATHS[client], request(client, model="Haiku", stream=stream), **KEYS)
@@ -161,7 +163,9 @@ def test_unknown_model_is_a_404(file: Path, small: TextBackend, server: TextBack
 
 @pytest.mark.parametrize("way", ["reverse", "upstream", "scripted"])
 def test_default_backend(file: Path, small: TextBackend, server: TextBackend, way: str) -> None:
-    """The default backend receives requests for all other models or without a model; its key is sent only to it."""
+    """The default backend receives requests for all other models or without a model. Only this backend receives its
+    key.
+    """
     options: dict[str, Any] = {"toolsim_upstream_key": "sk-default"}
     options |= {"toolsim_upstream": f"{server.url}/v1"} if way == "upstream" else {}
     options |= {"toolsim_backend": "scripted"} if way == "scripted" else {}
@@ -174,7 +178,7 @@ def test_default_backend(file: Path, small: TextBackend, server: TextBackend, wa
             body = request(client, model="other")
             key = "input" if client == "responses" else "messages"
             body[key][0]["content"] = "What is the weather in Bonn?"
-            # The scripted model also writes text.
+            # The scripted model's answers also contain text.
             assert b"get_weather" in line.post(PATHS[client], body, **KEYS).body
     assert {exchange.headers["authorization"] for exchange in small.exchanges} == {"Bearer clients-own"}
     assert {exchange.body["model"] for exchange in small.exchanges} == {QWEN}
@@ -189,7 +193,9 @@ def test_default_backend(file: Path, small: TextBackend, server: TextBackend, wa
 def test_all_rounds_go_to_the_same_backend(
     file: Path, small: TextBackend, server: TextBackend, client: str, stream: bool
 ) -> None:
-    """Retries, second opinions and plain-text rounds go to the same backend, under its name for the model."""
+    """Retries, second opinions and plain-text rounds all use the model's backend, under the backend's name for the
+    model.
+    """
     greeting = '{"name": "greet", "arguments": {"message": "Hello!"}}'
     required = {"type": "any"} if client == "messages" else "required"
     with proxied(file, toolsim_retry=1, toolsim_second_opinion="on") as (_, line):
@@ -209,7 +215,7 @@ def test_all_rounds_go_to_the_same_backend(
 
 
 def test_rejected_features_are_per_backend_and_model(file: Path, small: TextBackend, server: TextBackend) -> None:
-    """A rejected feature is remembered per backend and model, regardless of the client's name for the model."""
+    """A rejected feature is remembered per backend and model, whichever name the client uses for the model."""
 
     def rule(exchange: Exchange) -> Any:
         return refuses(400, "tools are not supported") if "tools" in exchange.body else says(CALL)
@@ -234,7 +240,7 @@ def test_rejected_features_are_per_backend_and_model(file: Path, small: TextBack
 def test_counts_and_compaction_use_the_models_backend(
     file: Path, small: TextBackend, server: TextBackend, renamed: bool
 ) -> None:
-    """Token counts and compaction use the backend of the request's model."""
+    """Token counts and compaction use the backend of the requested model."""
     name = f'model = "{QWEN}"' if renamed else ""
     write(file, f'[[models]]\nnames = "big"\nurl = "{server.url}/v1"\n{name}\n')
     server.counted, server.count = [], 4321
@@ -254,7 +260,7 @@ def test_counts_and_compaction_use_the_models_backend(
 
 
 def test_profile_follows_the_backends_model_name(file: Path, small: TextBackend, tmp_path: Path) -> None:
-    """The profile is selected by the name that the backend uses for the model."""
+    """The profile is chosen by the backend's name for the model, not by the client's."""
     folder = tmp_path / "profiles"
     folder.mkdir()
     (folder / "q.toml").write_text('models = ["qwen2.5*"]\n[options]\ntoolsim_manifest = "typescript"\n')
@@ -266,7 +272,7 @@ def test_profile_follows_the_backends_model_name(file: Path, small: TextBackend,
 
 
 def test_model_of_a_large_body_is_found(file: Path, small: TextBackend, server: TextBackend) -> None:
-    """A worker finds the model of a large body after other keys of the same name, even if the body is compressed."""
+    """A worker finds the model of a large body, even if other keys have the same name or the body is compressed."""
     small.play([says(CALL)] * 2)
     body = request("chat", model="haiku")
     del body["model"]
@@ -287,7 +293,7 @@ def test_model_of_a_large_body_is_found(file: Path, small: TextBackend, server: 
 
 
 def ended(line: Line, id: str, **headers: str) -> Any:
-    """Return a background answer once it has ended."""
+    """Poll a background answer until it ends, and return it."""
     end = time.monotonic() + 20
     while (answer := line.request("GET", f"/v1/responses/{id}", **headers).json())["status"] not in (
         "completed",
@@ -299,7 +305,7 @@ def ended(line: Line, id: str, **headers: str) -> Any:
 
 
 def test_stored_answer_belongs_to_its_key(file: Path, small: TextBackend, server: TextBackend) -> None:
-    """An answer from one model can be continued with another model, but not with another key."""
+    """A stored answer from one model can be continued with another model, but not with another key."""
     other = {"authorization": "Bearer others"}
     with proxied(file, toolsim_store="memory") as (_, line):
         small.play([says("My word is KIWI.")])
@@ -324,7 +330,7 @@ def test_stored_answer_belongs_to_its_key(file: Path, small: TextBackend, server
 
 
 def test_websocket_requests_reach_their_backends(file: Path, small: TextBackend, server: TextBackend) -> None:
-    """Each request on a WebSocket connection goes to the backend of its model; an unknown model is an error."""
+    """On a WebSocket connection, each request is sent to its model's backend. An unknown model causes an error."""
     small.play([says(CALL)])
     server.play([says("Sunny.")])
     with proxied(file) as (proxy, _):
@@ -360,11 +366,11 @@ def listed(line: Line, **headers: str) -> list[str]:
 
 
 def test_model_list(file: Path, small: TextBackend, server: TextBackend) -> None:
-    """The model list contains the literal names in the file, and the backends' models that match a pattern."""
+    """The model list contains the literal names in the file, and the models of the backends that match a pattern."""
     small.models, server.models = [QWEN, "haiku-x", "gpt-5-small"], ["gpt-5", "gpt-4", "haiku-y", "gpt-5-mini"]
     with proxied(file) as (_, line):
         assert listed(line, **KEYS) == ["claude-haiku-4-5", "gpt-5", "gpt-5-mini"]
-        # The banner at startup might also request the lists, without a client's key.
+        # When the proxy starts, its banner might also request the lists, but without a client's key.
         assert {headers.get("authorization") for headers in small.list_headers} == {"Bearer sk-small"}
         assert {headers.get("authorization") for headers in server.list_headers} - {None} == {"Bearer clients-own"}
         one = line.request("GET", "/v1/models/claude-haiku-4-5").json()
@@ -382,7 +388,9 @@ def test_model_list(file: Path, small: TextBackend, server: TextBackend) -> None
 
 
 def test_model_list_with_silent_backends(file: Path, small: TextBackend) -> None:
-    """A backend that is silent or down delays the list only up to the time limit, and loses only its own models."""
+    """A backend that is silent or down delays the model list only up to a time limit. Only its own models can be
+    missing.
+    """
     small.models = ["big-1"]
     with RawBackend() as silent:
         silent.behaviour = lambda request: Answer(pause=30)
@@ -398,7 +406,7 @@ def test_model_list_with_silent_backends(file: Path, small: TextBackend) -> None
 
 
 def test_model_list_does_not_loop(file: Path) -> None:
-    """If the file names the proxy itself as a backend, the model list does not request itself endlessly."""
+    """If the file names the proxy itself as a backend, the proxy does not request its own model list endlessly."""
     with proxied(file) as (proxy, line):
         write(file, f'[[models]]\nnames = "a"\nurl = "{proxy.url}/v1"\n')
         assert listed(line) == ["a"]
@@ -410,7 +418,7 @@ def test_model_list_does_not_loop(file: Path) -> None:
 
 
 def test_broken_file_leaves_the_old_one_in_use(file: Path, small: TextBackend, server: TextBackend) -> None:
-    """If the file becomes invalid while the proxy runs, the old content stays in use.
+    """If the file becomes invalid while the proxy is running, its last valid content stays in use.
 
     The log reports the problem once.
     """
@@ -437,7 +445,9 @@ def test_broken_file_leaves_the_old_one_in_use(file: Path, small: TextBackend, s
 def test_turn_continues_after_pattern_is_removed(
     file: Path, small: TextBackend, server: TextBackend, client: str
 ) -> None:
-    """A turn in progress continues with all its rounds at its backend after its pattern is removed from the file."""
+    """If a model's pattern is removed from the file, a turn in progress continues all its rounds at the model's
+    backend.
+    """
     greeting = '{"name": "greet", "arguments": {"message": "Hello!"}}'
     small.play([says(*greeting, pause=0.02), says("Hel", "lo.")])
     with proxied(file, toolsim_store="memory") as (proxy, line), Line(proxy.url) as other:
@@ -455,7 +465,9 @@ def test_turn_continues_after_pattern_is_removed(
 
 
 def test_streams_continue_while_the_file_changes(file: Path, small: TextBackend, server: TextBackend) -> None:
-    """While the file changes repeatedly, each request is answered completely by a backend that its model has had."""
+    """If the file changes repeatedly, each request is still answered completely by one of the backends that it has
+    named.
+    """
     small.play(lambda exchange: says(*"small one", pause=0.01))
     server.play(lambda exchange: says(*"large one", pause=0.01))
     versions = [
@@ -501,7 +513,7 @@ def test_streams_continue_while_the_file_changes(file: Path, small: TextBackend,
 
 
 def test_invalid_file_stops_the_start(tmp_path: Path) -> None:
-    """With a mistake in the file, mitmdump does not start, and prints the file and line of the mistake."""
+    """If the file contains a mistake, mitmdump does not start, and prints the file and the line."""
     file = write(tmp_path / "models.toml", '[[models]]\nnames = "a"\nurl = "localhost:1"\n')
     proxy = Mitmdump(None, toolsim_models=str(file))
     assert proxy.exit_code() == 1
@@ -510,7 +522,7 @@ def test_invalid_file_stops_the_start(tmp_path: Path) -> None:
 
 
 def test_recording_replays_without_the_file(file: Path, small: TextBackend, tmp_path: Path) -> None:
-    """A recording of a renamed model can be replayed without the file."""
+    """The recording of a renamed model can be replayed without the models file."""
     small.play([says(CALL), says("Sunny.")] * 2)
     with proxied(file, toolsim_capture=str(tmp_path / "flows")) as (proxy, line):
         for stream in (False, True):
@@ -526,7 +538,7 @@ def test_recording_replays_without_the_file(file: Path, small: TextBackend, tmp_
 
 
 def test_sdks_use_one_base_url(file: Path, small: TextBackend, server: TextBackend) -> None:
-    """The SDKs use one base URL for all models, and raise their own exceptions for an unknown model."""
+    """With one base URL, the SDKs reach all models. For an unknown model, they raise their own exceptions."""
     openai, anthropic = pytest.importorskip("openai"), pytest.importorskip("anthropic")
     small.play([says("Small.")] * 2)
     server.play([says("Large.")] * 2)
@@ -546,7 +558,7 @@ def test_sdks_use_one_base_url(file: Path, small: TextBackend, server: TextBacke
 
 
 def test_overview_lists_the_models(file: Path, small: TextBackend) -> None:
-    """The overview page names the file and lists the models."""
+    """The overview page names the file and lists its models."""
     with proxied(file, small.url) as (_, line):
         page = line.request("GET", "/toolsim/", accept="application/json").json()
     assert page["models"] == ["claude-haiku-4-5", "text-model"]

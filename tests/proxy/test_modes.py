@@ -1,4 +1,4 @@
-"""Targets of requests: a built-in backend, an upstream for clients whose base URL cannot be set, or none."""
+"""Tests for a built-in backend, for toolsim_upstream with clients whose base URL is fixed, and for no backend."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ RESPONSES_TOOL = {"type": "function", "name": "get_weather", "parameters": WEATH
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_scripted_backend_over_both_apis(host: str, stream: bool, scripted: Mitmdump, ask: Any) -> None:
-    """One option is enough to have requests answered by the scripted backend, with and without tools."""
+    """A single option makes the scripted backend answer requests of both OpenAI APIs, with and without tools."""
     with Line(f"http://{host}:{scripted.port}") as line:
         response = line.post("/v1/responses", {"input": QUESTION, "tools": [RESPONSES_TOOL], "stream": stream})
         assert b'"function_call"' in response.body
@@ -49,7 +49,7 @@ def test_scripted_backend_over_both_apis(host: str, stream: bool, scripted: Mitm
 
 @pytest.mark.parametrize("path", ["/other", "/v1/embeddings", "/favicon.ico"])
 def test_other_path_of_the_listener_is_a_404(path: str, scripted: Mitmdump) -> None:
-    """A request to the listener for a path that is not an API's fails with 404 in the API's format."""
+    """If the path is not an API's, a request to the listener fails with 404 in OpenAI's error format."""
     with Line(scripted.url) as line:
         for method in ("GET", "POST"):
             reply = line.request(method, path, {} if method == "POST" else None)
@@ -57,7 +57,7 @@ def test_other_path_of_the_listener_is_a_404(path: str, scripted: Mitmdump) -> N
 
 
 def test_error_without_a_backend_names_options(ask: Any) -> None:
-    """The error of a regular proxy without a backend names the options to set."""
+    """Without a backend, a regular proxy fails with an error that names the option to set."""
     with Mitmdump() as proxy, Line(proxy.url) as line:
         reply = line.post("/v1/chat/completions", ask())
         assert reply.status == 404
@@ -66,7 +66,7 @@ def test_error_without_a_backend_names_options(ask: Any) -> None:
 
 # -- toolsim_upstream --
 
-# The path in toolsim_upstream, the client's path, and the path at the backend.
+# The path in toolsim_upstream, the client's path, and the resulting path at the backend.
 JOINS = [
     ("", "/v1/chat/completions", "/v1/chat/completions"),
     ("/", "/v1/chat/completions?a=1", "/v1/chat/completions?a=1"),
@@ -80,7 +80,7 @@ JOINS = [
 def test_upstream_path_replaces_the_clients(
     base: str, asked: str, expected: str, backend: RawBackend, ask: Any
 ) -> None:
-    """The upstream's path replaces the part before the endpoint.
+    """The upstream's path replaces the part of the client's path before the endpoint.
 
     If the upstream has no path, the client's path is kept.
     """
@@ -102,7 +102,7 @@ def through(proxy: Mitmdump) -> httpx.Client:
 
 
 def test_nonexistent_host(intercepting: Mitmdump, backend: RawBackend, ask: Any) -> None:
-    """A client is served even if the https host in its base URL does not exist, streamed or not."""
+    """A client is served even if its base URL names a nonexistent https host, streamed or not."""
     base = "https://api.nowhere.invalid"
     with through(intercepting) as client:
         backend.play(answers)
@@ -117,7 +117,7 @@ def test_nonexistent_host(intercepting: Mitmdump, backend: RawBackend, ask: Any)
 
 
 def test_openai_client_with_nonexistent_host(intercepting: Mitmdump, backend: RawBackend) -> None:
-    """The OpenAI SDK works with a nonexistent host, in a loop of two turns."""
+    """With a nonexistent host in its base URL, the OpenAI SDK completes a tool loop of two turns."""
     import openai
 
     backend.play(answers)
@@ -137,7 +137,7 @@ def test_openai_client_with_nonexistent_host(intercepting: Mitmdump, backend: Ra
 
 
 def test_other_hosts_are_reached(intercepting: Mitmdump, backend: RawBackend) -> None:
-    """Requests that are not for an API reach their own host, even if the path resembles an API's."""
+    """Requests that are not for an API reach their own host, even if their paths resemble an API's."""
     backend.play(answers)
     with RawBackend() as site, through(intercepting) as client:
 
@@ -152,7 +152,7 @@ def test_other_hosts_are_reached(intercepting: Mitmdump, backend: RawBackend) ->
 
 
 def test_upstream_down(ask: Any) -> None:
-    """If the upstream is down, the client receives a 502 in the API's format over the intercepted connection."""
+    """If the upstream is down, the client receives a 502 in the API's format through the intercepted TLS connection."""
     with Mitmdump(toolsim_upstream="http://127.0.0.1:9") as proxy, through(proxy) as client:
         for _ in range(2):
             reply = client.post("https://api.nowhere.invalid/v1/chat/completions", json=ask())

@@ -1,4 +1,4 @@
-"""The page at ``/toolsim/`` of a real mitmdump: for people as HTML, for programs as JSON."""
+"""Tests for a real mitmdump's overview page at ``/toolsim/``, which is HTML for people and JSON for programs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def facts(line: Line, path: str = PATH, **headers: str) -> dict[str, Any]:
 
 
 class Elements(HTMLParser):
-    """The elements of a page with their attributes, and its text."""
+    """The elements of a page with their attributes, and the text of the page."""
 
     def __init__(self, page: Reply) -> None:
         super().__init__()
@@ -39,7 +39,9 @@ class Elements(HTMLParser):
 
 
 def test_overview_of_a_builtin_backend() -> None:
-    """The page, also at ``/``, shows the base URLs, the models, a snippet, and the outcomes of the last turns."""
+    """The page shows the base URLs, the models, a command, and the outcomes of the last turns. It is also served at
+    ``/``.
+    """
     with Mitmdump(toolsim_backend="scripted") as proxy, Line(proxy.url) as line:
         line.post("/v1/chat/completions", {"model": "m", "messages": [{"role": "user", "content": "secret words"}]})
         page = line.request("GET", "/", Accept="text/html,application/xhtml+xml,*/*")
@@ -62,7 +64,10 @@ def test_overview_of_a_builtin_backend() -> None:
 
 
 def test_overview_of_a_real_backend() -> None:
-    """``/`` belongs to the backend, text from the backend and clients is escaped, and models are requested once."""
+    """If there is a backend, it serves ``/``. Text from the backend and from clients is escaped on the page.
+
+    The model list is requested only once.
+    """
 
     async def behave(answer: Answer) -> None:
         path = answer.asked.path
@@ -84,7 +89,7 @@ def test_overview_of_a_real_backend() -> None:
 
 
 def test_overview_reports_backend_down() -> None:
-    """If the backend is down, the page is still served and reports the problem."""
+    """If the backend is down, the page is still served, and reports the problem."""
     with Mitmdump("http://127.0.0.1:9") as proxy, Line(proxy.url) as line:
         found = facts(line)
         assert (found["models"], found["backend"]) == ([], "http://127.0.0.1:9/v1")
@@ -109,7 +114,7 @@ def test_overview_without_the_key_is_short() -> None:
 
 
 def test_rebound_name_and_host_header() -> None:
-    """A page with a rebound host name cannot read the overview, and a Host header does not become markup."""
+    """A page from a rebound host name cannot read the overview, and a Host header is escaped."""
     with Mitmdump(toolsim_backend="scripted") as proxy, Line(proxy.url) as line:
         assert line.request("GET", PATH, Host="rebound.example").status == 403
     with Mitmdump(toolsim_backend="scripted", toolsim_api_key="k") as proxy, Line(proxy.url) as line:

@@ -1,4 +1,4 @@
-"""Requests that toolsim does not rewrite: they pass byte for byte, and stream."""
+"""Tests for requests that toolsim does not rewrite. They pass byte for byte, and their answers are streamed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.wire import DONE, chat_frame
 
 NO_TOOLS = b'{"model":"m", "messages":[{"role":"user","content":"Say <use_tool><name>x</name></use_tool>"}] }'
 
-# By name: method, path, body, headers.
+# For each name: the method, path, body and headers of a request.
 REQUESTS: dict[str, tuple[str, str, bytes | None, dict[str, str]]] = {
     "models": ("GET", "/v1/models?limit=3", None, {}),
     "head": ("HEAD", "/v1/models", None, {}),
@@ -65,7 +65,9 @@ def test_request_and_answer_pass_byte_for_byte(name: str, backend: RawBackend, l
     [("/events", None), ("/v1/chat/completions", NO_TOOLS), ("/v1/responses", b'{"input":"hi","stream":true}')],
 )
 def test_stream_passes_in_chunks(path: str, body: bytes | None, backend: RawBackend, line: Line) -> None:
-    """The first event of a passed stream arrives before the last event is sent, and chunks are unchanged."""
+    """If a stream is not rewritten, its first event arrives before the last event is sent, and its chunks are
+    unchanged.
+    """
     frames = [b": ping\r\n\r\n", chat_frame("<tool_call>"), b"data: \xf0\x9f", b"\x98\x80\n\n", DONE]
 
     async def behave(answer: Answer) -> None:
@@ -84,7 +86,7 @@ def test_stream_passes_in_chunks(path: str, body: bytes | None, backend: RawBack
 
 
 def test_uploads_are_streamed(backend: RawBackend) -> None:
-    """A large upload to another path is streamed, not buffered."""
+    """A large upload to a path that is not an API's is streamed, not buffered."""
     import socket
 
     seen: list[float] = []
@@ -94,7 +96,7 @@ def test_uploads_are_streamed(backend: RawBackend) -> None:
         await answer.whole(b"ok")
 
     backend.play(behave)
-    # Only mitmproxy's own log reports streaming.
+    # Only mitmproxy's own log reports that a request is streamed.
     with Mitmdump(backend.url, toolsim_log="off") as proxy:
         with socket.create_connection(("127.0.0.1", proxy.port)) as client:
             client.sendall(b"POST /v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Length: 8\r\n\r\n1234")
@@ -108,7 +110,7 @@ def test_uploads_are_streamed(backend: RawBackend) -> None:
 
 
 def test_errors_pass_unchanged(backend: RawBackend, line: Line, ask: Any) -> None:
-    """A backend's HTTP error reaches the client of a rewritten request unchanged."""
+    """If a rewritten request fails, the backend's HTTP error reaches the client unchanged."""
     body = json.dumps({"error": {"message": "slow down", "odd": [1.0]}}, indent=3).encode()
 
     async def behave(answer: Answer) -> None:

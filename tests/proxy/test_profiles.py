@@ -1,4 +1,4 @@
-"""Profiles in a real mitmdump: the model's prompt, and the places that name the profile."""
+"""Tests for profiles in a real mitmdump: their effect on the prompt, and the places that name the profile in use."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ engine = "llama.cpp"
 
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
-    """The user's configuration folder, with a profile for the model m."""
+    """A user's configuration folder that contains a profile for the model m."""
     (tmp_path / "toolsim" / "profiles").mkdir(parents=True)
     (tmp_path / "toolsim" / "profiles" / "mine.toml").write_text(PROFILE)
     return tmp_path
@@ -44,7 +44,7 @@ def prompt(backend: RawBackend) -> str:
 
 @pytest.mark.slow
 def test_answer_names_its_profile(backend: RawBackend, own: Path, ask: Any) -> None:
-    """Headers, log and metrics name the profile of an answer; explicitly set options override the profile."""
+    """Headers, log and metrics name the profile that was used. Options that the user sets override the profile."""
     environment = {"XDG_CONFIG_HOME": str(own)}
     with Mitmdump(backend.url, environment=environment, toolsim_log="text") as proxy, Line(proxy.url) as line:
         backend.play(whole)
@@ -58,7 +58,7 @@ def test_answer_names_its_profile(backend: RawBackend, own: Path, ask: Any) -> N
         assert "<tools>" not in prompt(backend)
         text = line.request("GET", "/toolsim/metrics").body.decode()
         assert 'toolsim_profiles_total{profile="mine"} 2' in text
-        # The warning is logged once, however often the profile is used.
+        # The warning is logged only once, although the profile is used several times.
         assert proxy.log().count("the profile mine applies, but it was measured with toolsim 0.0.1") == 1
     with (
         Mitmdump(backend.url, environment=environment, toolsim_manifest="auto") as proxy,
@@ -71,12 +71,12 @@ def test_answer_names_its_profile(backend: RawBackend, own: Path, ask: Any) -> N
 
 @pytest.mark.slow
 def test_profile_enables_second_opinions(backend: RawBackend, own: Path, ask: Any) -> None:
-    """A profile can enable second opinions, which cause additional requests to this model only."""
+    """A profile can enable second opinions. They cause additional requests only for the profile's model."""
     folder = own / "toolsim" / "profiles"
     (folder / "mine.toml").write_text('models = ["m"]\n[options]\ntoolsim_second_opinion = "on"\n')
 
     async def discreet(answer: Answer) -> None:
-        """Write a call, answer no to each question about it, and then answer with text."""
+        """Return a call, then "no" for each of the two questions about the call, and then text."""
         turn = len(asked(backend))
         await answer.whole(chat_whole((CALL, "no", "no", "Hello!")[turn - 1]), Content_Type="application/json")
 
@@ -110,7 +110,9 @@ def test_broken_profile_stops_the_start(backend: RawBackend, own: Path) -> None:
 
 @pytest.mark.slow
 def test_declared_call_form_is_recognized(backend: RawBackend, own: Path, ask: Any) -> None:
-    """A declared call form is recognized in answers of the profile's model only; an invalid one stops the start."""
+    """A call form that a profile declares is recognized only in answers of its models. An invalid form prevents
+    startup.
+    """
     file = own / "toolsim" / "profiles" / "mine.toml"
     file.write_text(PROFILE + '[[forms]]\nopening = "@@CALL"\nclosing = "@@END"\n')
     text = CALL.replace("<tool_call>", "@@CALL").replace("</tool_call>", "@@END")

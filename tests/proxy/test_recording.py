@@ -1,4 +1,4 @@
-"""Recording and server replay with a real mitmdump: live, bounded, without secrets."""
+"""Tests with a real mitmdump for recordings, which are bounded and free of secrets, and for replaying them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def proxy(backend: RawBackend, folder: Path) -> Iterator[Mitmdump]:
 
 
 def recorded_files(folder: Path, before: set[Path], count: int = 1) -> list[Path]:
-    """Wait for and return the files of exchanges that have ended for the client."""
+    """Wait until this many new exchanges are recorded, and return their files."""
     end = time.monotonic() + 60
     while len(new := set(folder.glob("*.flow")) - before) < count:
         assert time.monotonic() < end, f"{len(new)} files of {count}"
@@ -58,12 +58,12 @@ def peak(pid: int) -> int:
 def test_large_stream_recording_is_bounded(
     backend: RawBackend, proxy: Mitmdump, line: Line, folder: Path, ask: Any, tools: bool
 ) -> None:
-    """While 50 MB are streamed, nothing is delayed and memory stays bounded.
+    """If a recorded stream has 50 MB, no delta is delayed and memory stays bounded.
 
-    The file contains the number of missing bytes.
+    The file states how many bytes are missing.
     """
     seen_first = threading.Event()
-    piece = chat_frame("word " * 13_000)  # This is text of 64 kB.
+    piece = chat_frame("word " * 13_000)  # A delta with 64 kB of text.
 
     async def behave(answer: Answer) -> None:
         await answer.head(Content_Type="text/event-stream")
@@ -87,7 +87,7 @@ def test_large_stream_recording_is_bounded(
     assert size > 49 * MEBIBYTE
     assert meanwhile - start < 30 * MEBIBYTE
     (file,) = recorded_files(folder, before)
-    # At the end, up to 4 MiB of each side are joined, cleaned of secrets and written.
+    # After the exchange, up to 4 MiB from each side are joined, cleaned of secrets and written.
     assert peak(proxy.pid) - start < 80 * MEBIBYTE
     assert file.stat().st_size < 9 * MEBIBYTE
     note = recorded(file)[0].metadata["toolsim_capture"]
@@ -111,7 +111,7 @@ PLANTED = {
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_secrets_are_not_recorded(backend: RawBackend, line: Line, folder: Path, ask: Any, stream: bool) -> None:
-    """Secrets of many forms in headers, query, body and answer are not in the file, either complete or split."""
+    """Many kinds of secrets in headers, query, body and answer are not in the file, even if a stream splits them."""
     arguments = json.dumps({"city": "Bonn", "password": PLANTED["argument"]})
     block = f"<tool_call>{json.dumps({'name': 'get_weather', 'arguments': arguments})}</tool_call>"
     text = f"The key {PLANTED['openai']} and {PLANTED['bearer']}, {PLANTED['jwt']}. {block}"
@@ -164,7 +164,7 @@ def test_secrets_are_not_recorded(backend: RawBackend, line: Line, folder: Path,
 
 
 def deltas(chunk: dict[str, Any]) -> str:
-    """Return the text and the arguments in one chunk."""
+    """Return the text and call arguments in one chunk."""
     words = []
     for choice in chunk["choices"]:
         delta = choice["delta"]
@@ -174,7 +174,7 @@ def deltas(chunk: dict[str, Any]) -> str:
 
 
 def test_recorded_answer_is_served(backend: RawBackend, line: Line, folder: Path, ask: Any) -> None:
-    """``mitmdump -S FILE`` sends a live client the same answer that was recorded."""
+    """``mitmdump -S FILE`` serves the recorded answer to a live client."""
     backend.play(stream_of("Let me look. ", CALL, CALL, " and a tail"))
     before = set(folder.glob("*.flow"))
     live = line.post("/v1/chat/completions", ask(stream=True))
@@ -190,12 +190,12 @@ def test_recorded_answer_is_served(backend: RawBackend, line: Line, folder: Path
 
 
 def without_ids(reply: Reply) -> list[Any]:
-    """Return the events without the id, which is random."""
+    """Return the events with their random ids removed."""
     return [event if event == "[DONE]" else event | {"id": ""} for event in reply.events()]
 
 
 def test_replayed_flow_is_new(backend: RawBackend, ask: Any, tmp_path: Path) -> None:
-    """A flow is replayed without "Revert" and without a key. It has calls again, and both its sides are new."""
+    """If a saved flow is replayed as it is, without a key, it is rewritten anew, and its request and answer are new."""
     saved, again, captured = tmp_path / "saved.flow", tmp_path / "again.flow", tmp_path / "captured"
     with Mitmdump(backend.url, arguments=["-w", str(saved)], toolsim_api_key="k") as first, Line(first.url) as line:
         for _ in range(2):

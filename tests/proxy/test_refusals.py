@@ -1,4 +1,4 @@
-"""Refused requests of all kinds, through a real mitmdump: a few log lines each, and a metric by reason."""
+"""Tests with a real mitmdump for refused requests, which are logged (with a limit) and counted by reason."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ UPGRADE = {
 
 
 def refused(proxy: Mitmdump) -> list[dict[str, Any]]:
-    """Return the log entries of refused requests."""
+    """Return the log entries for refused requests."""
     lines = [json.loads(line) for line in proxy.log().splitlines() if line.startswith("{")]
     return [line for line in lines if line.get("message") == "refused"]
 
 
 def counts(proxy: Mitmdump, **headers: str) -> dict[str, int]:
-    """Return the numbers of refused requests by reason, omitting zeros."""
+    """Return the number of refused requests by reason, without reasons that did not occur."""
     with Line(proxy.url) as line:
         text = line.request("GET", "/toolsim/metrics", **headers).body.decode()
     found = re.findall(r'^toolsim_refused_requests_total\{reason="(\w+)"\} (\d+)$', text, re.MULTILINE)
@@ -46,7 +46,7 @@ def connect(port: int, *headers: str) -> bytes:
 
 
 def test_wrong_keys_are_logged(backend: RawBackend) -> None:
-    """A wrong key is logged and counted for all APIs, other paths and WebSockets; the correct key is not."""
+    """A wrong key is logged and counted for all APIs, other paths and WebSockets. A correct key is not."""
     with Mitmdump(backend.url, toolsim_api_key="k") as proxy:
         with Line(proxy.url) as line:
             for path in ("/v1/chat/completions", "/v1/messages", "/v1/responses"):
@@ -79,7 +79,7 @@ def test_foreign_hosts_and_pages_are_logged(backend: RawBackend) -> None:
 
 
 def test_refused_tunnels_are_logged() -> None:
-    """A tunnel without the key, or at a proxy that does not forward, is refused, logged and counted."""
+    """A tunnel is refused, logged and counted if the key is missing, or if the proxy does not forward."""
     with Mitmdump(toolsim_api_key="k") as proxy:
         assert b" 407 " in connect(proxy.port)
         assert [entry["request"] for entry in refused(proxy)] == ["CONNECT 192.0.2.1:443"]
@@ -93,7 +93,7 @@ def test_refused_tunnels_are_logged() -> None:
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages"])
 def test_loops_are_logged(path: str) -> None:
-    """A request that loops back is logged and counted, and its error has the format of the client's API."""
+    """If a request returns to the proxy, it is logged and counted, and fails with an error in the client's format."""
     port = free_port()
     options = {"toolsim_upstream": f"http://127.1:{port}", "toolsim_engine": "unknown"}
     with Mitmdump(arguments=("--listen-port", str(port)), **options) as proxy, Line(proxy.url) as line:  # type: ignore[arg-type]
@@ -108,7 +108,7 @@ def test_loops_are_logged(path: str) -> None:
 
 
 def test_refusal_is_one_line_in_the_text_log(backend: RawBackend) -> None:
-    """In the text log, a refused request causes one line, and mitmproxy's own two lines are omitted."""
+    """In the text log, each refused request causes only one line. mitmproxy's own two lines are omitted."""
     with Mitmdump(backend.url, toolsim_log="text", toolsim_api_key="k") as proxy:
         before = proxy.log()
         with Line(proxy.url) as line:

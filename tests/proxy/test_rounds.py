@@ -1,4 +1,4 @@
-"""Retries through a real mitmdump: the model's prompts, the client's answer, and the recordings of each round."""
+"""Tests for retries through a real mitmdump: the model's prompts, the client's answer, and the recordings."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DAYS = {
 GOOD = '<tool_call>{"name":"forecast","arguments":{"days":3}}</tool_call>'
 BAD = GOOD.replace("3", '"three"')
 MISFIT = BAD.removeprefix("<tool_call>").removesuffix("</tool_call>")
-# For each fault: the model's first answer, the record that it then receives, and the reason in that record.
+# For each fault: the model's first answer, the error record that the model then receives, and the reason in it.
 WAYS: dict[str, tuple[Turn, str, str]] = {
     "schema": (says(BAD), "SCHEMA_MISMATCH name=forecast", "/days: got string, expected integer"),
     "malformed": (says(GOOD.replace(":3", " 3")), "MALFORMED_JSON name=forecast", "one JSON object"),
@@ -97,7 +97,7 @@ def _wrapped(tool: dict[str, Any]) -> dict[str, Any]:
 
 
 def calls_of(reply: Reply, api: str, *, stream: bool) -> list[tuple[str, str]]:
-    """Return the calls that a client reads in an answer."""
+    """Return the calls that a client finds in an answer."""
     assert reply.status == 200, reply.body
     if api == "responses":
         items = (
@@ -119,7 +119,9 @@ def calls_of(reply: Reply, api: str, *, stream: bool) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("api", ["chat/completions", "responses"])
 @pytest.mark.parametrize("way", WAYS)
 def test_retry_gives_the_exact_reason(way: str, api: str, stream: bool, line: Line, backend: TextBackend) -> None:
-    """After a faulty call, the model receives its answer and the exact reason. The client receives a valid call."""
+    """After a faulty call, the model receives its answer and the exact reason, and the client receives the corrected
+    call.
+    """
     first, record, reason = WAYS[way]
     backend.play([first, says(GOOD)], chunk_size=5)
     more = {"tool_choice": "required"} if way == "required" else {}
@@ -137,7 +139,7 @@ def test_retry_gives_the_exact_reason(way: str, api: str, stream: bool, line: Li
 
 @pytest.mark.slow
 def test_truncated_call_is_continued(line: Line, backend: TextBackend) -> None:
-    """A call that was cut off is continued in a second round, and the client receives one stream with one numbering."""
+    """If a call is cut off, a second round continues it. The client receives one stream with consecutive numbers."""
     backend.play([says(GOOD[:40], ending="length"), says(GOOD[40:])], chunk_size=5)
     reply = line.post("/v1/responses", body("responses", stream=True))
     assert calls_of(reply, "responses", stream=True) == [("forecast", '{"days":3}')]
@@ -149,7 +151,7 @@ def test_truncated_call_is_continued(line: Line, backend: TextBackend) -> None:
 
 @pytest.mark.slow
 def test_retries_are_limited_and_sent_text_stays(line: Line, backend: TextBackend) -> None:
-    """After two retries the client receives the last error, and text that was already sent is kept."""
+    """After two retries, the client receives an error. Text that was sent before is kept."""
     backend.play([says("Well. ", BAD), says(BAD), says(BAD), says(GOOD)], chunk_size=5)
     reply = line.post("/v1/chat/completions", body("chat/completions", stream=True))
     *deltas, error = reply.events()
@@ -169,7 +171,9 @@ HISTORY = [
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_answer_that_is_not_the_required_json(stream: bool, line: Line, backend: TextBackend) -> None:
-    """If text after a tool output is not the required JSON, the next round enforces the format and its JSON is sent."""
+    """If the text after a tool output is not the required JSON, the next round enforces the format, and its JSON is
+    sent.
+    """
     form = {"type": "json_schema", "json_schema": {"name": "report", "schema": {"type": "object", "required": ["sky"]}}}
     backend.play([says(BAD), says("It will rain."), says('{"sky":"rain"}')], chunk_size=5)
     asked = body("chat/completions", stream=stream, messages=HISTORY, response_format=form)
@@ -185,7 +189,7 @@ def test_answer_that_is_not_the_required_json(stream: bool, line: Line, backend:
 
 @pytest.mark.slow
 def test_empty_answer_after_an_output(line: Line, backend: TextBackend) -> None:
-    """After an empty answer, a second prompt forbids calls, and the client receives the text that follows it."""
+    """If the answer after a tool output is empty, the next prompt forbids calls, and its text is sent to the client."""
     backend.play([says(""), says("It will rain.")])
     reply = line.post("/v1/chat/completions", body("chat/completions", stream=False, messages=HISTORY))
     assert reply.json()["choices"][0]["message"]["content"] == "It will rain."
@@ -196,7 +200,7 @@ def test_empty_answer_after_an_output(line: Line, backend: TextBackend) -> None:
 
 @pytest.mark.slow
 def test_large_request_is_not_retried(line: Line, backend: TextBackend, proxy: Mitmdump) -> None:
-    """A request above 1 MiB is not retried, and the log reports it."""
+    """A request larger than 1 MiB is not retried, and the log states this."""
     backend.play([says(MISFIT), says(GOOD)])
     asked = body("chat/completions", stream=False, messages=[{"role": "user", "content": "x" * 1024 * 1024}])
     reply = line.post("/v1/chat/completions", asked)
@@ -207,7 +211,9 @@ def test_large_request_is_not_retried(line: Line, backend: TextBackend, proxy: M
 
 @pytest.mark.slow
 def test_errors_pass_and_failed_round_changes_nothing(line: Line, backend: TextBackend) -> None:
-    """An error in the first round reaches the client unchanged. If the second round fails, the first answer is sent."""
+    """An error in the first round reaches the client unchanged. If the second round fails, the first round's answer is
+    sent.
+    """
     backend.play([refuses(429, "Slow down.")])
     refused = line.post("/v1/chat/completions", body("chat/completions", stream=True))
     assert (refused.status, refused.json()["error"]["message"]) == (429, "Slow down.")
@@ -221,7 +227,7 @@ def test_errors_pass_and_failed_round_changes_nothing(line: Line, backend: TextB
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_disconnect_stops_the_round(stream: bool, proxy: Mitmdump, backend: TextBackend) -> None:
-    """If the client disconnects, the current round is stopped, and no more requests are sent."""
+    """If the client disconnects, the backend request of the current round is aborted, and no more requests are sent."""
     backend.play([says(BAD), says("a ", "b ", ending="hang"), says(GOOD)], chunk_size=5)
     with Line(proxy.url) as line:
         line.send("POST", "/v1/responses", body("responses", stream=stream))
@@ -233,7 +239,7 @@ def test_disconnect_stops_the_round(stream: bool, proxy: Mitmdump, backend: Text
 
 @pytest.mark.slow
 def test_text_of_a_round_is_streamed(line: Line, backend: TextBackend) -> None:
-    """The text of a round reaches the client before the round has ended."""
+    """Text in a round reaches the client while the round is in progress."""
     backend.play([says("one ", "two ", "three", pause=0.4)])
     response = line.begin("POST", "/v1/responses", body("responses", stream=True))
     times = [when for when, data in arrivals(response) if b"output_text.delta" in data]
@@ -242,9 +248,9 @@ def test_text_of_a_round_is_streamed(line: Line, backend: TextBackend) -> None:
 
 @pytest.mark.slow
 def test_each_round_is_a_flow_that_replays(backend: TextBackend, tmp_path: Path) -> None:
-    """The client's flow contains its request and answer.
+    """The client's flow contains the client's request and the final answer.
 
-    Each round is a separate flow that refers to it and replays.
+    Each round is a separate flow, which names the client's flow and can be replayed.
     """
     with Mitmdump(
         backend.url,
@@ -284,7 +290,7 @@ def test_each_round_is_a_flow_that_replays(backend: TextBackend, tmp_path: Path)
 
 @pytest.mark.slow
 def test_rounds_with_a_builtin_backend_and_key() -> None:
-    """Rounds can use a built-in backend that requires a key. A client without the key is refused."""
+    """With a built-in backend and a key, rounds work for a client that has the key. Other clients are refused."""
     options: dict[str, Any] = {"toolsim_backend": "scripted", "toolsim_api_key": "k"}
     with Mitmdump(None, toolsim_retry=1, **options) as it, Line(it.url) as line:
         question = {"input": "What is the forecast for 3 days? [badly]"}
@@ -295,7 +301,9 @@ def test_rounds_with_a_builtin_backend_and_key() -> None:
 
 @pytest.mark.slow
 def test_rounds_with_large_bodies_and_proxy_authentication(backend: TextBackend) -> None:
-    """Rounds work for bodies that are rewritten in another process, and for a client with proxy authentication."""
+    """Rounds also work if bodies are so large that a worker rewrites them, and if the client must authenticate to the
+    proxy.
+    """
     words = [{"role": "user", "content": "word " * 20_000}]
     long = says("Well. " * 8_000 + BAD)
     with Mitmdump(backend.url, toolsim_retry=1, proxyauth="me:secret") as proxy, Line(proxy.url) as line:
@@ -312,7 +320,7 @@ def test_rounds_with_large_bodies_and_proxy_authentication(backend: TextBackend)
 @pytest.mark.parametrize("size", [1_000, 1_000_000])
 @pytest.mark.parametrize("retry", [0, 1])
 def test_unread_data_stops_the_backend(retry: int, size: int) -> None:
-    """The data buffered for a client that does not read is bounded. Once the client reads, it receives everything."""
+    """If a client does not read, the backend is read only up to a limit. Later, the client receives everything."""
     count = 24_000_000 // size
     piece = chat_frame("x" * size)
 
@@ -332,11 +340,11 @@ def test_unread_data_stops_the_backend(retry: int, size: int) -> None:
                 b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(asked), asked)
             )
             sent, end = -1, time.monotonic() + 60
-            # A busy machine can keep the proxy from reading for a second, so the test waits until the proxy is idle.
+            # On a busy machine, the proxy can fail to read for a second, so also wait until the proxy is idle.
             while sent < 1 or sent != backend.asked[0].sent or is_busy(proxy.pid):
                 assert time.monotonic() < end
                 sent = backend.asked[0].sent if backend.asked else -1
-            # About 6 to 10 MB are in the system's buffers between the backend and the proxy.
+            # The system's buffers between the backend and the proxy can contain 6 to 10 MB.
             assert sent * len(piece) < 16_000_000
             received = 0
             while data := client.recv(1 << 20):

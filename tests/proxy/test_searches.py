@@ -1,4 +1,4 @@
-"""Searches behind a real mitmdump: web searches by a real MCP server, and searches for deferred tools."""
+"""Tests with a real mitmdump for web searches, which a real MCP server runs, and for searches for deferred tools."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def proxy(
 
 
 def messages(proxy: Mitmdump, **more: Any) -> Any:
-    """Return the answer to a request of the Messages API, streamed by the SDK."""
+    """Send a request in the Messages API, and return the answer that the SDK reads from the stream."""
     sdk = anthropic.Anthropic(base_url=proxy.url, api_key="k", max_retries=0, timeout=60)
     asked: Any = {"model": "m", "max_tokens": 99, "messages": HI, **more}
     with sdk, sdk.beta.messages.stream(**asked) as events:
@@ -60,14 +60,14 @@ def messages(proxy: Mitmdump, **more: Any) -> Any:
 
 
 def responses(proxy: Mitmdump, **more: Any) -> Any:
-    """Return the answer to a request of the Responses API."""
+    """Send a request in the Responses API, and return the answer."""
     with openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="k", max_retries=0, timeout=60) as sdk:
         return sdk.responses.create(**({"model": "m", "input": "hi"} | more))
 
 
 @pytest.mark.slow
 def test_web_search_over_both_apis(proxy: Mitmdump, backend: TextBackend) -> None:
-    """A web search works in a Messages request without other tools, and in a stored Responses turn."""
+    """Web searches work in a Messages request without other tools, and in a stored Responses turn."""
     backend.play([says(block("web_search", query="herons")), says("See https://birds.example/heron")])
     answer = messages(proxy, tools=[WEB], tool_choice={"type": "tool", "name": "web_search"})
     assert [each.type for each in answer.content] == ["server_tool_use", "web_search_tool_result", "text"]
@@ -97,7 +97,7 @@ def test_web_search_over_both_apis(proxy: Mitmdump, backend: TextBackend) -> Non
 @pytest.mark.slow
 @each("choice", ["auto", "required", {"type": "mcp", "server_label": "sums"}])
 def test_background_request_runs_mcp_tools(proxy: Mitmdump, backend: TextBackend, remote: str, choice: Any) -> None:
-    """A background request whose only tools are MCP tools runs them."""
+    """A background request can run MCP tools even if it has no other tools."""
     tools: Any = [{"type": "mcp", "server_label": "sums", "server_url": remote, "require_approval": "never"}]
     backend.play([says(block("sums__add", a=2, b=3)), says("Five.")])
     with openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="k", max_retries=0, timeout=60) as sdk:
@@ -109,7 +109,7 @@ def test_background_request_runs_mcp_tools(proxy: Mitmdump, backend: TextBackend
 
 @pytest.mark.slow
 def test_search_tool_is_not_offered_separately(proxy: Mitmdump, backend: TextBackend) -> None:
-    """The MCP tool that runs web searches is not offered under its own name. Its server's other tools are offered."""
+    """The MCP tool that runs web searches is not offered under its own name, but the server's other tools are."""
     backend.play([says("Well.")])
     responses(proxy)
     shown = str(backend.exchanges[-1].transcript)
@@ -119,7 +119,7 @@ def test_search_tool_is_not_offered_separately(proxy: Mitmdump, backend: TextBac
 
 @pytest.mark.slow
 def test_oversized_or_malformed_search_results(proxy: Mitmdump, backend: TextBackend) -> None:
-    """If a search's output is too large or malformed JSON, the answer of the model continues."""
+    """If a search returns too much output or malformed JSON, the model's answer continues."""
     for query, content in (("huge", "unavailable"), ("nested", None)):
         backend.play([says(block("web_search", query=query)), says("I go on.")])
         answer = messages(proxy, tools=[WEB])
@@ -129,7 +129,7 @@ def test_oversized_or_malformed_search_results(proxy: Mitmdump, backend: TextBac
 
 @pytest.mark.slow
 def test_search_times_out(backend: TextBackend, tmp_path: Path) -> None:
-    """A search that exceeds the server's timeout is aborted, and the model continues."""
+    """If a search exceeds its server's timeout, it is aborted, and the model's answer continues."""
     config = tmp_path / "mcp.json"
     config.write_text(json.dumps({"mcpServers": {"web": SEARCHER | {"timeout": 1, "require_approval": "never"}}}))
     with Mitmdump(backend.url, toolsim_backend="chat", toolsim_mcp_config=str(config)) as proxy:
@@ -140,7 +140,7 @@ def test_search_times_out(backend: TextBackend, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_disconnect_aborts_the_search(proxy: Mitmdump, backend: TextBackend, line: Line) -> None:
-    """If the client disconnects, its search is aborted, and the server answers the next search."""
+    """If the client disconnects, its search is aborted, and the next search works."""
     backend.play([says(block("web_search", query="slow")), says("I go on.")])
     body = {"model": "m", "max_tokens": 9, "messages": HI, "tools": [WEB], "stream": True}
     response = line.begin("POST", "/v1/messages", body)
@@ -154,7 +154,7 @@ def test_disconnect_aborts_the_search(proxy: Mitmdump, backend: TextBackend, lin
 
 @pytest.mark.slow
 def test_deferred_tool_search(proxy: Mitmdump, backend: TextBackend) -> None:
-    """A search for deferred tools has the same blocks, streamed or not. The next prompt begins like the last prompt."""
+    """The client receives a search for deferred tools as blocks, and the next prompt continues the last prompt."""
     deferred: Any = {"name": "get_weather", "description": "Weather.", "input_schema": CITY, "defer_loading": True}
     tools: Any = [{"type": f"{SEARCH}_20251119", "name": SEARCH}, deferred]
     turns = [says(block(SEARCH, pattern="weather")), says(block("get_weather", city="Bonn"))]
@@ -175,7 +175,9 @@ def test_deferred_tool_search(proxy: Mitmdump, backend: TextBackend) -> None:
 
 @pytest.mark.slow
 def test_messages_request_can_name_a_server(proxy: Mitmdump, backend: TextBackend, remote: str) -> None:
-    """A Messages request can use an MCP server on a listed host; for another host, the 400 names the option."""
+    """A Messages request can name an MCP server on a listed host. For another host, it fails, and the error names the
+    option.
+    """
     server: Any = {"type": "url", "name": "sums", "url": remote}
     toolset: Any = {"type": "mcp_toolset", "mcp_server_name": "sums"}
     backend.play([says(block("sums__add", a=2, b=3)), says("Five.")])
@@ -189,7 +191,9 @@ def test_messages_request_can_name_a_server(proxy: Mitmdump, backend: TextBacken
 @pytest.mark.slow
 @each("kind", ["web_search_20250305", "web_search_20260209"])
 def test_web_search_without_a_server_is_refused(backend: TextBackend, kind: str) -> None:
-    """Without a search server, a request with only a web search is refused, and the message names the setting."""
+    """If its only tool is a web search and there is no search server, a request fails with an error that names the
+    setting.
+    """
     with Mitmdump(backend.url, toolsim_backend="chat") as proxy:
         sdk = anthropic.Anthropic(base_url=proxy.url, api_key="k", max_retries=0, timeout=60)
         tool: Any = {"type": kind, "name": "web_search"}

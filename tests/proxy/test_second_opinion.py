@@ -1,4 +1,4 @@
-"""Second opinions through a real mitmdump: the model's prompts, the client's answer, and the recordings."""
+"""Tests for second opinions through a real mitmdump: the model's prompts, the client's answer, and the recordings."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def is_question(exchange: Exchange) -> bool:
 
 
 def model(calls: Turn, words: Turn | None = None, **answers: Turn) -> Rule:
-    """Return a model that calls any tool on offer; ``answers``: its second opinions, by tool."""
+    """Return a model that makes these calls if its prompt has tools. ``answers``: its second opinion on each tool."""
     words = words or says(WORDS)
 
     def play(exchange: Exchange) -> Turn:
@@ -79,7 +79,7 @@ def model(calls: Turn, words: Turn | None = None, **answers: Turn) -> Rule:
 
 
 def in_both_modes(rule: Rule, api: str, line: Line, backend: TextBackend) -> Iterator[tuple[Seen, Sequence[Exchange]]]:
-    """Send a request twice, streamed and not; yield the client's answer and the backend's requests."""
+    """Send a request without and with streaming; yield each answer, and the requests to the backend."""
     for stream in (False, True):
         backend.play(rule, chunk_size=5)
         reply = line.post(f"/v1/{api}", body(api, stream=stream))
@@ -88,7 +88,7 @@ def in_both_modes(rule: Rule, api: str, line: Line, backend: TextBackend) -> Ite
 
 
 def word_count(exchanges: Iterable[Exchange]) -> int:
-    """Return the number of words in these prompts; the backend counts each word as a token."""
+    """Return the number of words in these prompts. The backend counts each word as one token."""
     return sum(len(text.split()) for exchange in exchanges for _, text in exchange.transcript)
 
 
@@ -126,7 +126,7 @@ WAYS: dict[str, tuple[Rule, list[list[str]], int]] = {
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("way", WAYS)
 def test_two_clear_no_answers_refuse_a_call(way: str, api: str, line: Line, backend: TextBackend) -> None:
-    """Only two clear "no" answers refuse a call. If no call remains, the client receives text instead."""
+    """A call is refused only after two clear "no" answers. If no call remains, the client receives text instead."""
     rule, items, rounds = WAYS[way]
     both = []
     for seen, exchanges in in_both_modes(rule, api, line, backend):
@@ -142,7 +142,9 @@ def test_two_clear_no_answers_refuse_a_call(way: str, api: str, line: Line, back
 @pytest.mark.slow
 @pytest.mark.parametrize("api", ["chat/completions", "responses"])
 def test_questions_are_short_requests(api: str, line: Line, backend: TextBackend) -> None:
-    """Each question is a short request at temperature 0; after two "no" answers the conversation is sent again."""
+    """Each question is a short request at temperature 0. After two "no" answers, the conversation is sent without
+    tools.
+    """
     backend.play(WAYS["no"][0])
     limits = {"max_tokens": 500} if api != "responses" else {"max_output_tokens": 500}
     line.post(f"/v1/{api}", body(api, stream=True, temperature=0.8, **limits))
@@ -162,7 +164,7 @@ def test_questions_are_short_requests(api: str, line: Line, backend: TextBackend
 @pytest.mark.slow
 @pytest.mark.parametrize("api", APIS)
 def test_unneeded_opinion_is_not_requested(api: str, line: Line, backend: TextBackend) -> None:
-    """A required call, or a call in the middle of a task, is sent without a second opinion."""
+    """No second opinion is requested for a required call, or for a call that follows a tool output."""
     backend.play(model(says(BONN), get_weather=says("no")))
     history: Any = {
         "messages": [
@@ -201,7 +203,7 @@ def test_unneeded_opinion_is_not_requested(api: str, line: Line, backend: TextBa
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_disconnect_stops_the_question(stream: bool, proxy: Mitmdump, backend: TextBackend) -> None:
-    """If the client disconnects, the question is stopped, and no more requests are sent."""
+    """If the client disconnects, the request with the question is aborted, and no more requests are sent."""
     backend.play(model(says(BONN), get_weather=says("No", ending="hang")))
     with Line(proxy.url) as line:
         line.send("POST", "/v1/responses", body("responses", stream=stream))
@@ -214,7 +216,7 @@ def test_disconnect_stops_the_question(stream: bool, proxy: Mitmdump, backend: T
 
 @pytest.mark.slow
 def test_text_is_sent_while_its_call_waits(line: Line, backend: TextBackend) -> None:
-    """The text before a call is sent immediately, and the call is sent once there is a verdict."""
+    """Text before a call is sent immediately. The call is sent only after the second opinion."""
     backend.play(model(says("Well. ", BONN), get_weather=says("", "yes", pause=0.5)))
     response = line.begin("POST", "/v1/responses", body("responses", stream=True))
     received = list(arrivals(response))
@@ -225,7 +227,7 @@ def test_text_is_sent_while_its_call_waits(line: Line, backend: TextBackend) -> 
 
 @pytest.mark.slow
 def test_refused_call_is_reported(backend: TextBackend, tmp_path: Path) -> None:
-    """Log, comment and metrics name the refused call, and each round is a separate flow that replays unchanged."""
+    """The log, flow comments and metrics name the refused call. Each round is a flow, which replays unchanged."""
     folder = tmp_path / "captured"
     arguments = ["-w", str(tmp_path / "flows")]
     with Mitmdump(backend.url, toolsim_second_opinion="on", toolsim_capture=str(folder), arguments=arguments) as proxy:
@@ -244,7 +246,7 @@ def test_refused_call_is_reported(backend: TextBackend, tmp_path: Path) -> None:
     assert whole.comment.startswith("no call · 1 dropped call: SECOND_OPINION:get_weather · 4 rounds"), whole.comment
     assert [flow.metadata["toolsim"]["part_of"] for flow in rounds] == [whole.id] * 4
     assert b"A function: get_weather(city): The weather." in (rounds[1].request.content or b"")
-    # The question belongs to no conversation, and starts none.
+    # The two requests with questions do not belong to the conversation, and do not start new ones.
     assert ["#1 turn 1" in flow.comment for flow in rounds] == [True, False, False, True]
     assert whole.response is not None
     assert WORDS.encode() in b"".join(re.findall(rb'"content":"([^"]*)"', whole.response.content or b""))
@@ -255,7 +257,7 @@ def test_refused_call_is_reported(backend: TextBackend, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_background_answer_over_a_chat_backend(backend: TextBackend) -> None:
-    """In a background answer from a chat backend, too, a call that the second opinion refuses is replaced with text."""
+    """If a background answer from a chat backend contains a call that is refused, text replaces the call there, too."""
     backend.play(WAYS["no, behind words"][0])
     options = {"toolsim_second_opinion": "on", "toolsim_store": "memory", "toolsim_backend": "chat"}
     with Mitmdump(backend.url, **options) as proxy, Line(proxy.url) as line:

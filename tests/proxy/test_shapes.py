@@ -1,4 +1,4 @@
-"""Requests in the format of each API at the paths of the other APIs, through a real mitmdump."""
+"""Tests for requests in the format of one API at the path of another API, through a real mitmdump."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ CALL = '<tool_call>{"name":"read_file","arguments":{"path":"b.txt"}}</tool_call>
 
 @pytest.fixture(scope="module", params=["chat", "responses", "messages"])
 def pair(request: pytest.FixtureRequest) -> Iterator[tuple[TextBackend, Mitmdump]]:
-    """A backend of one API, and a proxy in front of it."""
+    """A backend that has only one API, and a proxy in front of it."""
     with TextBackend(apis=[request.param]) as backend, Mitmdump(backend.url) as proxy:
         yield backend, proxy
 
 
 @pytest.mark.parametrize(("path", "shape"), CROSSINGS)
 def test_answer_has_the_format_of_the_path(pair: tuple[TextBackend, Mitmdump], path: ApiName, shape: ApiName) -> None:
-    """The answer has the format of the path's API, streamed or not, and the model receives the complete history."""
+    """The answer has the format of the path's API, streamed or not. The model receives the complete history."""
     backend, proxy = pair
     with Line(proxy.url) as line:
         for stream in (True, False):
@@ -38,7 +38,9 @@ def test_answer_has_the_format_of_the_path(pair: tuple[TextBackend, Mitmdump], p
 
 
 def test_stored_answer_to_chat_format_continues() -> None:
-    """A stored answer to a request in the chat format can be continued by its id, with the complete history."""
+    """If a request at the Responses API's path has the chat format, its stored answer can be continued with full
+    history.
+    """
     with TextBackend(apis=["chat"]) as backend, Mitmdump(backend.url, toolsim_store="memory") as proxy:
         with Line(proxy.url) as line:
             backend.play([says("Fine.")] * 2)
@@ -51,7 +53,7 @@ def test_stored_answer_to_chat_format_continues() -> None:
 
 
 def test_background_answer_to_chat_format() -> None:
-    """A background answer to a request in the chat format can be polled."""
+    """If a request at the Responses API's path has the chat format, its background answer can be polled."""
     with TextBackend(apis=["chat"]) as backend, Mitmdump(backend.url, toolsim_store="memory") as proxy:
         backend.play([says("Fine.")])
         with Line(proxy.url) as line:

@@ -1,4 +1,4 @@
-"""Invalid options given to the real programs: the start fails, with one line that names the problem."""
+"""Tests for invalid options: mitmdump, mitmweb and mitmproxy do not start, and one line names the problem."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WRONG = "toolsim_idle_timeout: got '5m', expected a whole number, 0 or more"
 
 
 def lines(output: str) -> list[str]:
-    """Return the visible lines, without times and colors."""
+    """Return the lines of text in this output, without times and colors."""
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output)
     return [re.sub(r"^\[[\d:.]+\]\s*", "", line.strip()) for line in text.splitlines()]
 
@@ -36,7 +36,7 @@ def lines(output: str) -> list[str]:
     ids=["type", "name", "value"],
 )
 def test_invalid_option_stops_mitmdump(options: dict[str, str], line: str) -> None:
-    """With an invalid option, mitmdump exits with status 1 and a single line, without a traceback."""
+    """If an option is invalid, mitmdump exits with status 1 and prints one line about it, without a traceback."""
     proxy = Mitmdump(toolsim_api_key="k", **options)  # type: ignore[arg-type]
     assert proxy.exit_code() == 1
     assert lines(proxy.log()).count(line) == 1
@@ -45,7 +45,7 @@ def test_invalid_option_stops_mitmdump(options: dict[str, str], line: str) -> No
 
 
 def test_codex_without_a_key_does_not_start() -> None:
-    """The codex backend does not start on all interfaces if no key is set."""
+    """Without a key, the codex backend does not start if the proxy listens on all interfaces."""
     proxy = Mitmdump(listen_host="0.0.0.0", toolsim_backend="codex")
     assert proxy.exit_code() == 1
     assert "Traceback" not in proxy.log()
@@ -64,12 +64,15 @@ def test_codex_without_a_key_does_not_start() -> None:
     ids=["mitmdump with config.yaml", "mitmweb", "mitmproxy"],
 )
 def test_invalid_option_stops_every_program(program: str, given: list[str], tmp_path: Path) -> None:
-    """No program starts with an invalid option, regardless of its source, and the reason is visible after the exit."""
+    """If an option is invalid, none of the programs starts, and the reason is visible after the program has exited.
+
+    The option can be on the command line or in a file.
+    """
     if not given:
         (tmp_path / "config.yaml").write_text("toolsim_idle_timeout: 5m\n")
     command = [sys.executable, "-c", f"from mitmproxy.tools.main import {program}; {program}()"]
     command += ["-s", str(ADDON), "--listen-host", "127.0.0.1", "--listen-port", "0", "--set", f"confdir={tmp_path}"]
-    # mitmproxy needs a terminal; when it leaves the screen, it repeats its log on standard error.
+    # mitmproxy needs a terminal. When it leaves the screen, it prints its log again on standard error.
     screen, terminal = pty.openpty()
     with open(screen, "rb", buffering=0) as shown:
         run = subprocess.run(

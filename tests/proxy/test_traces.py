@@ -1,4 +1,6 @@
-"""Traces of a real mitmdump, sent to a stand-in for a collector: the tree of spans, their ends, and omitted data."""
+"""Tests for traces that a real mitmdump sends to a simulated collector: the tree of spans, their ends, and omitted
+data.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ DAYS = {
     "additionalProperties": False,
 }
 GOOD = '<tool_call>{"name":"forecast","arguments":{"days":3}}</tool_call>'
-# These texts are too long to occur by chance in a random id.
+# These texts are too long to occur in a random id by chance.
 BAD = GOOD.replace("3", '"thirty-three"')
 ADD = '<tool_call>{"name":"calc__add","arguments":{"a":1234567890123,"b":1}}</tool_call>'
 HEADER = '<tool_call>{"name":"web__header","arguments":{"name":"traceparent"}}</tool_call>'
@@ -78,7 +80,7 @@ def proxy(
 
 @pytest.fixture(autouse=True)
 def check_for_secrets(collector: OtlpReceiver) -> Iterator[None]:
-    """Check that the spans of a test contain no text of a conversation and no key."""
+    """Check that the spans of each test contain neither text from the conversation nor a key."""
     collector.forget()
     yield
     everything = b"".join(collector.bodies)
@@ -87,7 +89,7 @@ def check_for_secrets(collector: OtlpReceiver) -> Iterator[None]:
 
 
 def ask(api: str, *, stream: bool, **more: Any) -> tuple[str, dict[str, Any]]:
-    """Return a path and a request with one strict tool."""
+    """Return the path and body of a request with one strict tool."""
     tool: dict[str, Any] = {"name": "forecast", "strict": True, "parameters": DAYS}
     asked = {"model": "m", "stream": stream, "messages": [{"role": "user", "content": QUESTION}]}
     match api:
@@ -108,7 +110,7 @@ def names(spans: list[Received]) -> list[str]:
 
 
 def check(spans: list[Received], parent: str) -> None:
-    """Check that the spans form one trace: the client's turn is the first span, and the parent of all other spans."""
+    """Check that the spans form one trace, in which the client's turn is the parent of all other spans."""
     assert {span.trace for span in spans} == {TRACE}
     assert [span.parent for span in spans] == [parent] + [spans[0].id] * (len(spans) - 1)
     assert all(span.began <= span.ended for span in spans)
@@ -121,7 +123,7 @@ def check(spans: list[Received], parent: str) -> None:
 def test_span_tree_of_a_retry_and_mcp_calls(
     api: str, stream: bool, proxy: Mitmdump, backend: TextBackend, collector: OtlpReceiver
 ) -> None:
-    """The span tree is the same for all APIs; the trace context reaches the backend and the MCP servers."""
+    """For all APIs, the span tree is the same, and the trace context reaches the backend and the MCP servers."""
     backend.play([says(BAD), says(ADD + HEADER), says(GOOD)])
     path, body = ask(api, stream=stream)
     with Line(proxy.url) as line:
@@ -141,7 +143,7 @@ def test_span_tree_of_a_retry_and_mcp_calls(
     assert not any(span.is_error for span in spans)
     counted = [span.attributes.get("gen_ai.usage.output_tokens", 0) for span in (second, third)]
     assert counted == [1, 1]
-    # The context of each request is that of its own span.
+    # The trace context in each request is that of the request's own span.
     heard = [exchange.headers["traceparent"] for exchange in backend.exchanges]
     assert heard == [f"00-{TRACE}-{span.id}-01" for span in (first, second, third)]
     assert {exchange.headers["tracestate"] for exchange in backend.exchanges} == {"rojo=1"}
@@ -150,7 +152,7 @@ def test_span_tree_of_a_retry_and_mcp_calls(
 
 
 def test_page_shows_the_real_span_tree(proxy: Mitmdump, backend: TextBackend, collector: OtlpReceiver) -> None:
-    """The page shows the real tree, apart from numbers, and its table names only attributes that exist."""
+    """The documentation shows the real span tree, except for numbers. Its table names only existing attributes."""
     backend.play([says(BAD), says(ADD + HEADER), says(GOOD)])
     with Line(proxy.url) as line:
         line.post(*ask("responses", stream=True), **TRACED)
@@ -173,7 +175,7 @@ def test_page_shows_the_real_span_tree(proxy: Mitmdump, backend: TextBackend, co
 def test_undeclared_call_and_replacement_are_two_spans(
     stream: bool, backend: TextBackend, collector: OtlpReceiver
 ) -> None:
-    """A round with an undeclared call and its replacement are consecutive spans with separate token counts."""
+    """An undeclared call and its replacement are two consecutive spans with separate token counts."""
     backend.play([says('{"name": "greet", "arguments": {}}'), says("Hello", "!", pause=0.2)])
     with Mitmdump(backend.url, environment=collector.environment) as proxy, Line(proxy.url) as line:
         path, body = ask("chat", stream=stream)
@@ -190,7 +192,7 @@ def test_undeclared_call_and_replacement_are_two_spans(
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_request_without_a_trace_starts_one(stream: bool, backend: TextBackend, collector: OtlpReceiver) -> None:
-    """A request without a trace starts a new trace; without tools, it passes unread but still has a model span."""
+    """A request without a trace context starts a new trace, even if it passes unread because it has no tools."""
     backend.play([says("No.")])
     with Mitmdump(backend.url, environment=collector.environment) as proxy, Line(proxy.url) as line:
         path, body = ask("chat", stream=stream)
@@ -203,7 +205,7 @@ def test_request_without_a_trace_starts_one(stream: bool, backend: TextBackend, 
 
 
 def test_dying_backend_marks_both_spans(proxy: Mitmdump, backend: TextBackend, collector: OtlpReceiver) -> None:
-    """If the backend dies in the middle of a stream, both spans are errors, despite the status 200."""
+    """If the backend dies in the middle of a stream, both spans are marked as errors, although the status is 200."""
     backend.play([says("It ", "is ", ending="eof")])
     path, body = ask("chat", stream=True)
     with Line(proxy.url) as line:
@@ -214,7 +216,7 @@ def test_dying_backend_marks_both_spans(proxy: Mitmdump, backend: TextBackend, c
 
 
 def test_backend_429_is_an_error_of_its_span(proxy: Mitmdump, backend: TextBackend, collector: OtlpReceiver) -> None:
-    """A backend's status 429 marks the model's span as an error but, by HTTP conventions, not the proxy's span."""
+    """If the backend answers 429, the model's span is an error. By HTTP conventions, the server span is not."""
     backend.play([refuses(429, f"Slow down, {KEY}.")])
     path, body = ask("responses", stream=False)
     with Line(proxy.url) as line:
@@ -225,7 +227,7 @@ def test_backend_429_is_an_error_of_its_span(proxy: Mitmdump, backend: TextBacke
 
 
 def test_disconnect_ends_both_spans(proxy: Mitmdump, backend: TextBackend, collector: OtlpReceiver) -> None:
-    """If the client disconnects, the model is stopped, and both spans end as aborted."""
+    """If the client disconnects, both spans end with the error "aborted"."""
     backend.play([says("Well, ", *["and "] * 500, pause=0.02)])
     path, body = ask("responses", stream=True)
     with Line(proxy.url) as line:
@@ -236,7 +238,7 @@ def test_disconnect_ends_both_spans(proxy: Mitmdump, backend: TextBackend, colle
 
 
 def test_websocket_requests_are_turns(proxy: Mitmdump, backend: TextBackend, collector: OtlpReceiver) -> None:
-    """Each request on a WebSocket connection is a turn in the trace of the upgrade; the connection has no span."""
+    """Each request on a WebSocket connection is a turn in the trace of the upgrade. The connection has no span."""
     client = pytest.importorskip("websockets.sync.client", reason="needs the extra [clients]: run `make setup`")
     backend.play([says(GOOD), says("It rains.")])
     _, body = ask("responses", stream=True)
@@ -253,7 +255,7 @@ def test_websocket_requests_are_turns(proxy: Mitmdump, backend: TextBackend, col
 
 
 def test_repeated_request_has_two_spans(backend: TextBackend, collector: OtlpReceiver) -> None:
-    """If a backend rejects tools, each of the two requests is a model span under the client's turn."""
+    """If the backend rejects tools, each of the two requests is a model span, and the client's turn is their parent."""
     refusal = refuses(400, "This model does not support tools")
     backend.play(lambda exchange: refusal if "tools" in exchange.body else says(GOOD))
     with (
@@ -275,7 +277,7 @@ def test_repeated_request_has_two_spans(backend: TextBackend, collector: OtlpRec
 
 
 def test_background_answer_has_a_span(backend: TextBackend, collector: OtlpReceiver) -> None:
-    """The model span of a background answer belongs to the request that started it, although that has already ended."""
+    """A background answer's model span belongs to the trace of the request that started it, even if it ends later."""
     backend.play([says("It ", "rains.", pause=0.2)])
     path, body = ask("responses", stream=False, background=True)
     with (
@@ -294,7 +296,7 @@ def test_background_answer_has_a_span(backend: TextBackend, collector: OtlpRecei
 
 @pytest.mark.parametrize("drain", [0, 5])
 def test_spans_are_sent_at_the_end(drain: int, backend: TextBackend, collector: OtlpReceiver) -> None:
-    """At SIGTERM pending spans are sent, and open spans end with the drain or with the proxy."""
+    """At SIGTERM, all pending spans are sent. Open spans end with the drain or, without a drain, with the proxy."""
     backend.play([says("Well, ", *["and "] * 10, pause=0.05), says("No.")])
     later = collector.environment | {"OTEL_BSP_SCHEDULE_DELAY": "3600000"}
     with (
@@ -314,7 +316,7 @@ def test_spans_are_sent_at_the_end(drain: int, backend: TextBackend, collector: 
 
 @pytest.mark.parametrize("way", ["nobody listens", "errors"])
 def test_failing_collector_does_not_affect_turns(way: str, backend: TextBackend, collector: OtlpReceiver) -> None:
-    """If the collector fails, turns are answered, the log has one line about it, and the proxy ends in time."""
+    """If the collector fails, turns are still answered, the log has one line about it, and the proxy exits in time."""
     collector.status = 500
     url = collector.url if way == "errors" else f"http://127.0.0.1:{free_port()}"
     environment = collector.environment | {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_EXPORTER_OTLP_TIMEOUT": "1"}
@@ -333,7 +335,7 @@ def test_failing_collector_does_not_affect_turns(way: str, backend: TextBackend,
 
 
 def test_content_is_recorded_only_if_enabled(backend: TextBackend) -> None:
-    """If OpenTelemetry's variable for content is set, the spans contain the prompt and the answer, without keys."""
+    """If OpenTelemetry's variable for message content is set, spans contain the prompt and the answer, but no keys."""
     with OtlpReceiver() as receiver:
         environment = receiver.environment | {"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY"}
         with Mitmdump(backend.url, environment=environment) as proxy, Line(proxy.url) as line:
@@ -359,7 +361,7 @@ def test_content_is_recorded_only_if_enabled(backend: TextBackend) -> None:
     ],
 )
 def test_opentelemetry_is_not_imported_unless_enabled(environment: dict[str, str], tmp_path: Path) -> None:
-    """A proxy does not import OpenTelemetry unless traces are enabled."""
+    """Unless traces are enabled, the proxy does not import OpenTelemetry."""
     script = tmp_path / "shows.py"
     script.write_text(
         "import sys\n"
@@ -377,7 +379,7 @@ def test_opentelemetry_is_not_imported_unless_enabled(environment: dict[str, str
 
 
 def test_console_exporter_can_be_used() -> None:
-    """Any installed exporter can be used, such as the SDK's console exporter."""
+    """Any installed span exporter can be used, for example the SDK's console exporter."""
     with (
         Mitmdump(toolsim_backend="scripted", environment={"OTEL_TRACES_EXPORTER": "console"}) as proxy,
         Line(proxy.url) as line,

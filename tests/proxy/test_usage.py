@@ -1,4 +1,4 @@
-"""Token counts for clients of backends that report none: all pairs of APIs, streamed or not."""
+"""Tests for token counts if the backend reports none, for all pairs of APIs, streamed or not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from toolsim.request.estimate import estimated_tokens
 
 @pytest.fixture(scope="module", params=APIS)
 def pair(request: pytest.FixtureRequest) -> Iterator[tuple[TextBackend, Mitmdump]]:
-    """A backend of one API that reports no usage, and a proxy in front of it."""
+    """A backend that has only one API and reports no usage, and a proxy in front of it."""
     with TextBackend(apis=[request.param]) as backend:
         backend.has_usage = False
         with Mitmdump(backend.url) as proxy:
@@ -26,7 +26,7 @@ def pair(request: pytest.FixtureRequest) -> Iterator[tuple[TextBackend, Mitmdump
 
 
 def counts_of(client: ApiName, reply: Reply, *, stream: bool) -> Any:
-    """Return the input and output tokens that a client receives."""
+    """Return the input and output token counts that the client receives."""
     if not stream:
         counts = reply.json()["usage"]
     elif client == "responses":
@@ -41,7 +41,7 @@ def counts_of(client: ApiName, reply: Reply, *, stream: bool) -> Any:
 
 @pytest.mark.parametrize("client", APIS)
 def test_missing_counts_are_estimated(pair: tuple[TextBackend, Mitmdump], client: ApiName) -> None:
-    """Missing counts are estimated and marked, and are equal in streamed, non-streamed and counting answers."""
+    """Missing token counts are estimated and marked as such, and are the same in streamed and non-streamed answers."""
     backend, proxy = pair
     found = []
     with Line(proxy.url) as line:
@@ -49,7 +49,7 @@ def test_missing_counts_are_estimated(pair: tuple[TextBackend, Mitmdump], client
             backend.play([says(f"So: {CALL}")])
             more = {"stream_options": {"include_usage": True}} if client == "chat" and stream else {}
             reply = line.post(PATHS[client], request(client, stream=stream, **more, model=f"m-{client}"))
-            # The first answer shows that this model's answers have no usage.
+            # The model's first answer contains no usage, so later answers are marked from the start.
             assert reply.headers["x-toolsim-usage"] == "estimated"
             found.append(counts_of(client, reply, stream=stream))
             assert found[-1][0] == estimated_tokens(json.loads(backend.exchanges[0].raw))
@@ -61,7 +61,7 @@ def test_missing_counts_are_estimated(pair: tuple[TextBackend, Mitmdump], client
 
 
 def test_unrequested_usage_is_not_sent(pair: tuple[TextBackend, Mitmdump]) -> None:
-    """A chat client that did not request usage receives none."""
+    """A chat client receives no usage unless it requests it."""
     backend, proxy = pair
     with Line(proxy.url) as line:
         backend.play([says("Sunny.")])
@@ -71,7 +71,7 @@ def test_unrequested_usage_is_not_sent(pair: tuple[TextBackend, Mitmdump]) -> No
 
 
 def test_backend_counts_pass_unchanged(pair: tuple[TextBackend, Mitmdump]) -> None:
-    """Counts that the backend reports are unchanged, and the header for estimates is no longer sent."""
+    """If the backend starts to report usage, its counts are passed on, and later answers are not marked."""
     backend, proxy = pair
     with Line(proxy.url) as line:
         backend.has_usage = False
@@ -87,7 +87,7 @@ def test_backend_counts_pass_unchanged(pair: tuple[TextBackend, Mitmdump]) -> No
 
 @pytest.mark.parametrize("client", APIS)
 def test_counts_of_rounds_are_summed(client: ApiName) -> None:
-    """The counts of an answer in two rounds are the sums of both rounds' counts."""
+    """If an answer takes two rounds, its token counts are the sums over both rounds."""
     broken = '<tool_call>{"name":"get_weather","arguments":{oops</tool_call>'
     with (
         TextBackend(apis=["chat"]) as backend,

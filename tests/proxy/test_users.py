@@ -1,4 +1,4 @@
-"""A file of keys behind a real mitmdump: names, owners, limits, wrong keys, and changes while the proxy runs."""
+"""Tests with a real mitmdump for a file of keys: names, owners, limits, wrong keys, and changes to the file."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ def text_backend() -> Iterator[TextBackend]:
 
 
 def held_while(is_held: Callable[[], bool], *texts: str) -> Behaviour:
-    """Return a stream whose last text is held back while ``is_held`` is true. The other texts are sent immediately."""
+    """Return a streamed answer. Its last text is held back while ``is_held`` is true; earlier texts are sent
+    immediately.
+    """
 
     async def behave(answer: Answer) -> None:
         await answer.head(Content_Type="text/event-stream")
@@ -70,7 +72,7 @@ def rows(proxy: Mitmdump) -> list[dict[str, Any]]:
 
 
 def test_user_is_in_log_and_metrics(text_backend: TextBackend, tmp_path: Path) -> None:
-    """The user's name is in the log and the metrics, and owns stored answers. The backend does not receive the key."""
+    """The log and metrics contain the user's name, which also owns stored answers. The backend receives no key."""
     keys = written(tmp_path, f"alice {ALICE}\nbob {BOB}\n")
     text_backend.play(lambda _: says("Hello."))
     with Mitmdump(
@@ -96,7 +98,7 @@ def test_user_is_in_log_and_metrics(text_backend: TextBackend, tmp_path: Path) -
 
 
 def test_user_removed_while_serving(backend: RawBackend, tmp_path: Path) -> None:
-    """After a user is removed, the user's stream continues, but their WebSocket connection answers no more turns."""
+    """If a user is removed, their current stream continues, but their WebSocket connection accepts no more turns."""
     keys = written(tmp_path, f"alice {ALICE}\nbob {BOB}\n")
     backend.play(held_while(lambda: keys.read_text().startswith("alice"), "Hel", "lo."))
     body = BODIES["/v1/chat/completions"] | {"stream": True}
@@ -115,14 +117,17 @@ def test_user_removed_while_serving(backend: RawBackend, tmp_path: Path) -> None
         assert other.post("/v1/chat/completions", body, **bearer(KARL)).status == 200
         client.send(input="Hi")
         assert client.message()["error"]["code"] == "invalid_api_key"
-        # The file becomes invalid while the proxy runs.
+        # The file becomes invalid, so its last valid content stays in use.
         keys.write_text(f"karl {KARL} concurent=1\n")
         assert other.post("/v1/chat/completions", body, **bearer(BOB)).status == 200
         proxy.wait_for(r"keys:1: karl: .*; the previous version stays in use")
 
 
 def test_concurrent_turns_are_limited(backend: RawBackend, tmp_path: Path) -> None:
-    """Excess concurrent turns are refused with retry-after; over WebSocket the connection stays open."""
+    """If a user has too many concurrent turns, further turns are refused with retry-after.
+
+    A WebSocket connection stays open.
+    """
     silent = tmp_path / "silent"
     silent.touch()
     backend.play(held_while(silent.exists, "Hel", "lo."))
@@ -158,7 +163,10 @@ def test_concurrent_turns_are_limited(backend: RawBackend, tmp_path: Path) -> No
 
 
 def test_turns_per_minute_are_limited(text_backend: TextBackend, tmp_path: Path) -> None:
-    """The SDKs raise an exception for too many turns per minute; counts, model lists and rounds are not turns."""
+    """If there are too many turns per minute, the SDKs raise their own exceptions.
+
+    Token counts, model lists and further rounds of a turn do not count as turns.
+    """
     keys = written(tmp_path, f"alice {ALICE} per_minute=2\n")
     tool: Any = {"type": "function", "name": "add", "parameters": {"type": "object", "required": ["a"]}}
     text_backend.play(lambda _: says("Hello."))
@@ -200,7 +208,7 @@ def test_background_answer_is_a_turn_until_it_ends(backend: RawBackend, tmp_path
 
 
 def test_wrong_keys_are_throttled(text_backend: TextBackend, tmp_path: Path) -> None:
-    """Many wrong keys are refused with 401, then 429; log and memory stay bounded, and known users are served."""
+    """After many wrong keys, the status is 429 instead of 401. The log stays short, and known users are served."""
     text_backend.play(lambda _: says("Hello."))
     keys = written(tmp_path, f"alice {ALICE}\nbob {BOB}\n")
     with (
@@ -209,7 +217,7 @@ def test_wrong_keys_are_throttled(text_backend: TextBackend, tmp_path: Path) -> 
     ):
         path, body = "/v1/chat/completions", BODIES["/v1/chat/completions"]
         assert line.post(path, body, **bearer(ALICE)).status == 200
-        # Requests without a key do not count as attempts.
+        # A request without a key does not count as an attempt.
         assert {line.request("GET", "/toolsim/health").status for _ in range(ATTEMPTS * 2)} == {200}
         assert {line.request("GET", "/toolsim/metrics").status for _ in range(ATTEMPTS * 2)} == {401}
         started = time.monotonic()
@@ -228,7 +236,7 @@ def test_wrong_keys_are_throttled(text_backend: TextBackend, tmp_path: Path) -> 
 
 
 def test_removed_user_is_refused_by_forward_proxy(tmp_path: Path, text_backend: TextBackend) -> None:
-    """A forward proxy checks the key of each request, so a removed user is refused on an open connection."""
+    """A forward proxy checks the key in each request, so a removed user is refused even on an open connection."""
     keys = written(tmp_path, f"alice {ALICE}\n")
     target = f"{text_backend.url}/other"
     with Mitmdump(toolsim_api_key=f"file:{keys}") as proxy, Line(proxy.url) as line:

@@ -1,6 +1,6 @@
-"""WebSocket connections through real processes: the Open Responses suite's cases, access, limits, and endings.
+"""Tests for WebSocket connections with real processes: cases of the Open Responses suite, access, limits, and endings.
 
-The client is the library ``websockets``, or a bare socket for tests of frames.
+The client is the library ``websockets``, or a plain socket in tests of frames.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ def proxy(request: pytest.FixtureRequest, backend: TextBackend) -> Iterator[Mitm
 
 
 class Client:
-    """A client with one connection, which checks every message against the published schemas.
+    """A client with a single connection, which checks each message against the published schemas.
 
-    The schemas have no items of MCP tools, so tests with such tools set ``is_strict`` to false.
+    The schemas do not include MCP items, so tests with MCP tools set ``is_strict`` to false.
     """
 
     def __init__(self, connection: Any) -> None:
@@ -76,7 +76,7 @@ class Client:
         return message
 
     def events(self) -> list[dict[str, Any]]:
-        """Return the messages up to the end of an answer."""
+        """Return all messages up to the end of the current answer."""
         got = [self.message()]
         while got[-1]["type"] not in ENDS:
             got.append(self.message())
@@ -129,7 +129,7 @@ def words(response: dict[str, Any]) -> str:
 
 
 def test_websocket_response_and_sequential_responses(client: Client, backend: TextBackend) -> None:
-    """Requests on one connection are answered in order, with the same events as over HTTP."""
+    """Requests on a connection are answered in order, with consecutive sequence numbers."""
     backend.play([says("Fir", "st."), says("Second.")])
     client.send(input=[{"type": "message", "role": "user", "content": "Count."}])
     client.send(input="Again.")
@@ -141,7 +141,7 @@ def test_websocket_response_and_sequential_responses(client: Client, backend: Te
 
 
 def test_websocket_continuation(client: Client, backend: TextBackend) -> None:
-    """The second answer continues the first and names it, even if the second request is the output of a call."""
+    """An answer can continue a previous one and contains its id, even if the new input is a call's output."""
     backend.play([says("OK.", CALL), says("Cobalt."), says("Done.")])
     first = client.ask("Remember cobalt.", tools=[TOOL])
     output = {"type": "function_call_output", "call_id": first["output"][1]["call_id"], "output": "18"}
@@ -154,7 +154,7 @@ def test_websocket_continuation(client: Client, backend: TextBackend) -> None:
 
 
 def test_undeclared_call_becomes_text(client: Client, backend: TextBackend) -> None:
-    """An undeclared call is replaced with text, and the next prompt contains only that text."""
+    """If the model makes an undeclared call, text replaces the call, and later prompts contain only the text."""
     backend.play([says('{"name": "greet", "arguments": {}}'), says("Hel", "lo!"), says("Fine.")])
     first = client.ask("Hi!", tools=[TOOL])
     assert words(first) == "Hello!"
@@ -164,7 +164,7 @@ def test_undeclared_call_becomes_text(client: Client, backend: TextBackend) -> N
 
 
 def test_websocket_reconnect_store_false_recovery(proxy: Mitmdump, backend: TextBackend) -> None:
-    """An answer that was not stored is lost with its connection, and a new conversation works."""
+    """If an answer was not stored, it is lost with its connection, but a new conversation works."""
     backend.play([says("OK."), says("Recovered.")])
     with connected(proxy) as client:
         first = client.ask("Remember copper.")
@@ -175,7 +175,9 @@ def test_websocket_reconnect_store_false_recovery(proxy: Mitmdump, backend: Text
 
 
 def test_websocket_failed_continuation_evicts_cache(client: Client, backend: TextBackend) -> None:
-    """After an output without its call, or a backend's error, the previous response is no longer found."""
+    """If a continuation fails, because of an output without a call or a backend error, the previous response is
+    discarded.
+    """
     backend.play([says("OK."), says("OK."), refuses(500, "Out.")])
     for wrong in ([{"type": "function_call_output", "call_id": "call_missing", "output": "x"}], "Go on."):
         first = client.ask("Remember ember.")
@@ -186,7 +188,7 @@ def test_websocket_failed_continuation_evicts_cache(client: Client, backend: Tex
 
 
 def test_websocket_compact_new_chain(client: Client, proxy: Mitmdump, backend: TextBackend) -> None:
-    """The output of the compaction endpoint can begin a conversation over WebSocket."""
+    """A WebSocket conversation can begin with the output of the compaction endpoint."""
     backend.play([says("The word is slate."), says("Slate.")])
     with Line(proxy.url) as line:
         items = [{"type": "message", "role": "user", "content": "Remember slate."}]
@@ -198,7 +200,7 @@ def test_websocket_compact_new_chain(client: Client, proxy: Mitmdump, backend: T
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_http_cases_over_websocket(client: Client, proxy: Mitmdump, backend: TextBackend, name: str) -> None:
-    """The suite's HTTP cases result in the same prompts over WebSocket, and all events conform to the schemas."""
+    """The suite's HTTP cases have the same prompts and answers over WebSocket, and all events match the schemas."""
     sent, text = REQUESTS[name]
     backend.play(lambda _: says(text))
     answer = client.ask(sent["input"], **{key: value for key, value in sent.items() if key != "input"})
@@ -219,7 +221,7 @@ def test_http_cases_over_websocket(client: Client, proxy: Mitmdump, backend: Tex
 
 
 def test_streams_of_one_connection_are_independent(client: Client, backend: TextBackend) -> None:
-    """One stream continues while another on the same connection is canceled. Each message carries its stream's id."""
+    """If one stream on a connection is canceled, another continues. Each message contains the id of its stream."""
     slow = says(*["word "] * 200, pause=0.05)
     backend.play(lambda exchange: slow if "slow" in str(exchange.transcript) else says("Fast."))
     client.send(input="slow", stream_id="a")
@@ -238,7 +240,7 @@ def test_streams_of_one_connection_are_independent(client: Client, backend: Text
 
 
 def test_invalid_messages_are_refused(client: Client, backend: TextBackend) -> None:
-    """Steering, background and invalid messages are refused with an error, and the connection stays open."""
+    """Steering, background requests and invalid messages are refused with an error, and the connection stays open."""
     backend.play([says("OK.")])
     client.connection.send(json.dumps({"type": "response.steer", "previous_response_id": "r", "input": "x"}))
     assert client.message()["error"]["code"] == "steering_not_supported"
@@ -251,7 +253,7 @@ def test_invalid_messages_are_refused(client: Client, backend: TextBackend) -> N
 
 
 def test_disconnect_stops_the_model(proxy: Mitmdump, backend: TextBackend) -> None:
-    """If the client disconnects, with or without a close frame, the model is stopped."""
+    """If the client disconnects, with or without a close frame, the request to the model is aborted."""
     for is_rude in (False, True):
         backend.play([says(*["word "] * 500, pause=0.05)])
         with connected(proxy) as client:
@@ -264,7 +266,7 @@ def test_disconnect_stops_the_model(proxy: Mitmdump, backend: TextBackend) -> No
 
 
 def test_dying_backend_is_an_error(client: Client, backend: TextBackend) -> None:
-    """If the backend dies in the middle of an answer, the answer ends as failed, and the next request is answered."""
+    """If the backend dies in the middle of an answer, the answer ends as failed, and the next request works."""
     backend.play([says("Half", ending="eof"), says("OK.")])
     client.send(input="x", tools=[TOOL])
     assert client.events()[-1]["type"] == "response.failed"
@@ -272,7 +274,7 @@ def test_dying_backend_is_an_error(client: Client, backend: TextBackend) -> None
 
 
 def test_oversized_and_binary_data(proxy: Mitmdump, backend: TextBackend) -> None:
-    """A request that is too large fails. Binary data and floods close only the connection on which they arrive."""
+    """A request that is too large fails. Binary data or too much data closes only its own connection."""
     backend.play(lambda _: says("OK."))
     with connected(proxy) as other:
         with connected(proxy) as client:
@@ -286,7 +288,7 @@ def test_oversized_and_binary_data(proxy: Mitmdump, backend: TextBackend) -> Non
             with pytest.raises(ConnectionClosed):
                 client.message()
         with connected(proxy) as client:
-            # This is less than the number of messages that a connection may send at once.
+            # This is less than the number of messages that a connection may send in a burst.
             for _ in range(600):
                 client.send(input="x")
             ends = [client.events()[-1] for _ in range(600)]
@@ -304,7 +306,7 @@ def test_oversized_and_binary_data(proxy: Mitmdump, backend: TextBackend) -> Non
 
 
 def test_connections_per_key_are_limited(proxy: Mitmdump, backend: TextBackend) -> None:
-    """The limit of connections per key applies to all spellings of the key, and closed connections no longer count."""
+    """The number of connections per key is limited, however the key is written. Closed connections no longer count."""
     backend.play(lambda _: says("OK."))
     spellings = ["Bearer many", "bearer many", "BEARER many", "Bearer  many", "many"]
     with ExitStack() as stack:
@@ -324,7 +326,7 @@ def test_connections_per_key_are_limited(proxy: Mitmdump, backend: TextBackend) 
 
 
 def test_stop_closes_connections_with_code_1001(backend: TextBackend) -> None:
-    """When the proxy stops, busy and idle connections are closed with code 1001, and the model is stopped."""
+    """When the proxy stops, busy and idle connections are closed with code 1001, and the backend request is aborted."""
     backend.play([says(*["word "] * 500, pause=0.05)])
     with Mitmdump(backend.url, toolsim_backend="chat") as proxy, connected(proxy) as idle, connected(proxy) as client:
         client.send(input="x")
@@ -339,7 +341,7 @@ def test_stop_closes_connections_with_code_1001(backend: TextBackend) -> None:
 
 
 def frame(payload: bytes, first: int = 0x81) -> bytes:
-    """Return a client's frame with this payload."""
+    """Return a masked client frame with this payload."""
     size = len(payload)
     head = bytes([first, 0x80 | size]) if size < 126 else bytes([first, 0xFE]) + struct.pack(">H", size)
     return head + b"\0\0\0\0" + payload
@@ -347,7 +349,7 @@ def frame(payload: bytes, first: int = 0x81) -> bytes:
 
 @contextmanager
 def raw(proxy: Mitmdump) -> Iterator[socket.socket]:
-    """Open a WebSocket connection and leave its frames to the caller."""
+    """Open a WebSocket connection; the caller reads and writes the frames."""
     with closing(socket.create_connection(("127.0.0.1", proxy.port), SECONDS)) as connection:
         head = (
             f"GET /v1/responses HTTP/1.1\r\nHost: 127.0.0.1:{proxy.port}\r\nConnection: Upgrade\r\n"
@@ -362,7 +364,7 @@ def raw(proxy: Mitmdump) -> Iterator[socket.socket]:
 
 
 def test_fragments_and_invalid_frames(proxy: Mitmdump, backend: TextBackend) -> None:
-    """A request in fragments is reassembled; partial or invalid frames and random bytes end their connection."""
+    """A request in fragments is reassembled. Partial or invalid frames and random bytes end their own connection."""
     backend.play(lambda _: says("OK."))
     text = json.dumps({"type": "response.create", "model": "m", "store": False, "input": "Grüße 🌞"}).encode()
     with raw(proxy) as connection:
@@ -392,7 +394,7 @@ def test_fragments_and_invalid_frames(proxy: Mitmdump, backend: TextBackend) -> 
 
 
 def test_client_disconnects_after_any_message(proxy: Mitmdump, backend: TextBackend) -> None:
-    """If a client disconnects after any number of messages, its model is stopped, and the next client is answered."""
+    """If a client disconnects after any number of messages, its answer is aborted, and the next client is answered."""
     backend.play(lambda _: says(*["word "] * 8, pause=0.02))
     for count in range(12):
         with connected(proxy) as client:
@@ -406,7 +408,7 @@ def test_client_disconnects_after_any_message(proxy: Mitmdump, backend: TextBack
 
 
 def test_backend_dies_after_any_byte() -> None:
-    """If the backend dies after any byte, the answer ends once, with an error unless it was complete."""
+    """If the backend dies after any byte, the answer ends exactly once, with an error unless it was complete."""
     frames = [chat_frame("Hel"), chat_frame("lo"), chat_frame(finish="stop"), DONE]
     body = b"".join(b"%x\r\n%s\r\n" % (len(frame), frame) for frame in frames) + b"0\r\n\r\n"
     answer_bytes = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n" + body
@@ -439,7 +441,7 @@ def test_backend_dies_after_any_byte() -> None:
 
 
 def test_client_that_does_not_read(proxy: Mitmdump, backend: TextBackend) -> None:
-    """If a client does not read, its backend is not read either, and other clients are answered."""
+    """If a client does not read, the proxy stops reading from the backend, and other clients are answered."""
     backend.play(lambda exchange: says(*["x" * 10_000] * 3_000) if "much" in str(exchange.transcript) else says("OK."))
     with raw(proxy) as stalled:
         stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -458,7 +460,7 @@ def test_client_that_does_not_read(proxy: Mitmdump, backend: TextBackend) -> Non
 
 
 def test_unread_data_is_bounded_per_connection() -> None:
-    """The data buffered for a client that does not read is bounded per connection, for any number of answers."""
+    """The data buffered for a client that does not read is bounded per connection, however many answers there are."""
     streams, piece = 16, chat_frame("x" * 60_000)
     sent = [0]
 
@@ -490,7 +492,7 @@ def test_unread_data_is_bounded_per_connection() -> None:
 
 
 def test_concurrent_streams_stay_separate(proxy: Mitmdump, backend: TextBackend) -> None:
-    """With two connections of two streams each, answers and conversations stay separate across many turns."""
+    """With two connections of two streams each, answers and conversations stay separate over many turns."""
 
     def echo(exchange: Any) -> Turn:
         return says("<", exchange.transcript[-1][1], ">")
@@ -528,7 +530,7 @@ def test_concurrent_streams_stay_separate(proxy: Mitmdump, backend: TextBackend)
 
 
 def test_upgrade_requires_the_key(backend: TextBackend) -> None:
-    """An upgrade requires the key, which is not passed to the backend. websocket=false refuses every upgrade."""
+    """An upgrade requires the key, which is not passed on. With websocket=false, every upgrade is refused."""
     backend.play(lambda _: says("OK."))
     with Mitmdump(backend.url, toolsim_backend="chat", toolsim_api_key="secret") as proxy:
         with pytest.raises(InvalidStatus) as raised, connected(proxy):
@@ -545,7 +547,7 @@ def test_upgrade_requires_the_key(backend: TextBackend) -> None:
 
 
 def test_unlisted_page_is_refused(proxy: Mitmdump) -> None:
-    """An upgrade from a page of an unlisted origin is refused."""
+    """If the origin is not listed, a web page's upgrade is refused."""
     with pytest.raises(InvalidStatus) as raised, connected(proxy, origin="https://evil.example"):
         pass
     assert raised.value.response.status_code == 403
@@ -554,7 +556,7 @@ def test_unlisted_page_is_refused(proxy: Mitmdump) -> None:
 
 
 def test_stored_answer_is_continued_over_http(backend: TextBackend) -> None:
-    """With a store, a client that loses its connection can continue over HTTP, and nothing is stored twice."""
+    """With a store, a client whose connection has ended can continue over HTTP. No item is stored twice."""
     with Mitmdump(backend.url, toolsim_backend="chat", toolsim_store="memory") as proxy:
         backend.play([says("OK."), says("Cobalt."), says("Cobalt."), says("No.")])
         with connected(proxy) as client:
@@ -574,7 +576,7 @@ def test_stored_answer_is_continued_over_http(backend: TextBackend) -> None:
 
 
 def test_rounds_mcp_tools_and_recordings(backend: TextBackend, tmp_path: Path) -> None:
-    """Retries and MCP tools work as over HTTP, and each request is recorded."""
+    """Retries and MCP tools work as they do over HTTP, and each request is recorded."""
     servers = {"calc": OFFICIAL | {"require_approval": "never", "timeout": 15}}
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
     strict = {**TOOL, "strict": True, "parameters": {**TOOL["parameters"], "required": ["city"]}}
