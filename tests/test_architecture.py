@@ -1,7 +1,7 @@
-"""Architecture rules as tests, one per rule; each lists every violation.
+"""Tests for the architecture rules, one test per rule. Each test lists all violations.
 
-``addon/toolsim`` is one package in layers. Modules import lower layers only. Its upper part consists of optional
-packages: the core, in the layers below, finds them by name (``plugins.py``) and never imports them.
+``addon/toolsim`` is a single package in layers. A module imports only lower layers. The upper layers are optional
+packages. The core, in the layers below, finds them by name (``plugins.py``) and never imports them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ ROOT = Path(__file__).parents[1]
 ADDON = ROOT / "addon"
 PACKAGE = ADDON / "toolsim"
 # Modules and packages from bottom to top; the packages of a layer must not import each other. If a package contains a
-# protocol of the core and an optional implementation, the protocol's modules have separate rows.
+# Modules and packages from bottom to top. Packages in the same layer must not import each other. If a package contains
+# both a protocol of the core and an optional implementation, the protocol's modules have their own rows.
 CORE_LAYERS = (
     ("installation",),
     ("command_line", "plugins", "version"),
@@ -46,7 +47,7 @@ CORE_LAYERS = (
     ("rounds",),
     ("proxy",),
 )
-# Each optional package can be omitted, together with the higher packages that use it.
+# Each optional package can be removed, together with the higher packages that use it.
 OPTIONAL_LAYERS = (
     ("background", "mcp", "pages", "sockets", "stores"),
     ("backends",),
@@ -56,10 +57,10 @@ OPTIONAL_LAYERS = (
     ("__main__",),
 )
 LAYER = {unit: layer for layer, units in enumerate((*CORE_LAYERS, *OPTIONAL_LAYERS)) for unit in units}
-# Packages whose core modules import each other.
+# Packages whose modules within the core may import each other.
 ONE_CORE = {"mcp", "stores"}
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
-# Modules of the core that perform input or output, or depend on time.
+# Modules of the core that do input or output, or depend on time.
 EDGES = (
     "command_line",
     "core.serial_executor",
@@ -72,7 +73,7 @@ EDGES = (
     "rounds",
     "stores",
 )
-# Modules for input and output, or that depend on time or place, which pure modules must not import.
+# Modules that do input or output, or depend on the time or the machine. Pure modules must not import them.
 IMPURE = {"asyncio", "logging", "os", "socket", "subprocess", "threading", "tornado", "mitmproxy", "pathlib", "sys"}
 
 
@@ -81,12 +82,12 @@ def name(path: Path) -> str:
 
 
 def module_of(path: Path) -> str:
-    """Return the dotted name of a file within the package, without ``toolsim.``."""
+    """Return a file's dotted module name without the prefix ``toolsim.``."""
     return ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
 
 
 def unit(module: str) -> str:
-    """Return the row of the layers to which a module belongs: the row of its own name, or else that of its package."""
+    """Return the entry of the layers to which a module belongs: its own entry or, without one, its package's entry."""
     parts = module.split(".")
     return next((".".join(parts[:n]) for n in (2, 1) if ".".join(parts[:n]) in LAYER), parts[0])
 
@@ -106,7 +107,7 @@ def tree(path: Path) -> ast.Module:
 
 @cache
 def imports(path: Path) -> frozenset[str]:
-    """Return the full names of all modules that a file imports, including imports inside functions."""
+    """Return the full names of all modules that a file imports, including imports within functions."""
     found: set[str] = set()
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
@@ -125,20 +126,20 @@ def top_levels(path: Path) -> set[str]:
 
 
 def own_imports(path: Path) -> set[str]:
-    """Return the modules of this package that a file imports, without the prefix ``toolsim.``, names or packages."""
+    """Return the toolsim modules that a file imports, without the prefix ``toolsim.``. Packages are not included."""
     found = {module.removeprefix("toolsim.") for module in imports(path) if module.startswith("toolsim.")}
     return {module for module in found if (PACKAGE / f"{module.replace('.', '/')}.py").is_file()}
 
 
 def test_every_module_has_a_layer() -> None:
-    """A new module or package must be assigned a layer here."""
+    """Each module or package has a layer in this file."""
     assert {unit(module_of(path)) for path in MODULES} == set(LAYER)
 
 
 def test_imports_run_one_way() -> None:
-    """A module imports its own package and lower layers, never a sibling package or a higher layer.
+    """A module imports only its own package and lower layers, never a sibling package or a higher layer.
 
-    This also keeps optional packages out of the core, since their layers are above it.
+    This also keeps optional packages out of the core, because their layers are higher.
     """
     wrong = []
     for path in MODULES:
@@ -152,37 +153,37 @@ def test_imports_run_one_way() -> None:
 
 
 def test_package_imports_no_modules() -> None:
-    """Importing the package imports no modules, because mitmproxy and the pytest plugin import it at every start."""
+    """Importing the package imports no modules, because mitmproxy and the pytest plugin import it at each start."""
     at_once = [node for node in tree(PACKAGE / "__init__.py").body if isinstance(node, ast.Import | ast.ImportFrom)]
     assert {getattr(node, "module", "?") for node in at_once} <= {"__future__", "typing"}
 
 
 def test_plugins_are_optional_modules() -> None:
-    """Each module that the core finds by name exists, and belongs to an optional package."""
+    """Each module that the core finds by name exists and belongs to an optional package."""
     kinds = [*plugins.BUILTIN.values(), *plugins.STORES.values()]
     fixed = {plugins.LOOPBACK_SERVER, plugins.SOCKETS, plugins.BACKGROUND, plugins.MCP}
     named = fixed | {kind.module for kind in kinds}
     assert [module for module in named if importlib.util.find_spec(module) is None] == []
     assert [module for module in named if LAYER[unit(module.removeprefix("toolsim."))] < len(CORE_LAYERS)] == []
-    # mypy can only compare these modules with the core's protocols where they are imported.
+    # mypy can compare these modules with the core's protocols only if a checked file imports them.
     assert named - imports(ROOT / "tests" / "support" / "plugins.py") == set()
 
 
 def test_pure_modules_do_no_io() -> None:
-    """The pure modules import no modules for input and output; imports of time and randomness are not checked."""
+    """Pure modules import no modules for input or output. Imports of time and randomness are not checked."""
     pure = [path for path in MODULES if is_core(path) and not unit(module_of(path)).startswith(EDGES)]
     impure = {name(path): top_levels(path) & IMPURE for path in pure}
     assert {path: modules for path, modules in impure.items() if modules} == {}
 
 
 def test_only_the_top_layer_imports_mitmproxy() -> None:
-    """All modules of the core below ``proxy`` work without mitmproxy."""
+    """In the core, only ``proxy`` imports mitmproxy, so all other modules work without it."""
     below = [path for path in MODULES if is_core(path) and unit(module_of(path)) != "proxy"]
     assert [name(path) for path in below if "mitmproxy" in top_levels(path)] == []
 
 
 def test_no_import_cycle() -> None:
-    """No modules import each other in a cycle, since a cycle means that their boundaries are wrong."""
+    """No modules import each other in a cycle, because a cycle would mean that their boundaries are wrong."""
     files = [*MODULES, *PACKAGE.rglob("__init__.py")]
     modules = {f"toolsim.{module_of(path)}": imports(path) for path in files}
     try:
@@ -193,12 +194,12 @@ def test_no_import_cycle() -> None:
 
 # ─ claims of the packages' docstrings ─
 
-# Modules that name APIs without deciding by them: the vocabulary of the plan, and the choices of the options.
+# Modules that name APIs but do not decide by them: they define the names of the plan and the choices of an option.
 API_WORDS = ("core/plan.py", "proxy/options/table.py")
 
 
 def decisions(path: Path) -> Iterator[int]:
-    """Yield the lines that name an API to make a decision: comparisons, keys of a table, cases, results."""
+    """Yield the lines on which an API's name decides something: comparisons, keys of a table, cases, and results."""
     for node in ast.walk(tree(path)):
         named: list[ast.expr | None] = []
         match node:
@@ -216,9 +217,9 @@ def decisions(path: Path) -> Iterator[int]:
 
 
 def test_only_wire_decides_by_api() -> None:
-    """Only ``wire`` makes decisions by API; other modules use the API's object, so a third API is just one more object.
+    """Only ``wire`` decides by API. Other modules use the API's object, so that adding an API means adding an object.
 
-    ``eval`` is a client, and uses the APIs as clients do, through the openai package.
+    ``eval`` is exempt, because it is a client and uses the APIs through the openai package.
     """
     others = [path for path in MODULES if unit(module_of(path)) not in ("eval", "wire")]
     checked = [path for path in others if name(path) not in API_WORDS]
@@ -229,20 +230,20 @@ def test_only_wire_decides_by_api() -> None:
 
 # The only folder that uses undocumented parts of mitmproxy. Its README lists them.
 MITMPROXY = PACKAGE / "proxy" / "mitmproxy12"
-# The only other files that use undocumented parts of a library; their tests check that these are as expected.
+# The only other files that use undocumented parts of a library. Their tests check that these parts still exist.
 LEANS_ON_INTERNALS = {
     "proxy/paced_client.py": "tornado: the connection of its client, and that it awaits what receiving returns",
     "schema/validator.py": "jsonschema: the resolver of a validator",
 }
 
-# The attributes of flows and messages that mitmproxy documents, and that addons can set.
+# The attributes of flows and messages that mitmproxy documents and that addons are allowed to set.
 DOCUMENTED = {
     *("client_conn", "comment", "error", "id", "intercepted", "is_replay", "marked", "metadata", "request", "response"),
     *("authority", "content", "fields", "headers", "host", "http_version", "method", "path", "port", "raw_content"),
     *("reason", "scheme", "server_conn", "status_code", "stream", "text", "timestamp_created", "timestamp_end"),
     *("host_header", "sni", "timestamp_start", "trailers"),
 }
-# Objects of other libraries that are meant to be configured by setting attributes, and the files that do so.
+# Files that set attributes of other libraries' objects, and the objects. The libraries intend this.
 SET_BY_ATTRIBUTE = {
     "backends/local.py": "xllamacpp: the parameters of a server",
     "recordings/result.py": "ElementTree: the text of an element",
@@ -250,7 +251,7 @@ SET_BY_ATTRIBUTE = {
 
 
 def internals(module: ast.Module) -> set[str]:
-    """Return the private names of other objects that a file uses."""
+    """Return the private names, such as ``_name``, of other objects that a file uses."""
     found: set[str] = set()
     for node in ast.walk(module):
         if isinstance(node, ast.Attribute) and not (
@@ -263,14 +264,14 @@ def internals(module: ast.Module) -> set[str]:
 
 
 def test_private_names_are_used_in_one_folder() -> None:
-    """Private names of other objects are used in only one folder, and in the listed files."""
+    """Only one folder and the listed files use private names of other objects."""
     leaning = {name(path) for path in MODULES if internals(tree(path)) and not path.is_relative_to(MITMPROXY)}
     assert leaning == set(LEANS_ON_INTERNALS)
 
 
 @cache
 def own_attributes() -> frozenset[str]:
-    """Return the names of all attributes of toolsim's classes."""
+    """Return the names of all attributes that toolsim's classes have."""
     found: set[str] = set()
     for path in ADDON.rglob("*.py"):
         for node in ast.walk(tree(path)):
@@ -298,10 +299,10 @@ def _is_self(node: ast.expr) -> bool:
 
 
 def patches(module: ast.Module) -> Iterator[str]:
-    """Yield the places where a file sets or deletes an attribute of an object that another library might own.
+    """Yield the places where a file sets or deletes an attribute of an object that might belong to another library.
 
-    Attributes of toolsim's classes, and those in ``DOCUMENTED``, are allowed. Attributes of imported objects, or of an
-    argument whose class belongs to another library, are not allowed.
+    Attributes of toolsim's own classes, and those in ``DOCUMENTED``, are allowed. They are not allowed on imported
+    objects, nor on an argument whose class belongs to another library.
     """
     imported: set[str] = set()
     foreign: set[str] = set()
@@ -334,7 +335,7 @@ def patches(module: ast.Module) -> Iterator[str]:
 
 
 def test_only_one_folder_patches_libraries() -> None:
-    """No other folder sets an attribute of a module, or an undocumented attribute of another library's object."""
+    """Only one folder sets attributes of modules, or undocumented attributes of other libraries' objects."""
     elsewhere = [path for path in MODULES if not path.is_relative_to(MITMPROXY) and unit(module_of(path)) != "eval"]
     checked = {name(path): path for path in elsewhere if name(path) not in SET_BY_ATTRIBUTE}
     assert [f"{where}:{place}" for where, path in checked.items() for place in patches(tree(path))] == []
@@ -362,11 +363,11 @@ def test_only_one_folder_patches_libraries() -> None:
     ],
 )
 def test_planted_patch_is_found(line: str) -> None:
-    """The rule detects each way of setting an attribute."""
+    """The check for patches detects each way of setting an attribute."""
     assert list(patches(ast.parse(line)))
 
 
-# Modules that the start of the proxy must not import, since only an option, a command or a later request needs them.
+# Modules that the proxy must not import at startup, because only an option, a command or a later request needs them.
 ON_DEMAND = (
     *("jsonschema", "mcp", "opentelemetry", "redis", "referencing", "regex", "sqlite3", "tornado", "xml.etree"),
     *("toolsim.eval", "toolsim.otel.tracing"),
@@ -379,7 +380,7 @@ ON_DEMAND = (
 
 
 def test_start_imports_no_optional_feature() -> None:
-    """Loading the addon imports no module of an optional feature, which keeps the start of mitmdump fast."""
+    """Loading the addon imports no module that belongs to an optional feature, so mitmdump starts fast."""
     code = "import runpy, sys; print(len(runpy.run_path('toolsim.py')['addons']), *sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ADDON, capture_output=True, text=True, check=True)
     count, *modules = done.stdout.split()
@@ -388,7 +389,7 @@ def test_start_imports_no_optional_feature() -> None:
 
 
 def test_no_module_shadows_the_stdlib() -> None:
-    """No module is named like a standard library module, which would be shadowed in the module's folder."""
+    """No module has the same name as a standard library module, which it would shadow within its folder."""
     folders = (ADDON, ROOT / "tests")
     paths = [path for folder in folders for path in folder.rglob("*.py") if "node_modules" not in path.parts]
     names = {path.stem for path in paths} | {path.parent.name for path in paths}
@@ -396,7 +397,7 @@ def test_no_module_shadows_the_stdlib() -> None:
 
 
 def test_top_level_of_the_repository() -> None:
-    """The top level of the repository contains only three folders, three files, and dot files."""
+    """The repository's top level contains only three folders, three files, and files whose names begin with a dot."""
     seen = {path.name for path in ROOT.iterdir() if not path.name.startswith(".")}
     built = {"build", "dist", "node_modules"}
     assert seen - built == {"addon", "tests", "flows", "pyproject.toml", "Makefile", "README.md"}

@@ -1,4 +1,4 @@
-"""Tests for conftest.py with a small set of tests: the effect of a missing program in CI and elsewhere."""
+"""Tests for conftest.py and ``support/each.py``: missing programs in CI and elsewhere, and tests with several cases."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ pytest.skip("needs chromium", allow_module_level=True)
 @pytest.mark.slow
 @pytest.mark.parametrize(("ci", "workers"), [("true", "0"), ("true", "2"), ("", "0")])
 def test_missing_program_fails_only_in_ci(tmp_path: Path, ci: str, workers: str) -> None:
-    """A test or module that lacks a program fails in CI, also in worker processes.
+    """In CI, a test or module whose program is missing fails, also in worker processes. It can be skipped for other
+    reasons.
 
-    It may be skipped for other reasons.
+    Outside CI, it is skipped.
     """
     shutil.copy(Path(__file__).with_name("conftest.py"), tmp_path)
     (tmp_path / "test_some.py").write_text(TESTS)
@@ -52,7 +53,7 @@ def test_missing_program_fails_only_in_ci(tmp_path: Path, ci: str, workers: str)
 
 
 def test_all_cases_run_and_failures_are_named() -> None:
-    """All cases run, and two decorators multiply. A single failure is raised unchanged, several failures as a group."""
+    """All cases run, and two decorators multiply. A single failure is raised unchanged, several as a group."""
     ran: list[tuple[int, str]] = []
 
     @each("number", [1, 2, 3])
@@ -76,7 +77,7 @@ def test_all_cases_run_and_failures_are_named() -> None:
 
 
 def test_skipped_case_does_not_end_others() -> None:
-    """If a case is skipped, the other cases still run. The test is skipped only if every case is skipped."""
+    """If a case is skipped, the other cases still run. The test is skipped only if all cases are skipped."""
     ran: list[int] = []
 
     @each("number", [1, 2, 3])

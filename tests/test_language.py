@@ -1,7 +1,7 @@
-"""Language of code, pages and help: docstrings, lengths of sentences, names that exist, and words of the glossary.
+"""Tests for the language of code, pages and help: docstrings, sentence length, existing names, and glossary words.
 
-The glossary is on the contributor's page (addon/docs/develop.md). Each word that it replaced has a budget: the number
-of its remaining uses. Lower a budget when you remove uses; never raise it.
+The glossary is on the contributors' page (addon/docs/develop.md). Each word that it has replaced has a budget: the
+number of its remaining uses. Lower the budget when you remove uses, and never raise it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ QUESTIONS = re.compile(r"(What|Who|Whose|Which|How|Where|When|Why|Whatever|Whoev
 
 
 def test_module_docstrings_are_noun_phrases_or_begin_with_a_verb() -> None:
-    """No module docstring begins with a question word."""
+    """No module docstring begins with a question word, such as "Which" or "How"."""
     docstrings = {path: ast.get_docstring(ast.parse(path.read_text())) or "" for path in sources("addon", "tests")}
     assert [str(path.relative_to(ROOT)) for path, text in docstrings.items() if QUESTIONS.match(text)] == []
 
@@ -47,15 +47,15 @@ def test_module_docstrings_are_noun_phrases_or_begin_with_a_verb() -> None:
 
 MAX_WORDS = 30
 MAX_LONG_SHARE = 0.08
-"""Maximum share of a page's sentences that can have more than 30 words."""
+"""Maximum share of sentences with more than 30 words on a page."""
 
 
 def sentences(page: str) -> list[str]:
-    """Return the sentences of a page, without code, tables and headings; an inline code span is one word."""
+    """Return the sentences of a page, without code blocks, tables and headings. Inline code counts as one word."""
     text = re.sub(r"^ *(`{3,}).*?^ *\1\s*$", "", page, flags=re.DOTALL | re.MULTILINE)
     text = re.sub(r"<!--.*?-->|!\[[^\]]*\]\([^)]*\)", "", text, flags=re.DOTALL)
     text = re.sub(r"<summary>.*?</summary>|</?details>", "\n\n", text)
-    # List items and the lines around a table or a heading are separate paragraphs.
+    # List items, and the lines before and after a table or heading, belong to separate paragraphs.
     text = re.sub(r"^\s*(?:\||#).*$", "\n", text, flags=re.MULTILINE)
     text = re.sub(r"^\s*(?:[-*]|\d+\.) ", "\n\n", text, flags=re.MULTILINE)
     found: list[str] = []
@@ -72,14 +72,14 @@ def is_long(sentence: str) -> bool:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_few_sentences_are_long(page: str) -> None:
-    """At most 8 % of a page's sentences have more than 30 words."""
+    """On each page, at most 8% of the sentences have more than 30 words."""
     all_of_them = sentences((ROOT / page).read_text())
     long = [sentence for sentence in all_of_them if is_long(sentence)]
     assert len(long) <= MAX_LONG_SHARE * len(all_of_them), "\n".join(long)
 
 
 def test_sentence_counting() -> None:
-    """Counting omits code, tables and headings, and treats list items as separate sentences."""
+    """The counted sentences do not include code, tables and headings. Each list item is a separate sentence."""
     page = "# Head\n\nOne `a b c`. Two.\n\n| a table |\n|---|\n\n```sh\nSome code. More.\n```\n"
     page += "\n- three\n- four, see [a\n  link](x.md#y)\n"
     assert sentences(page) == ["One `code`.", "Two.", "three", "four, see a link"]
@@ -92,7 +92,7 @@ def test_sentence_counting() -> None:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page != HISTORY])
 def test_files_named_by_pages_exist(page: str) -> None:
-    """Each module or file that a page names exists, relative to the package or to the repository."""
+    """Each module or file that a page names exists in the package or in the repository."""
     for name in re.findall(r"`((?:[\w.-]+/)+[\w.-]*\.(?:py|json|yaml|yml|toml|flow|cfg))`", (ROOT / page).read_text()):
         assert (PACKAGE / name).exists() or (ROOT / name).exists() or any(PACKAGE.rglob(name)), name
 
@@ -109,7 +109,7 @@ PLAIN = set(
 
 @pytest.mark.parametrize("page", ["addon/docs/lifecycle.md", "addon/toolsim/README.md"])
 def test_stages_of_diagrams_exist(page: str) -> None:
-    """Every word of a diagram is a module, package, class or function, or plain English."""
+    """Each word in a diagram is the name of a module, package, class or function, or is listed in ``PLAIN``."""
     text = (ROOT / page).read_text()
     [diagram] = [block for block in re.findall(r"^```\n(.*?)^```", text, re.DOTALL | re.MULTILINE) if "─▶" in block]
     known = {path.stem for path in PACKAGE.rglob("*.py")} | {path.parent.name for path in PACKAGE.rglob("*.py")}
@@ -119,7 +119,7 @@ def test_stages_of_diagrams_exist(page: str) -> None:
 
 
 def test_modules_of_mutation_tests_exist() -> None:
-    """The modules and tests of ``make mutation``, and the modules in the example of ``make help``, exist."""
+    """The modules and tests of ``make mutation`` exist, as do the modules in the example of ``make help``."""
     [example] = re.findall(r'\(MODULES="([\w ]+)"\)', (ROOT / "Makefile").read_text())
     assert set(example.split()) <= set(MUTATED)
     files = [PACKAGE / f"{file}.py" for target in MUTATED.values() for file in target.files]
@@ -128,7 +128,7 @@ def test_modules_of_mutation_tests_exist() -> None:
 
 
 def help_texts() -> str:
-    """Return the help of all options and commands."""
+    """Return the help texts of all options and commands."""
     commands = [
         action for action in parser()._actions if hasattr(action, "choices") and isinstance(action.choices, dict)
     ]
@@ -137,7 +137,7 @@ def help_texts() -> str:
 
 
 def test_documented_settings_exist() -> None:
-    """Each ``toolsim_NAME=VALUE`` in help texts and pages is an option with one of its values."""
+    """Each ``toolsim_NAME=VALUE`` in help texts and on pages names an existing option and one of its values."""
     by_name = {option.full_name: option for option in OPTIONS}
     pages = "\n".join((ROOT / page).read_text() for page in PAGES if page != HISTORY)
     found = re.findall(r"\b(toolsim_[a-z_]+)=([a-z][\w-]*)", f"{help_texts()}\n{pages}")
@@ -184,10 +184,10 @@ BUDGET: dict[str, int] = {
     "as ever": 0,
     "told": 56,
 }
-"""The remaining uses of each word that the glossary or the style guide replaced, by a pattern."""
+"""The number of remaining uses of each word that the glossary or the style guide has replaced. Keys are patterns."""
 
 EXCEPTIONS = (
-    # These files contain earlier names.
+    # These files contain former names.
     "addon/toolsim/proxy/legacy.py",
     HISTORY,
     # This file lists the words.
@@ -196,7 +196,7 @@ EXCEPTIONS = (
 
 
 def uses(word: str) -> dict[str, int]:
-    """Return the uses of a word by file; an underscore ends a word."""
+    """Return the number of uses of a word, by file. An underscore counts as the end of a word."""
     pattern = re.compile(rf"(?<![A-Za-z]){word}(?![A-Za-z])", re.IGNORECASE)
     files = [*sources("addon", "tests"), *(ROOT / page for page in PAGES), ROOT / "Makefile"]
     counted = {str(path.relative_to(ROOT)): len(pattern.findall(path.read_text())) for path in files}
@@ -205,6 +205,6 @@ def uses(word: str) -> dict[str, int]:
 
 @pytest.mark.parametrize("word", BUDGET)
 def test_replaced_words_stay_within_budget(word: str) -> None:
-    """The number of uses of a replaced word does not exceed its budget."""
+    """No replaced word has more uses than its budget allows."""
     found = uses(word)
     assert sum(found.values()) <= BUDGET[word], found

@@ -1,6 +1,6 @@
-"""The rules of the Open Responses specification, which ``/v1/responses`` follows with a chat-only backend.
+"""Tests for the rules of the Open Responses specification, which ``/v1/responses`` follows even with a chat backend.
 
-Each rule is tested end to end: a client's request is rewritten, a chat backend answers, and its answer is rewritten.
+Each rule is tested end to end: a client's request is rewritten, a chat backend answers it, and the answer is rewritten.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OTHER = CALL.replace("get_weather", "other")
 IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
 USER = {"type": "message", "role": "user", "content": "Hi"}
 
-# The request types of the specification's test suite: the client's request, and the model's answer.
+# For each kind of request in the specification's test suite: the client's request, and the model's answer.
 REQUESTS: dict[str, tuple[dict[str, Any], str]] = {
     "text": ({"input": "Hi"}, "Hello."),
     "instructions": (
@@ -61,7 +61,7 @@ REQUESTS: dict[str, tuple[dict[str, Any], str]] = {
         CALL,
     ),
 }
-# Required keys, with their allowed types (None: nullable).
+# Required fields with their allowed types; NoneType stands for null.
 NULLABLE = (dict, list, str, int, float, bool, type(None))
 REQUIRED: dict[str, tuple[type, ...]] = {
     "id": (str,), "object": (str,), "created_at": (int,), "completed_at": (int, type(None)), "status": (str,),
@@ -76,7 +76,7 @@ REQUIRED: dict[str, tuple[type, ...]] = {
 
 @dataclass
 class Outcome:
-    """The client's result: the final object, and for a stream its chunks and events."""
+    """What the client receives: the final object and, if streamed, the chunks and events."""
 
     sent: dict[str, Any]
     plan: Plan
@@ -117,7 +117,7 @@ def streamed(request: pytest.FixtureRequest) -> Iterator[Outcome]:
 
 
 def test_response_object(outcome: Outcome) -> None:
-    """Every required key is in every Response object, with an allowed type, and the final one is completed."""
+    """Each response object has all required fields with allowed types, and the final object is completed."""
     for response in [outcome.response, *(event["response"] for _, event in outcome.events if "response" in event)]:
         for key, types in REQUIRED.items():
             assert isinstance(response[key], types), key
@@ -126,7 +126,7 @@ def test_response_object(outcome: Outcome) -> None:
 
 
 def test_published_schemas(outcome: Outcome) -> None:
-    """The Response of a non-streamed answer and every event of a stream conform to the specification's schemas."""
+    """The final response object and all events of a stream conform to the specification's schemas."""
     from support.open_responses import check_event, check_response
 
     check_response(outcome.response)
@@ -135,7 +135,9 @@ def test_published_schemas(outcome: Outcome) -> None:
 
 
 def test_request_fields_are_echoed(outcome: Outcome) -> None:
-    """Instructions, temperature and metadata are echoed unchanged, and tools as flat functions with all their keys."""
+    """Instructions, temperature and metadata are echoed unchanged. Tools are echoed as flat functions with all their
+    keys.
+    """
     for key in ("instructions", "temperature", "metadata"):
         if key in outcome.sent:
             assert outcome.response[key] == outcome.sent[key]
@@ -145,7 +147,7 @@ def test_request_fields_are_echoed(outcome: Outcome) -> None:
 
 
 def test_usage(outcome: Outcome) -> None:
-    """The usage contains the backend's token counts, with their details."""
+    """The usage object contains the backend's token counts and their details."""
     usage = outcome.response["usage"]
     assert (usage["input_tokens"], usage["output_tokens"], usage["total_tokens"]) == (3, 4, 7)
     assert usage["input_tokens_details"]["cached_tokens"] == 0
@@ -153,7 +155,7 @@ def test_usage(outcome: Outcome) -> None:
 
 
 def test_items(outcome: Outcome) -> None:
-    """Every item is completed and has an id that is unique in the answer and in the conversation."""
+    """Each output item is completed, and its id is unique within the answer and the conversation."""
     ids = [item["id"] for item in outcome.response["output"]]
     assert len(set(ids)) == len(ids)
     assert all(item["status"] == "completed" for item in outcome.response["output"])
@@ -162,14 +164,14 @@ def test_items(outcome: Outcome) -> None:
 
 
 def test_chunks_contain_complete_frames(streamed: Outcome) -> None:
-    """The event line equals the type, sequence numbers count from 0, and each chunk consists of complete frames."""
+    """Each chunk contains only complete frames. Event names match the types, and sequence numbers count from 0."""
     assert all(name == event["type"] for name, event in streamed.events)
     assert [event["sequence_number"] for _, event in streamed.events] == list(range(len(streamed.events)))
     assert all(chunk.startswith((b"event: ", b"data: [DONE]")) and chunk.endswith(b"\n\n") for chunk in streamed.chunks)
 
 
 def test_order_of_events(streamed: Outcome) -> None:
-    """The stream begins with created and in_progress, each item has deltas and is done, and completed is last."""
+    """A stream begins with created and in_progress, and ends with completed. Each item has deltas and a done event."""
     kinds = [kind for kind, _ in streamed.events]
     assert kinds[:2] == ["response.created", "response.in_progress"]
     assert kinds[-1] == "response.completed"
@@ -187,7 +189,7 @@ def test_order_of_events(streamed: Outcome) -> None:
     "allowed", [{"type": "function", "name": "get_weather"}, {"type": "function", "function": {"name": "get_weather"}}]
 )
 def test_tool_outside_allowed_tools_is_not_called(stream: bool, allowed: dict[str, Any]) -> None:
-    """A declared tool outside ``allowed_tools`` is never called, and the text of a call to it is kept."""
+    """A declared tool that is not in ``allowed_tools`` is never called. A call to it by the model remains text."""
     choice = {"type": "allowed_tools", "mode": "auto", "tools": [allowed]}
     sent = {"input": "x", "tools": [WEATHER, {**WEATHER, "name": "other"}], "tool_choice": choice}
     response = ask(sent, f"{OTHER}{CALL}", stream).response
@@ -199,7 +201,7 @@ def test_tool_outside_allowed_tools_is_not_called(stream: bool, allowed: dict[st
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_parallel_tool_calls_false_allows_one_call(stream: bool) -> None:
-    """With parallel_tool_calls set to false, the answer has at most one call."""
+    """If parallel_tool_calls is false, the answer has at most one call."""
     sent = {"input": "x", "tools": [WEATHER], "parallel_tool_calls": False}
     response = ask(sent, CALL * 2, stream).response
     assert [item["type"] for item in response["output"]] == ["function_call"]
@@ -207,7 +209,7 @@ def test_parallel_tool_calls_false_allows_one_call(stream: bool) -> None:
 
 
 def test_unknown_previous_response() -> None:
-    """A previous response that is not stored is an error with a specific code."""
+    """If the previous response is not stored, the request fails with a specific error code."""
 
     with pytest.raises(BadRequest) as raised:
         ask({"input": "x", "previous_response_id": "resp_1"}, "", False)
@@ -218,7 +220,7 @@ def test_unknown_previous_response() -> None:
 
 
 def compact(**sent: Any) -> tuple[int, dict[str, Any]]:
-    """Return the status and body of the answer to a compaction request, whose summary a chat backend writes."""
+    """Return the status and body of the answer to a compaction request. A chat backend writes the summary."""
     body = json.dumps(sent).encode()
     policy = Policy(backend="chat")
     job = RequestJob("responses", "/v1/responses", policy, data=body, limit=10_000, action="compact")
@@ -234,7 +236,7 @@ def compact(**sent: Any) -> tuple[int, dict[str, Any]]:
 
 
 def test_compaction() -> None:
-    """A compaction and its items have all required keys, and its last item is of type compaction."""
+    """A compaction and its items have all required fields, and the last item has the type compaction."""
     texts = ["We agreed to launch on Tuesday and notify support first.", "Understood."]
     roles = zip(("user", "assistant"), texts, strict=True)
     items = [{"type": "message", "role": role, "content": text} for role, text in roles]

@@ -1,8 +1,11 @@
-"""Loops over a peer's data: awaiting data that has already arrived does not suspend, so each of these loops pauses.
+"""Tests for loops over data from a client or server. Such a loop can block the event loop, so it must pause.
 
-1. Each loop of the proxy that awaits is found by its syntax. Either it pauses, or it is listed in ``WITHOUT`` with the
-   reason why it cannot block the event loop.
-2. The pauses are tested with a time slice of zero: then no two items are handled without a pause between them.
+Awaiting data that has already arrived does not suspend the coroutine, so a loop that only awaits can still block
+others.
+
+1. All loops in the proxy that await are found by their syntax. Each of them pauses, or is listed in ``WITHOUT`` with
+   the reason why it cannot block the event loop.
+2. The pauses are tested with a time slice of zero, in which case a loop must pause after every item.
 """
 
 from __future__ import annotations
@@ -60,7 +63,7 @@ WITHOUT = {
     "rounds/opinion.py::evaluate": "the calls of a round, which are limited",
     "rounds/runner.py::events": "MAX_ROUNDS; their events as in _ask",
     "stores/sqlite.py::close": "the connections of one store",
-    # A queue or buffer that is limited, or filled in slices.
+    # The data comes from a queue or buffer that is limited, or that is filled in slices.
     "mcp/stdio.py::_listen": "lines_of pauses; what is left at the end is dropped, in pieces of 64 KiB",
     "mcp/stdio.py::_last_words": "pieces of 64 KiB, of which 2,000 bytes are kept",
     "proxy/prose_fallback.py::ask": "as in _ask of rounds",
@@ -73,7 +76,7 @@ WITHOUT = {
     "sockets/server.py::_send": "the messages of one event",
     "sockets/websocket.py::upgrade": "the head of a request, which h11 limits",
     "sockets/websocket.py::_discard": "pieces of 64 KiB of a buffer of twice that, dropped",
-    # The producer or consumer of the data pauses.
+    # The producer or the consumer of the data pauses.
     "backends/codex/backend.py::answer": "_write_all of the loopback",
     "backends/local.py::answer": "_write_all of the loopback",
     "background/event_log.py::follow": "answer of rounds/server.py",
@@ -82,11 +85,11 @@ WITHOUT = {
     "sockets/connection.py::_answer": "_deliver",
     "sockets/server.py::run": "messages of websocket.py",
 }
-"""The reasons why the loops of these functions need no pause."""
+"""For each function whose loops need no pause, the reason."""
 
 
 def parts_of(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the descendants of a node, except those inside nested functions."""
+    """Yield the descendants of a node, except those within nested functions."""
     for child in ast.iter_child_nodes(node):
         if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             yield child
@@ -94,7 +97,7 @@ def parts_of(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def loops() -> Iterator[tuple[str, str]]:
-    """Yield the function and the code of each loop that awaits."""
+    """Yield the function name and the code of each loop that awaits."""
     for file in sorted(PACKAGE.rglob("*.py")):
         name = file.relative_to(PACKAGE)
         if name.parts[0] in NOT_IN_THE_PROXY:
@@ -112,7 +115,7 @@ def loops() -> Iterator[tuple[str, str]]:
 
 
 def test_every_awaiting_loop_pauses() -> None:
-    """Each loop of the proxy that awaits pauses, or is listed as unable to block the event loop."""
+    """Each loop in the proxy that awaits also pauses, unless it is listed as unable to block the event loop."""
     found = {place for place, code in loops() if not any(pause in code for pause in PAUSES)}
     assert found == WITHOUT.keys()
 
@@ -124,19 +127,19 @@ def no_slice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Counted:
-    """Counts the handled items."""
+    """Counts how many items have been handled."""
 
     def __init__(self) -> None:
         self.count = 0
 
     async def each(self, made: Callable[[], Any]) -> AsyncGenerator[Any]:
-        """Yield items without suspending."""
+        """Yield items without ever suspending."""
         for _ in range(COUNT):
             self.count += 1
             yield made()
 
     async def together(self, work: Any) -> int:
-        """Do the work; return the maximum number of items handled between two iterations of the event loop."""
+        """Await ``work``; return the maximum number of items handled in one iteration of the event loop."""
         task, counts = asyncio.ensure_future(work), [0]
         while not task.done():
             await asyncio.sleep(0)
@@ -147,7 +150,7 @@ class Counted:
 
 
 async def test_mcp_server_lines() -> None:
-    """Reading the lines of an MCP server pauses after each line, even if it is empty."""
+    """The loop that reads lines from an MCP server pauses after each line, even if the line is empty."""
     counted, stdout = Counted(), asyncio.StreamReader()
     stdout.feed_data(b"\n" * COUNT)
     stdout.feed_eof()
@@ -160,7 +163,7 @@ async def test_mcp_server_lines() -> None:
 
 
 async def test_mcp_server_http_chunks() -> None:
-    """Reading an MCP server's HTTP answer pauses after each chunk, and after each event within a large chunk."""
+    """The loop that reads an MCP server's HTTP answer pauses after each chunk, and after each event within a chunk."""
     for piece in b"x", b"x" * 4096 * COUNT:
         counted, inner = Counted(), Counted()
 
@@ -191,7 +194,7 @@ async def test_mcp_server_http_chunks() -> None:
 
 
 async def all_of(port: int, path: str, headers: dict[str, str]) -> None:
-    """Read an answer completely."""
+    """Send a request, and read the answer to its end."""
     async with httpx2.AsyncClient(timeout=20, trust_env=False) as client:
         body = {"model": "m", "input": "x", "stream": True}
         assert (await client.post(f"http://127.0.0.1:{port}{path}", json=body, headers=headers)).content
@@ -225,7 +228,7 @@ async def test_stored_stream_frames() -> None:
 
 
 async def test_page_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fetching a page to detect a backend's engine pauses after each chunk."""
+    """When toolsim fetches a page to detect a backend's engine, it pauses after each chunk."""
     counted = Counted()
     client = await page_client()
     from tornado.simple_httpclient import _HTTPConnection

@@ -1,4 +1,4 @@
-"""Checks README and its pages against the code: every option, command and snippet in them."""
+"""Tests that the README and the pages match the code: their options, commands, snippets and links."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ from toolsim.response.rewrite import ResponseRewriter
 README = (ROOT / "README.md").read_text()
 DOCS = ROOT / "addon" / "docs"
 PAGES = ("README.md", *sorted(str(page.relative_to(ROOT)) for page in DOCS.glob("*.md")))
-"""README and the pages that it links to."""
+"""The README and all pages, each of which it links to."""
 TEXT = "\n".join((ROOT / page).read_text() for page in PAGES)
 MAKEFILE = (ROOT / "Makefile").read_text()
 NODE = ROOT / "tests" / "clients" / "node"
 SVG = "{http://www.w3.org/2000/svg}"
-# Maximum seconds for a snippet; on a busy machine, importing some clients takes more than a minute.
+# Maximum duration of a snippet, in seconds. On a busy machine, it takes more than a minute to import some clients.
 PATIENCE = 240
 
 
 def section(name: str) -> str:
-    """Return the text between two markers, regardless of the page."""
+    """Return the text between the two markers with this name, on whichever page they are."""
     return TEXT.split(f"<!-- {name} -->")[1].split(f"<!-- /{name} -->")[0]
 
 
@@ -93,7 +93,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Logs, metrics, recordings": ("log", "metrics_labels", "sse_telemetry", "capture"),
     "Limits": ("max_body_bytes", "max_tool_bytes", "connect_timeout", "idle_timeout", "drain_timeout"),
 }
-"""The groups of the options page, with the names of their options."""
+"""The groups on the options page, with the names of their options."""
 
 
 def default_of(option: Option) -> str:
@@ -102,19 +102,19 @@ def default_of(option: Option) -> str:
 
 
 def by_value(option: Option) -> str:
-    """Return an option's help with a list of its values: text after ``VALUE:`` or ``VALUE, VALUE:`` describes them."""
+    """Return an option's help with its values as a list. Text after ``VALUE:`` or ``VALUE, VALUE:`` describes them."""
     names = "|".join(re.escape(choice or "Empty") for choice in option.choices)
     lead, *rest = re.split(rf"(?<=\. )((?:{names})(?:, (?:{names}))*): ", option.help) if names else [option.help]
     values = [
         f"- {', '.join(f'`{name}`' if name != 'Empty' else name for name in about.split(', '))}: {text.strip()}"
         for about, text in zip(rest[::2], rest[1::2], strict=True)
     ]
-    # Otherwise Markdown would render tags as HTML.
+    # Without the escape, Markdown would treat call markers as HTML tags.
     return "\n".join((lead.strip(), *([""] if values else []), *values)).replace("<", "\\<")
 
 
 def options_page() -> str:
-    """Return the options page: a table of contents by group, then each option with its full help."""
+    """Return the options page: a table of contents by group, and then each option with its complete help."""
     parts = ["# Options\n", INTRODUCTION.format(variables="`, `".join(VARIABLES))]
     by_name = {option.name: option for option in OPTIONS}
     links = {name: f"[`{option.full_name}`](#{option.full_name})" for name, option in by_name.items()}
@@ -148,7 +148,7 @@ The following environment variables of toolsim's predecessor change the defaults
 
 
 def test_settings_file_is_valid(tmp_path: Path) -> None:
-    """The settings file on the page is equivalent to a valid command line."""
+    """The settings file on the documentation page is equivalent to a valid command line."""
     file = tmp_path / "toolsim.toml"
     file.write_text(re.findall(r"^```toml\n(.*?)^```", (DOCS / "backends.md").read_text(), re.MULTILINE | re.DOTALL)[0])
     words = ["serve", "--config", str(file)]
@@ -158,7 +158,7 @@ def test_settings_file_is_valid(tmp_path: Path) -> None:
 
 
 def test_key_file_is_valid(tmp_path: Path) -> None:
-    """The key file on the page has a user with a key and a user with a digest."""
+    """The key file on the documentation page is valid. One of its users has a key, and the other has a digest."""
     (example,) = re.findall(
         r"^```text\n(# NAME KEY.*?)^```", (DOCS / "security.md").read_text(), re.MULTILINE | re.DOTALL
     )
@@ -169,13 +169,13 @@ def test_key_file_is_valid(tmp_path: Path) -> None:
 
 
 def test_every_option_is_in_one_group() -> None:
-    """A new option must be assigned to a group."""
+    """Each option is in exactly one group of the options page."""
     grouped = [name for names in GROUPS.values() for name in names]
     assert sorted(grouped) == sorted(option.name for option in OPTIONS)
 
 
 def test_every_option_is_documented() -> None:
-    """The options page equals the generated one (python test_readme.py writes it), and README names six options."""
+    """The options page is up to date (to update it, run python test_readme.py), and the README lists six options."""
     assert OPTIONS_PAGE.read_text() == options_page()
     known = {option.full_name for option in OPTIONS} | {PREFIX + name for name in RENAMED} | {"toolsim_replay"}
     assert hasattr(pytest_plugin, "toolsim_replay")
@@ -196,13 +196,13 @@ def test_every_option_is_documented() -> None:
 
 
 def test_readme_fits_on_a_page() -> None:
-    """README has at most 250 lines, and links to every page."""
+    """The README has at most 250 lines, and links to every page."""
     assert len(README.splitlines()) <= 250
     assert {page for page in PAGES if page != "README.md"} <= set(re.findall(r"\]\(([^)#]+)", README))
 
 
 def test_documented_settings_are_valid() -> None:
-    """Each setting on the pages names an option, with one of its choices if it has choices."""
+    """Each setting on the pages names an existing option and, if the option has choices, one of its choices."""
     by_name = {option.full_name: option for option in OPTIONS}
     settings = re.findall(r"--set (toolsim_\w+)=(\S+?)`?(?=[\s,.:])", TEXT)
     assert settings
@@ -211,20 +211,20 @@ def test_documented_settings_are_valid() -> None:
 
 
 def test_every_stage_direction_is_documented() -> None:
-    """The page of backends lists exactly the stage directions that the scripted model supports."""
+    """The page on backends lists exactly the stage directions that the scripted model supports."""
     rows = re.findall(r"^\| `\[(\w+)\]` \| (.*) \|$", section("directions"), re.MULTILINE)
     assert dict(rows) == DIRECTIONS
 
 
 def test_every_make_target_is_documented() -> None:
-    """A page mentions each target that ``make help`` shows, and each target that a page mentions exists."""
+    """Each target that ``make help`` lists is mentioned on a page, and no page mentions any other target."""
     targets = set(re.findall(r"^([a-z-]+):.*## ", MAKEFILE, re.MULTILINE)) - {"help", "setup"}
     mentioned = set(re.findall(r"`make ([a-z-]+)|^make ([a-z-]+)", TEXT, re.MULTILINE))
     assert {first or second for first, second in mentioned} - {"setup", "help"} == targets
 
 
 def test_renamed_make_targets_keep_working() -> None:
-    """Each earlier name of a make target is an alias for an existing target, and prints the current name."""
+    """Each former name of a make target runs the renamed target, and prints its current name."""
     [renamed] = re.findall(r"^RENAMED := (.*)$", MAKEFILE, re.MULTILINE)
     for name in renamed.split():
         done = subprocess.run(["make", "-n", name], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -233,7 +233,7 @@ def test_renamed_make_targets_keep_working() -> None:
 
 
 def test_evaluation_flags_exist() -> None:
-    """The evaluation's parser accepts the flags in README, and the suites named there exist."""
+    """Each evaluation flag on the pages is accepted by the evaluation's parser, and each suite exists."""
     text = section("eval")
     known = set(re.findall(r"--[a-z][a-z-]*", flags.parser({}).format_help())) | {"--a", "--b"}
     mentioned = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)) - {"--no-deps"}
@@ -246,7 +246,7 @@ def test_evaluation_flags_exist() -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_files_and_anchors_exist(page: str) -> None:
-    """Every file and anchor that a page links to exists."""
+    """Each file and anchor to which a page links exists."""
     here = ROOT / page
     for link in re.findall(r"\]\(([^)]+)\)", here.read_text()):
         if link.startswith("http"):
@@ -259,7 +259,7 @@ def test_files_and_anchors_exist(page: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_details_are_closed(page: str) -> None:
-    """Each <details> is closed before the next heading; otherwise it would hide the rest of the page."""
+    """Each <details> element is closed before the next heading, so that it does not hide the remaining page."""
     for part in re.split(r"^#+ ", (ROOT / page).read_text(), flags=re.MULTILINE):
         assert part.count("<details>") == part.count("</details>"), part.partition("\n")[0]
 
@@ -278,7 +278,7 @@ ARCHITECTURE = (PACKAGE / "README.md").read_text()
 
 
 def test_names_on_the_architecture_page_exist() -> None:
-    """The files, functions and classes that the architecture page names exist."""
+    """Each file, function and class that the architecture page names exists."""
     for name in re.findall(r"`([\w/.]+(?:\.py|\.json|/))`", ARCHITECTURE):
         assert (PACKAGE / name).exists() or (ROOT / name).exists() or any(PACKAGE.rglob(name)), name
     source = "\n".join(path.read_text() for path in PACKAGE.parent.rglob("*.py"))
@@ -287,7 +287,7 @@ def test_names_on_the_architecture_page_exist() -> None:
 
 
 def test_architecture_page_lists_the_layers() -> None:
-    """The table on the architecture page lists the layers that the architecture test enforces."""
+    """The table on the architecture page lists the same layers as the architecture test."""
     table = ARCHITECTURE.split("<!-- layers -->")[1].split("<!-- /layers -->")[0]
     rows = re.findall(r"^\| \d+ \| ([^|]+) \|", table, re.MULTILINE)
     layers = tuple(tuple(re.findall(r"`([\w.]+)`", row)) for row in rows)
@@ -295,7 +295,7 @@ def test_architecture_page_lists_the_layers() -> None:
 
 
 def test_versions_of_clients_are_tested() -> None:
-    """The table of clients names the versions that the tests install."""
+    """The versions in the table of clients are the versions that the tests install."""
     python = re.findall(r'"([a-z-]+)(?:\[[a-z]+\])?==([0-9.]+)"', (ROOT / "pyproject.toml").read_text())
     node: dict[str, str] = {}
     for folder in (NODE, NODE.parent / "agents"):
@@ -310,7 +310,7 @@ def test_versions_of_clients_are_tested() -> None:
 
 
 def commands() -> list[str]:
-    """Return the command lines that begin with toolsim and a subcommand."""
+    """Return all command lines on the pages that begin with toolsim and a subcommand."""
     blocks_of_shell = re.findall(r"^ *```sh\n(.*?)^ *```$", TEXT, re.DOTALL | re.MULTILINE)
     shell = [line.strip() for block in blocks_of_shell for line in block.splitlines()]
     inline = re.findall(r"`(toolsim [a-z][^`]*)`", TEXT)
@@ -319,14 +319,14 @@ def commands() -> list[str]:
 
 @pytest.mark.parametrize("line", commands())
 def test_every_command_line_is_accepted(line: str, tmp_path: Path) -> None:
-    """The command's parser accepts each command line on the pages, with existing options and valid values."""
+    """The parser accepts each command line on the pages, and all its options and values are valid."""
     # Placeholders for the reader's own values.
     (tmp_path / "model.gguf").touch()
     (tmp_path / "models.toml").write_text('[[models]]\nnames = "m"\nurl = "http://127.0.0.1:9"\n')
     line = line.replace("=models.toml", f"={tmp_path / 'models.toml'}")
     meant = {"URL": "http://127.0.0.1:9", "model.gguf": str(tmp_path / "model.gguf"), "PROGRAM": "codex"}
     words = [meant.get(word, word) for word in shlex.split(line)[1:]]
-    # The changelog of an earlier version contains the names of that version.
+    # The changelog for an earlier version uses that version's names.
     words[0] = RENAMED_COMMANDS.get(words[0], words[0])
     if words[0] == "claude" and "--run" in words:
         words = ["launch", "claude", *(word for word in words[1:] if word != "--run")]
@@ -344,13 +344,13 @@ def test_every_command_line_is_accepted(line: str, tmp_path: Path) -> None:
     elif words[0] in ("addon-path", "options"):
         assert parser().parse_args(words).command == words[0]
     else:
-        # Arguments after -- are for the program that the command runs.
+        # Arguments after -- are passed on to the launched program.
         args = parser().parse_args(words[: words.index("--")] if "--" in words else words)
         check_settings(args.set, host=args.host)
 
 
 def test_each_common_backend_has_one_command() -> None:
-    """The page has one command for each common backend, and each listens on this machine only."""
+    """The page has one command for each common backend. Each command listens only on this machine."""
     rows = re.findall(r"^\| ([^|]+) \| `(toolsim [^`]+)` \|", section("recipes"), re.MULTILINE)
     assert [name for name, _ in rows] == [
         "your Codex login",
@@ -366,14 +366,14 @@ def test_each_common_backend_has_one_command() -> None:
 
 
 def test_mitmproxy_commands_listen_on_localhost() -> None:
-    """Each mitmproxy command on the pages listens on this machine only, or just reads a file."""
+    """Each mitmproxy command on the pages listens only on this machine, or only reads a file."""
     lines = re.findall(r"^ *(mitm(?:dump|web|proxy) -.*)$", TEXT, re.MULTILINE)
     assert lines
     assert [line for line in lines if "--listen-host 127.0.0.1" not in line and " -nr " not in line] == []
 
 
 def test_first_image_shows_a_real_rewrite() -> None:
-    """The left side of the first image, taken as a model's answer, is rewritten to the right side."""
+    """In the first image, the left side is rewritten to the right side if it is a model's answer."""
     picture = ElementTree.parse(ROOT / "tests/cli/screenshots/before-after.svg")
     left, right = ("\n".join("".join(text.itertext()) for text in group) for group in picture.iter(f"{SVG}g"))
     asked = {
@@ -412,9 +412,9 @@ def with_base_url(snippet: str, url: str) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("snippet", [snippet for snippet in blocks("python") if "toolsim" not in snippet])
 def test_python_snippets_run(snippet: str, scripted: str) -> None:
-    """Each Python snippet of a client runs unchanged and prints the model's answer.
+    """Each Python snippet for a client runs, with only the URL changed, and prints the model's answer.
 
-    The snippets of the library run in ``unit/test_parsing.py`` and ``clients/test_fastapi.py``.
+    ``unit/test_parsing.py`` and ``clients/test_fastapi.py`` run the snippets for the parsing library.
     """
     command = [sys.executable, "-W", "ignore", "-c", with_base_url(snippet, scripted)]
     run = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
@@ -424,7 +424,7 @@ def test_python_snippets_run(snippet: str, scripted: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("snippet", blocks("js"))
 def test_javascript_snippets_run(snippet: str, scripted: str, tmp_path: Path) -> None:
-    """Each JavaScript snippet of a client runs unchanged and prints the model's answer."""
+    """Each JavaScript snippet for a client runs, with only the URL changed, and prints the model's answer."""
     node = shutil.which("node")
     if node is None or not (NODE / "node_modules").is_dir():
         pytest.skip("needs node and its clients (make test-clients)")

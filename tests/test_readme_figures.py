@@ -1,4 +1,4 @@
-"""The tables of figures, in README and on the page of benchmarks, agree with the committed reports."""
+"""Tests that the figures in the README and on the benchmarks page match the committed evaluation reports."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def cells(report: str) -> Iterator[Mapping[str, Any]]:
 
 
 def table(heading: str) -> list[list[str]]:
-    """Return the cells of each row in the table with this heading."""
+    """Return the cells of each row in the table that has this heading."""
     assert PAGES.count(f"\n{heading}") == 1
     lines = PAGES.split(f"\n{heading}")[1].split("\n\n")[0].splitlines()[2:]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
@@ -35,7 +35,7 @@ def of(ok: int, runs: int) -> str:
 
 
 def test_figures_by_model_and_method() -> None:
-    """Each row agrees with its model's report, including the interval, and the last row is the sum."""
+    """Each row matches its model's report, including the interval. The last row for a model is the sum."""
     report: dict[tuple[str, str], str] = {}
     sums: dict[str, list[int]] = {}
     seen = 0
@@ -58,7 +58,7 @@ def test_figures_by_model_and_method() -> None:
 
 
 def test_figures_of_calls_as_text() -> None:
-    """The figures agree with the reports: calls as text, and correct irrelevance answers without calls as text."""
+    """The figures for calls written as text, and for irrelevance answers without such calls, match the reports."""
     as_text, clean = {}, {}
     for model, size in MODELS.items():
         report, short = OF_MODELS[size], model.rpartition("-")[2]
@@ -92,7 +92,7 @@ def test_figures_of_calls_as_text() -> None:
 
 
 def test_readme_has_the_sums_of_the_page() -> None:
-    """README's row for each model equals the model's sum on the page."""
+    """In the README, each model's row equals the model's sum on the benchmarks page."""
     sums: dict[str, list[str]] = {}
     model = ""
     for name, *figures in table("| cases | toolsim | the server's `tools` |"):
@@ -103,7 +103,7 @@ def test_readme_has_the_sums_of_the_page() -> None:
 
 
 def test_first_figures_of_readme() -> None:
-    """README's first figures quote one model's cases from the table, with toolsim and with the server's own tools."""
+    """The README's first figures are those of one model in the table, with toolsim and with native tools."""
     [(model, right, cases, native)] = re.findall(
         r"(\S+)\s+solved (\d+) of (\d+)\s+cases\s+through\s+toolsim, but\s+only\s+(\d+)", PAGES
     )
@@ -112,7 +112,7 @@ def test_first_figures_of_readme() -> None:
 
 
 def test_figures_before_and_after() -> None:
-    """The figures from before the manifest had forms, and the current figures, agree with the joined report."""
+    """The figures before and after the introduction of manifest forms match the joined report."""
     report = {
         (cell["suite"], cell["model"], cell["setting"]): of(cell["ok"], cell["runs"])
         for cell in cells("before-and-after")
@@ -124,7 +124,7 @@ def test_figures_before_and_after() -> None:
 
 @pytest.mark.parametrize("model", ["0.5B", "1.5B"])
 def test_figures_of_forms(model: str) -> None:
-    """Each form's figures agree with the model's report on forms."""
+    """The figures for each manifest form match the model's report on forms."""
     report = {
         (cell["setting"].removeprefix("toolsim_manifest=") or "calls", cell["suite"]): of(cell["ok"], cell["runs"])
         for cell in cells(f"forms-{model.lower()}")
@@ -136,7 +136,7 @@ def test_figures_of_forms(model: str) -> None:
 
 
 def test_figures_of_second_opinions() -> None:
-    """The figures with and without second opinions agree with the reports of the same cases and of unseen cases."""
+    """The figures with and without second opinions match the reports, for the same cases and for unseen cases."""
     asked = {"toolsim_second_opinion=on"}
     off, on = cells("qwen2.5-coder-1.5b"), list(cells("second-opinion-1.5b"))
     before = {cell["suite"]: of(cell["ok"], cell["runs"]) for cell in off if cell["way"] == "toolsim"}
@@ -154,7 +154,7 @@ def test_figures_of_second_opinions() -> None:
 
 
 def test_unseen_cases_are_in_one_report() -> None:
-    """The cases of the report on unseen cases are in no other report, as the page claims."""
+    """As the page states, no other report contains the cases in the report on unseen cases."""
     runs = {
         path.parent.name: {json.loads(line)["case"] for line in path.read_text(encoding="utf-8").splitlines()}
         for path in REPORTS.glob("*/runs.jsonl")
@@ -164,7 +164,9 @@ def test_unseen_cases_are_in_one_report() -> None:
 
 
 def test_figures_of_output_order() -> None:
-    """Each row is the sum of one model's runs, with outputs in the order of their calls or in another order."""
+    """Each row is the sum of one model's runs, with the outputs in the same order as their calls or in a different
+    order.
+    """
     runs = (REPORTS / "which-output" / "runs.jsonl").read_text(encoding="utf-8").splitlines()
     found: dict[tuple[str, str, str], list[bool]] = {}
     for run in map(json.loads, runs):
@@ -180,7 +182,7 @@ def test_figures_of_output_order() -> None:
 
 
 def test_figures_of_required_calls() -> None:
-    """The first column agrees with the model's own reports, the other columns with the report on required calls."""
+    """The first column matches the model's own reports. The other columns match the report on required calls."""
     free = {
         cell["suite"]: of(cell["ok"], cell["runs"])
         for report in ("qwen2.5-coder-0.5b", "questions-0.5b")

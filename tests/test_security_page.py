@@ -1,7 +1,8 @@
-"""The claims of addon/docs/security.md: each sentence with the tests that prove it.
+"""Tests that each claim in addon/docs/security.md has tests that prove it.
 
-The tests are named by file (below ``tests/``) and function, and are run there. This file checks that no named test is
-missing, that no claim lacks a test, and that each number equals the code's.
+A table lists the tests for each sentence by file (below ``tests/``) and function. The tests run in their own files.
+This file only checks that no listed test is missing, that no claim lacks a test, and that all numbers equal those in
+the code.
 """
 
 from __future__ import annotations
@@ -478,7 +479,7 @@ toolsim removes secrets from
     unit/recordings/test_redact.py::test_secret_in_deltas_is_hidden
     proxy/test_recording.py::test_secrets_are_not_recorded
 """
-"""The beginning of each sentence, followed by the tests that prove it."""
+"""The beginning of each sentence on the page, followed by the tests that prove it."""
 
 EXPLAINS = (
     "Clients without a key",
@@ -527,7 +528,7 @@ EXPLAINS = (
     "A neighbor can reach",
     "Check captures before you",
 )
-"""Sentences that introduce others, describe possibilities, or give advice."""
+"""Beginnings of sentences that only introduce others, describe possibilities, or give advice."""
 
 KIB, MIB = 1024, 1024 * 1024
 SLICES = (round(time_slice.SLICE_SECONDS * 1000), round(time_slice.PAUSE_SECONDS * 1000))
@@ -564,10 +565,10 @@ NUMBERS: dict[str, tuple[float, ...]] = {
     "Between two requests": (stdio.MAX_BETWEEN_BYTES / MIB, stdio.MAX_BETWEEN_MESSAGES),
     "An approval is valid": (approvals.MAX_SECONDS / 3600,),
 }
-"""The values in the code for the numbers in a sentence, in order."""
+"""For each sentence with numbers: the corresponding values in the code, in the same order."""
 
 MEASURED = ("Rewriting a smaller body", "Checks of arguments block", "The limits of a check")
-"""Sentences with measured times and sizes."""
+"""Beginnings of sentences whose times and sizes were measured."""
 
 NUMERALS = {"five": 5, "six": 6, "ten": 10, "sixty": 60, "hour": 1}
 NUMBER = re.compile(rf"(?<![\w.])[\d,]*\d\b(?!\.\d)|\b(?:{'|'.join(NUMERALS)})\b")
@@ -575,7 +576,7 @@ STATUS = re.compile(r"\b(?:404|429|500|503)\b|127\.0\.0\.1|IPv\d")
 
 
 def claims() -> dict[str, list[str]]:
-    """Return the names of the tests by the beginning of their sentence."""
+    """Return the names of the tests for each sentence, by the beginning of the sentence."""
     found: dict[str, list[str]] = {}
     sentence = ""
     for line in CLAIMS.strip().splitlines():
@@ -588,7 +589,7 @@ def claims() -> dict[str, list[str]]:
 
 
 def sentences() -> list[str]:
-    """Return the sentences of the two sections that make claims."""
+    """Return the sentences in the two sections that make claims."""
     text = PAGE.split("## Not trusted")[1].split("## How this")[0]
     found: list[str] = []
     for block in re.split(r"\n\n|\n(?=- )", text):
@@ -606,7 +607,7 @@ def functions_of(file: str) -> frozenset[str]:
 
 
 def test_each_sentence_has_its_tests() -> None:
-    """Every sentence is in one of the two tables, and the tables contain no other sentences."""
+    """Each sentence is in one of the two tables, and each entry in the tables belongs to a sentence."""
     known = [*claims(), *EXPLAINS]
     unknown = [each for each in sentences() if not any(map(each.startswith, known))]
     assert unknown == []
@@ -614,20 +615,20 @@ def test_each_sentence_has_its_tests() -> None:
 
 
 def test_each_named_test_exists() -> None:
-    """Each test in the table exists in its file."""
+    """Each listed test exists in its file."""
     assert all(claims().values())
     named = {each for tests in claims().values() for each in tests}
     assert sorted(each for each in named if each.split("::")[1] not in functions_of(each.split("::")[0])) == []
 
 
 def numbers_of(sentence: str) -> tuple[float, ...]:
-    """Return the numbers in a sentence, except numbers in names and HTTP status codes."""
+    """Return the numbers in a sentence, except those in inline code, IP addresses and HTTP status codes."""
     found = NUMBER.findall(STATUS.sub("", re.sub(r"`[^`]*`", "", sentence)))
     return tuple(NUMERALS[word] if word in NUMERALS else int(word.replace(",", "")) for word in found)
 
 
 def test_each_number_equals_the_value_in_the_code() -> None:
-    """Each number on the page equals the value in the code."""
+    """Each number in a claim equals the value in the code."""
     found = {}
     for sentence in sentences():
         if (numbers := numbers_of(sentence)) and not sentence.startswith(MEASURED):

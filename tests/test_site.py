@@ -1,4 +1,4 @@
-"""The pages as a site, built like ``make docs``."""
+"""Test that the pages can be built as a site, as ``make docs`` does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_site_builds_without_warnings(tmp_path: Path) -> None:
-    """The site builds without warnings: every link, anchor, image and page is found and listed in the contents."""
+    """The site builds without warnings, so every link, anchor and image is valid, and every page is in the contents."""
     pytest.importorskip("myst_parser", reason="needs the extra [docs] (make docs)")
     command = [sys.executable, "-m", "sphinx", "-q", "-n", "-W", "--keep-going", "-c", "addon/docs/website"]
     built = subprocess.run(

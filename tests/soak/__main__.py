@@ -1,4 +1,4 @@
-"""``make soak SECONDS=1800``: a long load test with faults, and its outcome."""
+"""``make soak SECONDS=1800``: runs a long load test with faults, and prints the outcome."""
 
 from __future__ import annotations
 
@@ -41,8 +41,9 @@ def main() -> int:
 
 
 def next_to_floods() -> int:
-    """Print the longest wait of other clients during floods of frames; return 1 if it is too long or a flood did not
-    end.
+    """Print the longest wait of other clients during floods of frames.
+
+    Return 1 if a wait is too long, or if the proxy did not close the connection of a flood as expected.
     """
     found = frames.run()
     floods = [waits for kind, waits in found.items() if kind]
@@ -53,9 +54,10 @@ def next_to_floods() -> int:
 
 
 def next_to_a_hostile_client(seconds: float, streams: int, attacks: list[str], size: int) -> int:
-    """Print a client's times alone and during attacks; return 1 if an attack on the same proxy more than doubles them.
+    """Print a client's response times alone and during attacks.
 
-    Also return 1 if an answer is incorrect, data crosses between clients, or memory keeps growing.
+    Return 1 if an attack on the same proxy more than doubles the times, an answer is incorrect, data of one client
+    reaches another, or memory keeps growing.
     """
     alone, elsewhere, attacked = hostile.compare(seconds, streams, attacks, size)
     print(f"alone:                          {alone}")

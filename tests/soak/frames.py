@@ -1,8 +1,8 @@
-"""Floods of tiny WebSocket frames on one connection, and the waits of other clients meanwhile.
+"""Floods of tiny WebSocket frames on one connection, and the delays that they cause for other clients.
 
-For each kind of frame a client sends ``FLOOD_BYTES`` of it as fast as the proxy accepts them, reads all answers, and
-disconnects. Meanwhile one neighbor requests the health page repeatedly, and another reads a stream whose backend sends
-a chunk every ``PIECE_SECONDS``. Both neighbors are first measured alone.
+For each kind of frame, a client sends ``FLOOD_BYTES`` of such frames as fast as the proxy accepts them, reads all
+answers, and disconnects. Meanwhile, one neighbor requests the health page repeatedly. Another neighbor reads a stream
+whose backend sends a chunk every ``PIECE_SECONDS``. Before that, both neighbors are measured without a flood.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TEXT, CONTINUATION, PING, PONG, CLOSE, FIN = 0x1, 0x0, 0x9, 0xA, 0x8, 0x80
 
 
 def frame(payload: bytes, head: int = FIN | TEXT) -> bytes:
-    """Return a masked frame; ``head``: its first byte. The mask is zero, so the payload is sent unchanged."""
+    """Return a masked frame whose first byte is ``head``. The mask is zero, so the payload is sent unchanged."""
     size = len(payload)
     if size < 126:
         return bytes((head, 0x80 | size)) + bytes(4) + payload
@@ -59,12 +59,14 @@ KINDS: Mapping[str, tuple[bytes, bytes]] = {
     "continuations of one byte": (frame(b"", TEXT), frame(b"x", CONTINUATION)),
     "messages without an answer": (b"", _message(type="response.processed", response_id="r")),
 }
-"""The optional first frame of a flood, and the frame that is repeated."""
+"""For each kind of flood: its first frame, or b"" if none is needed, and the frame that is then repeated."""
 
 
 @dataclass
 class Waits:
-    """The neighbors' measurements in seconds: the wait for each health page, and each gap of the stream."""
+    """What the neighbors measured, in seconds: the wait for each health page, and each gap between chunks of the
+    stream.
+    """
 
     pages: list[float] = field(default_factory=list)
     gaps: list[float] = field(default_factory=list)
@@ -77,7 +79,7 @@ class Waits:
 
     @property
     def p99(self) -> float:
-        """The 99th percentile of the stream's gaps."""
+        """The 99th percentile of the gaps in the stream, in seconds."""
         gaps = sorted(self.gaps)
         return gaps[int(len(gaps) * 0.99)] if gaps else float("inf")
 
@@ -86,7 +88,7 @@ class Waits:
 
 
 def run(say: Callable[[str], None] = print, size: int = FLOOD_BYTES) -> dict[str, Waits]:
-    """Return the measurements by kind of frame; the empty kind is the measurement without a flood."""
+    """Return the measurements for each kind of flood; the key "" stands for the measurement without a flood."""
     with RawBackend() as backend:
         backend.play(_endless)
         with Mitmdump(backend.url, command=MITMDUMP, toolsim_backend="chat", flow_detail=0) as proxy:
@@ -157,7 +159,7 @@ def _read_stream(url: str, waits: Waits, is_over: threading.Event) -> None:
 
 
 def _attack(port: int, kind: str, size: int, pipe: Connection) -> None:
-    """Send a flood, and report the code with which the proxy closed the connection, or None."""
+    """Send a flood, and report the code with which the proxy closed the connection, or None if there was no code."""
     with upgraded(port) as connection:
         pipe.send("ready")
         pipe.recv()
@@ -165,7 +167,7 @@ def _attack(port: int, kind: str, size: int, pipe: Connection) -> None:
 
 
 def flood(connection: socket.socket, kind: str, size: int = FLOOD_BYTES) -> int | None:
-    """Send a flood over a connection; return the code with which the proxy closed it, or None."""
+    """Send a flood over a connection; return the code with which the proxy closed it, or None if there was no code."""
     received = _Received(connection)
     reader = threading.Thread(target=received.read)
     reader.start()
@@ -177,7 +179,7 @@ def flood(connection: socket.socket, kind: str, size: int = FLOOD_BYTES) -> int 
 
 
 class _Received:
-    """Receives the proxy's data, and retains only the last bytes, which contain its close frame."""
+    """Receives the proxy's data, and keeps only the last bytes, which contain the proxy's close frame."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -197,7 +199,7 @@ class _Received:
 
 @contextmanager
 def upgraded(port: int, key: str = "hostile") -> Iterator[socket.socket]:
-    """Open a WebSocket connection, and leave its frames to the caller."""
+    """Open a WebSocket connection; the caller reads and writes the frames."""
     with socket.create_connection(("127.0.0.1", port), _PATIENCE) as connection:
         head = (
             f"GET /v1/responses HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"

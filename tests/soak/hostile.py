@@ -1,25 +1,25 @@
-"""The waits of a client at a proxy with MCP, store and rounds, while a hostile client with another key attacks it.
+"""The response times of a client at a proxy with MCP, a store and rounds, while another client attacks the proxy.
 
-The good client has several concurrent conversations. Each sends small requests: one whose answer is stored, one that
-continues it, and one that causes a call to a local MCP server; or it sends large requests. Each conversation has a
-unique mark, and its answers must contain this mark and no other.
+The good client has several concurrent conversations, each of which sends large requests or three kinds of small
+requests: one whose answer is stored, one that continues that answer, and one that leads to a call to a local MCP
+server. Each conversation has a unique mark. Its answers must contain this mark and no other mark.
 
-The hostile client sends bodies of 15 MB to be stored, requests 1,100 calls that need approval, names an MCP server with
-different headers each time, and does not read endless streams. Three of its connections send nested bodies. Over
-WebSocket it sends floods of frames and nested messages, and reads 16 endless answers slowly. The attacks must not
-affect the good client's times where the proxy shares a resource fairly.
+The hostile client has a different key. It sends bodies of 15 MB to be stored, requests 1,100 calls that need approval,
+names an MCP server with different headers each time, and does not read endless streams. Three of its connections send
+nested bodies. Over WebSocket, it sends floods of frames and nested messages, and reads 16 endless answers slowly. Where
+the proxy shares a resource fairly, the attacks must not affect the good client's times.
 
-1. The good client's times are measured alone, during an attack on another proxy of this machine, and during an attack
-   on its own proxy, alternating every ``_PERIOD`` seconds. The second case includes the attack's entire cost to the
-   machine, where the test programs share the processors with the proxy.
-2. The hostile client runs its attacks in parallel, each over one connection, ``_PAUSE`` seconds after the previous
-   answer. A client that sends as fast as possible over many connections takes its share of the processor from all
-   others, which a proxy without a rate limit cannot prevent.
-3. Everything ends: each measurement takes ``_PERIOD`` seconds, and attacks that have not ended ``_GRACE`` seconds later
-   are abandoned.
-4. The hostile client is a separate process, and so is the backend, which does not parse large bodies. In reality the
-   hostile client and its MCP server would run on other machines, so both have a lower priority than all other
-   processes; the attacks are counted, which shows whether this left enough time for them.
+1. The good client's times are measured alone, during an attack on another proxy on this machine, and during an attack
+   on its own proxy. The three measurements alternate every ``_PERIOD`` seconds. The measurement with the other proxy
+   shows what the attack costs the machine, whose processors the test programs share with the proxies.
+2. The hostile client runs its attacks in parallel, each over one connection. An attack starts again ``_PAUSE`` seconds
+   after its last answer. A client that sends as fast as possible over many connections takes processor time from all
+   other clients, which a proxy without a rate limit cannot prevent.
+3. Every measurement ends: it takes ``_PERIOD`` seconds, and attacks that have not ended ``_GRACE`` seconds later are
+   abandoned.
+4. The hostile client and the backend, which does not parse large bodies, are separate processes. In reality, the
+   hostile client and its MCP server would run on other machines. So both have a lower priority than all other
+   processes here. The number of attacks shows whether this left them enough time.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ from support.wire import DONE, chat_frame
 
 GOOD, HOSTILE = "good-key", "hostile-key"
 CROSSED = "crossed"
-"""The outcome of an attack that receives any data of the good client."""
+"""The outcome of an attack whose answer contains data that belongs to the good client."""
 MAX_RATIO = 2.0
 MAX_GROWTH = 1.0
-"""Maximum growth in MiB per minute, over the last half of a run of ten minutes or more."""
+"""Maximum growth of memory in MiB per minute, over the second half of a run of at least ten minutes."""
 _MAX_CALLS = 1_100
 _PERIOD = 10.0
 _GRACE = 20.0
@@ -75,9 +75,10 @@ _PROCESSES = multiprocessing.get_context("spawn")
 
 @dataclass
 class Waits:
-    """The times of the good client's requests, in seconds, and the outcomes of the hostile client's attacks.
+    """The good client's response times in seconds, its incorrect answers, and the outcomes of the hostile client's
+    attacks.
 
-    ``memory``: samples of the minutes under attack, and the attacked proxy's memory in MiB.
+    ``memory``: pairs of the minutes under attack and the attacked proxy's memory in MiB.
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -87,12 +88,12 @@ class Waits:
 
     @property
     def growth(self) -> float:
-        """Growth of the attacked proxy in MiB per minute, over the last half of the run."""
+        """Growth of the attacked proxy's memory in MiB per minute, over the second half of the run."""
         late = self.memory[len(self.memory) // 2 :]
         return statistics.linear_regression(*zip(*late, strict=True)).slope if len(late) > 1 else 0.0
 
     def percentile(self, share: float) -> float:
-        """Return a percentile in seconds, or infinity if there was no request."""
+        """Return a percentile of the response times in seconds, or infinity if there was no request."""
         ordered = sorted(self.seconds)
         return ordered[min(int(len(ordered) * share), len(ordered) - 1)] if ordered else float("inf")
 
@@ -106,8 +107,9 @@ def compare(
 ) -> tuple[Waits, Waits, Waits]:
     """Return the good client's times alone, during an attack on another proxy, and during an attack on its own proxy.
 
-    Each measurement takes ``seconds``, with ``streams`` concurrent conversations. ``attacks``: names in ``ATTACKS``,
-    all if empty. ``size``: the size of requests, if they are to be large. ``say`` receives a line after each turn.
+    ``seconds``: the total duration of each kind of measurement. ``streams``: the number of concurrent conversations.
+    ``attacks``: names in ``ATTACKS``, or () for all attacks. ``size``: the size of requests in bytes, or 0 for small
+    requests. ``say`` is called with a progress line after each round of measurements.
     """
     with contextlib.ExitStack() as stack:
         backend = stack.enter_context(_backend())
@@ -126,7 +128,7 @@ def compare(
             stack.enter_context(Mitmdump(backend, **options, toolsim_store=f"sqlite:{folder / name}"))
             for name in ("answers", "others")
         ]
-        # The servers start with the first requests, whose time is not measured.
+        # The first requests start the MCP servers, so their times do not count.
         for each in (proxy, other):
             _be_good(_Good(each.url, min(seconds, 5), 1, 0), Waits())
         alone, elsewhere, beside = Waits(), Waits(), Waits()
@@ -143,7 +145,9 @@ def compare(
 
 @dataclass(frozen=True)
 class _Good:
-    """The good client: its URL, seconds per measurement, number of conversations, and size of large requests."""
+    """The good client: its URL, seconds per measurement, number of conversations, and size of large requests (0:
+    small).
+    """
 
     url: str
     seconds: float
@@ -152,11 +156,11 @@ class _Good:
 
 
 def _be_good_next_to(attack: tuple[Any, ...], good: _Good, attacked: Mitmdump, waits: Waits) -> None:
-    """Measure the good client during an attack; ``attack``: the arguments of ``_attack``."""
+    """Measure the good client during an attack. ``attack``: the arguments of ``_attack`` except the pipe."""
     ours, theirs = _PROCESSES.Pipe()
     attacker = _PROCESSES.Process(target=_attack, args=(*attack, theirs), daemon=True)
     attacker.start()
-    # Otherwise the end of the attacker would not be noticed.
+    # With this copy open, the pipe would not report that the attacker's process has ended.
     theirs.close()
     assert ours.recv() == "ready"
     before, began, is_over = waits.memory[-1][0] if waits.memory else 0.0, time.monotonic(), threading.Event()
@@ -179,7 +183,7 @@ def _be_good_next_to(attack: tuple[Any, ...], good: _Good, attacked: Mitmdump, w
 
 @contextlib.contextmanager
 def _backend() -> Iterator[str]:
-    """Serve the backend in a separate process; yield its URL."""
+    """Run the backend in a separate process; yield its URL."""
     ours, theirs = _PROCESSES.Pipe()
     process = _PROCESSES.Process(target=_serve, args=(theirs,))
     process.start()
@@ -225,7 +229,7 @@ async def _answer(answer: Answer) -> None:
 
 
 def _be_good(good: _Good, waits: Waits) -> None:
-    """Run the good client's concurrent conversations for the measurement time."""
+    """Run the good client's concurrent conversations for the duration of one measurement."""
     end = time.monotonic() + good.seconds
     with ThreadPoolExecutor(good.streams) as threads:
         for done in [threads.submit(_converse, good, end, waits) for _ in range(good.streams)]:
@@ -233,7 +237,7 @@ def _be_good(good: _Good, waits: Waits) -> None:
 
 
 def _converse(good: _Good, end: float, waits: Waits) -> None:
-    """Send requests over one connection until the end of the measurement."""
+    """Run a series of conversations over one connection until the end of the measurement."""
     key = {"Authorization": f"Bearer {GOOD}"}
     questions = (" " * good.size,) if good.size else ("Hello", "And then?", "ADD")
     with Line(good.url) as line:
@@ -254,7 +258,7 @@ def _converse(good: _Good, end: float, waits: Waits) -> None:
 
 
 def _attack(attacks: Sequence[str], port: int, remote: str, seconds: float, pipe: Connection) -> None:
-    """Run the attacks in parallel for ``seconds``; send their outcomes through the pipe."""
+    """Run the attacks in parallel for ``seconds``, and send their outcomes through the pipe."""
     done: Counter[str] = Counter()
     os.nice(_NICENESS)
     for prepare in (_stored, _nested, _compressed):
@@ -376,4 +380,4 @@ ATTACKS: dict[str, Callable[[int, str, int], int | str]] = {
     "slow": _read_slowly,
 }
 _CLIENTS = {"nested": 3}
-"""The number of clients per attack, if it is not one."""
+"""The number of concurrent clients for each attack that has more than one."""

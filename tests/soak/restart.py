@@ -1,10 +1,10 @@
-"""Two proxies behind HAProxy (with the configuration in ``addon/deploy``), restarted in turn under load.
+"""Two proxies behind HAProxy (with the configuration in ``addon/deploy``), restarted one after the other under load.
 
     python -m soak.restart --clients 50 --seconds 10            # a rolling restart
-    python -m soak.restart --clients 50 --seconds 10 --kill     # each is killed instead
+    python -m soak.restart --clients 50 --seconds 10 --kill     # kills the proxies instead of stopping them
 
-Each client runs a series of conversations, whose answers are streams of ``--seconds``. The model numbers the parts of
-its answer, so that a missing part is detected.
+Each client runs a series of turns, whose answers are streams of ``--seconds``. The model numbers the parts of its
+answer, so that a missing part is detected.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ASKED = {
 
 
 class Clients:
-    """Clients that send requests through HAProxy until ``over`` is set. ``counts``: the outcomes of the turns."""
+    """Clients that send requests to HAProxy until ``over`` is set. ``counts``: the number of turns per outcome."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -50,7 +50,7 @@ class Clients:
         self._lock = threading.Lock()
 
     def run(self) -> None:
-        """Run a series of conversations, on one connection while it lasts."""
+        """Run a series of turns over one connection. After a failure, continue over a new connection."""
         line = Line(self.url, timeout=120)
         while not self.over.is_set():
             try:
@@ -81,8 +81,9 @@ class Clients:
 def restart(clients: int, seconds: float, *, kill: bool = False, drain: int = 60) -> dict[str, object]:
     """Restart both proxies under load; return the results.
 
-    ``counts``: outcomes of the turns; ``open``: the exchanges that were in progress when each proxy was stopped;
-    ``logged``: the turns in the logs of the proxies; ``stopping``: the seconds that each proxy took to exit.
+    ``counts``: the number of turns with each outcome. ``open``: the number of exchanges in progress when each proxy was
+    stopped. ``logged``: the number of logged turns with each outcome. ``stopping``: the seconds that each proxy took to
+    exit.
     """
     turn = says(*(f"{number} " for number in range(PIECES)), CALL, pause=seconds / (PIECES + 1))
     port, *ports = (free_port() for _ in range(3))
@@ -136,7 +137,7 @@ def restart(clients: int, seconds: float, *, kill: bool = False, drain: int = 60
 
 
 def wait_until_up(folder: Path) -> None:
-    """Wait until HAProxy has found both proxies ready, as an operator has to before each restart."""
+    """Wait until HAProxy considers both proxies ready. An operator must do the same before each restart."""
     end = time.monotonic() + 60
     while True:
         with suppress(OSError):
@@ -147,7 +148,7 @@ def wait_until_up(folder: Path) -> None:
 
 
 def servers(folder: Path) -> list[dict[str, str]]:
-    """Return HAProxy's statistics of each proxy. Raises OSError while HAProxy is not running."""
+    """Return HAProxy's statistics on each proxy. Raises OSError if HAProxy is not running."""
     with socket.socket(socket.AF_UNIX) as asked, asked.makefile("rw") as file:
         asked.connect(f"{folder}/stats")
         file.write("show stat\n")

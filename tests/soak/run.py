@@ -1,8 +1,8 @@
-"""Many concurrent exchanges through a real mitmdump, with failing backends and disconnecting clients: nothing is lost.
+"""A load test of a real mitmdump: many concurrent exchanges, with failing backends and disconnecting clients.
 
-Each exchange has a unique nonce. The request must reach the backend once, and the answer must contain everything that
-the backend sent, in order, and no other nonce; if the backend died, the answer must not look complete. At the end the
-proxy's count must be that of the test.
+Each exchange has a unique nonce. Its request must reach the backend exactly once. Its answer must contain all the text
+that the backend sent, in order, and no other nonce. If the backend died, the answer must not look complete. At the end,
+the proxy must have counted as many exchanges as the test.
 """
 
 from __future__ import annotations
@@ -25,16 +25,15 @@ from support.raw_backend import Answer, RawBackend
 from support.wire import DONE, chat_frame
 
 DEATHS, ABORTS = 0.1, 0.05
-# Seconds after which an exchange counts as hung. A hundred streams share one core with other load on the machine.
+# Seconds after which an exchange counts as hung. A hundred streams share one core with the machine's other load.
 PATIENCE = 300
 _ENDINGS = {"chat": "/v1/chat/completions", "responses": "/v1/responses"}
 
 
 @dataclass
 class Outcome:
-    """The result of a run.
-
-    ``wrong``: failures. ``memory``: pairs of a time in seconds and the proxy's resident memory in MiB.
+    """The result of a run. ``wrong``: the failures. ``memory``: pairs of a time in seconds and the proxy's memory in
+    MiB.
     """
 
     done: Counter[str] = field(default_factory=Counter)
@@ -49,7 +48,7 @@ class Outcome:
 
     @property
     def growth(self) -> float:
-        """Growth of the proxy's memory, in MiB, from the second fifth of the run to the last fifth."""
+        """Growth of the proxy's memory in MiB, from the second to the last fifth of the run."""
         fifth = max(len(self.memory) // 5, 1)
         early = sorted(size for _, size in self.memory[fifth : 2 * fifth] or self.memory)
         late = sorted(size for _, size in self.memory[-fifth:])
@@ -57,7 +56,7 @@ class Outcome:
 
 
 class Soak:
-    """A soak run. ``say`` receives a progress line once per minute."""
+    """A soak run. ``say`` is called with a progress line once per minute."""
 
     def __init__(self, seconds: float, streams: int, seed: int, say: Callable[[str], None] = print) -> None:
         self._seconds, self._streams, self._chance, self._say = seconds, streams, random.Random(seed), say
@@ -67,7 +66,7 @@ class Soak:
     def run(self) -> Outcome:
         with RawBackend() as backend:
             backend.play(self._answer)
-            # On a machine with this load, connecting takes as long as any other operation.
+            # Under this load, connecting can take as long as any other operation.
             options: dict[str, Any] = {"toolsim_backend": "chat", "flow_detail": 0, "toolsim_connect_timeout": PATIENCE}
             with Mitmdump(backend.url, command=MITMDUMP, **options) as proxy:
                 asyncio.run(self._load(proxy, backend))
@@ -137,7 +136,7 @@ class Soak:
             await asyncio.sleep(1)
 
     async def _client(self, port: int, end: float) -> None:
-        """Send exchanges over a series of connections until the end."""
+        """Run exchanges over a series of connections until the end of the run."""
         while time.monotonic() < end:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             try:
@@ -155,7 +154,7 @@ class Soak:
                 writer.close()
 
     async def _exchange(self, story: Story, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Send, read and check an exchange; return whether the connection can be reused."""
+        """Send a request, and read and check its answer. Return whether the connection can be reused."""
         body = story.body()
         head = f"POST {_ENDINGS[story.api]} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
@@ -181,7 +180,7 @@ class Soak:
         text, calls, is_complete = _read(story, status, received)
         if story.dies_after >= 0:
             self.outcome.done["died"] += 1
-            # Over chat, a turn ends with its complete calls if the backend dies after them.
+            # In chat, a turn ends with its complete calls, even if the backend dies after them.
             is_cut_after_calls = story.api == "chat" and story.stream and calls and text == story.text
             if is_complete and not is_cut_after_calls:
                 self._is_wrong(f"{story}: the backend died, and the answer looks complete: {received[-500:]!r}")
@@ -222,7 +221,7 @@ async def _chunks(reader: asyncio.StreamReader, length: int | None) -> Any:
 
 
 def _read(story: Story, status: int, received: bytes) -> tuple[str, list[str], bool]:
-    """Return the text, the arguments of the calls, and whether the answer is marked as complete."""
+    """Return an answer's text, the arguments of its calls, and whether it is marked as complete."""
     if not story.stream:
         return _read_whole(story, status, json.loads(received))
     if status != 200:

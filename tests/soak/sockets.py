@@ -1,8 +1,8 @@
-"""Many concurrent WebSocket connections with marked texts, failing backends and disconnecting clients.
+"""A load test of many concurrent WebSocket connections, with failing backends and disconnecting clients.
 
-Each connection has a unique mark. The model's prompts and the client's answers must contain this mark and no other;
-every turn continues the previous one, unless that failed, and the model receives all turns. The client is
-``websockets``.
+Each connection has a unique mark. The model's prompts and the client's answers must contain this mark and no other.
+Each turn continues the previous turn, unless that turn failed, and the model must receive all earlier turns. The client
+is the library ``websockets``.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from support.wire import DONE, chat_frame
 DEATHS, LEAVES, NEW_CHAINS = 0.02, 0.02, 0.1
 MARK = re.compile(r"mark-\d+x")
 PER_KEY = 100
-"""Connections per key, which is less than the proxy's limit."""
+"""Number of connections per key; less than the proxy's limit."""
 PATIENCE = 300
-"""Maximum wait of a client in seconds; on a busy machine the turns of one second take many seconds."""
+"""Maximum time that a client waits, in seconds. On a busy machine, the turns of one second take many seconds."""
 SAMPLES = 20
 
 
@@ -34,7 +34,7 @@ SAMPLES = 20
 class Found:
     """The result of a run.
 
-    ``memory``: the proxy's memory in MiB, sampled during the run and after the last connection.
+    ``memory``: the proxy's memory in MiB, sampled during the run and once after the last connection has closed.
     """
 
     done: Counter[str] = field(default_factory=Counter)
@@ -50,7 +50,7 @@ class Found:
 
 
 def run(seconds: float, connections: int, seed: int = 1) -> Found:
-    """Keep this many connections open, each sending a series of requests."""
+    """Keep this many connections open for ``seconds``, each with a series of requests; return the result."""
     found = Found()
     with RawBackend() as backend:
         backend.play(_Backend(found, random.Random(seed)).answer)
@@ -61,7 +61,7 @@ def run(seconds: float, connections: int, seed: int = 1) -> Found:
 
 
 class _Backend:
-    """A backend that repeats the last user message in brackets."""
+    """A backend that answers with the last user message in angle brackets."""
 
     def __init__(self, found: Found, chance: random.Random) -> None:
         self._found = found
@@ -103,7 +103,7 @@ async def _load(found: Found, proxy: Mitmdump, seconds: float, connections: int,
 
 
 def resident(proxy: Mitmdump) -> float:
-    """Return the memory of a proxy in MiB."""
+    """Return a proxy's resident memory in MiB."""
     status = Path(f"/proc/{proxy.pid}/status")
     size = re.search(r"VmRSS:\s+(\d+) kB", status.read_text()) if status.exists() else None
     return int(size[1]) / 1024 if size else 0.0
@@ -122,7 +122,9 @@ class _Client:
         self._turn = 0
 
     async def run(self, seconds: float) -> None:
-        """Send requests until the time limit, over a series of connections, since the client sometimes disconnects."""
+        """Send requests until the time limit. Because the client sometimes disconnects, it uses a series of
+        connections.
+        """
         from websockets.asyncio.client import connect
         from websockets.exceptions import InvalidStatus, WebSocketException
 

@@ -1,4 +1,4 @@
-"""The course of one soak exchange: drawn by the client, sent in the question, and performed by the backend."""
+"""The script of one soak exchange: the client draws it and sends it in its question, and the backend acts it out."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 NONCE = re.compile(rb"n[0-9a-f]{16}z")
-"""A pattern for the nonces, which mark all texts of an exchange."""
+"""A pattern for nonces. Each exchange has its own nonce, which all its texts contain."""
 
 
 @dataclass(frozen=True)
 class Story:
-    """The course of an exchange. ``dies_after``: chunks until the backend dies; ``aborts_after``: bytes until the
-    client disconnects; -1 = never.
+    """The script of an exchange.
+
+    ``dies_after``: the number of chunks after which the backend dies; ``aborts_after``: the number of bytes after which
+    the client disconnects; -1 means never.
     """
 
     nonce: str
@@ -29,7 +31,7 @@ class Story:
 
     @property
     def text(self) -> str:
-        """The text that the client must receive."""
+        """The text, apart from calls, that the client must receive."""
         return f"{self.nonce} " * self.words
 
     @property
@@ -56,7 +58,7 @@ class Story:
 
 
 def draw(chance: random.Random, deaths: float, aborts: float) -> Story:
-    """Return the next exchange; ``deaths`` and ``aborts`` are the shares of the two faults."""
+    """Return a random story. ``deaths`` and ``aborts``: the shares of exchanges with each fault."""
     words, calls = chance.randrange(1, 20), chance.choice((0, 0, 1, 1, 2, 5))
     fate = chance.random()
     return Story(
@@ -73,7 +75,7 @@ def draw(chance: random.Random, deaths: float, aborts: float) -> Story:
 
 
 def story_of(body: bytes) -> Story:
-    """Return the story in a request to the backend."""
+    """Return the story that a request to the backend contains."""
     document = json.loads(body)
     texts = [str(message.get("content")) for message in document["messages"]]
     found = re.search(r"STORY(\{.*?\})END", "".join(texts))

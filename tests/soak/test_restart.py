@@ -1,4 +1,6 @@
-"""A rolling restart of two proxies behind HAProxy loses no turns, and a kill loses only the turns in progress."""
+"""Tests for restarts of two proxies behind HAProxy: a rolling restart loses no turns, and a kill only those in
+progress.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ pytestmark = [
 
 
 def test_rolling_restart_loses_no_turn() -> None:
-    """In a rolling restart every turn is answered completely; ``make soak`` uses more clients."""
+    """During a rolling restart, each turn is answered completely. (``make soak`` uses more clients.)"""
     found = restart(clients=10, seconds=3)
     counts = cast("Counter[str]", found["counts"])
     assert set(counts) == {"answered"}
@@ -26,7 +28,7 @@ def test_rolling_restart_loses_no_turn() -> None:
 
 
 def test_kill_loses_only_turns_in_progress() -> None:
-    """A kill interrupts only the turns in progress, and the logs contain all others."""
+    """A kill interrupts only the turns in progress, and the logs contain all other turns."""
     found = restart(clients=10, seconds=2, kill=True)
     counts, opened = cast("Counter[str]", found["counts"]), cast("list[int]", found["open"])
     lost = sum(counts.values()) - counts["answered"]

@@ -1,4 +1,4 @@
-"""Rewrites a backend's bytes with toolsim, and reads the client's bytes with the real client libraries."""
+"""Functions that rewrite a backend's answer with toolsim, and read the result with the real client libraries."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from toolsim.wire.apis import APIS
 
 
 def rewrite(plan: Plan, content_type: str, body: bytes, cut: int = 0) -> tuple[ResponseRewriter, list[bytes]]:
-    """Return the rewriter and its chunks for a backend's body in chunks of ``cut`` bytes (0: one chunk)."""
+    """Return a rewriter and the chunks that it produces from a backend's body.
+
+    ``cut``: the size of the chunks in which the body arrives; 0 means a single chunk.
+    """
     rewriter = ResponseRewriter(plan, Report(), content_type=content_type)
     chunks: list[bytes] = []
     for start in range(0, len(body), cut or len(body) or 1):
@@ -31,7 +34,7 @@ def rewrite(plan: Plan, content_type: str, body: bytes, cut: int = 0) -> tuple[R
 
 
 def tool(name: str, strict: bool = False, **properties: str) -> Tool:
-    """Return a function tool with properties of these JSON types, all required."""
+    """Return a function tool whose properties have these JSON types and are all required."""
     schema = {
         "type": "object",
         "properties": {key: {"type": kind} for key, kind in properties.items()},
@@ -42,7 +45,7 @@ def tool(name: str, strict: bool = False, **properties: str) -> Tool:
 
 
 def plan(client: ApiName, backend: ApiName, stream: bool, tools: Sequence[Tool] = (), **fields: Any) -> Plan:
-    """Return a plan; ``policy`` can be a dict of policy fields."""
+    """Return a plan. ``policy`` can be a dict with fields of ``Policy``."""
     policy = Policy(**fields.pop("policy", {}))
     echo = {"tools": [], "tool_choice": "auto", "parallel_tool_calls": True, "metadata": {}, "temperature": 1.0}
     form = AnswerForm(
@@ -63,7 +66,7 @@ def plan(client: ApiName, backend: ApiName, stream: bool, tools: Sequence[Tool] 
 
 @dataclass
 class Seen:
-    """An answer as read by the client: texts and calls in order, the finish reason, and the ids of the calls."""
+    """An answer as the client reads it: texts and calls in order, the finish reason, and the ids of the calls."""
 
     items: list[list[Any]] = field(default_factory=list)
     finish: str = ""
@@ -77,7 +80,7 @@ class Seen:
 
 
 def deltas(chunks: Sequence[bytes]) -> str:
-    """Return all text of a client's stream before its end or its error."""
+    """Return all text and arguments in the deltas of a client's stream."""
     texts = re.findall(
         r'(?:"delta"|"content"|"type":"text_delta","text"):("(?:[^"\\]|\\.)*")', b"".join(chunks).decode()
     )
@@ -93,7 +96,7 @@ def _client(status: int, content_type: str, chunks: Sequence[bytes]) -> openai.O
 
 
 def read(api_name: ApiName, stream: bool, chunks: Sequence[bytes], status: int = 200) -> Seen:
-    """Read a client's bytes with the real client library; its accumulator checks the order of a stream."""
+    """Read a client's bytes with the real client library, whose accumulator also checks the order of a stream."""
     kind = "text/event-stream" if stream else "application/json"
     if api_name == "messages":
         return _read_messages(status, kind, chunks)
@@ -105,7 +108,7 @@ def read(api_name: ApiName, stream: bool, chunks: Sequence[bytes], status: int =
 
 
 def _read_messages(status: int, content_type: str, chunks: Sequence[bytes]) -> Seen:
-    """Read an answer with Anthropic's SDK. A streamed call's arguments are the exact text of its deltas."""
+    """Read an answer with Anthropic's SDK. If streamed, each call's arguments are the exact text of its deltas."""
 
     def answer(_: httpx2.Request) -> httpx2.Response:
         return httpx2.Response(status, headers={"content-type": content_type}, content=iter(chunks))
@@ -170,7 +173,7 @@ def _read_responses(client: openai.OpenAI, stream: bool) -> Seen:
 
 
 def completion(stream: bool, chunks: Sequence[bytes]) -> Any:
-    """Return the chat completion that the real client library builds from a client's bytes."""
+    """Return the chat completion that the real client library creates from a client's bytes."""
     with _client(200, "text/event-stream" if stream else "application/json", chunks) as client:
         return _completion(client, stream)
 

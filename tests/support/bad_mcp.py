@@ -1,7 +1,7 @@
-"""An MCP server on stdio that misbehaves deliberately, with one tool per fault; it needs only Python.
+"""An MCP server on stdio that misbehaves deliberately. It has one tool per fault, and needs only Python.
 
-Each tool is named after its behavior. ``echo`` returns its arguments; ``meta``, which is not listed, returns the
-request's metadata.
+Each tool's name describes its behavior. ``echo`` returns its arguments. ``meta``, which is not in the list of tools,
+returns the request's metadata.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 import time
 from typing import Any
 
-from bad_mcp_ways import FORGED  # This module is in the same folder, since this file runs as a program.
+from bad_mcp_ways import FORGED  # This module is found because it is in the same folder: this file runs as a program.
 
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}}
 NAMES = (

@@ -1,4 +1,4 @@
-"""Correct answers from BFCL's own list, as the oracle for its judge."""
+"""Correct answers to BFCL's cases, from BFCL's own list, to test the code that judges answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from toolsim.eval.bfcl_package import Decoded
 
 
 def right_calls(entry: Mapping[str, Any], answers: Sequence[Any]) -> list[Decoded]:
-    """Return calls with the first correct value of each argument, and without optional arguments."""
+    """Return the correct calls, with the first correct value of each argument and without optional arguments."""
     functions = {function["name"]: function["parameters"] for function in entry["function"]}
     return [
         {name.replace(".", "_"): _arguments(values, functions[name]) for name, values in answer.items()}
@@ -32,7 +32,7 @@ def _arguments(values: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict
 
 
 def _plain(value: Any, schema: Mapping[str, Any]) -> Any:
-    """Return a correct value as a model would write it; for an object, BFCL lists all correct values of each key."""
+    """Return a correct value as a model would write it. For an object, BFCL lists the correct values of each key."""
     if isinstance(value, dict):
         return {key: _first(inner) for key, inner in value.items() if isinstance(inner, list) and "" not in inner}
     if isinstance(value, list) and schema.get("items", {}).get("type") == "dict":
@@ -45,7 +45,7 @@ def _first(right: Sequence[Any]) -> Any:
 
 
 def right_turns(entry: Mapping[str, Any], answers: Sequence[Sequence[str]]) -> list[list[Decoded]]:
-    """Return the correct calls of each turn of a multi-turn case. BFCL's package lists them as lines of Python."""
+    """Return the correct calls for each turn of a multi-turn case. BFCL lists the calls as lines of Python code."""
     functions = {function["name"]: function["parameters"]["properties"] for function in entry["function"]}
     return [[_call(line, functions) for line in turn] for turn in answers]
 
@@ -59,6 +59,6 @@ def _call(line: str, functions: Mapping[str, Mapping[str, Any]]) -> Decoded:
 
 
 def load(category: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return the entries of a category, and its answers by id. An answer is empty if no call is correct."""
+    """Return a category's entries, and its correct answers by id. If no call is correct, an entry has no answer."""
     none = "irrelevance" in category
     return bfcl_package.load_entries(category), {} if none else bfcl_package.load_answers(category)

@@ -1,6 +1,6 @@
-"""A headless Chromium, controlled by the DevTools protocol over a pair of pipes.
+"""A headless Chromium, controlled through the DevTools protocol over a pair of pipes.
 
-It needs no driver, WebSocket or package. Messages end with a zero byte. Protocol:
+It needs no driver, WebSocket or package. Each message ends with a zero byte. For the protocol, see
 https://chromedevtools.github.io/devtools-protocol/
 """
 
@@ -34,12 +34,12 @@ _FLAGS = (
     "--force-color-profile=srgb",
     "--remote-debugging-pipe",
 )
-# Time limit in seconds. It is generous because other tests can slow the machine down.
+# Time limit in seconds, generous because other tests can slow the machine down.
 _SECONDS = 60.0
 
 
 class Chromium:
-    """A browser with one page, as a context manager."""
+    """A browser with a single page, as a context manager."""
 
     def __init__(self, *, width: int = 1280, height: int = 900) -> None:
         assert CHROMIUM is not None
@@ -52,7 +52,7 @@ class Chromium:
     def __enter__(self) -> Self:
         child_in, self._write = os.pipe()
         self._read, child_out = os.pipe()
-        # The browser expects the pipes as descriptors 3 and 4; subprocess keeps the numbers, so bash renumbers them.
+        # The browser expects the pipes to be descriptors 3 and 4. subprocess cannot renumber descriptors, but bash can.
         renumber = f'exec "$0" "$@" 3<&{child_in} 4>&{child_out}'
         command = ["bash", "-c", renumber, str(CHROMIUM), *_FLAGS, f"--user-data-dir={self._folder}", "about:blank"]
         with (self._folder / "log").open("wb") as log:
@@ -107,7 +107,7 @@ class Chromium:
         self.call("Page.navigate", url=url)
 
     def run(self, script: str) -> Any:
-        """Return the value of a JavaScript expression on the page."""
+        """Return the value of a JavaScript expression, evaluated on the page."""
         result = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in result, result["exceptionDetails"]
         return result["result"].get("value")
@@ -135,7 +135,7 @@ class Chromium:
         self.run(f"{find}.click()")
 
     def screenshot(self, path: Path, *, x: int = 0, y: int = 0, width: int, height: int) -> None:
-        """Write a part of the page as a PNG file."""
+        """Write a screenshot of this area of the page to a PNG file."""
         clip = {"x": x, "y": y, "width": width, "height": height, "scale": 1}
         picture = self.call("Page.captureScreenshot", format="png", clip=clip)
         path.write_bytes(base64.b64decode(picture["data"]))

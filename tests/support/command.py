@@ -1,4 +1,4 @@
-"""The command ``toolsim`` as users run it: a real process with a separate home folder."""
+"""Runs the command ``toolsim`` as users do: as a real process with a separate home folder."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ from support.mitmdump import CRASHES
 TOOLSIM = (sys.executable, "-m", "toolsim")
 START_SECONDS = 60.0
 BASE_URL = r"base URL for clients +(http://[^/\s]+)/v1"
-"""A pattern for the line in the startup banner that contains the listener's URL."""
+"""Pattern for the line in the startup banner that contains the listener's URL."""
 
 
 def environment(home: Path) -> dict[str, str]:
-    """Return an environment with a different home folder, so that no setting of this machine applies."""
+    """Return an environment with this home folder, so that no user's settings apply."""
     return {**os.environ, "HOME": str(home), "PYTHONUNBUFFERED": "1"}
 
 
 @contextlib.contextmanager
 def running(tmp_path: Path, *arguments: str, program: Sequence[str] = TOOLSIM) -> Iterator[tuple[str, Path]]:
-    """Start a command that serves; yield its listener's URL and its log. It must exit cleanly on Ctrl-C."""
+    """Start a command that runs a server; yield the listener's URL and the log file. Check that it exits cleanly on
+    Ctrl-C.
+    """
     with started([*program, *arguments, "--port", "0"], tmp_path, environment(tmp_path)) as found:
         yield found
 
@@ -36,7 +38,7 @@ def running(tmp_path: Path, *arguments: str, program: Sequence[str] = TOOLSIM) -
 def started(
     command: Sequence[str], cwd: Path, env: Mapping[str, str], *, banner: str = BASE_URL
 ) -> Iterator[tuple[str, Path]]:
-    """Start any command line, and yield the first group of the pattern ``banner`` in its output, and its log."""
+    """Start any command line. Yield the first group of the pattern ``banner`` in its output, and the log file."""
     log = Path(env["HOME"]) / "log"
     with log.open("wb") as file:
         process = subprocess.Popen(
@@ -45,7 +47,7 @@ def started(
     try:
         yield wait_for(log, banner, process)[1], log
     finally:
-        # Signal all processes of the command line, as a terminal does.
+        # Signal all processes of the command line, as a terminal does on Ctrl-C.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGINT)
         code = process.wait(20)
@@ -54,7 +56,7 @@ def started(
 
 
 def wait_for(log: Path, pattern: str, process: subprocess.Popen[bytes] | None = None) -> re.Match[str]:
-    """Wait until the log matches a pattern."""
+    """Wait until the log matches a pattern, and return the match."""
     end = time.monotonic() + START_SECONDS
     while not (found := re.search(pattern, log.read_text())):
         assert time.monotonic() < end, log.read_text()

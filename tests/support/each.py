@@ -1,4 +1,4 @@
-"""Runs the cases of a test in a single item, since the overhead of an item exceeds the cost of most cases."""
+"""Runs all cases of a test as a single pytest item, because the overhead of an item exceeds the cost of most cases."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _NAMED = type(pytest.param())
 def each(
     names: str | Sequence[str], cases: Iterable[Any], ids: Iterable[str] | Callable[[Any], Any] | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Call the test once per case, as ``pytest.mark.parametrize`` would, but as a single item.
+    """Call the test once per case, like ``pytest.mark.parametrize``, but as a single pytest item.
 
-    All cases run, and all failures are reported. If every case is skipped, so is the test. Suitable only for tests
-    without side effects, since the cases share their fixtures.
+    All cases are run, and all failures are reported. The test is skipped only if every case is skipped. The cases share
+    the test's fixtures, so the decorator is suitable only for tests without side effects.
     """
     keys = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
     values: list[dict[str, Any]] = []
@@ -70,7 +70,7 @@ def each(
 def _noting(failed: list[Exception], skipped: list[str], case: object) -> Iterator[None]:
     try:
         yield
-    except pytest.skip.Exception as skip:  # Otherwise the exception would end the test before the other cases have run.
+    except pytest.skip.Exception as skip:  # The exception of a skipped case must not prevent later cases from running.
         skipped.append(str(skip))
     except Exception as error:
         error.add_note(f"in the case {case!r}")

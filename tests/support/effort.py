@@ -1,4 +1,4 @@
-"""Effort of `make test`: it tries fewer positions and cases than `make test-all`."""
+"""The effort that tests spend: `make test` tries fewer positions and cases than `make test-all`."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ from typing import Any
 
 import pytest
 
-# `make test` tries as few positions as possible while covering each kind of position.
+# `make test` tries only as many positions as are needed to cover each kind of position.
 _IS_QUICK = os.environ.get("HYPOTHESIS_PROFILE") == "quick"
 
 
 def places(start: int, stop: int) -> range:
-    """Return the positions from ``start`` to before ``stop``: all, or in `make test` every seventh."""
+    """Return the positions from ``start`` up to, but not including, ``stop``; in `make test`, only every seventh."""
     return range(start, stop, 7 if _IS_QUICK else 1)
 
 
 def step(size: int) -> int:
-    """Return the distance between positions that each cost a turn of a real proxy: ``size``, tripled in `make test`.
+    """Return the distance between tested positions if each position costs a turn of a real proxy.
 
-    ``CUTS=1`` tries every position, which takes minutes.
+    The distance is ``size``, or three times as much in `make test`. ``CUTS=1`` tries every position, which takes
+    minutes.
     """
     return int(os.environ.get("CUTS", "0")) or (3 * size if _IS_QUICK else size)
 
 
 def some(cases: Iterable[Any], share: int = 4) -> list[Any]:
-    """Return all cases, or for `make test` a fixed random sample: one in ``share``."""
+    """Return all cases or, in `make test`, a fixed random sample of one in ``share`` cases."""
     known = list(cases)
     if not _IS_QUICK:
         return known
@@ -35,5 +36,5 @@ def some(cases: Iterable[Any], share: int = 4) -> list[Any]:
 
 
 def parameters(cases: Iterable[Any], is_extended: Callable[[Any], bool]) -> list[Any]:
-    """Return the parameters of a test; `make test` omits the extended ones, which take many seconds."""
+    """Return the parameters of a test. The extended ones, which take many seconds, are omitted in `make test`."""
     return [pytest.param(case, marks=[pytest.mark.extended] * is_extended(case)) for case in cases]

@@ -1,4 +1,4 @@
-"""Answers of backends that emit structured calls, with arguments in deltas, in addition to texts and reasoning."""
+"""Answers from backends that emit structured calls, whose arguments arrive in deltas, along with text and reasoning."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support.wire import DONE, Json, event_frame, frame
 
 @dataclass(frozen=True)
 class Emitted:
-    """A structured call from a backend, with its arguments in deltas of ``size`` characters."""
+    """A structured call from a backend. ``size``: the number of characters in each delta of the arguments."""
 
     name: str
     arguments: str
@@ -31,7 +31,7 @@ class Emitted:
 
 @dataclass(frozen=True)
 class Thought:
-    """Reasoning, in a single delta."""
+    """Reasoning that arrives in a single delta."""
 
     text: str
 
@@ -40,7 +40,7 @@ Step = str | Thought | Emitted
 
 
 def chat_body(steps: Sequence[Step], finish: str, *, interleaved: bool = False) -> bytes:
-    """Return a chat stream; the deltas of adjacent calls can be ``interleaved``."""
+    """Return a chat stream. ``interleaved``: whether the deltas of adjacent calls alternate."""
     frames: list[bytes] = []
     queues: list[list[Json]] = []
     calls = 0
@@ -83,7 +83,7 @@ def chat_whole(steps: Sequence[Step], finish: str) -> bytes:
 
 
 def responses_body(steps: Sequence[Step], finish: str, *, interleaved: bool = False) -> bytes:
-    """Return a Responses stream; the items can be ``interleaved``."""
+    """Return a Responses stream. ``interleaved``: whether the events of the items alternate."""
     queues = [list(_item_events(steps, index, finish)) for index in range(len(steps))]
     frames = [event_frame(event) for event in _in_turns(queues, interleaved)]
     status = "incomplete" if finish == "length" else "completed"
@@ -130,7 +130,9 @@ def _response(steps: Sequence[Step], finish: str) -> Json:
 
 
 def _in_turns(queues: Sequence[Sequence[Any]], interleaved: bool) -> Iterator[Any]:
-    """Yield the entries of the queues: queue by queue, or interleaved, with the first entries of all queues first."""
+    """Yield the entries queue by queue or, if ``interleaved``, first the first entry of each queue, then the second,
+    etc.
+    """
     for entries in zip_longest(*queues) if interleaved else queues:
         yield from filter(None, entries)
 

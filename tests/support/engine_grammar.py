@@ -1,7 +1,8 @@
-"""The grammar engine of vLLM and SGLang (xgrammar) as an oracle for the answers that toolsim's grammars accept.
+"""xgrammar, the grammar engine of vLLM and SGLang, as a test of which answers toolsim's grammars accept.
 
-The package requires torch, numpy and transformers, which the parts used here never call, so empty modules replace them
-during the import. Install it without them: ``pip install --no-deps xgrammar==0.2.8 apache-tvm-ffi==0.1.15.post2``.
+The package requires torch, numpy and transformers. The functions used here never call them, so empty modules replace
+them during the import. To install xgrammar without them, run ``pip install --no-deps xgrammar==0.2.8
+apache-tvm-ffi==0.1.15.post2``.
 """
 
 from __future__ import annotations
@@ -49,21 +50,21 @@ def _acceptor(grammar: Any) -> Callable[[str], bool]:
 
 
 def gbnf(text: str) -> Callable[[str], bool]:
-    """Return a function that decides whether a grammar in llama.cpp's notation accepts a complete answer."""
+    """Return a function that checks whether a grammar in llama.cpp's notation accepts a complete answer."""
     return _acceptor(_xgrammar().Grammar.from_ebnf(text))
 
 
 def structural_tag(form: Mapping[str, Any]) -> Callable[[str], bool]:
-    """Validate a structural tag, and return a function that decides whether the tag accepts a complete answer."""
+    """Validate a structural tag, and return a function that checks whether the tag accepts a complete answer."""
     xgrammar = _xgrammar()
     return _acceptor(xgrammar.Grammar.from_structural_tag(xgrammar.StructuralTag.model_validate(dict(form))))
 
 
 def structural_tag_model() -> Any:
-    """Return the engine's model class of a structural tag."""
+    """Return the engine's model class for structural tags."""
     return _xgrammar().StructuralTag
 
 
 def json_schema(schema: Mapping[str, Any]) -> Callable[[str], bool]:
-    """Return a function that decides whether an engine that enforces this schema accepts a complete answer."""
+    """Return a function that checks whether an engine that enforces this schema accepts a complete answer."""
     return _acceptor(_xgrammar().Grammar.from_json_schema(dict(schema)))

@@ -1,6 +1,7 @@
-"""The generated table of model families: the known call forms of each family, and the forms that toolsim recognizes.
+"""The page on model families: the known call forms of each family, and whether toolsim recognizes them.
 
-``make families`` writes ``addon/docs/families.md`` and raises the floors in ``tests/cases/malformed_floors.json``.
+``make families`` writes ``addon/docs/families.md``, and raises the minimum rates ("floors") in
+``tests/cases/malformed_floors.json``.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _ANY, _OTHER = "any model", "another form"
 
 
 def load(name: str) -> dict[str, Any]:
-    """Return the table of cases with this name."""
+    """Return the cases in the table with this name."""
     return json.loads((CASES / f"{name}.json").read_text(encoding="utf-8"))  # type: ignore[no-any-return]
 
 
@@ -29,42 +30,44 @@ REPORTED: list[dict[str, Any]] = load("reported")["cases"]
 
 
 def wanted(case: dict[str, Any]) -> dict[str, Any]:
-    """Return the calls and the prose that toolsim should find.
+    """Return the calls and prose that toolsim should find.
 
-    They are the report's unless the case records another decision.
+    They are those of the bug report, unless the case records a different decision.
     """
     return case.get("decision", case)  # type: ignore[no-any-return]
 
 
 def calls_wanted(case: dict[str, Any]) -> list[str]:
-    """Return the expected calls as text with sorted keys, in which 1 differs from 1.0 and from true."""
+    """Return the expected calls as JSON text with sorted keys, in which 1 differs from 1.0 and from true."""
     return [json.dumps(call, sort_keys=True) for call in wanted(case)["calls"]]
 
 
 def calls(parsed: Parsed) -> list[str]:
-    """Return the calls of an answer as text with sorted keys."""
+    """Return the calls in an answer as JSON text with sorted keys."""
     return [json.dumps([call.name, json.loads(call.arguments)], sort_keys=True) for call in parsed.calls]
 
 
 def is_right(case: dict[str, Any], parsed: Parsed) -> bool:
     """Return whether an answer has the expected calls and prose.
 
-    If no call is expected, the prose must equal the text.
+    If no call is expected, the prose must equal the original text.
     """
     if not wanted(case)["calls"]:
         return not parsed.calls and parsed.prose == case["text"]
-    # Whitespace next to a call is not compared, since it is not part of the report.
+    # Whitespace next to a call is not compared, because bug reports do not specify it.
     return calls(parsed) == calls_wanted(case) and parsed.prose.split() == wanted(case)["prose"].split()
 
 
 @cache
 def measured() -> dict[str, dict[str, Counter[str]]]:
-    """Return the outcomes of the malformed texts, by form and kind of change."""
+    """Return how often malformed texts are parsed with each outcome, by call form and kind of change."""
     return {form.form: rates(form) for form in FORMS}
 
 
 def floors() -> dict[str, dict[str, dict[str, int]]]:
-    """Return the current floors: by form and kind of change, the number of texts with each outcome that counts."""
+    """Return the floors as measured now: by call form and kind of change, the number of texts with each outcome that
+    counts.
+    """
     return {
         form: {
             change: {name: found[name] for name in ("right", "part", "other")} for change, found in by_change.items()
@@ -74,9 +77,10 @@ def floors() -> dict[str, dict[str, dict[str, int]]]:
 
 
 def raised(old: dict[str, dict[str, dict[str, int]]]) -> dict[str, dict[str, dict[str, int]]]:
-    """Return the current floors, where none is worse than in ``old``.
+    """Return the floors as measured now, but none worse than in ``old``.
 
-    The number of correct texts never falls; the numbers of texts read in part or as other calls never rise.
+    The number of correctly parsed texts never falls. The numbers of texts that are parsed in part, or as other calls,
+    never rise.
     """
     new = floors()
     for form, changes in new.items():
@@ -89,7 +93,7 @@ def raised(old: dict[str, dict[str, dict[str, int]]]) -> dict[str, dict[str, dic
 
 
 def dumped(table: dict[str, dict[str, dict[str, int]]]) -> str:
-    """Return floors as JSON with a line for each kind of change."""
+    """Return floors as JSON, with one line for each kind of change."""
     forms = [
         f" {json.dumps(form, ensure_ascii=False)}: {{\n"
         + ",\n".join(f"  {json.dumps(change)}: {json.dumps(floor)}" for change, floor in changes.items())
@@ -103,7 +107,7 @@ def dumped(table: dict[str, dict[str, dict[str, int]]]) -> str:
 
 
 def page() -> str:
-    """Return the page about model families."""
+    """Return the text of the page on model families."""
     right = sum(is_right(case, parse(case["text"], case["tools"])) for case in REPORTED)
     return _HEAD.format(table=_families(), right=right, total=len(REPORTED)) + "\n".join(
         ["", _open_cases(), "", _decisions(), "", _malformed(), ""]
@@ -209,7 +213,7 @@ def _share(results: list[bool]) -> str:
 
 @cache
 def _own() -> list[tuple[str, bool]]:
-    """Return the names of the call form cases, each with whether its calls are recognized."""
+    """Return the names of the call form cases, and for each whether its calls are recognized."""
     found: list[tuple[str, bool]] = []
     for case in load("call_forms")["cases"]:
         expected = [[item[1], item[2]] for item in case["items"] if item[0] == "call"]
@@ -296,7 +300,7 @@ def _malformed() -> str:
 
 
 def main() -> None:
-    """Write the page, and the floors, which never become worse."""
+    """Write the page and the floors. No floor becomes worse."""
     old = json.loads(FLOORS.read_text(encoding="utf-8")) if FLOORS.exists() else {}
     FLOORS.write_text(dumped(raised(old)), encoding="utf-8")
     PAGE.write_text(page(), encoding="utf-8")

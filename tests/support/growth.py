@@ -1,4 +1,4 @@
-"""The growth of a task's time with the size of its input, for tasks that must be linear."""
+"""Measures how the time of a task grows with the size of its input, for tasks whose time must be linear."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import gc
 from collections.abc import Callable
 from time import process_time
 
-# Four times the input takes four times as long if the task is linear, sixteen times if it is quadratic.
+# With four times the input, a linear task takes four times as long, and a quadratic task sixteen times.
 LINEAR = 10.0
 _FEWEST, _MOST = 2, 12
-"""Minimum and maximum number of measurements of each size. A busy machine only adds time, so more measurements correct
-a slow one.
+"""Minimum and maximum number of measurements for each size. A busy machine can only make a measurement too slow, so
+further measurements correct it.
 """
 
 
 def growth(work: Callable[[int], object], size: int) -> float:
-    """Return the processor time of ``work`` with four times ``size``, divided by its time with ``size``.
+    """Return the CPU time of ``work`` with four times ``size``, divided by its CPU time with ``size``.
 
-    The shortest times are compared, and measured again while they do not look linear: other processes on the machine
-    disturb caches and timeouts, but never make a run shorter. Garbage collection is disabled, since it would add the
-    heap of the test process.
+    The shortest times are compared. They are measured again while they do not look linear, because other processes on
+    the machine can disturb caches, but never make a run shorter. Garbage collection is disabled, because it would also
+    process the heap of the tests.
     """
     was_enabled = gc.isenabled()
     gc.disable()

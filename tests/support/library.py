@@ -1,4 +1,4 @@
-"""The parsing library as used by tests: streamed answers, and the proxy's answer to the same text."""
+"""The parsing library as tests use it: streamed answers, and the proxy's answer to the same text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Tools = list[dict[str, Any]]
 
 
 def streamed(pieces: Sequence[str], tools: Tools, *, cut: bool = False) -> Parsed:
-    """Return the answer that is streamed in these deltas, with adjacent prose joined."""
+    """Return the result of parsing these deltas, with adjacent prose joined."""
     parser = StreamParser(tools)
     parts: list[Part] = []
     for part in [part for piece in pieces for part in parser.feed(piece)] + parser.finish(cut=cut):
@@ -33,14 +33,16 @@ def streamed(pieces: Sequence[str], tools: Tools, *, cut: bool = False) -> Parse
 
 
 def pieces(text: str, seed: str, most: int = 12) -> list[str]:
-    """Return the text split at up to ``most`` random positions, which depend only on ``seed``."""
+    """Return the text, split at up to ``most`` random positions. The positions depend only on the text's length and
+    ``seed``.
+    """
     random = Random(seed)
     places = sorted({0, len(text), *(random.randint(0, len(text)) for _ in range(random.randint(1, most)))})
     return [text[start:end] for start, end in pairwise(places)]
 
 
 def items(parsed: Parsed) -> list[list[Any]] | str:
-    """Return an answer as a list of its texts and calls, or the code of its error."""
+    """Return an answer as a list of its texts and calls or, if it has an error, the error code."""
     if parsed.error is not None:
         return "invalid_tool_call"
     return [["text", part.text] if isinstance(part, Prose) else ["call", part.name, part.arguments]
@@ -48,7 +50,7 @@ def items(parsed: Parsed) -> list[list[Any]] | str:
 
 
 def plan_of(api: ApiName, tools: Tools, *, stream: bool, **policy: Any) -> Plan:
-    """Return the plan of a client's request with these tools, which are declared as for the Responses API."""
+    """Return the plan for a client's request with these tools, which are declared in the Responses API's format."""
     prompt: dict[str, Any] = {"input": "x"} if api == "responses" else {"messages": [{"role": "user", "content": "x"}]}
     if api == "chat":
         tools = [
@@ -76,7 +78,7 @@ def by_proxy(
 ) -> Seen:
     """Return the answer that an official client reads if a chat backend streams text in these deltas.
 
-    ``cut``: the backend's bytes arrive in chunks of this length, or in one chunk if it is 0.
+    ``cut``: the length of the chunks in which the backend's bytes arrive; 0 means a single chunk.
     """
     the_plan = plan_of(api, tools, stream=stream, **policy)
     kind, body = backend_answer("chat", True, [piece for piece in text if piece], finish)

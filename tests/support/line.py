@@ -1,4 +1,4 @@
-"""A client connection that is never silently reopened: using a closed connection is an error."""
+"""A client connection that is never silently reopened. Using it after it was closed is an error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 @dataclass
 class Reply:
-    """A complete answer."""
+    """A complete answer, as the client receives it."""
 
     status: int
     headers: Mapping[str, str]
@@ -23,7 +23,7 @@ class Reply:
         return json.loads(self.body)
 
     def events(self) -> list[Any]:
-        """Return the JSON of each event of a stream, and ``[DONE]`` unchanged."""
+        """Return the JSON documents of a stream's events, and ``[DONE]`` as a string."""
         lines = [line[6:] for line in self.body.decode().split("\n") if line.startswith("data: ")]
         return [line if line == "[DONE]" else json.loads(line) for line in lines]
 
@@ -70,6 +70,6 @@ class Line:
 
 
 def arrivals(response: http.client.HTTPResponse) -> Iterator[tuple[float, bytes]]:
-    """Yield data as it arrives, each with the current time."""
+    """Yield each piece of data as it arrives, with the current time."""
     while data := response.read1(65536):
         yield time.monotonic(), data

@@ -1,4 +1,4 @@
-"""Prints the lowest declared version of each direct dependency, as constraints for pip: ``make test-lowest``."""
+"""Prints the lowest declared version of each direct dependency as a constraint for pip: ``make test-lowest``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ EXTRAS = ("test", "otel")
 
 
 def constraints(python: str) -> list[str]:
-    """Return ``name==version`` for each requirement with a lower bound; ``python``: the version, as in 3.12."""
+    """Return ``name==version`` for each requirement that has a lower bound. ``python``: a Python version such as
+    "3.12".
+    """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     lines = [*project["dependencies"], *(line for extra in EXTRAS for line in project["optional-dependencies"][extra])]
     declared = [Requirement(line) for line in lines]

@@ -1,7 +1,8 @@
-"""Malformed markers: each call form with a marker doubled, dropped, halved or misspelled, or with other whitespace.
+"""Text with malformed markers: in each call form, a marker is doubled, dropped, halved or misspelled, or whitespace
+differs.
 
-``tests/cases/marker_forms.json`` has the forms. Each text has one change; values, and whitespace next to values and
-names, are unchanged.
+``tests/cases/marker_forms.json`` contains the forms. Each text has only one change. Values and names, and the
+whitespace next to them, are unchanged.
 """
 
 from __future__ import annotations
@@ -28,17 +29,19 @@ CHANGES = (
     *("closing marker halved", "opening marker halved", "closing marker misspelled", "opening marker misspelled"),
     WHITESPACE,
 )
-"""All kinds of change, in the order of the tables."""
+"""All kinds of change, in the order in which the tables list them."""
 
 Outcome = Literal["right", "leftover", "part", "text", "other"]
-"""The results of parsing malformed text, in order: all calls and nothing else; all calls, and markup as text; some of
-several calls; only text; any other call.
+"""Outcomes of parsing a malformed text.
+
+``right``: all calls and nothing else. ``leftover``: all calls, and some markup as text. ``part``: only some of several
+calls. ``text``: no calls, and the unchanged text. ``other``: any other result.
 """
 
 
 @dataclass(frozen=True)
 class Form:
-    """A documented form: its texts with one call and with two, and its markers."""
+    """A documented call form: its text with one call, its text with two calls, and its markers."""
 
     form: str
     families: list[str]
@@ -48,18 +51,18 @@ class Form:
     text: str
     two: str
     cases: list[str] = field(default_factory=list)
-    """The prefixes of the names of its cases in ``call_forms.json``."""
+    """The prefixes that the names of this form's cases in ``call_forms.json`` begin with."""
 
     @property
     def markers(self) -> re.Pattern[str]:
-        """The pattern of its markers, longest first, since some markers begin with others."""
+        """A pattern for the form's markers. Longer markers come first, because some begin with another marker."""
         found = sorted([*self.opening, *self.closing], key=len, reverse=True)
         return re.compile("|".join(map(re.escape, found)) or r"(?!)")
 
 
 @dataclass(frozen=True)
 class Malformed:
-    """Text with one change, and the calls that should result from it."""
+    """A text with one change, and the calls that should be parsed from it."""
 
     form: str
     change: str
@@ -69,7 +72,7 @@ class Malformed:
 
     @property
     def name(self) -> str:
-        """The id of the case."""
+        """The id of this text."""
         return f"{self.form} / {len(self.calls)} / {self.change} / {self.place}"
 
 
@@ -77,7 +80,7 @@ FORMS: list[Form] = [Form(**row) for row in _TABLE["forms"]]
 
 
 def malformed(form: Form) -> Iterator[Malformed]:
-    """Yield all changes of one form, each text once."""
+    """Yield all malformed texts of one form, each of them once."""
     for text, calls in ((form.text, (FIRST,)), (form.two, (FIRST, SECOND))):
         seen = {text}
         for change, place, changed in _changes(form, text):
@@ -87,7 +90,7 @@ def malformed(form: Form) -> Iterator[Malformed]:
 
 
 def _changes(form: Form, text: str) -> Iterator[tuple[str, str, str]]:
-    """Yield the kind of each change, its place and the changed text."""
+    """Yield the kind, the place and the resulting text of each change."""
     for found in form.markers.finditer(text):
         marker, before, after = found[0], text[: found.start()], text[found.end() :]
         side = "closing" if marker in form.closing else "opening"
@@ -110,13 +113,13 @@ def _changes(form: Form, text: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _gaps(form: Form, text: str) -> Iterator[tuple[int, int]]:
-    """Yield the gaps where whitespace is not part of a value or a name, as start and end."""
+    """Yield the start and end of each gap in which whitespace is not part of a value or a name."""
     spans = [(0, 0), *((found.start(), found.end()) for found in form.markers.finditer(text)), (len(text), len(text))]
     for (_, start), (end, _) in pairwise(spans):
         between = text[start:end]
         if not between.strip():
             yield start, end
-        elif form.body not in ("pairs", "fence"):  # The lines of a fence belong to Markdown.
+        elif form.body not in ("pairs", "fence"):  # The line breaks in a fence are part of Markdown.
             left, right = len(between) - len(between.lstrip()), len(between.rstrip())
             yield start, start + left
             yield start + right, end
@@ -128,13 +131,13 @@ def outcome(case: Malformed, parsed: Parsed) -> Outcome:
     if calls == list(case.calls):
         return "leftover" if parsed.prose.strip() else "right"
     if not calls:
-        # Text counts as unchanged only if it equals the original in every byte.
+        # Text counts as unchanged only if every byte is the same.
         return "text" if parsed.prose == case.text else "other"
     return "part" if len(calls) == 1 and calls[0] in case.calls and len(case.calls) > 1 else "other"
 
 
 def rates(form: Form) -> dict[str, Counter[str]]:
-    """Return the number of outcomes for each kind of change of one form."""
+    """Return the number of outcomes for each kind of change in one form."""
     found: dict[str, Counter[str]] = {}
     for case in malformed(form):
         found.setdefault(case.change, Counter())[outcome(case, parse(case.text, TOOLS))] += 1
@@ -142,7 +145,7 @@ def rates(form: Form) -> dict[str, Counter[str]]:
 
 
 def is_read(form: Form) -> bool:
-    """Return whether the form is recognized without any change."""
+    """Return whether toolsim recognizes the form's unchanged texts."""
     cases = ((form.text, [FIRST]), (form.two, [FIRST, SECOND]))
     return all(
         [[call.name, json.loads(call.arguments)] for call in parse(text, TOOLS).calls] == calls

@@ -1,4 +1,4 @@
-"""An MCP server over stdio with a given number of tools, each with a long description."""
+"""An MCP server over stdio with any number of tools, each of which has a long description."""
 
 from __future__ import annotations
 

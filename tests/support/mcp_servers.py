@@ -1,4 +1,4 @@
-"""MCP servers for tests: a server built with the official package, and a server that misbehaves."""
+"""MCP servers for tests: built with the official package, misbehaving, or searching."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SEARCHER: dict[str, Any] = {"command": sys.executable, "args": [str(HERE / "sear
 
 @contextmanager
 def over_http(way: str = "streamable-http", *, niceness: int = 0) -> Iterator[str]:
-    """Run the official server over HTTP (or ``sse``); yield its URL."""
+    """Run the official server over streamable HTTP (or ``sse``); yield its URL."""
     port = free_port()
     line = ["nice", "-n", str(niceness), sys.executable, str(HERE / "official_mcp.py"), way, str(port)]
     process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -1,4 +1,4 @@
-"""A real ``mitmdump`` with the addon, on a free port of 127.0.0.1."""
+"""Runs a real ``mitmdump`` with the addon on a free port of 127.0.0.1."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from support import preloaded
 ROOT = Path(__file__).parents[2]
 ADDON = ROOT / "addon" / "toolsim.py"
 
-# Start a new interpreter, as a user does.
+# Starts a new Python interpreter, as for a user.
 MITMDUMP = (sys.executable, "-c", "from mitmproxy.tools.main import mitmdump; mitmdump()")
 
-# This limit is long, because the first start creates a certificate authority, and the machine can be busy.
+# This limit is long because the first start creates a certificate authority and the machine can be busy.
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
-# mitmproxy logs these texts if one of its layers or an addon raises an exception. Any of them fails the test.
+# mitmproxy logs one of these texts if one of its layers or an addon raises an exception. This fails the test.
 CRASHES = re.compile(r"Traceback \(most recent call last\)|has crashed|Addon error|Task exception was never retrieved")
 
 
 class Mitmdump:
     """``mitmdump -s addon/toolsim.py`` as a context manager.
 
-    ``target`` is the backend of a reverse proxy, or None for mitmproxy's regular mode. ``options`` are mitmproxy's,
-    such as ``toolsim_backend="chat"``; a list sets a sequence, and booleans are converted to mitmproxy's notation.
-    By default, ``toolsim_log`` is json and ``toolsim_drain_timeout`` is 0. ``command`` replaces the default, a fork of
-    a process that has imported all modules (`preloaded.py`). ``script`` replaces the addon; None loads no script.
-    ``log()`` returns the log, which is printed if the start fails. On exit all files are deleted, and a crash in the
-    log fails the test.
+    ``target`` is the backend of a reverse proxy, or None for mitmproxy's regular mode. ``options`` are mitmproxy's
+    options, such as ``toolsim_backend="chat"``; a list sets a sequence, and booleans are converted to mitmproxy's
+    notation. By default, ``toolsim_log`` is json and ``toolsim_drain_timeout`` is 0. ``command`` replaces the default
+    command, which is a fork of a process that has imported all modules (`preloaded.py`). ``script`` replaces the addon;
+    None loads no script. ``log()`` returns the log, which is also printed if mitmdump fails to start. On exit, all
+    files are deleted, and a crash in the log fails the test.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Mitmdump:
         self._cwd = cwd or self._folder
         self._environment = environment or {}
         self._allow_crashes = allow_crashes
-        # No fork if coverage is measured, because a fork's coverage would be missing.
+        # Do not fork if coverage is measured, because the coverage of a fork would be missing.
         self._command = command or (MITMDUMP if "COVERAGE_PROCESS_CONFIG" in os.environ else ())
         self._arguments = ["--listen-port", "0", "--set", f"confdir={_authority()}"]
         if listen_host:
@@ -71,9 +71,9 @@ class Mitmdump:
             self._arguments += ["--mode", f"reverse:{target}"]
         if script is not None:
             self._arguments += ["-s", str(script)]
-            # The startup banner of the text log requests the backend's models, which the tests do not expect.
+            # With a text log, the startup banner requests the backend's models, which the tests do not expect.
             options.setdefault("toolsim_log", "json")
-            # A test that ends in the middle of an answer does not wait for its completion.
+            # If a test ends in the middle of an answer, mitmdump must not wait for the end of the answer.
             options.setdefault("toolsim_drain_timeout", 0)
         for name, value in options.items():
             values = [value] if isinstance(value, str | int) else value
@@ -86,12 +86,12 @@ class Mitmdump:
 
     @property
     def url(self) -> str:
-        """The listener's address, without a path."""
+        """The listener's URL, without a path."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
     def authority(self) -> Path:
-        """The path of the CA certificate that a client must trust for TLS interception."""
+        """The path of the CA certificate that a client must trust so that its TLS connections can be intercepted."""
         return _authority() / "mitmproxy-ca-cert.pem"
 
     @property
@@ -105,13 +105,13 @@ class Mitmdump:
         os.kill(self.pid, number)
 
     def ended(self, seconds: float = STOP_SECONDS) -> int:
-        """Wait until the process has ended, and return its exit code."""
+        """Wait until the process exits, and return its exit code."""
         code = self._exit_code(seconds)
         assert code is not None, f"mitmdump did not end:\n{self.log()}"
         return code
 
     def kill(self) -> None:
-        """Kill the process with SIGKILL, as the system does if memory runs out."""
+        """Kill the process with SIGKILL, as the system does if it runs out of memory."""
         assert self._process is not None
         self._process.kill()
         assert self._exit_code(STOP_SECONDS) is not None
@@ -121,7 +121,7 @@ class Mitmdump:
         return self._log.read_text(errors="replace") if self._final_log is None else self._final_log
 
     def wait_for(self, pattern: str, *, count: int = 1, seconds: float = 20.0) -> re.Match[str]:
-        """Wait until the log matches ``pattern`` ``count`` times; return the last of these matches."""
+        """Wait until ``pattern`` has at least ``count`` matches in the log; return the match with this number."""
         end = time.monotonic() + seconds
         while True:
             found = list(re.finditer(pattern, self.log()))
@@ -132,7 +132,7 @@ class Mitmdump:
             time.sleep(0.02)
 
     def exit_code(self, seconds: float = START_SECONDS) -> int:
-        """Start mitmdump without waiting for its listener, and return its exit code once it has ended."""
+        """Start mitmdump, do not wait for its listener, and return its exit code once it has exited."""
         self._spawn()
         try:
             code = self._exit_code(seconds)
@@ -157,7 +157,7 @@ class Mitmdump:
                 self._process = preloaded.start(self._arguments, self._log, self._cwd, environment)
 
     def _exit_code(self, seconds: float) -> int | None:
-        """Wait up to ``seconds`` for the process to end; return its exit code, or None if it is still running."""
+        """Wait up to ``seconds`` for the process to exit; return its exit code, or None if it is still running."""
         if isinstance(self._process, BaseProcess):
             self._process.join(seconds)
             return self._process.exitcode
@@ -192,7 +192,7 @@ class Mitmdump:
 
 @cache
 def _certificates() -> tempfile.TemporaryDirectory[str]:
-    """Create the test process's folder of certificates, once, since creating a certificate authority takes a second."""
+    """Create a folder for certificates, only once per test process, because creating a CA takes a second."""
     return tempfile.TemporaryDirectory(prefix="toolsim-mitmproxy-")
 
 

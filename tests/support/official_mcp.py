@@ -1,4 +1,4 @@
-"""A server built with the official package; arguments: ``stdio``, ``streamable-http PORT`` or ``sse PORT``."""
+"""An MCP server built with the official package. Arguments: ``stdio``, ``streamable-http PORT`` or ``sse PORT``."""
 
 from __future__ import annotations
 

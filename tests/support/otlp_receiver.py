@@ -1,6 +1,6 @@
-"""A stand-in for a collector: receives OTLP over HTTP as protobuf, decoded with the package of its definitions.
+"""A simulated OpenTelemetry collector: receives OTLP over HTTP as protobuf, and decodes it with the official package.
 
-Unlike a collector, it checks only that the package can decode the data.
+Unlike a real collector, it checks only that the package can decode the data.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Received:
-    """A received span. Ids are hexadecimal, ``parent`` is "" for a root span, and times are in nanoseconds."""
+    """A span as received. Ids are hexadecimal, ``parent`` is "" for a root span, and times are in nanoseconds."""
 
     name: str
     kind: str
@@ -41,9 +41,9 @@ class Received:
 
 
 class OtlpReceiver:
-    """The receiving server, as a context manager.
+    """The simulated collector, as a context manager.
 
-    ``status``: the status of its answers; ``bodies``: all received bodies.
+    ``status``: the HTTP status of its answers; ``bodies``: the bodies of all requests.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class OtlpReceiver:
             "OTEL_EXPORTER_OTLP_ENDPOINT": self.url,
             "OTEL_BSP_SCHEDULE_DELAY": "50",
         }
-        """The variables that make a proxy send its spans to this server with little delay."""
+        """Environment variables that make a proxy send its spans to this server with little delay."""
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
@@ -88,7 +88,7 @@ class OtlpReceiver:
         self.bodies, self._spans = [], []
 
     def spans(self, count: int = 1, seconds: float = 15.0) -> list[Received]:
-        """Return the spans in the order of their starts, once ``count`` spans have arrived."""
+        """Wait until ``count`` spans have arrived; return the spans, ordered by start time."""
         end = time.monotonic() + seconds
         while len(self._spans) < count and time.monotonic() < end:
             time.sleep(0.02)
@@ -97,7 +97,7 @@ class OtlpReceiver:
 
 
 def decoded(body: bytes) -> Iterator[Received]:
-    """Yield the spans of a request."""
+    """Yield the spans in the body of a request."""
     for group in ExportTraceServiceRequest.FromString(body).resource_spans:
         resource = {each.key: value(each.value) for each in group.resource.attributes}
         for scope in group.scope_spans:
@@ -124,13 +124,13 @@ def value(given: AnyValue) -> Any:
     return [value(each) for each in found.values] if kind == "array_value" else found
 
 
-# The attributes of a span that the tree shows.
+# The attributes that ``tree`` shows.
 SHOWN = ("error.type", "http.response.status_code", "toolsim.rounds", "toolsim.calls", "toolsim.retries")
 SHOWN += ("gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens", "network.transport")
 
 
 def tree(spans: list[Received]) -> str:
-    """Return spans as an indented tree with some of their attributes."""
+    """Return the spans as an indented tree with some of their attributes."""
     known = {span.id for span in spans}
 
     def lines(parent: str, depth: int) -> Iterator[str]:

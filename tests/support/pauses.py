@@ -1,4 +1,4 @@
-"""A pause that, like a garbage collection in a large process, counts as processor time of the thread."""
+"""Simulates a pause that counts as CPU time of the thread, like a garbage collection in a large process."""
 
 from __future__ import annotations
 

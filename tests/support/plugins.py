@@ -1,6 +1,6 @@
-"""Assignments that make mypy compare each optional module with its protocol in the core.
+"""Assignments that let mypy check that each optional module implements its protocol in the core.
 
-mypy cannot follow the core's own imports, which are by name. This code is never executed.
+The core imports these modules by name, which mypy cannot follow. This code is never executed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ports for servers that need a fixed port before they start."""
+"""Ports for servers whose port must be known before they start."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import random
 import socket
 
 # These ports are below the range from which systems assign ports automatically; such a port could be assigned to
-# another process before the server uses it.
+# Systems assign ports automatically from a higher range. A port in that range could be assigned to another process
+# before the server uses it.
 _PORTS = range(20_000, 32_000)
 
 
 def free_port() -> int:
-    """Return a free port of this machine that another process is unlikely to use in the meantime."""
-    # Hypothesis seeds the global generator of ``random``, so two workers would draw the same port from it.
+    """Return a free port of this machine. It is unlikely that another process uses it before the caller does."""
+    # Hypothesis seeds the global generator of ``random``, so two test workers would draw the same port from it.
     draw = random.SystemRandom()
     while True:
         port = draw.choice(_PORTS)

@@ -1,7 +1,8 @@
-"""``mitmdump`` as a fork of a process that has imported it and the addon, since imports take most of a start.
+"""Runs ``mitmdump`` as a fork of a process that has imported it and the addon, because imports take most of its
+startup.
 
-It is the same program with the same arguments, in a separate process. A test of the start, its time or its memory runs
-a command instead.
+It is the same program with the same arguments, in a separate process. Tests that measure the startup, its time or its
+memory run a command instead.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-# Only installed modules, since the fork server imports them before it has the path of the tests.
+# Only installed modules can be preloaded, because the fork server imports them before it knows the path of the tests.
 _IMPORTED = (
     "jsonschema",
     "mcp",
@@ -32,7 +33,7 @@ _CONTEXT.set_forkserver_preload(list(_IMPORTED))
 
 
 def start(arguments: Sequence[str], log: Path, cwd: Path, environment: Mapping[str, str]) -> BaseProcess:
-    """Start ``mitmdump`` with these arguments; its output is written to ``log``."""
+    """Start ``mitmdump`` with these arguments, and write its output to ``log``."""
     process = _CONTEXT.Process(target=_mitmdump, args=(list(arguments), log, cwd, dict(environment)), daemon=True)
     process.start()
     return process

@@ -1,4 +1,4 @@
-"""Processes that are not children of the tests: a program that escapes, and functions to observe processes."""
+"""Processes that are not child processes of the tests: a program that escapes, and functions to observe processes."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ ESCAPING = (
     "import os, signal, time\n"
     "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     "os.setsid()\n"
-    # The parent exits before its children could be listed.
+    # The parent exits before a supervisor could list its children.
     "if os.fork(): os._exit(0)\n"
     "print(os.getpid(), file=open(os.environ['PIDS'], 'a'), flush=True)\n"
     "time.sleep(600)\n"
 )
-"""A program that leaves its process group, its session and its parent, and writes its id to $PIDS."""
+"""A program that leaves its process group, session and parent, and appends its process id to the file $PIDS."""
 
 
 def is_running(pid: int) -> bool:
-    """Return whether a process exists and is not a zombie (Linux)."""
+    """Return whether a process exists and is not a zombie. Requires Linux."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
     except (FileNotFoundError, ProcessLookupError):
@@ -26,7 +26,9 @@ def is_running(pid: int) -> bool:
 
 
 def is_busy(pid: int, seconds: float = 1.0) -> bool:
-    """Observe a process for ``seconds``; return whether it ran or was ready for more than 5 % of them (Linux)."""
+    """Observe a process for ``seconds``; return whether it was running or runnable for more than 5% of the time. Linux
+    only.
+    """
 
     def busy() -> float:
         ran, waited, _ = Path(f"/proc/{pid}/schedstat").read_text().split()
@@ -38,7 +40,7 @@ def is_busy(pid: int, seconds: float = 1.0) -> bool:
 
 
 def members(session: int) -> list[str]:
-    """Return the command lines of the running processes of a session (Linux)."""
+    """Return the command lines of the running processes in a session. Requires Linux."""
     found = []
     for folder in Path("/proc").iterdir():
         try:

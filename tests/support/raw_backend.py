@@ -1,4 +1,4 @@
-"""A backend that misbehaves deliberately: raw HTTP/1.1 over a socket; a coroutine writes each answer byte by byte."""
+"""A backend that can misbehave: raw HTTP/1.1 over a socket, where a coroutine writes each answer byte by byte."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.wire import DONE, chat_frame
 
 @dataclass
 class Asked:
-    """A received request, and the outcome of its answer."""
+    """A received request, and how much of its answer was sent."""
 
     method: str
     path: str
@@ -23,9 +23,9 @@ class Asked:
     body: bytes
     connection: int
     sent: int = 0
-    """Number of body writes that succeeded."""
+    """The number of successful writes of the body."""
     gone: threading.Event = field(default_factory=threading.Event)
-    """Set once the proxy has closed the connection during the answer."""
+    """Set if the proxy closes the connection during the answer."""
 
     def header(self, name: str) -> str | None:
         return next((value for key, value in self.headers if key.lower() == name.lower()), None)
@@ -41,7 +41,9 @@ class Answer:
         self._chunked = False
 
     async def head(self, status: int = 200, length: int | None = None, **headers: str) -> None:
-        """Send status and headers; ``length``: None for a chunked body, -1 for a body that ends with the connection."""
+        """Send the status and headers. ``length``: None for a chunked body, -1 for a body that ends when the connection
+        closes.
+        """
         lines = [f"HTTP/1.1 {status} Whatever"]
         lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
         if length is None:
@@ -60,7 +62,7 @@ class Answer:
             await self.raw(b"0\r\n\r\n")
 
     async def raw(self, data: bytes) -> None:
-        # The proxy sends no data during an answer, so the only thing to read is the end of the connection.
+        # The proxy sends no data during an answer, so only the end of the connection can be read.
         if self._reader.at_eof() or self._writer.is_closing():
             self.asked.gone.set()
             raise ConnectionResetError
@@ -77,7 +79,7 @@ class Answer:
         await self.send(body)
 
     async def wait_until_gone(self) -> None:
-        """Send nothing until the proxy closes the connection."""
+        """Wait, without sending anything, until the proxy closes the connection."""
         await self._reader.read()
         self.asked.gone.set()
 
@@ -85,23 +87,23 @@ class Answer:
         self._writer.close()
 
     def reset(self) -> None:
-        """Reset the connection, as if the process had been killed, which can lose data in flight."""
+        """Reset the connection, as if the backend had been killed. Data in flight can be lost."""
         linger = struct.pack("ii", 1, 0)
         self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         self._writer.close()
 
 
 PAGES = ("/props", "/version", "/server_info", "/get_server_info", "/api/v0/models", "/api/ps", "/api/show")
-"""Paths by which engines are detected or report their context windows.
+"""Paths by which toolsim detects the engine or requests its context window.
 
-They return 404 unless a behavior is set for that exact path, and are not in ``asked``.
+They return 404, unless a behavior is set for the exact path. They are not recorded in ``asked``.
 """
 
 Behaviour = Callable[[Answer], Awaitable[None]]
 
 
 class RawBackend:
-    """A server in a separate thread. ``play`` sets its behavior, for all paths or by prefix."""
+    """The backend, in a separate thread. ``play`` sets its behavior, for all paths or for paths with a prefix."""
 
     def __init__(self, port: int = 0) -> None:
         self._asked_port = port
@@ -116,7 +118,7 @@ class RawBackend:
         return f"http://127.0.0.1:{self.port}"
 
     def play(self, behaviour: Behaviour, path: str = "") -> None:
-        """Answer requests whose path starts with ``path`` with this behavior; discard earlier requests."""
+        """Answer requests whose path starts with ``path`` with this behavior. Discard all recorded requests."""
         self._behaviours[path] = behaviour
         self.asked = []
 
@@ -178,7 +180,7 @@ class RawBackend:
 
 
 def stream_of(*pieces: str, ended: bool = True) -> Behaviour:
-    """Return a well-behaved chat stream of these texts."""
+    """Return a backend that streams these texts in chat format and, if ``ended``, ends the stream properly."""
 
     async def behave(answer: Answer) -> None:
         await answer.head(Content_Type="text/event-stream")

@@ -1,4 +1,4 @@
-"""Recorded exchanges for tests, created without a network, and the context of the addon that replaying needs."""
+"""Recorded exchanges for tests, created without a network, and the addon context in which they can be replayed."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ CALL = '<tool_call>{"name":"get_weather","arguments":"{\\"city\\":\\"Paris\\"}"}
 
 @contextmanager
 def context(*others: Any) -> Iterator[Any]:
-    """mitmproxy's context with the addon's options."""
+    """Yield mitmproxy's context with the addon and its options."""
     with taddons.context(ToolSim(), *others) as context:
         yield context
     ToolSim.exchanges.forget()
 
 
 def question(*, stream: bool = False, path: str = "/v1/chat/completions", **more: Any) -> HTTPFlow:
-    """Return a client's live request."""
+    """Return the flow of a client's request, as it arrives at the proxy."""
     flow = tflow.tflow()
     body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "tools": [TOOL], "stream": stream} | more
     headers = Headers(content_type="application/json", host="127.0.0.1:4711", user_agent="test/1 (Linux)")
@@ -42,17 +42,17 @@ def question(*, stream: bool = False, path: str = "/v1/chat/completions", **more
 
 
 def chat_answer(text: str) -> tuple[str, bytes]:
-    """Return the content type and the body of a non-streamed answer."""
+    """Return the content type and body of a non-streamed chat answer."""
     return "application/json", wire.chat_whole(text)
 
 
 def chat_stream(*texts: str, ended: bool = True) -> tuple[str, bytes]:
-    """Return the content type and the body of a streamed answer."""
+    """Return the content type and body of a streamed chat answer."""
     return "text/event-stream", wire.chat_stream(*texts, ended=ended)
 
 
 def exchange(flow: HTTPFlow, kind: str, body: bytes, status: int = 200, **headers: str) -> HTTPFlow:
-    """Answer a live request by calling the hooks, in the order of the addon script."""
+    """Answer a request by calling the addons' hooks in the same order as the addon script."""
     addon, capture = ToolSim(alone=True), Capture()
     for listed in (addon, capture):
         listed.configure({"toolsim_backend"})
@@ -79,6 +79,6 @@ def exchange(flow: HTTPFlow, kind: str, body: bytes, status: int = 200, **header
 
 
 def recording(folder: Path, *, stream: bool = False, text: str = CALL, **more: Any) -> Path:
-    """Write a recorded exchange."""
+    """Write a recording of one exchange, and return its path."""
     kind, body = chat_stream("Let me look. ", text) if stream else chat_answer(text)
     return write(exchange(question(stream=stream, **more), kind, body), folder)

@@ -1,4 +1,4 @@
-"""A real redis-server on a free port of 127.0.0.1, in a separate folder; it can be killed and restarted."""
+"""Runs a real redis-server on a free port of 127.0.0.1, with a separate folder. It can be killed and restarted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.ports import free_port
 
 
 class RedisServer:
-    """The server as a context manager. ``append``: whether data survives a restart."""
+    """A redis-server as a context manager. ``append``: whether its data survives a restart."""
 
     def __init__(self, *, append: bool = False) -> None:
         self._program = shutil.which("redis-server")

@@ -1,12 +1,12 @@
-"""Records when the text and the calls of an answer are released, so that no change delays them.
+"""Records when the text and the calls of an answer are passed on to the client, so that no change delays them.
 
-``make releases`` writes ``tests/cases/releases.json``. Each row is a text, parsed letter by letter and in deltas of
-four characters. The characters that each delta releases are written as runs:
+``make releases`` writes ``tests/cases/releases.json``. Each row is a text, parsed character by character and in deltas
+of four characters. What is passed on after each delta is written as runs:
 
-    12      for 12 deltas, exactly their own text
-    -5      for 5 deltas, nothing
-    +7      for one delta, 7 characters, including earlier ones
-    +0!!    for one delta, two calls
+    12      after each of 12 deltas, exactly the text of the delta
+    -5      after each of 5 deltas, nothing
+    +7      after one delta, 7 characters, some of which were held back before
+    +0!!    after one delta, two calls
 
 The last delta is the end of the text.
 """
@@ -55,12 +55,13 @@ PROSE = {
     "text between calls": "list()\n\nand\n\n<tool_call>{\"name\": \"list\"}</tool_call>\nthen\n```\nlist()\n```\n",
     "two calls": '{"name": "list", "arguments": {}}\n{"name": "write", "arguments": {"path": "a"}}\n\nDone.\n',
 }  # fmt: skip
-"""Texts without calls, near misses, and calls within other text; the other rows are from the tables of cases."""
+"""Texts without calls, texts that resemble calls, and calls within other text. Other rows are from tables of cases.
+"""
 
 
 @dataclass(frozen=True)
 class Case:
-    """Text to parse; ``is_incremental``: whether arguments are streamed, and count like text."""
+    """A text to parse. ``is_incremental``: whether arguments are streamed, in which case they count like text."""
 
     name: str
     text: str
@@ -69,7 +70,7 @@ class Case:
 
 
 def cases() -> Iterator[Case]:
-    """Yield all texts."""
+    """Yield all cases."""
     for name, text in PROSE.items():
         yield Case(name, text)
     for form in FORMS:
@@ -90,7 +91,7 @@ def _load(table: str) -> dict[str, Any]:
 
 
 def steps(case: Case, size: int) -> list[tuple[int, int, int]]:
-    """Return for each delta the numbers of characters received, characters emitted, and calls emitted.
+    """Return, for each delta, the numbers of characters received, characters passed on, and calls passed on.
 
     The last entry is for the end of the text.
     """
@@ -112,7 +113,7 @@ def steps(case: Case, size: int) -> list[tuple[int, int, int]]:
 
 
 def releases(case: Case, size: int) -> str:
-    """Return the releases of a case's text in deltas of ``size`` characters."""
+    """Return a case's releases as runs, for deltas of ``size`` characters."""
     marks = [
         f"+{emitted}{'!' * calls}" if calls or emitted not in (0, arrived) else "" if emitted else "-"
         for arrived, emitted, calls in steps(case, size)
@@ -125,7 +126,7 @@ def releases(case: Case, size: int) -> str:
 
 
 def curve(released: str, case: Case, size: int) -> list[tuple[int, int]]:
-    """Return the total number of characters and calls emitted after each delta of a text."""
+    """Return, for each delta, the total number of characters and calls passed on so far."""
     arrived = [min(size, len(case.text) - at) for at in range(0, len(case.text), size)]
     found: list[tuple[int, int]] = []
     for run in released.split():
@@ -139,7 +140,7 @@ def curve(released: str, case: Case, size: int) -> list[tuple[int, int]]:
 
 
 def recorded() -> dict[str, list[str]]:
-    """Return the releases that ``make releases`` has recorded."""
+    """Return the releases in the file that ``make releases`` has written."""
     found: dict[str, list[str]] = json.loads(RELEASES.read_text(encoding="utf-8"))
     return found
 

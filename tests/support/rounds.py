@@ -1,4 +1,6 @@
-"""Rounds without a proxy: each is rewritten, answered by a script, and its events are collected as in the proxy."""
+"""Runs rounds without a proxy: each is rewritten and answered by a script, and its events are collected as in the
+proxy.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,10 @@ from toolsim.wire.json_codec import dump
 
 @dataclass
 class Script:
-    """The model's answer in each round: text, which is cut off if it ends with ``|length``, or None for an error.
+    """The model's answer in each round: text, or None for an error. Text that ends with ``|length`` is cut off.
 
-    Bytes are the stream of a backend that emits structured calls (``emitted``). ``asked``: the messages of each round
-    that the backend received. ``size``: the length of text deltas.
+    Bytes are the stream of a backend that emits structured calls (see ``emitted``). ``asked``: the messages that the
+    backend received in each round. ``size``: the number of characters in each text delta.
     """
 
     texts: Sequence[str | bytes | None]
@@ -84,7 +86,7 @@ class Script:
 
 
 def body_of(api_name: ApiName, stream: bool, **more: Any) -> dict[str, Any]:
-    """Return a request with a strict tool ``add`` and another tool ``echo``."""
+    """Return a request with two tools, of which ``add`` is strict and ``echo`` is not."""
     number = {"type": "object", "properties": {"a": {"type": "number"}}, "required": ["a"]}
     number["additionalProperties"] = False
     tools: list[dict[str, Any]] = [
@@ -103,7 +105,7 @@ def body_of(api_name: ApiName, stream: bool, **more: Any) -> dict[str, Any]:
 def job_of(
     script: Script, api_name: ApiName, stream: bool, policy: Policy, bounds: RoundLimits, **more: Any
 ) -> RunnerJob:
-    """Return the job of a request with the tools of ``body_of``."""
+    """Return the job that answers a request with the tools of ``body_of``."""
     api, body = APIS[api_name], body_of(api_name, stream, **more)
     policy = replace(policy, backend=script.backend)
     return RunnerJob(
@@ -112,7 +114,7 @@ def job_of(
 
 
 async def run(job: RunnerJob) -> tuple[int, list[bytes]]:
-    """Return the status and the bytes of a job's answer."""
+    """Run a job; return the status and bytes of its answer."""
     writer, chunks = job.api.writer(job.form), list[bytes]()
     async for event in answer(job):
         if isinstance(event, Refused):
@@ -132,7 +134,7 @@ def play(
     bounds: RoundLimits | None = None,
     **more: Any,
 ) -> tuple[Seen, Script, RunnerJob]:
-    """Return the answer as read by the client, the script, and the job."""
+    """Run the rounds; return the answer as the client reads it, the script, and the job."""
     script = Script(texts, backend)
     job = job_of(script, client, stream, policy, bounds or RoundLimits(), **more)
     status, chunks = asyncio.run(run(job))

@@ -1,7 +1,7 @@
-"""A text model that answers `toolsim tune`'s questions correctly, but only under certain settings.
+"""A text model that answers the questions of `toolsim tune` correctly only under certain settings.
 
-It derives the setting from the request body, as any backend could. Under a setting that it is not good at, it answers
-with text where calls are expected.
+It recognizes the setting by the request body, as any backend could. Under other settings, it answers with text where
+calls are expected.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ class Seen:
 
 
 Good = Callable[[Seen, Question], bool]
-"""A function that returns whether the model answers a question correctly under a setting."""
+"""Return whether the model answers a question correctly under this setting."""
 Fault = Callable[[int], tuple[int, Mapping[str, str]] | None]
-"""A function that returns the fault of the request with a given number, counted from 1: status and headers, or None."""
+"""Return the status and headers with which the request of this number (from 1) fails, or None if it succeeds.
+"""
 
 
 def seen(body: Mapping[str, Any]) -> Seen:
-    """Return the setting that is visible in a body."""
+    """Return the setting that a request body reveals."""
     shown = "\n".join(str(message.get("content")) for message in body["messages"])
     if "tools" in body:
         form = "native"
@@ -56,10 +57,10 @@ def seen(body: Mapping[str, Any]) -> Seen:
 
 
 class ScriptedModel:
-    """Serves the model over chat completions, in separate threads.
+    """Serves the model's chat completions in separate threads.
 
-    ``needless``: whether it makes calls where none is expected. If it is asked about such a call, it answers no.
-    ``engine``: llama.cpp or none.
+    ``needless``: whether the model makes calls where none is expected. When asked about such a call, it answers no.
+    ``engine``: "llama.cpp", or "" for an unknown engine.
     """
 
     def __init__(
@@ -126,7 +127,7 @@ class ScriptedModel:
         self._server.server_close()
 
     def answer(self, body: Mapping[str, Any], key: str) -> tuple[int, Mapping[str, Any], Mapping[str, str]]:
-        """Return the status, body and headers of an answer."""
+        """Return the status, body and headers of the answer to a request body."""
         with self._lock:
             self.requests += 1
             self.keys.add(key)
@@ -155,7 +156,7 @@ class ScriptedModel:
             (call["name"], {name: values[0] for name, values in call["arguments"].items()}) for call in question.calls
         ]
         if not question.calls and is_shown and (self._needless or not is_right):
-            # The client receives this call under any setting, since its arguments fit.
+            # The client receives this call under any setting, because its arguments conform to the schema.
             calls, is_right = [(question.tools[0].name, _any(question.tools[0].parameters))], True
         if not calls or not is_right:
             return {"content": f"{WORDS} {' '.join(question.says) if is_right else ''}"}
@@ -177,7 +178,7 @@ class ScriptedModel:
         }
 
     def _question(self, messages: list[dict[str, Any]]) -> Question:
-        """Return the question at the end of a conversation."""
+        """Return the question that is asked at the end of a conversation."""
         said = [str(message["content"]) for message in messages if message["role"] == "user"]
         for text in reversed(said):
             for key, question in self._by_text.items():
@@ -191,7 +192,7 @@ class ScriptedModel:
 
 
 def _any(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments that fit a schema."""
+    """Return arguments that conform to a schema."""
     some = {"string": "x", "number": 1, "integer": 1, "boolean": True}
     return {
         name: part["enum"][0] if "enum" in part else some[part["type"]] for name, part in schema["properties"].items()

@@ -1,6 +1,7 @@
-"""An MCP server over stdio that searches a small web, built with the official package.
+"""An MCP server over stdio that searches a small simulated web, built with the official package.
 
-Some queries are special: ``slow`` takes a minute, ``huge`` returns a megabyte, ``nested`` is JSON of 2,000 levels.
+Some queries are special: ``slow`` takes a minute, ``huge`` returns a megabyte, and ``nested`` returns JSON with 2,000
+levels.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A model behind the Codex app-server: a Responses SSE server that records its requests and early disconnects."""
+"""A model for the Codex app-server: a Responses API server that records its requests and early disconnects."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ stream_max_retries = 0
 
 @dataclass(slots=True)
 class Reply:
-    """The stub's answer to a request: an HTTP error, or texts ``delay`` seconds apart.
+    """The stub's answer to a request: an HTTP error, or texts that are sent at intervals of ``delay`` seconds.
 
-    ``end``: the name of the terminal event without "response."; "" closes the connection without a terminal event.
-    ``reason``: the reason for an incomplete answer. ``error``: the error of ``response.failed``. ``reasoning`` texts
-    are a summary before the text. ``calls`` are complete output items.
+    ``end``: the type of the last event without "response."; if it is "", the connection closes without a last event.
+    ``reason``: the reason for an incomplete answer. ``error``: the error in ``response.failed``. ``reasoning``: the
+    texts of a summary that is sent before the text. ``calls``: complete output items.
     """
 
     pieces: list[str] = field(default_factory=lambda: ["Hello"])
@@ -51,7 +51,7 @@ class Reply:
 
 
 def texts(item: dict[str, Any]) -> str:
-    """Join the text parts of a message item."""
+    """Return the joined text parts of a message item."""
     content = item.get("content")
     if isinstance(content, str):
         return content
@@ -64,12 +64,12 @@ def last_text(body: dict[str, Any]) -> str:
 
 
 def echo(body: dict[str, Any]) -> Reply:
-    """Answer with the last user message, word by word."""
+    """Answer with "echo" and the last user message, word by word."""
     return Reply([f"{word} " for word in f"echo {last_text(body)}".split()])
 
 
 class StubModel:
-    """The server; ``reply`` returns each answer, ``requests`` and ``left`` record requests and early disconnects."""
+    """The server. ``reply`` answers a request; ``requests`` and ``left`` record requests and disconnections."""
 
     def __init__(self, reply: Callable[[dict[str, Any]], Reply] = echo) -> None:
         self.reply = reply
@@ -80,7 +80,7 @@ class StubModel:
         self.port = 0
 
     async def start(self) -> None:
-        """Listen on any free port."""
+        """Listen on a free port."""
         sockets = bind_sockets(0, "127.0.0.1")
         self.port = sockets[0].getsockname()[1]
         routes = [(r"/v1/responses", _Handler, {"stub": self}), (r"/.*", _Nothing)]
@@ -88,12 +88,12 @@ class StubModel:
         self._server.add_sockets(sockets)
 
     async def stop(self) -> None:
-        """Close the server and its connections."""
+        """Close the server and all its connections."""
         self._server.stop()
         await self._server.close_all_connections()
 
     def write_config(self, home: Path, more: str = "") -> None:
-        """Make ``home`` a CODEX_HOME whose model is this stub."""
+        """Turn ``home`` into a CODEX_HOME in which this stub is the model."""
         home.mkdir(parents=True, exist_ok=True)
         (home / "config.toml").write_text(CONFIG.format(port=self.port, more=more))
 

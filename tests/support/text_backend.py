@@ -1,8 +1,8 @@
-"""A text-only model server for tests, with all three APIs or some of them, and without support for tools.
+"""A text-only model server for tests, with all three APIs or only some of them, and without support for tools.
 
-It accepts only messages: ``tools`` are ignored, and an item that is not a message (a ``function_call``, a role
-``tool``) results in a 400, as with any server without tools. The test scripts its answers; its requests, and the sent
-part of each answer, are recorded for assertions. It deliberately shares no code with toolsim.
+It accepts only messages. ``tools`` are ignored, and an item that is not a message (a ``function_call``, or a role
+``tool``) causes a 400, as with any server without tools. The test scripts the answers. Requests, and the sent part of
+each answer, are recorded so that the test can check them. The server deliberately shares no code with toolsim.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from tornado.netutil import bind_sockets
 from tornado.web import Application, RequestHandler
 
 Ending = Literal["stop", "length", "error", "eof", "hang"]
-"""The end of an answer: complete; cut by the token limit; an error event; a stream without its terminator; or no end
-until the client disconnects.
+"""How an answer ends.
 
-A non-streamed answer without its terminator closes the socket in the middle.
+``stop``: complete; ``length``: at the token limit; ``error``: with an error event; ``eof``: without a terminator, or in
+the middle of a non-streamed answer; ``hang``: only when the client disconnects.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """An answer: ``pieces`` of text, ``pause`` seconds before each; an HTTP error if ``status`` is not 200.
+    """An answer: ``pieces`` of text, each after a pause of ``pause`` seconds. Any ``status`` but 200 is an HTTP error.
 
-    ``thought``: reasoning before the text; ``item``: an output item of a tool that the backend runs, in the Responses
+    ``thought``: reasoning that is sent before the text. ``item``: an output item from a hosted tool, in the Responses
     API.
     """
 
@@ -73,7 +73,7 @@ def thinks(thought: str, *pieces: str, item: tuple[tuple[str, str], ...] = ()) -
 
 
 def refuses(status: int, message: str) -> Turn:
-    """Return a turn that is an HTTP error."""
+    """Return a turn that fails with an HTTP error."""
     return Turn(status=status, message=message)
 
 
@@ -87,19 +87,19 @@ class Exchange:
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     body: Json = field(default_factory=dict)
     transcript: list[tuple[str, str]] = field(default_factory=list)
-    """The messages: (role, text); image parts are ``<image URL>``."""
+    """The messages as (role, text). An image part is shown as ``<image URL>``."""
     sent: list[str] = field(default_factory=list)
-    """The text deltas that were written or, in a stream, accepted by the socket."""
+    """The deltas that were written or, in a stream, accepted by the socket."""
     chunks: list[bytes] = field(default_factory=list)
     """All writes that the socket accepted."""
     over: threading.Event = field(default_factory=threading.Event)
-    """Set when the answer has been sent, or can no longer be sent."""
+    """Set when the answer has been sent, or sending it has failed."""
     whole: bool = False
     """Whether the answer was sent completely."""
 
     @property
     def has_tool_output(self) -> bool:
-        """Whether a user message contains the record of a tool output."""
+        """Whether a user message contains a record of a tool output."""
         return any(
             role == "user" and re.search(r"^\[function_call_output ", text, re.MULTILINE)
             for role, text in self.transcript
@@ -110,19 +110,19 @@ Rule = Callable[[Exchange], Turn]
 
 
 def until_output(calls: Turn, words: Turn) -> Rule:
-    """Return the rule "call until the transcript contains a tool output, then answer with text"."""
+    """Return a rule: answer with ``calls`` until the transcript contains a tool output, and then with ``words``."""
     return lambda exchange: words if exchange.has_tool_output else calls
 
 
 class TextBackend:
-    """The server, in a separate thread, as a context manager; ``url`` is its root, without ``/v1``.
+    """The server, in a separate thread, as a context manager. ``url`` is its root, without ``/v1``.
 
-    ``script`` is a list of turns, one per request, or a rule. ``chunk_size`` splits the text into deltas of that many
-    characters (None: the turn's own texts), ``split`` splits the bytes of each SSE frame into writes of that size.
-    ``count``: the answer of its counting endpoints, None if it has none; ``counted``: the requests to these endpoints.
-    ``models``: its model list, ``list_headers``: the headers of requests for the list. ``apis``: its APIs;
-    ``rejected``: the requested paths of other APIs, which return the status ``no_path``. ``has_usage``: whether its
-    answers report token counts.
+    ``script`` is a rule, or a list with one turn per request. ``chunk_size``: the number of characters in each text
+    delta; None uses the turn's own pieces. ``split``: the number of bytes in each write of an SSE frame. ``count``: the
+    result of the token count endpoints, or None if there are none; ``counted``: the requests to them. ``models``: the
+    model list; ``list_headers``: the headers of requests for the list. ``apis``: the APIs of the server; ``rejected``:
+    the requested paths of other APIs, which fail with the status ``no_path``. ``has_usage``: whether answers contain
+    token counts.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class TextBackend:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="text backend")
 
     def play(self, script: Sequence[Turn] | Rule, *, chunk_size: int | None = None, split: int | None = None) -> None:
-        """Discard earlier exchanges, and answer by this script from now on."""
+        """Discard the recorded exchanges, and follow this script from now on."""
         self.exchanges = []
         self.chunk_size = chunk_size
         self.split = split
@@ -226,7 +226,7 @@ class _Counts(RequestHandler):
 
 
 class _Handler(RequestHandler):
-    """The common part of all APIs: read, record, pace, send, end."""
+    """The request handler that all APIs share. Each API defines how its requests are read."""
 
     api_name: ApiName
 
@@ -274,7 +274,7 @@ class _Handler(RequestHandler):
         self.exchange.over.set()
 
     def begin(self) -> BackendAnswer:
-        """Return the answer to send, with its counts, which are numbers of words instead of tokens."""
+        """Return the answer to send. Its token counts are numbers of words."""
         body, exchange, turn = self.exchange.body, self.exchange, self.turn
         words_in = sum(len(text.split()) for _, text in exchange.transcript)
         counts = usage(self.api_name, words_in, len(turn.text.split())) if self.backend.has_usage else None
@@ -335,7 +335,7 @@ class _Handler(RequestHandler):
                 self.exchange.whole = True
 
     async def deltas(self) -> AsyncIterator[str]:
-        """Yield the text as the model writes it, and record the accepted deltas."""
+        """Yield the turn's text in deltas, with its pauses, and record each delta that was accepted."""
         for delta in self.backend._deltas(self.turn):
             if self.turn.pause:
                 await asyncio.wait({self.gone}, timeout=self.turn.pause)
@@ -343,7 +343,7 @@ class _Handler(RequestHandler):
             self.exchange.sent.append(delta)
 
     async def send(self, data: bytes) -> None:
-        # Tornado never completes the flush if the connection closes meanwhile, so wait for either.
+        # If the connection closes meanwhile, Tornado never completes the flush, so wait for either event.
         self.write(data)
         flushed = asyncio.ensure_future(self.flush())
         await asyncio.wait({flushed, self.gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -354,7 +354,7 @@ class _Handler(RequestHandler):
         self.exchange.chunks.append(data)
 
     def hang_up(self) -> None:
-        self._finished = True  # Otherwise Tornado would end the answer properly.
+        self._finished = True  # Otherwise, Tornado would properly end the answer.
         assert isinstance(self.request.connection, HTTP1Connection)
         self.request.connection.stream.close()
 

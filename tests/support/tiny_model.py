@@ -1,6 +1,6 @@
-"""A language model of a few kilobytes, as a GGUF file with random weights, which llama.cpp can load and run.
+"""A language model of a few kilobytes with random weights, as a GGUF file that llama.cpp can load and run.
 
-The format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.
+The file format is described at https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 _UINT32, _FLOAT32, _STRING, _ARRAY, _INT32 = 4, 6, 8, 9, 5
 _ALIGNMENT = 32
 _WIDTH, _HIDDEN = 32, 64
-# The first three tokens are special. One token per byte follows, so the model can write any text.
+# The first three tokens are special. They are followed by one token per byte, so the model can write any text.
 _TOKENS = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "\u2581"]
 _UNKNOWN, _CONTROL, _NORMAL, _BYTE = 2, 3, 1, 6
 _KINDS = [_UNKNOWN, _CONTROL, _CONTROL, *[_BYTE] * 256, _NORMAL]
@@ -57,7 +57,7 @@ def _metadata() -> dict[str, bytes]:
 
 
 def _tensors() -> Iterable[tuple[str, tuple[int, ...]]]:
-    """Yield the names and dimensions of the tensors, fastest dimension first."""
+    """Yield the name and dimensions of each tensor, fastest-varying dimension first."""
     square, vocabulary = (_WIDTH, _WIDTH), (_WIDTH, len(_TOKENS))
     yield "token_embd.weight", vocabulary
     yield "output_norm.weight", (_WIDTH,)

@@ -1,9 +1,9 @@
 """Builds the bytes that backends send: simulated answers in every API, streamed or not.
 
-It deliberately shares no code with toolsim, so that toolsim does not read its own output in tests. An answer is built
-step by step; each step returns its frames, so that a server can pace them, and ``whole`` returns the same answer as one
-document. Chat is written in ASCII with escapes, as Python servers do, Responses in UTF-8, as OpenAI does, so tests
-split both encodings. The format is that of OpenAI's API; the faults of other backends are in the tests of the readers.
+This code deliberately shares nothing with toolsim, so that tests do not let toolsim read its own output. An answer is
+built step by step. Each step returns its frames, so that a server can pace them, and ``whole`` returns the same answer
+as one document. Chat frames are ASCII with escapes, as Python servers write them. Responses frames are UTF-8, as OpenAI
+writes them. So tests split both encodings. The format is OpenAI's; tests of the readers cover other backends' faults.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ApiName = Literal["chat", "responses", "messages"]
 DONE = b"data: [DONE]\n\n"
 CREATED = 1764967971
 
-# The request fields that a Response object repeats, as OpenAI's own answers always do.
+# The request fields that a response object repeats. OpenAI's own answers always contain them.
 FULL_RESPONSE: Json = {
     "background": False,
     "completed_at": None,
@@ -49,7 +49,7 @@ FULL_RESPONSE: Json = {
 
 
 def usage(api_name: ApiName, tokens_in: int, tokens_out: int, cached: int = 0, reasoning: int = 0) -> Json:
-    """Return a usage object of this API."""
+    """Return a usage object in the format of this API."""
     total = {"total_tokens": tokens_in + tokens_out}
     if api_name == "chat":
         return {"prompt_tokens": tokens_in, "completion_tokens": tokens_out, **total}
@@ -66,17 +66,17 @@ def usage(api_name: ApiName, tokens_in: int, tokens_out: int, cached: int = 0, r
 
 
 def frame(data: Json) -> bytes:
-    """Return one frame of a chat stream."""
+    """Return one frame of a chat stream with this JSON data."""
     return f"data: {json.dumps(data)}\n\n".encode()
 
 
 def event_frame(data: Json) -> bytes:
-    """Return one frame of a Responses stream."""
+    """Return one frame of a Responses stream with this JSON data."""
     return f"event: {data['type']}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
 
 
 class ChatAnswer:
-    """An answer from a chat backend. ``counts``: its usage object, or None."""
+    """A chat backend's answer. ``counts``: its usage object, or None if it reports no usage."""
 
     api_name: ApiName = "chat"
 
@@ -91,7 +91,7 @@ class ChatAnswer:
         self._arguments: list[str] = []
 
     def chunk(self, delta: Json, finish: str | None = None, index: int = 0) -> bytes:
-        """Return one chunk of a choice."""
+        """Return a frame with one chunk of this choice."""
         choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish}
         return self._frame({"choices": [choice]} | ({"usage": None} if self._counts else {}))
 
@@ -118,7 +118,7 @@ class ChatAnswer:
         return [self.chunk({"tool_calls": [{"index": 0, **self._call}]})]
 
     def add_arguments(self, piece: str) -> list[bytes]:
-        """Add a delta to the arguments of the call."""
+        """Add a delta to the arguments of the current call."""
         self._arguments.append(piece)
         return [self.chunk({"tool_calls": [{"index": 0, "function": {"arguments": piece}}]})]
 
@@ -133,7 +133,7 @@ class ChatAnswer:
         return [frame({"error": error})]
 
     def whole(self, finish: str = "stop") -> Json:
-        """Return the answer so far as one document."""
+        """Return the answer so far as a single JSON document."""
         message: Json = {"role": "assistant", "content": "".join(self._text), "refusal": None, "annotations": []}
         if self._thought:
             message["reasoning_content"] = "".join(self._thought)
@@ -146,7 +146,7 @@ class ChatAnswer:
 
 
 class ResponsesAnswer:
-    """An answer from a Responses backend. ``fields``: more fields of its Response object, such as ``FULL_RESPONSE``."""
+    """A Responses backend's answer. ``fields``: additional fields of the response object, such as ``FULL_RESPONSE``."""
 
     api_name: ApiName = "responses"
 
@@ -196,7 +196,7 @@ class ResponsesAnswer:
         return self._event("response.output_item.done", output_index=len(self._output) - 1, item=item)
 
     def item(self, item: Json) -> list[bytes]:
-        """Add a complete item, such as a call."""
+        """Add a complete item, for example a call."""
         return [*self._end_thought(), self._added(item), self._done(item)]
 
     def begin_call(self, name: str) -> list[bytes]:
@@ -206,7 +206,7 @@ class ResponsesAnswer:
         return [*self._end_thought(), self._added({**self._call, "arguments": "", "status": "in_progress"})]
 
     def add_arguments(self, piece: str) -> list[bytes]:
-        """Add a delta to the arguments of the call."""
+        """Add a delta to the arguments of the current call."""
         self._arguments.append(piece)
         at = {"item_id": self._call["id"], "output_index": len(self._output)}
         return [self._event("response.function_call_arguments.delta", **at, delta=piece)]
@@ -218,7 +218,7 @@ class ResponsesAnswer:
         return [done, self._done({**self._call, "arguments": text, "status": "completed"})]
 
     def add_reasoning(self, piece: str) -> list[bytes]:
-        """Add a delta to a reasoning summary."""
+        """Add a delta to the reasoning summary."""
         frames: list[bytes] = []
         if self._thought is None:
             self._thought = []
@@ -246,7 +246,7 @@ class ResponsesAnswer:
         return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
     def begin_message(self) -> list[bytes]:
-        """Start the message; ``add_text`` also starts it if no message is open."""
+        """Start the message. ``add_text`` does this if no message has been started."""
         frames = self._end_thought()
         self._text = []
         frames.append(self._added(self._message("in_progress", [])))
@@ -282,7 +282,7 @@ class ResponsesAnswer:
         return [*frames, self._event(f"response.{status}", response=self._response(status, self._output, **details))]
 
     def error(self, error: Json) -> list[bytes]:
-        """Return an error event, like a backend that fails in the middle of a stream."""
+        """Return an error event, as sent by a backend that fails in the middle of a stream."""
         return [self._event("error", **error)]
 
     def failed(self, error: Json) -> list[bytes]:
@@ -294,7 +294,7 @@ class ResponsesAnswer:
         return [*self.error({**failure, "param": None}), *self.failed(failure)]
 
     def whole(self, finish: str = "stop") -> Json:
-        """Return the answer so far as one document."""
+        """Return the answer so far as a single JSON document."""
         status, details = self._outcome(finish)
         self._end_thought()
         output = list(self._output)
@@ -304,7 +304,7 @@ class ResponsesAnswer:
 
 
 class MessagesAnswer:
-    """An answer from a Messages backend. ``counts``: its usage object, or None."""
+    """A Messages backend's answer. ``counts``: its usage object, or None for counts of zero."""
 
     api_name: ApiName = "messages"
     REASONS: Mapping[str, str] = {"stop": "end_turn", "length": "max_tokens", "content_filter": "refusal"}
@@ -377,7 +377,7 @@ class MessagesAnswer:
         return [event_frame({"type": "error", "error": {"type": "api_error", "message": error["message"]}})]
 
     def whole(self, finish: str = "stop") -> Json:
-        """Return the answer so far as one document."""
+        """Return the answer so far as a single JSON document."""
         ended = {"stop_reason": self.REASONS.get(finish, finish), "stop_sequence": None, "usage": self._counts}
         return {**self._head, "content": self._content, **ended}
 
@@ -391,7 +391,7 @@ ANSWERS: dict[ApiName, type[BackendAnswer]] = {
 
 
 def backend_answer(api_name: ApiName, stream: bool, pieces: Sequence[str], finish: str = "stop") -> tuple[str, bytes]:
-    """Return the content type and body of a text backend that writes ``pieces``, with 3 input and 4 output tokens."""
+    """Return the content type and body of a text backend's answer with 3 input and 4 output tokens."""
     answer = ANSWERS[api_name](counts=usage(api_name, 3, 4))
     frames = [*answer.begin(), *answer.begin_message()]
     for piece in pieces:
@@ -405,19 +405,19 @@ def backend_answer(api_name: ApiName, stream: bool, pieces: Sequence[str], finis
 
 
 def chat_frame(content: str | None = None, finish: str | None = None, index: int = 0) -> bytes:
-    """Return one frame of a chat stream."""
+    """Return one frame of a chat stream with this content or finish reason."""
     return ChatAnswer().chunk({} if content is None else {"content": content}, finish, index)
 
 
 def chat_whole(content: str) -> bytes:
-    """Return a non-streamed chat answer without counts."""
+    """Return a non-streamed chat answer without token counts."""
     answer = ChatAnswer()
     answer.add_text(content)
     return json.dumps(answer.whole()).encode()
 
 
 def chat_stream(*texts: str, ended: bool = True) -> bytes:
-    """Return a complete chat stream without counts, or a stream that ends after its texts without a terminator."""
+    """Return a chat stream without token counts. If not ``ended``, it stops after its texts, without a terminator."""
     answer = ChatAnswer()
     frames = [frame for text in texts for frame in answer.add_text(text)]
     return b"".join([*frames, *(answer.end() if ended else [])])

@@ -1,7 +1,7 @@
-"""Generates the images of addon/docs/tutorial.md from a real run: the demo in mitmweb, with Codex as its client.
+"""Generates the images in addon/docs/tutorial.md from a real run: the demo in mitmweb, with Codex as a client.
 
-Needs chromium, Codex (``make test-clients``), pngquant, and the ports 8080 and 8081. Run it in ``tests/``: ``python -m
-web.capture_tutorial``.
+Needs Chromium, Codex (``make test-clients``), pngquant, and the ports 8080 and 8081. To run it, enter ``python -m
+web.capture_tutorial`` in ``tests/``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ROWS = "document.querySelectorAll('.flow-table td.col-path')"
 
 
 def main() -> None:
-    """Perform the steps of the tutorial, and take screenshots."""
+    """Perform the steps in the tutorial, and take the screenshots."""
     folder = Path(tempfile.mkdtemp(prefix="toolsim-tutorial-"))
     program = codex()
     assert program is not None
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def take(page: Chromium, name: str, *, width: int, height: int) -> None:
-    """Write a screenshot, reduced to a few colors."""
+    """Write a screenshot that is reduced to 16 colors."""
     time.sleep(1)
     page.screenshot(PICTURES / name, width=width, height=height)
     subprocess.run(["pngquant", "--force", "--ext", ".png", "16", str(PICTURES / name)], check=True)

@@ -1,4 +1,4 @@
-"""Turns in a real mitmproxy console, in a terminal."""
+"""Tests for turns in a real mitmproxy console in a terminal."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SECONDS = 60.0
 
 @contextmanager
 def console(folder: Path, port: int, columns: int, *options: str) -> Iterator[Callable[[str], str]]:
-    """Start the console over the scripted backend; yield a function that waits for text on its screen."""
+    """Start the console with the scripted backend; yield a function that waits until its screen shows a text."""
     screen, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
     listen = ["--listen-host", "127.0.0.1", "--listen-port", str(port)]
@@ -71,7 +71,9 @@ def console(folder: Path, port: int, columns: int, *options: str) -> Iterator[Ca
 
 @pytest.mark.parametrize("columns", [150, 95], ids=["table", "two lines"])
 def test_list_shows_client_url_and_outcome(columns: int, tmp_path: Path) -> None:
-    """The list shows the client's URL and the outcome; the built-in backend's address is only in the saved flow."""
+    """The list shows the client's URL and each turn's outcome. Only the saved flow contains the built-in backend's
+    address.
+    """
     port, saved = free_port(), tmp_path / "saved.flow"
     url = f"http://127.0.0.1:{port}"
     with console(tmp_path, port, columns, f"save_stream_file={saved}") as wait_for:

@@ -1,4 +1,4 @@
-"""An answer that calls MCP tools, in a real mitmweb: its rounds, and the operator's approval."""
+"""Tests in a real mitmweb for an answer that calls MCP tools: the rounds in the list, and approval by the operator."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def block(tool: str, **arguments: Any) -> str:
 
 @pytest.fixture
 def page(tmp_path: Path) -> Iterator[tuple[Chromium, Mitmdump, TextBackend]]:
-    """The flow list of a proxy whose operator approves calls."""
+    """The flow list of a proxy whose operator must approve calls."""
     servers = {"orchard": BAD | {"require_approval": "never"}, "files": BAD}
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
     options: dict[str, Any] = {"toolsim_mcp_config": str(tmp_path / "mcp.json"), "toolsim_mcp_approval": "operator"}
@@ -53,7 +53,7 @@ def comments(page: Chromium) -> list[str]:
 
 
 def command(page: Chromium, name: str, flows: str) -> None:
-    """Run a command as mitmweb's command bar does."""
+    """Run a command, as mitmweb's command bar does."""
     page.run(
         f"fetch('/commands/{name}', {{method: 'POST', body: JSON.stringify({{arguments: [{json.dumps(flows)}]}}),"
         " headers: {'Content-Type': 'application/json',"
@@ -63,7 +63,9 @@ def command(page: Chromium, name: str, flows: str) -> None:
 
 @pytest.mark.slow
 def test_waiting_call_is_approved(page: tuple[Chromium, Mitmdump, TextBackend], tmp_path: Path) -> None:
-    """A flow that waits for approval is marked; approval runs the call once, and each round has a row."""
+    """A flow that waits for approval is marked. Approval runs its call once, and refusal does not; each round has a
+    row.
+    """
     chromium, proxy, backend = page
     for name, record in (("toolsim.approve", "[function_call_output"), ("toolsim.refuse", "The operator refused")):
         backend.play(

@@ -1,6 +1,6 @@
-"""Turns in a real mitmweb, read and clicked by a headless Chromium.
+"""Tests for turns in a real mitmweb, operated by a headless Chromium.
 
-With ``TOOLSIM_SCREENSHOTS=1`` the screenshots are taken again.
+``TOOLSIM_SCREENSHOTS=1`` also updates the screenshots.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def backend() -> Iterator[TextBackend]:
 
 @pytest.fixture(scope="module")
 def web_port() -> int:
-    """A fixed port, since mitmweb does not report a port that it chooses itself."""
+    """A free port that is chosen before mitmweb starts, because mitmweb does not report a port that it chooses."""
     return free_port()
 
 
@@ -116,7 +116,7 @@ def chromium() -> Iterator[Chromium]:
 
 @pytest.fixture
 def page(chromium: Chromium, proxy: Mitmdump, backend: TextBackend, web_port: int) -> Iterator[Chromium]:
-    """The flow list, with a turn with two calls and a turn that the backend refused."""
+    """The flow list. It contains a turn with two calls, and a turn that the backend refused."""
     backend.play([TWO_CALLS, refuses(429, "Slow down, please.")])
     with Line(proxy.url) as line:
         for _ in range(2):
@@ -129,7 +129,7 @@ def page(chromium: Chromium, proxy: Mitmdump, backend: TextBackend, web_port: in
 
 
 def rows(page: Chromium) -> list[str]:
-    """Return the paths in the flow list, including markers."""
+    """Return the paths in the flow list, including their markers."""
     return list(page.run("[...document.querySelectorAll('.flow-table td.col-path')].map(e => e.innerText)"))
 
 
@@ -139,7 +139,7 @@ def open_flow(page: Chromium, number: int) -> None:
 
 
 def shown(page: Chromium, wanted: str) -> str:
-    """Wait until the content view shows ``wanted``; return the view's entire text."""
+    """Wait until the content view contains ``wanted``; return the complete text of the view."""
     content = "(document.querySelector('.contentview pre') || document.body).innerText"
     page.wait_for(f"{content}.includes({json.dumps(wanted)})")
     return str(page.run(content))
@@ -170,7 +170,7 @@ def open_list(page: Chromium, port: int, recipe: str = "") -> None:
 
 
 def test_page_shows_both_calls(page: Chromium, tmp_path: Path) -> None:
-    """The page of a streamed answer shows the model's blocks, their verdicts, and both calls with their arguments."""
+    """For a streamed answer, the page shows the model's blocks, their verdicts, and both calls with their arguments."""
     open_flow(page, -2)
     page.click("Response")
     text = shown(page, "THE CLIENT GOT")
@@ -185,7 +185,7 @@ def test_page_shows_both_calls(page: Chromium, tmp_path: Path) -> None:
 
 
 def test_view_can_be_selected(page: Chromium) -> None:
-    """mitmweb's menu offers the view, and also the raw bytes of the client's stream."""
+    """In mitmweb's menu, the user can select toolsim's view, or the raw bytes of the client's stream."""
     open_flow(page, -2)
     page.click("Response")
     shown(page, "THE CLIENT GOT")
@@ -200,7 +200,9 @@ def test_view_can_be_selected(page: Chromium) -> None:
 
 
 def test_revert_restores_the_originals(page: Chromium, tmp_path: Path) -> None:
-    """The request page shows the rewritten request; "Revert" restores the client's request and the model's answer."""
+    """The request page shows the rewritten request. After "Revert", the client's request and the model's answer are
+    shown.
+    """
     open_flow(page, -2)
     page.click("Request")
     text = shown(page, "as sent to the backend")
@@ -218,7 +220,7 @@ def test_revert_restores_the_originals(page: Chromium, tmp_path: Path) -> None:
 
 
 def test_reverted_request_can_be_replayed(page: Chromium, backend: TextBackend) -> None:
-    """ "Revert", then "Replay" sends the client's own request through the addon again."""
+    """If the user clicks "Revert" and then "Replay", the client's original request is sent through the addon again."""
     open_flow(page, -1)
     page.click("Revert")
     page.click("Request")
@@ -232,13 +234,15 @@ def test_reverted_request_can_be_replayed(page: Chromium, backend: TextBackend) 
 
 
 def test_request_can_be_replayed_without_revert(page: Chromium, backend: TextBackend, proxy: Mitmdump) -> None:
-    """ "Replay" without "Revert" also sends the client's own request, since the rewritten one lacks the tools."""
+    """If the user clicks "Replay" without "Revert", the client's original request is sent, too, because it has the
+    tools.
+    """
     open_flow(page, -2)
     page.click("Request")
     shown(page, "as sent to the backend")
     backend.play([says("Once more. ", block("write_file", path="a", content="b"))])
     page.click("Replay")
-    # mitmweb requests the answer of an open flow even if there is none yet, which is an error.
+    # Otherwise mitmweb would request the answer of the open flow before there is one, which is an error.
     page.wait_for(
         "[...document.querySelectorAll('td.col-comment')].at(-2).innerText.startsWith('1 call: write_file · #')"
     )
@@ -248,7 +252,7 @@ def test_request_can_be_replayed_without_revert(page: Chromium, backend: TextBac
 
 
 def test_list_distinguishes_turns(chromium: Chromium, tmp_path: Path) -> None:
-    """Each row shows the outcome of its turn, its conversation and its question; a metrics request has no row."""
+    """Each row shows the turn's outcome, its conversation and its question. Requests for metrics have no row."""
     web_port = free_port()
     options = {"web_port": web_port, "web_password": PASSWORD, "web_open_browser": False}
     with (
@@ -258,7 +262,7 @@ def test_list_distinguishes_turns(chromium: Chromium, tmp_path: Path) -> None:
         proxy.wait_for("scripted backend answers")
 
         def ask(*messages: dict[str, Any]) -> list[dict[str, Any]]:
-            """Return the conversation with its answer and the outputs of its calls."""
+            """Return the conversation, extended by its answer and the outputs of its calls."""
             tools = [{"type": "function", "function": {**TOOLS[0], "type": None}}]
             reply = line.post("/v1/chat/completions", {"model": "m", "messages": messages, "tools": tools})
             if reply.status != 200:
@@ -278,7 +282,7 @@ def test_list_distinguishes_turns(chromium: Chromium, tmp_path: Path) -> None:
         line.post("/v1/chat/completions", {"model": "m", "messages": [user("Hello")]})
         line.request("GET", "/v1/models")
         open_list(chromium, web_port)
-        # A row appears with its request, and is updated when the answer arrives.
+        # A row appears when its request arrives, and is updated when its answer arrives.
         chromium.wait_for("[...document.querySelectorAll('td.col-status')].filter(e => e.innerText).length >= 9")
         own = f"{proxy.url}/v1/chat/completions"
         assert rows(chromium) == [*[own] * 4, f"✖\n{own}", own, f"⚠\n{own}", own, f"{proxy.url}/v1/models"]
@@ -312,7 +316,7 @@ def user(text: str) -> dict[str, Any]:
 
 
 def test_view_shows_prompt_and_model_text(page: Chromium, tmp_path: Path) -> None:
-    """Another view shows the exact prompt that the model received, and the exact text that it wrote."""
+    """The view toolsim-prompt shows the exact prompt that the model received, and the exact text that it wrote."""
     open_flow(page, -2)
     page.click("Request")
     assert "the view toolsim-prompt expands it" in " ".join(shown(page, "as sent to the backend").split())
@@ -331,7 +335,7 @@ def test_view_shows_prompt_and_model_text(page: Chromium, tmp_path: Path) -> Non
 
 
 def test_failed_turn_is_marked_and_explained(page: Chromium) -> None:
-    """A refusal by the backend is marked in the list, and its message is shown on its page."""
+    """If the backend refuses a request, the flow is marked in the list, and its page shows the backend's message."""
     before, failed = rows(page)[-2:]
     assert "✖" in failed
     assert "✖" not in before
@@ -343,7 +347,7 @@ def test_failed_turn_is_marked_and_explained(page: Chromium) -> None:
 
 
 def test_mitmweb_accepts_documented_filters(page: Chromium, web_port: int) -> None:
-    """mitmweb accepts every filter on the documentation page, and the filters find the documented flows."""
+    """mitmweb accepts every documented filter, and the filters find the documented flows."""
     section = PAGE.split("<!-- inspect -->")[1].split("<!-- /inspect -->")[0]
     everything = len(rows(page))
     understood = {}
@@ -353,7 +357,7 @@ def test_mitmweb_accepts_documented_filters(page: Chromium, web_port: int) -> No
         page.wait_for("!!document.querySelector('.flow-table')")
         page.wait_for("!!document.querySelector('.filter-input input').value")
         understood[recipe] = not page.run("!!document.querySelector('.filter-input.has-error')")
-    # mitmproxy's filter language has ~meta, and mitmweb's does not.
+    # mitmproxy's filter language supports ~meta, but mitmweb's does not.
     assert [recipe for recipe, is_so in understood.items() if not is_so] == ["~meta x"]
     found = {}
     failed, doubtful = '~marker "[✖x]"', '~marker "[⚠w]"'

@@ -1,8 +1,8 @@
-"""Simulates Windows in the Python processes whose ``PYTHONPATH`` contains this folder.
+"""Simulates Windows in all Python processes whose ``PYTHONPATH`` contains this folder.
 
-The interpreter imports it at startup. It removes features that Windows lacks: Unix modules, signals, functions of
-``os``, and signal handlers of the event loop. Objects that the standard library has already imported are not affected.
-Paths, file locking and the start of programs are not simulated.
+The interpreter imports this module at startup. It removes features that Windows lacks: Unix modules, signals, functions
+of ``os``, and the event loop's signal handlers. Objects that the standard library has already imported remain
+available. Paths, file locking and the way programs are started are not simulated.
 """
 
 import asyncio
