@@ -14,7 +14,6 @@ from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-# Hypothesis has no deadlines, since durations on a busy machine prove nothing. ``make test`` and ``make test-unit`` try
 # Hypothesis has no deadlines, since durations on a busy machine prove nothing. ``make test`` and ``make test-unit`` run
 # fewer examples than ``make test-all``, and ``make fuzz`` runs far more.
 settings.register_profile("quick", deadline=None, max_examples=8)
@@ -71,7 +70,6 @@ def restore_log() -> Iterator[None]:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: takes seconds, or a real process: not in `make test-unit`")
     config.addinivalue_line("markers", "extended: costs many seconds, for what changes rarely: only in `make test-all`")
-    # mitmproxy's flow filters use deprecated names of pyparsing, and ldap3, which mitmproxy imports, uses those of
     # mitmproxy's flow filters use names that pyparsing has deprecated. ldap3, which mitmproxy imports, uses names that
     # pyasn1 has deprecated.
     config.addinivalue_line("filterwarnings", "ignore::pyparsing.warnings.PyparsingDeprecationWarning")

@@ -21,7 +21,6 @@ from toolsim import plugins
 ROOT = Path(__file__).parents[1]
 ADDON = ROOT / "addon"
 PACKAGE = ADDON / "toolsim"
-# Modules and packages from bottom to top; the packages of a layer must not import each other. If a package contains a
 # Modules and packages from bottom to top. Packages in the same layer must not import each other. If a package contains
 # both a protocol of the core and an optional implementation, the protocol's modules have their own rows.
 CORE_LAYERS = (
@@ -302,7 +301,7 @@ def patches(module: ast.Module) -> Iterator[str]:
     """Yield the places where a file sets or deletes an attribute of an object that might belong to another library.
 
     Attributes of toolsim's own classes, and those in ``DOCUMENTED``, are allowed. They are not allowed on imported
-    objects, nor on an argument whose class belongs to another library.
+    objects, and on an argument whose class belongs to another library.
     """
     imported: set[str] = set()
     foreign: set[str] = set()

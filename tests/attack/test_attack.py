@@ -19,7 +19,6 @@ from support.raw_backend import RawBackend
 
 pytestmark = pytest.mark.slow
 
-# Maximum delay in seconds above the neighbor's baseline; the goal on an idle machine is 0.05. On a busy machine any
 # Maximum delay in seconds above the neighbor's baseline; the goal on an idle machine is 0.05. On a busy machine, other
 # load can delay a client once, but an attack that blocks the proxy delays clients in every attempt.
 MAX_DELAY = float(os.environ.get("ATTACK_DELAY", "0.25"))

@@ -27,7 +27,6 @@ WHOLE = json.dumps(
     {"choices": [{"index": 0, "message": {"content": "Hello " + CALL}, "finish_reason": "stop"}]}
 ).encode()
 RESET = struct.pack("ii", 1, 0)
-# The JSON of a frame is complete two bytes before the frame is. In chat, a failure of the backend after a call comes
 # The JSON in a frame is complete two bytes before the end of the frame. In chat, a backend failure after a call comes
 # too late to matter (see answer.py), and after the finish chunk nothing can be lost.
 CALLED = len(b"".join(map(chat_frame, ("Hel", "lo ", CALL[:9], CALL[9:])))) - 2

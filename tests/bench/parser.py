@@ -4,7 +4,7 @@ characters.
 The reference for the parser is the minimum that any parser in Python must do per delta: search for a tag and store the
 text. The reference for the complete path is parsing and serializing the JSON of the frames. The peer is
 ``@ai-sdk-tool/parser`` from npm, with its Hermes protocol and within the SDK's streams (``peer.mjs``). No other peer is
-available: vLLM's Hermes parser (0.33.0) cannot be imported without torch, nor SGLang's (0.5.23) without numpy and
+available: vLLM's Hermes parser (0.33.0) needs torch for its import, and SGLang's (0.5.23) needs numpy and
 torch.
 """
 

@@ -12,8 +12,6 @@ from bench.stage import PATHS, Client, Proxies, cpu_seconds, resident_megabytes
 from bench.table import Row
 from support.mitmdump import Mitmdump
 
-# A full garbage collection, about every 1,000 requests, frees the cycles that requests leave behind. Until then memory
-# varies by about 8 MB, so two measurements are not sufficient. The warm-up covers the first collections and the filling
 # A full garbage collection occurs about every 1,000 requests, and frees the reference cycles that requests leave
 # behind. Between collections, memory varies by about 8 MB, so two measurements are not sufficient. The warm-up covers
 # the first collections and the filling of bounded caches. The measurement then covers ten such periods.

@@ -28,7 +28,6 @@ LOADED = (
     *("libnss_files.so.2", "libnss_dns.so.2", "libresolv.so.2", "libpthread.so.0", "libdl.so.2", "librt.so.1"),
     *("libutil.so.1", "libgcc_s.so.1", "libstdc++.so.6", "libm.so.6"),
 )
-# Parts of a Python installation that the image does not need: its tests, packages installed here, and files for
 # Parts of a Python installation that the image does not need: its tests, packages installed on this machine, and files
 # for compilers and graphical interfaces.
 LEFT_OUT = shutil.ignore_patterns(

@@ -168,12 +168,10 @@ def _pairs(*pairs: tuple[str, str]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(("api", "stage"), named, indirect=["stage"], scope="session")
 
 
-# A client sees only its own API, regardless of its backend's API. So each client is tested with a backend of the same
 # A client sees only its own API, no matter which API its backend has. So each client is tested with a backend that has
 # the same API, and only one client is also tested with the other API.
 over_its_own_api = _pairs(("responses", "responses"), ("chat", "chat"))
 over_the_other_api = _pairs(("responses", "chat"), ("chat", "responses"))
-# For clients of the Messages API, since no backend in these tests uses that API. Anthropic's SDK for Python is also
 # For clients of the Messages API, since the backend in these tests does not support it. Anthropic's SDK for Python is
 # also tested with a Responses backend.
 over_chat = pytest.mark.parametrize("stage", ["chat"], ids=["over_chat"], indirect=True)

@@ -75,8 +75,6 @@ def qwen(run: Run) -> tuple[list[str], dict[str, str]]:
     return ["--auth-type", "openai", "-m", MODEL, "--yolo", "-p", QUESTION], environment
 
 
-# The function that starts the program, its tool for shell commands, and the other arguments of that tool. Qwen Code
-# waits for a command to exit, but not for the end of its output; the output of a command that exits immediately is
 # For each program: the function that returns its command line and environment, its tool for shell commands, and the
 # tool's other arguments. Qwen Code waits until a command exits, but not until it has read all output. If a command
 # exits immediately, its output is sometimes lost (4 of 60 runs on a busy machine), so the commands below take a second.

@@ -86,7 +86,6 @@ class Launch:
             "HOME": str(self.home),
             "NO_COLOR": "1",
             "TERM": "dumb",
-            # The program must not contact other servers; Claude Code refuses to run unattended as root outside a
             # The program must not contact other servers. Claude Code refuses to run unattended as root outside a
             # sandbox.
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",

@@ -39,7 +39,6 @@ class Oracle:
         """Return the message that answers a request."""
         question = body["messages"][-1]["content"]
         shown = json.dumps(body["messages"][:-1]) + json.dumps(body.get("tools", []))
-        # The same question can occur with other tools, so consider only entries whose tools are all in the prompt, and
         # The same question can occur with different tools. So consider only entries whose tools are all in the prompt,
         # and choose the entry with the most tools.
         fitting = [

@@ -164,7 +164,7 @@ def test_server_failures_are_labeled_in_their_runs(server: Server, tmp_path: Pat
     assert server.keys == {KEY}
     # The evaluation respects the rate limit, so each of the two answers took two requests.
     assert server.asked["limited"] == 4
-    # The key is neither in a file nor in the output, although the server included it in an error.
+    # No file and no output contains the key, although the server included it in an error.
     written = [path.read_bytes() for path in folder(tmp_path).rglob("*") if path.is_file()]
     assert len(written) == 5
     assert not any(KEY.encode() in data for data in [*written, done.stdout.encode(), done.stderr.encode()])

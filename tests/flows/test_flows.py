@@ -115,7 +115,6 @@ def test_mitmdump_reads_every_fixture(tmp_path: Path, with_addon: bool) -> None:
         expected = client if with_addon else backend
         ours, theirs = comparable(read[backend.id], like=expected), comparable(expected)
         if with_addon:
-            # A stream that is loaded from a file is rewritten in one piece, so its headers differ, but its events are
             # When a stream is loaded from a file, it is rewritten in one piece. So its headers differ, but its events
             # are the same.
             for side in (ours, theirs):

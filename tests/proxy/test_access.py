@@ -50,7 +50,7 @@ KEYS: list[tuple[str | None, int]] = [
 def test_every_request_needs_the_key(
     header: str | None, status: int, backend: RawBackend, locked: Mitmdump, ask: Any
 ) -> None:
-    """If a key is set, each request needs the key, whatever its path, with and without tools."""
+    """If a key is set, each request needs the key, regardless of its path, with and without tools."""
     backend.play(stream_of("Hi"))
     headers = {} if header is None else {"Authorization": header.encode().decode("latin-1")}
     with Line(locked.url) as line:

@@ -15,7 +15,6 @@ from support.wire import chat_stream, chat_whole
 
 CALL = '{"name": "get_weather", "arguments": {"city": "Bonn"}}'
 NO_JINJA = json.dumps({"error": {"code": 500, "message": "tools param requires --jinja flag"}}).encode()
-# The fate of the connection after a refusal: kept, closed with or without notice, or closed when the next request might
 # What the backend does with the connection after it rejects a request: it keeps it open, closes it with or without
 # notice, or closes it when the next request might already have arrived.
 ENDS = ("kept", "close", "hang up", "hang up late")

@@ -53,7 +53,6 @@ def body(api: str) -> dict[str, Any]:
     return {"messages": messages, "max_tokens": 100, "tools": [{"name": "get_weather", "input_schema": schema}]}
 
 
-# Events that are set when the client has received headers, and two keep-alives; the backends wait for them, so the
 # Set when the client has received headers, and when it has received two keep-alives. The backends wait for these
 # events, so the speed of the machine does not matter.
 HEAD, SIGNED = threading.Event(), threading.Event()
@@ -80,7 +79,7 @@ async def until(event: threading.Event) -> None:
 
 
 async def late_head(answer: Answer) -> None:
-    """Send neither headers nor data until the client has received two keep-alives."""
+    """Send no headers and no data until the client has received two keep-alives."""
     await until(SIGNED)
     await answer.head(Content_Type=SSE)
     await called(answer)
@@ -169,7 +168,6 @@ def test_disconnect_before_headers_stops_the_backend(api: str, backend: RawBacke
             response = leaver.begin("POST", PATHS[api], {"model": "m", "stream": True, **body(api)})
             assert response.status == 200
             response.close()
-        # Otherwise, on a busy machine, the answer can be complete before the proxy detects that the client has
         # Otherwise, on a busy machine, the answer could be complete before the proxy notices that the client has
         # disconnected.
         proxy.wait_for(r'"error": "aborted"')

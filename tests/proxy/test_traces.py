@@ -80,7 +80,7 @@ def proxy(
 
 @pytest.fixture(autouse=True)
 def check_for_secrets(collector: OtlpReceiver) -> Iterator[None]:
-    """Check that the spans of each test contain neither text from the conversation nor a key."""
+    """Check that the spans of each test contain no text from the conversation, and no key."""
     collector.forget()
     yield
     everything = b"".join(collector.bodies)

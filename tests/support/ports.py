@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import socket
 
-# These ports are below the range from which systems assign ports automatically; such a port could be assigned to
 # Systems assign ports automatically from a higher range. A port in that range could be assigned to another process
 # before the server uses it.
 _PORTS = range(20_000, 32_000)
