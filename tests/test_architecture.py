@@ -242,7 +242,7 @@ DOCUMENTED = {
     *("reason", "scheme", "server_conn", "status_code", "stream", "text", "timestamp_created", "timestamp_end"),
     *("host_header", "sni", "timestamp_start", "trailers"),
 }
-# Files that set attributes of other libraries' objects, and the objects. The libraries intend this.
+# Files that set attributes of other libraries' objects in the way that these libraries intend.
 SET_BY_ATTRIBUTE = {
     "backends/local.py": "xllamacpp: the parameters of a server",
     "recordings/result.py": "ElementTree: the text of an element",

@@ -29,10 +29,9 @@ pytest.skip("needs chromium", allow_module_level=True)
 @pytest.mark.slow
 @pytest.mark.parametrize(("ci", "workers"), [("true", "0"), ("true", "2"), ("", "0")])
 def test_missing_program_fails_only_in_ci(tmp_path: Path, ci: str, workers: str) -> None:
-    """In CI, a test or module whose program is missing fails, also in worker processes. It can be skipped for other
-    reasons.
+    """In CI, a test or module whose program is missing fails, also in worker processes. Elsewhere, it is skipped.
 
-    Outside CI, it is skipped.
+    In CI, tests may still be skipped for other reasons.
     """
     shutil.copy(Path(__file__).with_name("conftest.py"), tmp_path)
     (tmp_path / "test_some.py").write_text(TESTS)

@@ -259,7 +259,7 @@ def test_files_and_anchors_exist(page: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_details_are_closed(page: str) -> None:
-    """Each <details> element is closed before the next heading, so that it does not hide the remaining page."""
+    """Each <details> element is closed before the next heading; otherwise, it would hide the rest of the page."""
     for part in re.split(r"^#+ ", (ROOT / page).read_text(), flags=re.MULTILINE):
         assert part.count("<details>") == part.count("</details>"), part.partition("\n")[0]
 
@@ -373,7 +373,7 @@ def test_mitmproxy_commands_listen_on_localhost() -> None:
 
 
 def test_first_image_shows_a_real_rewrite() -> None:
-    """In the first image, the left side is rewritten to the right side if it is a model's answer."""
+    """In the first image, the right side is toolsim's actual output if the left side is the model's answer."""
     picture = ElementTree.parse(ROOT / "tests/cli/screenshots/before-after.svg")
     left, right = ("\n".join("".join(text.itertext()) for text in group) for group in picture.iter(f"{SVG}g"))
     asked = {

@@ -1,6 +1,4 @@
-"""A backend that disconnects at any byte of its answer, and a client that disconnects at any byte of the answer it
-reads.
-"""
+"""Tests with a backend, or a client, that disconnects at any byte of an answer."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The cost of a feature per turn: the same turns run alternately through a proxy with the feature and a proxy without
-it.
-"""
+"""The cost of a feature per turn: the same turns alternate between a proxy with the feature and a proxy without it."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def needs(name: str) -> str:
 
 @pytest.fixture(scope="module")
 def chat_stage(text_backend: TextBackend) -> Iterator[Stage]:
-    """A backend with only the chat completions API, as most backends that need toolsim."""
+    """A backend with only the chat completions API, like most backends that need toolsim."""
     with Mitmdump(text_backend.url, toolsim_backend="chat") as proxy:
         yield Stage(text_backend, f"{proxy.url}/v1", "chat")
 

@@ -68,7 +68,7 @@ def needs(name: str) -> None:
 
 @pytest.fixture
 def backend() -> Iterator[TextBackend]:
-    """A backend with only the chat completions API, as most backends that need toolsim."""
+    """A backend with only the chat completions API, like most backends that need toolsim."""
     with TextBackend(apis=("chat",)) as backend:
         yield backend
 

@@ -63,9 +63,7 @@ def test_tool_loop_over_a_websocket(stage: Stage, clients: dict[str, NodeClient]
 def test_tool_loop_over_messages(
     stage: Stage, clients: dict[str, NodeClient], script: str, mode: str, case: Case
 ) -> None:
-    """The client completes the case over the Messages API. Without the addon, no backend in these tests would support
-    it.
-    """
+    """The client completes the case over the Messages API. There is no control test, since no backend has this API."""
     stage.prepare(case)
     stage.compare(case, clients[script].run(stage.base_url, "messages", mode, case.prompts, case.strict))
 

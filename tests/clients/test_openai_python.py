@@ -160,7 +160,7 @@ def run(client: openai.OpenAI, api: str, mode: str, prompt: str, strict: bool = 
 @over_the_other_api
 @pytest.mark.parametrize("mode", ["create", "stream"])
 def test_tool_loop_over_the_other_api(stage: Stage, api: str, mode: str, case: Case) -> None:
-    """The client completes the case, streamed or not, with a backend that uses the API that the client does not use."""
+    """The client completes the case, streamed or not, if the backend uses a different API than the client."""
     with connect(stage.base_url) as client:
         stage.run_case(case, lambda prompt: run(client, api, mode, prompt, case.strict))
 

@@ -211,7 +211,7 @@ async def test_disconnect_interrupts_the_turn(stage: Any) -> None:
 
 
 async def test_disconnect_during_thread_start_abandons_request(stage: Any) -> None:
-    """If a client disconnects during thread/start, its request to the model, if there is one, is also disconnected."""
+    """If a client disconnects during thread/start, any request that has reached the model is canceled."""
     await stage.text("warm up")
     stage.stub.reply = lambda body: Reply(["word "] * 200, delay=0.05)
     with pytest.raises(httpx.ReadTimeout):
@@ -328,7 +328,7 @@ async def test_truncated_answer_is_incomplete(stage: Any, pieces: list[str], fin
 
 @pytest.mark.parametrize("model", ["stub-1", "gpt-5.5"])
 async def test_long_conversation_is_never_summarized(stage: Any, model: str) -> None:
-    """Codex never summarizes a long conversation: the request fails if the conversation is too long for the model."""
+    """Codex never summarizes a long conversation: either the request fails, or the model receives all of it."""
     prompt = [
         {"role": "user", "content": "word " * 300_000},
         {"role": "assistant", "content": "I see."},

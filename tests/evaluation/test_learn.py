@@ -1,4 +1,4 @@
-"""Tests for ``toolsim tune``, from the command to the proxy that uses the profile. Each model needs one setting."""
+"""Tests for ``toolsim tune``, from the command to the proxy that uses the profile."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_learned_profile_is_used_by_the_proxy(learner: Learner) -> None:
         assert profile["options"] == {"toolsim_second_opinion": "on"}
         learned = profile["tuned"]
         assert (profile["models"], learned["engine"], learned["complete"]) == ([NAME], "llama.cpp", True)
-        # The profile states exactly the number of requests that the backend received, and of tokens that it counted.
+        # The profile states exactly how many requests the backend received, and how many tokens it counted.
         assert learned["requests"] == model.requests
         assert (learned["input_tokens"], learned["output_tokens"]) == (100 * model.requests, 10 * model.requests)
         assert model.keys == {f"Bearer {KEY}", ""} or model.keys == {f"Bearer {KEY}"}

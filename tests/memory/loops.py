@@ -1,4 +1,4 @@
-"""Tool loops of client libraries that send only new items. The second of two questions needs the first."""
+"""Tool loops of client libraries that send only new items. The second question depends on the first."""
 
 from __future__ import annotations
 

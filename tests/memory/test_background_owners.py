@@ -1,4 +1,4 @@
-"""Tests for proxies that run background answers: killed, stopped, shared with a second proxy, or full."""
+"""Tests for background answers whose proxy is killed, stopped or full, or that a second proxy serves."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ def proxy(backend: TextBackend, store: str, **options: Any) -> Mitmdump:
 
 
 def test_proxy_dies(backend: TextBackend, redis: RedisServer, tmp_path: Path) -> None:
-    """If a proxy is killed, its unfinished answers count as failed once its lease has expired; others remain."""
+    """If a proxy is killed, its unfinished answers count as failed once its lease has expired.
+
+    Its finished answers remain.
+    """
     # Test both kinds of store at the same time, so that the test waits only once for the leases to expire.
     left = []
     for store in f"sqlite:{tmp_path / 'store'}", redis.url:

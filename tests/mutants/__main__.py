@@ -142,7 +142,7 @@ def survives(folder: Path, module: str, name: str) -> bool:
 def _run(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     source = folder / ("src" if folder.name == "mutants" else "mutants/src")
     environment = {**os.environ, "PYTHONPATH": str(source), "HYPOTHESIS_PROFILE": "quick", **variables}
-    # A mutant can make a test run forever, so the package's tests have a time limit. mutmut has its own.
+    # A mutant can make a test run forever, so runs of the package's tests have a time limit. Runs of mutmut have none.
     seconds = _PACKAGE_SECONDS if variables else None
     command = [sys.executable, *arguments]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=seconds)

@@ -283,7 +283,7 @@ def test_keep_host_header_works(keeps: bool, backend: RawBackend) -> None:
 
 
 def said(port: int, data: bytes, then: bytes = b"") -> bytes:
-    """Return the answer to ``data`` followed, if a tunnel was established, by the answer to ``then``."""
+    """Send ``data`` and, if this establishes a tunnel, ``then``; return the answers."""
     with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
         client.sendall(data)
         received = _answer(client)

@@ -1,4 +1,4 @@
-"""Tests for a backend with a single API that the proxy has to find out, for each pair of client and backend APIs."""
+"""Tests for a backend with a single API, which the proxy has to detect, for each pair of client and backend APIs."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def backend() -> Iterator[TextBackend]:
 @pytest.mark.parametrize("only", APIS)
 @pytest.mark.parametrize("client", APIS)
 def test_first_request_finds_the_api(backend: TextBackend, client: str, only: ApiName) -> None:
-    """The first request finds the backend's API. Later requests try no other path, and it is logged only once."""
+    """The first request finds the backend's API. Later requests try no other path, and the API is logged only once."""
     backend.apis, backend.rejected, backend.counted = [only], [], []
     tried = ORDERS[client][: ORDERS[client].index(only)]
     with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:

@@ -130,8 +130,8 @@ async def says_hello(answer: Answer) -> None:
 def test_dropped_tool_is_reported(backend: RawBackend) -> None:
     """If a hosted tool is the only tool, the request is passed on unchanged.
 
-    If there is also a function, the hosted tool is dropped and reported. If it is required, the request is refused with
-    a hint.
+    If there is also a function, the hosted tool is dropped and reported. If the hosted tool is required, the request is
+    refused with a hint.
     """
     backend.play(says_hello)
     alone = json.dumps({"model": "m", "input": "hi", "tools": [SERVER], "tool_choice": "required"}).encode()

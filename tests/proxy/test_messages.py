@@ -285,8 +285,9 @@ def test_anthropics_web_search_is_refused(text_backend: TextBackend) -> None:
 
 
 def test_backend_error_has_the_clients_format(text_backend: TextBackend) -> None:
-    """A backend's error is converted to the client's format. If the prompt is too long, it begins as Claude Code
-    expects.
+    """A backend's error is converted to the client's format.
+
+    If the prompt is too long, the message begins as Claude Code expects.
     """
     with RawBackend() as backend, Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
         error = {"error": {"message": "the request exceeds the available context size", "code": 400}}

@@ -272,7 +272,9 @@ def test_profile_follows_the_backends_model_name(file: Path, small: TextBackend,
 
 
 def test_model_of_a_large_body_is_found(file: Path, small: TextBackend, server: TextBackend) -> None:
-    """A worker finds the model of a large body, even if other keys have the same name or the body is compressed."""
+    """A worker finds the model in a large body, even if the body is compressed or a nested object has a field
+    ``model``.
+    """
     small.play([says(CALL)] * 2)
     body = request("chat", model="haiku")
     del body["model"]

@@ -175,9 +175,7 @@ def test_deferred_tool_search(proxy: Mitmdump, backend: TextBackend) -> None:
 
 @pytest.mark.slow
 def test_messages_request_can_name_a_server(proxy: Mitmdump, backend: TextBackend, remote: str) -> None:
-    """A Messages request can name an MCP server on a listed host. For another host, it fails, and the error names the
-    option.
-    """
+    """A Messages request can name an MCP server on a listed host. For another host, the error names the option."""
     server: Any = {"type": "url", "name": "sums", "url": remote}
     toolset: Any = {"type": "mcp_toolset", "mcp_server_name": "sums"}
     backend.play([says(block("sums__add", a=2, b=3)), says("Five.")])

@@ -64,9 +64,7 @@ KINDS: Mapping[str, tuple[bytes, bytes]] = {
 
 @dataclass
 class Waits:
-    """What the neighbors measured, in seconds: the wait for each health page, and each gap between chunks of the
-    stream.
-    """
+    """The neighbors' measurements in seconds: the wait for each health page, and each gap in the stream."""
 
     pages: list[float] = field(default_factory=list)
     gaps: list[float] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""xgrammar, the grammar engine of vLLM and SGLang, as a test of which answers toolsim's grammars accept.
+"""xgrammar, the grammar engine of vLLM and SGLang, used to test which answers toolsim's grammars accept.
 
 The package requires torch, numpy and transformers. The functions used here never call them, so empty modules replace
 them during the import. To install xgrammar without them, run ``pip install --no-deps xgrammar==0.2.8

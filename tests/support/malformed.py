@@ -51,7 +51,7 @@ class Form:
     text: str
     two: str
     cases: list[str] = field(default_factory=list)
-    """The prefixes that the names of this form's cases in ``call_forms.json`` begin with."""
+    """Prefixes of the names of this form's cases in ``call_forms.json``."""
 
     @property
     def markers(self) -> re.Pattern[str]:

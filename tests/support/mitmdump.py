@@ -22,7 +22,7 @@ from support import preloaded
 ROOT = Path(__file__).parents[2]
 ADDON = ROOT / "addon" / "toolsim.py"
 
-# Starts a new Python interpreter, as for a user.
+# This command starts a new interpreter, as a user does.
 MITMDUMP = (sys.executable, "-c", "from mitmproxy.tools.main import mitmdump; mitmdump()")
 
 # This limit is long because the first start creates a certificate authority and the machine can be busy.
@@ -121,7 +121,7 @@ class Mitmdump:
         return self._log.read_text(errors="replace") if self._final_log is None else self._final_log
 
     def wait_for(self, pattern: str, *, count: int = 1, seconds: float = 20.0) -> re.Match[str]:
-        """Wait until ``pattern`` has at least ``count`` matches in the log; return the match with this number."""
+        """Wait until ``pattern`` has at least ``count`` matches in the log; return match number ``count``."""
         end = time.monotonic() + seconds
         while True:
             found = list(re.finditer(pattern, self.log()))

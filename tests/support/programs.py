@@ -13,7 +13,7 @@ AGENTS = _CLIENTS / "agents"
 
 
 def codex() -> str | None:
-    """Return the path of Codex: CODEX_BIN, or as installed with the JavaScript clients, or on the path. None if not
+    """Return the path of Codex: CODEX_BIN, the JavaScript clients' binary, or the binary on the path; None if not
     found.
     """
     installed = NODE_CLIENTS / "node_modules" / ".bin"

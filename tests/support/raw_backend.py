@@ -94,7 +94,7 @@ class Answer:
 
 
 PAGES = ("/props", "/version", "/server_info", "/get_server_info", "/api/v0/models", "/api/ps", "/api/show")
-"""Paths by which toolsim detects the engine or requests its context window.
+"""Paths that toolsim requests in order to detect the engine or its context window.
 
 They return 404, unless a behavior is set for the exact path. They are not recorded in ``asked``.
 """

@@ -31,10 +31,9 @@ class Seen:
 
 
 Good = Callable[[Seen, Question], bool]
-"""Return whether the model answers a question correctly under this setting."""
+"""A function that returns whether the model answers a question correctly under a setting."""
 Fault = Callable[[int], tuple[int, Mapping[str, str]] | None]
-"""Return the status and headers with which the request of this number (from 1) fails, or None if it succeeds.
-"""
+"""A function that, given the number of a request (from 1), returns its status and headers if it is to fail, or None."""
 
 
 def seen(body: Mapping[str, Any]) -> Seen:

@@ -63,7 +63,7 @@ def command(page: Chromium, name: str, flows: str) -> None:
 
 @pytest.mark.slow
 def test_waiting_call_is_approved(page: tuple[Chromium, Mitmdump, TextBackend], tmp_path: Path) -> None:
-    """A flow that waits for approval is marked. Approval runs its call once, and refusal does not; each round has a
+    """A flow that waits for approval is marked. Approving it runs the call once; refusing it does not. Each round has a
     row.
     """
     chromium, proxy, backend = page

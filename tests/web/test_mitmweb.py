@@ -234,9 +234,7 @@ def test_reverted_request_can_be_replayed(page: Chromium, backend: TextBackend) 
 
 
 def test_request_can_be_replayed_without_revert(page: Chromium, backend: TextBackend, proxy: Mitmdump) -> None:
-    """If the user clicks "Replay" without "Revert", the client's original request is sent, too, because it has the
-    tools.
-    """
+    """If the user clicks "Replay" without "Revert", the client's original request is also sent, with its tools."""
     open_flow(page, -2)
     page.click("Request")
     shown(page, "as sent to the backend")
