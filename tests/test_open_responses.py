@@ -135,9 +135,7 @@ def test_published_schemas(outcome: Outcome) -> None:
 
 
 def test_request_fields_are_echoed(outcome: Outcome) -> None:
-    """Instructions, temperature and metadata are echoed unchanged. Tools are echoed as flat functions with all their
-    keys.
-    """
+    """Instructions, temperature and metadata are echoed unchanged. Tools are echoed as flat functions with all keys."""
     for key in ("instructions", "temperature", "metadata"):
         if key in outcome.sent:
             assert outcome.response[key] == outcome.sent[key]

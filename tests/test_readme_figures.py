@@ -164,9 +164,7 @@ def test_unseen_cases_are_in_one_report() -> None:
 
 
 def test_figures_of_output_order() -> None:
-    """Each row is the sum of one model's runs, with the outputs in the same order as their calls or in a different
-    order.
-    """
+    """Each row is the sum of one model's runs, with the outputs in the order of their calls or in another order."""
     runs = (REPORTS / "which-output" / "runs.jsonl").read_text(encoding="utf-8").splitlines()
     found: dict[tuple[str, str, str], list[bool]] = {}
     for run in map(json.loads, runs):

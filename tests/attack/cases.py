@@ -250,9 +250,7 @@ def _keyless_tunnel(host: str) -> Attack:
 
 
 def _elsewhere(world: str, target: str, expected: str) -> list[Attack]:
-    """Try to reach another host through the proxy's listener: with an absolute URL, with the Host header, or with
-    CONNECT.
-    """
+    """Try to reach another host through the listener: with an absolute URL, with the Host header, or with CONNECT."""
 
     def host(ports: Ports) -> str:
         return target or f"127.0.0.1:{ports.backend}"

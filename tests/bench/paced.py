@@ -71,9 +71,7 @@ WARM_UP = 20
 
 @dataclass(slots=True)
 class Run:
-    """The results of one proxy: CPU time per delta in microseconds, delays in milliseconds, memory per stream in
-    kilobytes.
-    """
+    """The results of one proxy: CPU time per delta in µs, delays in ms, and memory per stream in KB."""
 
     cpu: float = 0.0
     memory: float = 0.0

@@ -76,9 +76,7 @@ class Skipped(Exception):
 
 
 def installed(peer: Peer) -> Path:
-    """Return the folder with the programs of a peer's environment. Create the environment if it is missing. Raises
-    Skipped.
-    """
+    """Return the folder of a peer's programs. Create its environment if it is missing. Raises Skipped."""
     home = FOLDER / re.sub(r"\W+", "-", peer.package)
     done = home / "installed"
     if not done.exists():

@@ -81,7 +81,7 @@ def _text(content: Any) -> str:
 
 
 def measure(quick: bool) -> Iterator[Row]:
-    """Yield the share of the previous prompt that must be processed again, for each option and for each change by the
+    """Yield the share of the previous prompt that must be processed again, for each option and each change by the
     client.
     """
     for name, policy in OPTIONS.items():

@@ -1,5 +1,4 @@
-"""Tests for the files for containers and services: the command accepts their command lines, and validators find no
-errors.
+"""Tests for the container and service files: the command accepts their command lines, and validators find no errors.
 
 ``test_image.py`` builds the container.
 """
@@ -35,9 +34,7 @@ def compose() -> Any:
 
 
 def test_deployed_command_lines_are_accepted(compose: Any) -> None:
-    """``toolsim`` accepts the deployed command lines. In containers it listens on all addresses, as a service on
-    localhost.
-    """
+    """``toolsim`` accepts the deployed command lines: a container listens on all addresses, a service on localhost."""
     words = json.loads(re.findall(r"^CMD (.*)$", CONTAINERFILE, re.MULTILINE)[0])
     service = shlex.split(re.findall(r"^ExecStart=\S+/toolsim (.*)$", UNIT, re.MULTILINE)[0])
     hosts = [parser().parse_args(line).host for line in (words, compose["services"]["toolsim"]["command"], service)]
@@ -52,9 +49,7 @@ def test_published_ports_are_bound_to_localhost(compose: Any) -> None:
 
 
 def test_copied_files_exist(compose: Any) -> None:
-    """Each file that the container image copies exists and is part of the build, and services refer to each other's
-    names.
-    """
+    """Each file that the container image copies exists and is part of the build. Services use each other's names."""
     copied = re.findall(r"^COPY (.*) \S+$", CONTAINERFILE, re.MULTILINE)
     sources = [source for line in copied for source in line.split()]
     kept = (ROOT / ".dockerignore").read_text().splitlines()
@@ -71,9 +66,7 @@ def test_copied_files_exist(compose: Any) -> None:
 
 
 def test_proxies_with_a_shared_store() -> None:
-    """With a shared store, the proxies' command lines are accepted, and the load balancer's valid configuration names
-    them.
-    """
+    """With a shared store, the proxies' command lines and the load balancer's configuration are valid."""
     services = YAML(typ="safe").load((DEPLOY / "shared.yaml").read_text())["services"]
     for name in "one", "two":
         words = services[name]["command"]

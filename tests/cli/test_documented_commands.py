@@ -39,7 +39,7 @@ ASK = {"model": "any", "messages": [{"role": "user", "content": "What is the wea
 
 ELSEWHERE = {
     "make run": "proxy/test_make.py::test_make_run_prints_working_commands",
-    # Programs of commands that create an environment, and shell built-ins.
+    # Commands that set up an environment, and commands that a shell executes itself.
     "pip install .": "cli/test_installation.py::test_package_works_without_checkout",
     "python3 -m venv ~/toolsim-venv": "cli/test_installation.py::test_package_works_without_checkout",
     ". ~/toolsim-venv/bin/activate": "cli/test_installation.py::test_package_works_without_checkout",
@@ -48,9 +48,7 @@ ELSEWHERE = {
     # Programs that the client tests install.
     "npm install -g @openai/codex": "cli/test_launch.py",
 }
-"""Commands that are not run here. The value names the test that runs the command, or explains which test has the same
-effect.
-"""
+"""Commands that are not run here, each with the test that runs it or achieves the same effect."""
 
 LANGUAGES = {"sh", "python", "toml", "js", "yaml", "json", "diff", "text", ""}
 """The languages of all code blocks; only ``sh`` blocks contain commands."""
@@ -79,9 +77,7 @@ def looks_like_command(line: str) -> bool:
 
 
 def fenced(text: str) -> list[str]:
-    """Return the command lines in all shell blocks, each with the variables that its block has exported before that
-    line.
-    """
+    """Return the command lines in all shell blocks, each with the variables that its block has exported before."""
     found = []
     for language, block in blocks(text):
         exported, line = "", ""
@@ -173,9 +169,7 @@ def on_port(line: str, port: int | None) -> str:
 
 
 def check_call(url: str, *, proxy: str = "") -> None:
-    """Check that a question with a tool is answered with a call. ``proxy``: the address of a forward proxy to use, if
-    any.
-    """
+    """Check that a question with a tool is answered with a call. ``proxy``: the address of a forward proxy, if any."""
     connection = http.client.HTTPConnection(urlsplit(proxy or url).netloc, timeout=60)
     target = f"{url}/v1/chat/completions" if proxy else "/v1/chat/completions"
     connection.request("POST", target, json.dumps(ASK), {"content-type": "application/json"})
@@ -219,9 +213,7 @@ def serves(line: str, backend: TextBackend, tmp_path: Path, env: Mapping[str, st
 
 
 def starts_mitmproxy(line: str, backend: TextBackend, tmp_path: Path, env: Mapping[str, str]) -> None:
-    """Start mitmproxy in the checkout, and send a request to it or, if it has no upstream, through it as a forward
-    proxy.
-    """
+    """Start mitmproxy in the checkout, and send a request to it or, if it has an upstream, through it."""
     line = re.sub(r"http://127\.0\.0\.1:11434", backend.url, line)
     line = f"{line} --listen-port 0 --set confdir={tmp_path}"
     with started(["sh", "-c", line if "exec " in line else f"exec {line}"], ROOT, env) as (url, _):

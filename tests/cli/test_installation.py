@@ -72,8 +72,7 @@ def test_package_works_without_checkout(tmp_path: Path) -> None:
 
 
 def published(tmp_path: Path, python: str, install: Sequence[str]) -> Path:
-    """Build the distributions from a temporary copy of the checkout, check their files, and return the path of the
-    wheel.
+    """Build the distributions from a copy of the checkout, check their files, and return the path of the wheel.
 
     The wheel contains exactly the modules and the files that modules read. The source distribution also contains the
     pages.

@@ -139,8 +139,8 @@ def test_users_files_are_unchanged(backend: TextBackend, env: dict[str, str]) ->
 
 
 def test_port_in_use(backend: TextBackend, env: dict[str, str]) -> None:
-    """If the default port is in use, another free port is used instead. If a port that the user has set is in use, the
-    command fails.
+    """If the default port is in use, another port is used. If a port that the user has set is in use, the command
+    fails.
     """
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # If another program already uses the port, this socket is not needed.
@@ -172,9 +172,7 @@ def test_running_proxy_is_reused(backend: TextBackend, env: dict[str, str]) -> N
 
 
 def test_key_of_running_and_new_proxies(backend: TextBackend, env: dict[str, str]) -> None:
-    """A running proxy that requires a key is used only with that key. A new proxy takes its key from the command's
-    options.
-    """
+    """A running proxy that requires a key is used only with that key. A new proxy uses the key in its options."""
     env["MY_KEY"] = "secret"
     with Mitmdump(backend.url, toolsim_api_key="secret") as proxy:
         port = ("--port", str(proxy.port))
@@ -191,9 +189,7 @@ def test_key_of_running_and_new_proxies(backend: TextBackend, env: dict[str, str
 
 
 def test_settings_file_is_read(backend: TextBackend, env: dict[str, str]) -> None:
-    """If no URL is given, the settings come from the user's settings file, or from the file specified with
-    ``--config``.
-    """
+    """If no URL is given, the settings come from the user's settings file or from the file in ``--config``."""
     text = f'backend = "{backend.url}/v1"\nport = 0\ntoolsim_api_key = "of the file"\n'
     named = Path(env["HOME"]).parent / "named.toml"
     named.write_text(text.replace("of the file", "of the other"))
@@ -273,9 +269,7 @@ def test_ctrl_c(is_running_before: bool, backend: TextBackend, env: dict[str, st
 
 
 def test_interrupted_before_the_program_starts(env: dict[str, str], tmp_path: Path) -> None:
-    """If the command is interrupted while it waits for a backend that does not answer, it exits cleanly, without child
-    processes.
-    """
+    """If the command is interrupted while it waits for a silent backend, it exits cleanly, without child processes."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
         log = tmp_path / "log"

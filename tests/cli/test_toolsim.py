@@ -151,9 +151,7 @@ def test_record_and_replay(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("program", ["mitmdump", "mitmweb"])
 def test_unsuitable_mitmproxy_does_not_start(program: str, prelude: str, line: str, tmp_path: Path) -> None:
-    """toolsim does not start with a mitmproxy that is too old or lacks a package, and explains in one line what to
-    install.
-    """
+    """If mitmproxy is too old or lacks a package, toolsim does not start, and one line states what to install."""
     code = f"{prelude}\nfrom mitmproxy.tools.main import {program}\n{program}()"
     command = [sys.executable, "-c", code, "-s", str(ADDON), "--listen-host", "127.0.0.1", "--listen-port", "0"]
     if program == "mitmweb":

@@ -181,7 +181,7 @@ over_responses = pytest.mark.parametrize("stage", ["responses"], ids=["over_resp
 
 @dataclass(slots=True)
 class Outcome:
-    """The result of one prompt on the client's side: the calls that it ran, their ids, and the final text or an error."""
+    """The result of one prompt for the client: the calls that it ran, their ids, and the final text or an error."""
 
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     ids: list[str] = field(default_factory=list)
@@ -198,9 +198,7 @@ class Stage:
     api_name: str
 
     def run_case(self, case: Case, run: Callable[[str], Outcome]) -> None:
-        """Play the case for a client that runs each prompt with ``run``, and compare the outcomes with the expected
-        ones.
-        """
+        """Play the case for a client that runs each prompt with ``run``, and check the outcomes."""
         self.prepare(case)
         self.compare(case, [run(prompt) for prompt in case.prompts])
 
@@ -226,7 +224,7 @@ class Stage:
         assert len(self.backend.exchanges) == 1
 
     def compare_backend(self, case: Case) -> None:
-        """Check that the backend received one text-only request per turn, and that the last one contains the tools'
+        """Check that the backend received one text-only request per turn, and that the last request contains the
         outputs.
         """
         assert len(self.backend.exchanges) == len(case.turns)

@@ -132,9 +132,7 @@ def run_program(name: str, stage: Stage, folders: tuple[Path, Path], api: str) -
     [("opencode", "responses"), ("copilot", "chat"), ("copilot", "responses"), ("qwen", "chat")],
 )
 def test_tool_loop(name: str, api: str, chat_stage: Stage, folders: tuple[Path, Path]) -> None:
-    """The program runs one call from the first answer and two calls from the second, and sends all outputs to the
-    model.
-    """
+    """The program runs one call from the first answer and two calls from the second, and sends the outputs."""
     needs(name)
     _, tool, more = PROGRAMS[name]
 

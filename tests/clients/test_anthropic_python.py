@@ -121,9 +121,7 @@ def test_model_list(stage: Stage) -> None:
 
 
 def test_image_and_failed_tool(stage: Stage) -> None:
-    """If the request contains an image and a failed tool's output, the prompt contains the image and states the
-    failure.
-    """
+    """If a request contains an image and a failed tool's output, the prompt shows the image and states the failure."""
     stage.backend.play([says("Hm.")])
     png = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
     use = {"type": "tool_use", "id": "toolu_001", "name": "get_weather", "input": {"city": "Paris"}}

@@ -84,9 +84,7 @@ def shown(exchange: Exchange) -> str:
 
 
 def play(stage: Stage, *steps: tuple[str, Turn]) -> None:
-    """Answer each request with the turn of the last step whose text occurs in the prompt. The first step's text is
-    empty.
-    """
+    """Answer each request with the turn of the last step whose text is in the prompt. The first step's text is ""."""
 
     def answer(exchange: Exchange) -> Turn:
         text = shown(exchange)
@@ -126,9 +124,7 @@ def test_failed_tool_is_reported_to_the_model(stage: Stage, claude: Claude) -> N
 
 @over_chat
 def test_next_question_continues_the_prompt(stage: Stage, claude: Claude) -> None:
-    """The prompt for the second question contains the calls for the first question, and begins like the previous
-    prompt.
-    """
+    """The second question's prompt contains the calls for the first question, and begins like the previous prompt."""
     play(
         stage,
         ("", says(call("Bash", {"command": "cat notes.txt", "description": "Look."}))),
@@ -210,9 +206,7 @@ def test_web_search_with_an_mcp_server(text_backend: TextBackend, tmp_path: Path
 
 
 def test_deferred_tools_keep_the_prompt_small(text_backend: TextBackend, tmp_path: Path) -> None:
-    """With 60 deferred tools, the prompt contains only the tool that was found, and each prompt begins with the
-    previous one.
-    """
+    """With 60 deferred tools, the prompt contains only the tool that was found, and extends the previous prompt."""
     many = {"command": sys.executable, "args": [str(Path(__file__).parents[1] / "support" / "many_mcp.py"), "60"]}
     (tmp_path / "many.json").write_text(json.dumps({"mcpServers": {"many": many}}))
     name, sizes = "mcp__many__operation_7", dict[str, list[int]]()
@@ -256,9 +250,7 @@ def test_context_command_shows_backends_counts(tmp_path: Path) -> None:
 
 
 async def test_tool_loop_with_codex_as_backend(tmp_path: Path) -> None:
-    """Claude Code's tool loop works with a real Codex app-server as the backend: it passes on calls and outputs as
-    text.
-    """
+    """Claude Code's tool loop works with a real Codex app-server, which receives calls and outputs as text."""
     program = codex()
     if program is None:
         pytest.skip("needs codex: run `make test-clients`")

@@ -128,9 +128,7 @@ def play(stage: Stage, *turns: Turn) -> None:
 
 
 def compare_backend(stage: Stage, turns: int, *outputs: str) -> None:
-    """Check that the backend received one text-only request per turn, and that the last one contains the tools'
-    outputs.
-    """
+    """Check that the backend received one text-only request per turn, and that the last one contains the outputs."""
     assert len(stage.backend.exchanges) == turns
     for exchange in stage.backend.exchanges:
         assert not exchange.body.get("tools")
@@ -168,9 +166,7 @@ def test_two_calls_in_one_answer(stage: Stage, codex: Codex) -> None:
 
 @over_responses
 def test_custom_tool(stage: Stage, codex: Codex) -> None:
-    """``apply_patch``, a custom tool, writes a file with exactly the given text, and a command in the next turn reads
-    it.
-    """
+    """``apply_patch``, a custom tool, writes a file with exactly the given text. The next turn's command reads it."""
     patch = '*** Begin Patch\n*** Add File: new.txt\n+It\'s "new" – 🌞\n*** End Patch\n'
     play(
         stage,
@@ -266,9 +262,7 @@ def test_backend_failure_is_reported(stage: Stage, codex: Codex, turn: Turn, mes
 
 @pytest.mark.parametrize("is_refused", [False, True], ids=["websocket", "websocket_refused"])
 def test_configuration_in_one_line(text_backend: TextBackend, codex: Codex, is_refused: bool) -> None:
-    """With toolsim as its OpenAI base URL, set in a single line, Codex works over WebSocket or, if it is refused, over
-    HTTP.
-    """
+    """With toolsim as its OpenAI base URL, set in one line, Codex works over WebSocket or, if refused, over HTTP."""
     arguments = ("--set", "websocket=false") if is_refused else ()
     with Mitmdump(text_backend.url, toolsim_backend="chat", arguments=arguments) as proxy:
         stage = Stage(text_backend, f"{proxy.url}/v1", "chat")
@@ -284,9 +278,7 @@ NO_SUMMARY = says("I go on.\n", call("exec_command", LIST))
 
 
 def test_web_search(text_backend: TextBackend, codex: Codex, tmp_path: Path) -> None:
-    """An MCP server runs Codex's web search. The next prompt contains the results, although Codex sends back only the
-    query.
-    """
+    """An MCP server runs Codex's web search. The next prompt has the results, although Codex returns only the query."""
     servers = {"mcpServers": {"web": SEARCHER | {"allowed_tools": []}}}
     (tmp_path / "servers.json").write_text(json.dumps(servers))
     with Mitmdump(text_backend.url, toolsim_backend="chat", toolsim_mcp_config=str(tmp_path / "servers.json")) as proxy:
@@ -306,8 +298,7 @@ def test_web_search(text_backend: TextBackend, codex: Codex, tmp_path: Path) -> 
 @over_responses
 @pytest.mark.parametrize("first", [(), (NO_SUMMARY,)], ids=["at_once", "after_a_call_instead"])
 def test_compaction_when_context_is_full(stage: Stage, codex: Codex, first: tuple[Turn, ...]) -> None:
-    """When Codex's context is full, Codex receives a summary, after a second attempt if necessary, and continues from
-    it.
+    """When its context is full, Codex receives a summary, after a second attempt if necessary, and continues from it.
 
     A single line configures Codex, as it would for its users.
     """

@@ -106,9 +106,7 @@ def test_call_cut_by_token_limit_is_text(client: openai.OpenAI, backend: TextBac
 
 
 def test_invalid_tool_and_schema_mismatch_are_errors(client: openai.OpenAI, backend: TextBackend) -> None:
-    """An invalid tool is refused with status 400. A call that violates a strict tool's schema is an error in the
-    stream.
-    """
+    """An invalid tool is refused with status 400. A call that violates a strict schema is an error in the stream."""
     with pytest.raises(openai.BadRequestError, match="name"):
         ask(client, {"type": "function", "function": {}})
     backend.play([says(CALL.replace("city", "town"))])

@@ -49,9 +49,7 @@ def published(text_backend: TextBackend, tmp_path_factory: pytest.TempPathFactor
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [True, False])
 def test_published_servers(stream: bool, published: tuple[Mitmdump, Path], text_backend: TextBackend) -> None:
-    """The reference servers return text, images, errors, and files in an allowed folder; a tool that writes needs
-    approval.
-    """
+    """The servers return text, images, errors, and files in an allowed folder. A tool that writes needs approval."""
     proxy, folder = published
     calls = [
         block("all__get-sum", a=2, b=3),
@@ -139,9 +137,7 @@ def kinds(result: Any) -> list[str]:
 async def test_hosted_and_function_calls_in_agents_sdk(
     mode: str, mcp_context: Mitmdump, remote: str, text_backend: TextBackend
 ) -> None:
-    """The Agents SDK completes a turn with a hosted call and a function call, and the last prompt contains both
-    outputs.
-    """
+    """The Agents SDK completes a turn with a hosted and a function call, and the last prompt contains both outputs."""
     text_backend.play([says(block("calc__add", a=1, b=2), block("note", text="x")), says("It is 3.")])
     result, _ = await run(mcp_context, remote, mode, None)
     assert result.final_output == "It is 3."

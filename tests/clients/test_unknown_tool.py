@@ -61,9 +61,7 @@ async def test_pydantic_ai_reports_undeclared_call(served: tuple[str, str], back
 
 
 async def test_agents_sdk_raises_or_reports_undeclared_call(served: tuple[str, str], backend: TextBackend) -> None:
-    """For an undeclared call, the Agents SDK raises an exception or, if configured to do so, returns an error to the
-    model.
-    """
+    """For an undeclared call, the Agents SDK raises an exception or, if configured, returns an error to the model."""
     way, url = served
     set_tracing_disabled(True)
     async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:

@@ -225,8 +225,7 @@ async def test_disconnect_during_thread_start_abandons_request(stage: Any) -> No
 
 
 async def test_killed_child_fails_its_requests_only(stage: Any) -> None:
-    """If the child process is killed, its streamed request ends with response.failed, and its other request fails with
-    502.
+    """If the child process is killed, its streamed request ends with response.failed, and its other request with 502.
 
     The next request succeeds.
     """
@@ -316,9 +315,7 @@ async def test_turn_errors_have_openais_format(stage: Any, reply: Reply, status:
 @each("pieces", [["half"], []], ids=["half", "nothing"])
 @each(("finish", "reason"), [("length", "max_output_tokens"), ("content_filter", "content_filter")])
 async def test_truncated_answer_is_incomplete(stage: Any, pieces: list[str], finish: Any, reason: str) -> None:
-    """A truncated answer is marked incomplete and keeps its text, even if the text is empty, so clients do not retry
-    it.
-    """
+    """A truncated answer is marked incomplete and keeps its text, even empty text, so clients do not retry it."""
     stage.stub.reply = lambda body: Reply(pieces, end="incomplete", reason=finish)
     answer = (await stage.post(input="x")).json()
     assert answer["status"] == "incomplete", answer
@@ -344,9 +341,7 @@ async def test_long_conversation_is_never_summarized(stage: Any, model: str) -> 
 
 
 async def test_unknown_tool_calls_do_not_loop_endlessly(stage: Any) -> None:
-    """If the model calls an unknown tool, Codex asks the model again, but the turn ends at the first text or at a
-    limit.
-    """
+    """If the model calls an unknown tool, Codex asks it again, but the turn ends at the first text or at a limit."""
     call = {"type": "function_call", "name": "shell", "call_id": "c1", "arguments": "{}"}
     stage.stub.reply = lambda body: Reply(["said"], calls=[call])
     assert await stage.text("x") == "said"

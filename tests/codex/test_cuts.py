@@ -73,9 +73,7 @@ def tape_of(output: bytes) -> Tape:
 
 
 class Player(asyncio.SubprocessTransport):
-    """A simulated child that replays the tape and dies after ``size`` bytes. It sends each response only after its
-    request.
-    """
+    """A simulated child that replays the tape, each response after its request, and dies after ``size`` bytes."""
 
     def __init__(self, tape: Tape, size: int) -> None:
         super().__init__()

@@ -94,9 +94,7 @@ def history(request: dict[str, Any]) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("stream", [True, False])
 async def test_responses_loop(loops: Stage, stream: bool) -> None:
-    """In a Responses API loop, the client receives calls and usage, and the model receives the image and the history's
-    roles.
-    """
+    """In a Responses loop, the client receives calls and usage, and the model receives the image and all roles."""
     question = [{"type": "input_text", "text": "Weather here?"}, {"type": "input_image", "image_url": PIXEL}]
     given: list[Any] = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": question}]
     first = await respond(loops.client, stream, given)

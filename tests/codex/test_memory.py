@@ -83,9 +83,7 @@ async def test_background_answer(codex: str, tmp_path: Path) -> None:
 
 @dataclass
 class Stage:
-    """A proxy with a store and a Codex backend. ``script``: the model's answers; ``shown``: the prompts that it
-    received.
-    """
+    """A proxy with a store and a Codex backend. ``script``: the model's answers; ``shown``: the model's prompts."""
 
     base_url: str = ""
     script: list[str] = field(default_factory=list)

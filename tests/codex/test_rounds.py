@@ -127,9 +127,7 @@ async def test_mcp_tools_with_functions(codex: str, tmp_path: Path) -> None:
 
 
 def responses_loop(client: openai.OpenAI, *, stream: bool) -> None:
-    """Run two turns over the Responses API. Check that MCP items precede the function call and that their outputs are
-    correct.
-    """
+    """Run two turns over the Responses API. Check that MCP items with correct outputs precede the function call."""
     tools: Any = [{"type": "function", "name": "note", "parameters": {"type": "object"}}]
 
     def ask(history: Any) -> Any:

@@ -44,9 +44,7 @@ async def play(methods: Methods, scenario: Scenario, cell: Cell = CELL) -> Run:
 
 
 def test_no_prompt_contains_another() -> None:
-    """No scenario's prompt contains the prompt of another scenario, since the provider finds the scenario by its
-    prompt.
-    """
+    """No scenario's prompt contains another scenario's prompt, since the provider finds scenarios by their prompts."""
     prompts = [scenario.prompt for scenario in BY_ID.values()]
     assert len(scripts()) == len(GUARDS)
     assert all(a is b or a not in b for a in prompts for b in prompts)

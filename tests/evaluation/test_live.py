@@ -1,6 +1,4 @@
-"""A live evaluation of a server that fails deliberately. Each failure is attributed to its run, and no finished run is
-lost.
-"""
+"""A live evaluation of a server that fails deliberately. Failures belong to their runs, and no finished run is lost."""
 
 from __future__ import annotations
 

@@ -105,9 +105,7 @@ class World:
         return Result(scenario.name, function, error, outcome, why)
 
     def _learn(self, scenario: Scenario) -> None:
-        """Record the correct answer and the backend requests of a turn. If the turn continues a stored answer, create
-        it first.
-        """
+        """Record a turn's correct answer and backend requests. If it continues a stored answer, create that first."""
         previous = ""
         if scenario.is_continued:
             first = json.loads(self._send(scenario, scenario.body | {"stream": False}).body)

@@ -28,9 +28,7 @@ Loop = Callable[[str, bool], Awaitable[list[Outcome]]]
 
 
 def check(outcomes: list[Outcome], shown: str) -> None:
-    """Check each question's calls and final text, and that the prompt ``shown`` contains the conversation once, in
-    order.
-    """
+    """Check each question's calls and final text, and that ``shown`` contains the conversation once, in order."""
     assert [(outcome.text, outcome.calls) for outcome in outcomes] == [
         (text, [("get_weather", {"city": "Paris"})]) for text in ("Clear.", "Yes.")
     ]

@@ -115,9 +115,7 @@ def test_turn_joins_conversation_when_complete(client: openai.OpenAI, backend: T
 
 
 def test_canceling_stops_the_model(client: openai.OpenAI, backend: TextBackend) -> None:
-    """Canceling an answer disconnects from the backend. If it is canceled again or retrieved, the same object is
-    returned.
-    """
+    """Canceling an answer disconnects from the backend. Canceling it again and retrieving it return the same object."""
     backend.play([NEVER])
     started = start(client, input="Count")
     until(lambda: client.responses.retrieve(started.id).status == "in_progress")

@@ -63,9 +63,7 @@ def test_proxy_dies(backend: TextBackend, redis: RedisServer, tmp_path: Path) ->
 
 
 def test_proxy_is_stopped(backend: TextBackend, tmp_path: Path) -> None:
-    """If a proxy is stopped, its answers fail immediately, their events are stored, and it disconnects from the
-    backend.
-    """
+    """If a proxy is stopped, its answers fail immediately, their events are stored, and the backend is disconnected."""
     store = f"sqlite:{tmp_path / 'store'}"
     backend.play([NEVER])
     with proxy(backend, store) as first, connect(first) as client:
@@ -116,9 +114,7 @@ def test_another_proxy_serves_the_answer(backend: TextBackend, redis: RedisServe
 
 
 def test_redis_is_restarted(backend: TextBackend) -> None:
-    """An answer that ends while the store is down is reported as finished only once the store works again and contains
-    it.
-    """
+    """An answer that ends while the store is down is reported as finished only once the store contains it."""
     backend.play([says("Hello ", "there.", pause=0.3)])
     with RedisServer(append=True) as redis, proxy(backend, redis.url) as running, connect(running) as client:
         stream = start(client, input="Hello", stream=True)

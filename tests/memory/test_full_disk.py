@@ -1,6 +1,4 @@
-"""Tests for a full disk: turns are answered, store failures are reported, and the store works again once there is
-space.
-"""
+"""Tests for a full disk: turns are answered, failures are reported, and the store recovers once there is space."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def answer(exchange: Exchange) -> Turn:
 
 
 class Talker:
-    """A client whose conversations continue across restarts of the proxy. ``received``: all completely received
+    """A client whose conversations continue across restarts of the proxy. ``received``: its completely received
     answers.
     """
 

@@ -138,9 +138,7 @@ def test_concurrent_additions_are_all_stored(client: openai.OpenAI, backend: Tex
 
 
 def test_conversation_deleted_during_its_turn(client: openai.OpenAI, backend: TextBackend) -> None:
-    """If a conversation is deleted during one of its turns, the turn fails with 503 or, if streamed, with an error
-    event.
-    """
+    """If a conversation is deleted during its turn, the turn fails with 503 or, if streamed, with an error event."""
     conversations: list[str] = []
 
     def rule(exchange: object) -> Any:

@@ -29,9 +29,7 @@ def asking(backend: TextBackend, file: Path) -> Iterator[Mitmdump]:
 
 @both_modes
 def test_corrected_call_replaces_the_faulty_one(asking: Mitmdump, backend: TextBackend, stream: bool) -> None:
-    """Only the corrected call is stored, so later prompts do not contain the faulty call, and the conversation
-    continues.
-    """
+    """Only the corrected call is stored. The conversation continues, and no later prompt contains the faulty call."""
     bad = CALL.replace('"Bonn"', "5")
     backend.play([says("I look. ", bad), says(CALL), says("18 degrees."), says("Rain.")])
     with connect(asking) as client:

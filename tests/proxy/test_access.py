@@ -145,9 +145,7 @@ def test_backends_cors_headers_are_unchanged(backend: RawBackend, line: Line, as
 
 
 def test_unlisted_page_cannot_use_the_builtin_backend(ask: Any) -> None:
-    """A built-in backend refuses requests from unlisted web pages, although the pages could not read its answers
-    anyway.
-    """
+    """A built-in backend refuses requests from unlisted pages, although these could not read the answers anyway."""
     with Mitmdump(toolsim_backend="scripted", toolsim_cors_origins="https://chat.example") as proxy:
         proxy.wait_for("scripted backend answers")
         with Line(proxy.url) as line:
@@ -183,9 +181,7 @@ def storing(backend: RawBackend) -> Iterator[Mitmdump]:
 
 @pytest.mark.parametrize(("method", "path"), PATHS)
 def test_rebound_host_name_is_refused(method: str, path: str, backend: RawBackend, storing: Mitmdump, ask: Any) -> None:
-    """A request is refused if its host name is a foreign name that resolves to this machine, with and without an
-    Origin.
-    """
+    """A request to a foreign host name that resolves to this machine is refused, with and without an Origin."""
     backend.play(stream_of("Hi"))
     with Line(storing.url) as line:
         for name in (
@@ -229,9 +225,7 @@ def known_names(port: int) -> list[str]:
 
 
 def test_accepted_host_names(backend: RawBackend, storing: Mitmdump, ask: Any) -> None:
-    """Requests are accepted if the Host is an IP address, localhost, this machine's name or a listed host, or is
-    missing.
-    """
+    """Requests are accepted if the Host is missing, an address, localhost, this machine's name or a listed host."""
     backend.play(stream_of("Hi"))
     with Line(storing.url) as line:
         for name in known_names(storing.port):

@@ -174,9 +174,7 @@ def test_backend_that_changes_its_api(backend: TextBackend) -> None:
 
 
 def test_backend_without_any_api(backend: TextBackend) -> None:
-    """If a backend has none of the APIs, each request fails with the backend's error. The log names the tried paths
-    once.
-    """
+    """If a backend has no API, each request fails with the backend's error. The log names the tried paths once."""
     backend.apis, backend.rejected = [], []
     with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
         for client in ("responses", "chat", "responses"):

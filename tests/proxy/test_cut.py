@@ -148,9 +148,7 @@ def test_events_are_not_buffered(backend: RawBackend, line: Line, ask: Any) -> N
 
 
 class H2Backend:
-    """An HTTP/2 backend that continues after its call. It uses TLS, because mitmproxy does not support cleartext
-    HTTP/2.
-    """
+    """An HTTP/2 backend that continues after its call. It uses TLS, because mitmproxy lacks cleartext HTTP/2."""
 
     def __init__(self, certificate: Path) -> None:
         self.sent: list[int] = []

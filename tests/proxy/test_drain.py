@@ -149,9 +149,7 @@ def test_answers_in_progress_are_finished(backend: TextBackend, pool: ThreadPool
 
 
 def test_websocket_connections_are_closed(backend: TextBackend, pool: ThreadPoolExecutor) -> None:
-    """A drain closes an idle WebSocket connection immediately, and a busy one after its answer. Both have close code
-    1001.
-    """
+    """A drain closes idle WebSocket connections immediately, and busy ones after their answer, with code 1001."""
     with Mitmdump(backend.url, toolsim_backend="chat", toolsim_drain_timeout=30) as proxy:
         url = f"ws://127.0.0.1:{proxy.port}/v1/responses"
         with connect(url) as idle, connect(url) as busy:
@@ -171,9 +169,7 @@ def test_websocket_connections_are_closed(backend: TextBackend, pool: ThreadPool
 def test_answer_beyond_drain_timeout_ends_with_an_error(
     backend: TextBackend, pool: ThreadPoolExecutor, tmp_path: Path
 ) -> None:
-    """An answer that exceeds the drain timeout ends with an error in the format of its API that does not blame the
-    backend.
-    """
+    """An answer that exceeds the drain timeout ends with an error of its API. The error does not blame the backend."""
     backend.play(model)
     store = f"sqlite:{tmp_path / 'store.sqlite'}"
     with Mitmdump(backend.url, toolsim_backend="chat", toolsim_drain_timeout=1, toolsim_store=store) as proxy:

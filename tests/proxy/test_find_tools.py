@@ -22,8 +22,7 @@ TOOLS = [
 
 @pytest.mark.slow
 def test_lookup_is_a_separate_round(tmp_path: Path) -> None:
-    """The model receives names, and then the entry that it looks up. The client receives only the call. All rounds
-    replay.
+    """The model receives names, then the entry that it looks up. The client receives only the call. All rounds replay.
 
     If a request has few tools, its catalog is complete from the start.
     """

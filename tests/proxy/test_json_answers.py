@@ -118,9 +118,7 @@ def test_answers_are_equal_streamed_or_not(
 def test_compliant_answer_passes_byte_for_byte(
     api: ApiName, proxies: dict[ApiName, Mitmdump], backend: TextBackend
 ) -> None:
-    """If the backend complies with the format, request and stream pass byte for byte, and the answer's JSON is
-    unchanged.
-    """
+    """If the backend complies, request and stream pass byte for byte, and the answer's JSON is unchanged."""
     for stream in (False, True):
         backend.play([says(RIGHT)], chunk_size=5)
         sent = json.dumps(body(api, f"obeys {api}", stream=stream), indent=1).encode()
@@ -158,9 +156,7 @@ def test_failure_to_comply_is_remembered(
 def test_format_without_a_field_is_in_the_prompt(
     api: ApiName, proxies: dict[ApiName, Mitmdump], backend: TextBackend
 ) -> None:
-    """The Messages API has no field for the json_object format, so even the first prompt contains the requirement as
-    text.
-    """
+    """The Messages API has no field for the json_object format, so even the first prompt contains the requirement."""
     asked = body(api, f"object {api}", stream=False)
     wanted = {"type": "json_object"}
     asked |= {"text": {"format": wanted}} if api == "responses" else {"response_format": wanted}

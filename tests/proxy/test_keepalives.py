@@ -128,9 +128,7 @@ def test_keep_alives_while_the_backend_is_silent(api: str, play: Play, backend: 
 
 @pytest.mark.parametrize("api", PATHS)
 def test_late_error_becomes_an_event(api: str, backend: RawBackend, line: Line) -> None:
-    """If the backend's error follows an early 200, it becomes an error event in the client's API, with the same
-    message.
-    """
+    """If the backend's error follows an early 200, it becomes an event of the client's API, with the same message."""
 
     async def fails(answer: Answer) -> None:
         await until(HEAD)

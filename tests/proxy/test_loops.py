@@ -1,6 +1,4 @@
-"""Tests with a real mitmdump for a model that repeats a call across turns: the hint in the prompt, and the final
-answer.
-"""
+"""Tests with a mitmdump for a model that repeats a call across turns: a hint in the prompt, and a last answer."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Tests for ``make run`` in this checkout: the printed commands work when pasted, and a page contains the same
-commands.
-"""
+"""Tests for ``make run`` in this checkout: the printed commands work when pasted, and a page contains them."""
 
 from __future__ import annotations
 

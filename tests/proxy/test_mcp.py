@@ -1,6 +1,4 @@
-"""Tests for real MCP servers behind a real mitmdump, with the OpenAI and Anthropic SDKs, and chat and Responses
-backends.
-"""
+"""Tests for real MCP servers behind a real mitmdump, with real SDKs, and with chat and Responses backends."""
 
 from __future__ import annotations
 
@@ -232,9 +230,7 @@ def test_approval_is_for_one_call(client: openai.OpenAI, backend: TextBackend) -
 
 @pytest.mark.slow
 def test_unlisted_web_page_is_refused(proxy: Mitmdump, backend: TextBackend) -> None:
-    """A request from an unlisted web page is refused, because a tool would act even if the page could not read the
-    answer.
-    """
+    """A request from an unlisted page is refused, since a tool would act even if the page could not read the answer."""
     backend.play([says(ADD)])
     with Line(proxy.url) as line:
         body = {"model": "m", "input": "hi"}
@@ -267,9 +263,7 @@ def test_disconnect_stops_the_tool(stream: bool, proxy: Mitmdump, backend: TextB
 def test_no_secret_is_left_in_log_or_recording(
     client: openai.OpenAI, proxy: Mitmdump, backend: TextBackend, folder: Path, remote: str
 ) -> None:
-    """Apart from the client's own request, no secret is in the log, in recordings, or in the comments and flows of
-    rounds.
-    """
+    """Except in the client's own request, no secret is in log or recordings, or in comments and flows of rounds."""
     backend.play([says(block("mine__add", a=1, b=2)), says("It is 3.")])
     tool: Any = {"type": "mcp", "server_label": "mine", "server_url": remote, "authorization": "s3cret-token"}
     client.responses.create(model="m", input="hi", tools=[{**tool, "require_approval": "never"}])
@@ -362,9 +356,7 @@ def test_tools_are_looked_up_before_they_run(backend: TextBackend, tmp_path: Pat
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives orphans to another process than the first")
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL], ids=lambda sign: sign.name)
 def test_orphaned_children_end_with_the_proxy(sign: signal.Signals, backend: TextBackend, tmp_path: Path) -> None:
-    """If an MCP server leaves an orphaned child in another session, it ends with the proxy, even if the proxy is
-    killed.
-    """
+    """An MCP server's orphaned child in another session ends with the proxy, even if the proxy is killed."""
     pids = tmp_path / "pids"
     program = (
         "import os, subprocess, sys\n"

@@ -133,9 +133,7 @@ def test_masked_tools_are_not_sent(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("options", [{"mode": "auto"}, {"mode": "native", "tool_allowlist": ["!get_time"]}, {}])
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 def test_signed_reasoning_passes_unchanged(stream: bool, options: dict[str, Any]) -> None:
-    """Signed reasoning reaches the client and, in the next request, the backend unchanged, as Anthropic's server
-    requires.
-    """
+    """Signed reasoning reaches the client and, in the next request, the backend unchanged, as Anthropic requires."""
     signed = [
         {"type": "thinking", "thinking": "Bonn, \u00fcber all.", "signature": "EqQB+/8="},
         {"type": "thinking", "thinking": "", "signature": "EmwK="},

@@ -1,6 +1,4 @@
-"""Tests for several backends behind one listener: a real mitmdump with a models file, and two backends with one API
-each.
-"""
+"""Tests for several backends behind one listener: a mitmdump with a models file, and two backends with one API each."""
 
 from __future__ import annotations
 
@@ -163,9 +161,7 @@ def test_unknown_model_is_a_404(file: Path, small: TextBackend, server: TextBack
 
 @pytest.mark.parametrize("way", ["reverse", "upstream", "scripted"])
 def test_default_backend(file: Path, small: TextBackend, server: TextBackend, way: str) -> None:
-    """The default backend receives requests for all other models or without a model. Only this backend receives its
-    key.
-    """
+    """The default backend receives requests for all other models or without a model. Only it receives its key."""
     options: dict[str, Any] = {"toolsim_upstream_key": "sk-default"}
     options |= {"toolsim_upstream": f"{server.url}/v1"} if way == "upstream" else {}
     options |= {"toolsim_backend": "scripted"} if way == "scripted" else {}
@@ -193,9 +189,7 @@ def test_default_backend(file: Path, small: TextBackend, server: TextBackend, wa
 def test_all_rounds_go_to_the_same_backend(
     file: Path, small: TextBackend, server: TextBackend, client: str, stream: bool
 ) -> None:
-    """Retries, second opinions and plain-text rounds all use the model's backend, under the backend's name for the
-    model.
-    """
+    """Retries, second opinions and plain-text rounds use the model's backend, under its name for the model."""
     greeting = '{"name": "greet", "arguments": {"message": "Hello!"}}'
     required = {"type": "any"} if client == "messages" else "required"
     with proxied(file, toolsim_retry=1, toolsim_second_opinion="on") as (_, line):
@@ -272,9 +266,7 @@ def test_profile_follows_the_backends_model_name(file: Path, small: TextBackend,
 
 
 def test_model_of_a_large_body_is_found(file: Path, small: TextBackend, server: TextBackend) -> None:
-    """A worker finds the model in a large body, even if the body is compressed or a nested object has a field
-    ``model``.
-    """
+    """A worker finds the model in a large body, even if the body is compressed or nested objects have a ``model``."""
     small.play([says(CALL)] * 2)
     body = request("chat", model="haiku")
     del body["model"]
@@ -390,9 +382,7 @@ def test_model_list(file: Path, small: TextBackend, server: TextBackend) -> None
 
 
 def test_model_list_with_silent_backends(file: Path, small: TextBackend) -> None:
-    """A backend that is silent or down delays the model list only up to a time limit. Only its own models can be
-    missing.
-    """
+    """A backend that is silent or down delays the list only up to a time limit. Only its own models can be missing."""
     small.models = ["big-1"]
     with RawBackend() as silent:
         silent.behaviour = lambda request: Answer(pause=30)
@@ -447,9 +437,7 @@ def test_broken_file_leaves_the_old_one_in_use(file: Path, small: TextBackend, s
 def test_turn_continues_after_pattern_is_removed(
     file: Path, small: TextBackend, server: TextBackend, client: str
 ) -> None:
-    """If a model's pattern is removed from the file, a turn in progress continues all its rounds at the model's
-    backend.
-    """
+    """If a model's pattern is removed from the file, a turn in progress completes its rounds at the model's backend."""
     greeting = '{"name": "greet", "arguments": {"message": "Hello!"}}'
     small.play([says(*greeting, pause=0.02), says("Hel", "lo.")])
     with proxied(file, toolsim_store="memory") as (proxy, line), Line(proxy.url) as other:
@@ -467,9 +455,7 @@ def test_turn_continues_after_pattern_is_removed(
 
 
 def test_streams_continue_while_the_file_changes(file: Path, small: TextBackend, server: TextBackend) -> None:
-    """If the file changes repeatedly, each request is still answered completely by one of the backends that it has
-    named.
-    """
+    """If the file changes repeatedly, each request is answered completely by one of the backends that it has named."""
     small.play(lambda exchange: says(*"small one", pause=0.01))
     server.play(lambda exchange: says(*"large one", pause=0.01))
     versions = [

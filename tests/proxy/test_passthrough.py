@@ -65,9 +65,7 @@ def test_request_and_answer_pass_byte_for_byte(name: str, backend: RawBackend, l
     [("/events", None), ("/v1/chat/completions", NO_TOOLS), ("/v1/responses", b'{"input":"hi","stream":true}')],
 )
 def test_stream_passes_in_chunks(path: str, body: bytes | None, backend: RawBackend, line: Line) -> None:
-    """If a stream is not rewritten, its first event arrives before the last event is sent, and its chunks are
-    unchanged.
-    """
+    """If a stream is not rewritten, its first event arrives before the last is sent, and its chunks are unchanged."""
     frames = [b": ping\r\n\r\n", chat_frame("<tool_call>"), b"data: \xf0\x9f", b"\x98\x80\n\n", DONE]
 
     async def behave(answer: Answer) -> None:

@@ -110,9 +110,7 @@ def test_broken_profile_stops_the_start(backend: RawBackend, own: Path) -> None:
 
 @pytest.mark.slow
 def test_declared_call_form_is_recognized(backend: RawBackend, own: Path, ask: Any) -> None:
-    """A call form that a profile declares is recognized only in answers of its models. An invalid form prevents
-    startup.
-    """
+    """A profile's call form is recognized only in answers of the profile's models. An invalid form prevents startup."""
     file = own / "toolsim" / "profiles" / "mine.toml"
     file.write_text(PROFILE + '[[forms]]\nopening = "@@CALL"\nclosing = "@@END"\n')
     text = CALL.replace("<tool_call>", "@@CALL").replace("</tool_call>", "@@END")

@@ -195,9 +195,7 @@ def without_ids(reply: Reply) -> list[Any]:
 
 
 def test_replayed_flow_is_new(backend: RawBackend, ask: Any, tmp_path: Path) -> None:
-    """If a saved flow is replayed as it is, without a key, the proxy rewrites its request again and stores a new
-    answer.
-    """
+    """If a saved flow is replayed as it is, without a key, its request is rewritten again, and the answer is new."""
     saved, again, captured = tmp_path / "saved.flow", tmp_path / "again.flow", tmp_path / "captured"
     with Mitmdump(backend.url, arguments=["-w", str(saved)], toolsim_api_key="k") as first, Line(first.url) as line:
         for _ in range(2):

@@ -119,9 +119,7 @@ def calls_of(reply: Reply, api: str, *, stream: bool) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("api", ["chat/completions", "responses"])
 @pytest.mark.parametrize("way", WAYS)
 def test_retry_gives_the_exact_reason(way: str, api: str, stream: bool, line: Line, backend: TextBackend) -> None:
-    """After a faulty call, the model receives its answer and the exact reason, and the client receives the corrected
-    call.
-    """
+    """After a faulty call, the model receives its answer and the exact reason. The client receives a valid call."""
     first, record, reason = WAYS[way]
     backend.play([first, says(GOOD)], chunk_size=5)
     more = {"tool_choice": "required"} if way == "required" else {}
@@ -171,9 +169,7 @@ HISTORY = [
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_answer_that_is_not_the_required_json(stream: bool, line: Line, backend: TextBackend) -> None:
-    """If the text after a tool output is not the required JSON, the next round enforces the format, and its JSON is
-    sent.
-    """
+    """If text after a tool output is not the required JSON, the next round enforces it, and its JSON is sent."""
     form = {"type": "json_schema", "json_schema": {"name": "report", "schema": {"type": "object", "required": ["sky"]}}}
     backend.play([says(BAD), says("It will rain."), says('{"sky":"rain"}')], chunk_size=5)
     asked = body("chat/completions", stream=stream, messages=HISTORY, response_format=form)
@@ -211,9 +207,7 @@ def test_large_request_is_not_retried(line: Line, backend: TextBackend, proxy: M
 
 @pytest.mark.slow
 def test_errors_pass_and_failed_round_changes_nothing(line: Line, backend: TextBackend) -> None:
-    """An error in the first round reaches the client unchanged. If the second round fails, the first round's answer is
-    sent.
-    """
+    """An error in the first round reaches the client unchanged. If the second round fails, the first answer is sent."""
     backend.play([refuses(429, "Slow down.")])
     refused = line.post("/v1/chat/completions", body("chat/completions", stream=True))
     assert (refused.status, refused.json()["error"]["message"]) == (429, "Slow down.")
@@ -301,9 +295,7 @@ def test_rounds_with_a_builtin_backend_and_key() -> None:
 
 @pytest.mark.slow
 def test_rounds_with_large_bodies_and_proxy_authentication(backend: TextBackend) -> None:
-    """Rounds also work if bodies are so large that a worker rewrites them, and if the client must authenticate to the
-    proxy.
-    """
+    """Rounds also work if bodies are so large that a worker rewrites them, and with proxy authentication."""
     words = [{"role": "user", "content": "word " * 20_000}]
     long = says("Well. " * 8_000 + BAD)
     with Mitmdump(backend.url, toolsim_retry=1, proxyauth="me:secret") as proxy, Line(proxy.url) as line:

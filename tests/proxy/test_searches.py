@@ -189,9 +189,7 @@ def test_messages_request_can_name_a_server(proxy: Mitmdump, backend: TextBacken
 @pytest.mark.slow
 @each("kind", ["web_search_20250305", "web_search_20260209"])
 def test_web_search_without_a_server_is_refused(backend: TextBackend, kind: str) -> None:
-    """If its only tool is a web search and there is no search server, a request fails with an error that names the
-    setting.
-    """
+    """Without a search server, a request whose only tool is a web search fails with an error that names the setting."""
     with Mitmdump(backend.url, toolsim_backend="chat") as proxy:
         sdk = anthropic.Anthropic(base_url=proxy.url, api_key="k", max_retries=0, timeout=60)
         tool: Any = {"type": kind, "name": "web_search"}

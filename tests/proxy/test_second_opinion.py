@@ -142,9 +142,7 @@ def test_two_clear_no_answers_refuse_a_call(way: str, api: str, line: Line, back
 @pytest.mark.slow
 @pytest.mark.parametrize("api", ["chat/completions", "responses"])
 def test_questions_are_short_requests(api: str, line: Line, backend: TextBackend) -> None:
-    """Each question is a short request at temperature 0. After two "no" answers, the conversation is sent without
-    tools.
-    """
+    """Each question is a short request at temperature 0. After two "no", the conversation is sent without tools."""
     backend.play(WAYS["no"][0])
     limits = {"max_tokens": 500} if api != "responses" else {"max_output_tokens": 500}
     line.post(f"/v1/{api}", body(api, stream=True, temperature=0.8, **limits))

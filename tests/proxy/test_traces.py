@@ -1,6 +1,4 @@
-"""Tests for traces that a real mitmdump sends to a simulated collector: the tree of spans, their ends, and omitted
-data.
-"""
+"""Tests for traces that a real mitmdump sends to a simulated collector: the span tree, span ends, and omitted data."""
 
 from __future__ import annotations
 

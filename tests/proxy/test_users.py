@@ -50,9 +50,7 @@ def text_backend() -> Iterator[TextBackend]:
 
 
 def held_while(is_held: Callable[[], bool], *texts: str) -> Behaviour:
-    """Return a streamed answer. Its last text is held back while ``is_held`` is true; earlier texts are sent
-    immediately.
-    """
+    """Return a streamed answer. Its last text is held back while ``is_held`` is true; other texts are not."""
 
     async def behave(answer: Answer) -> None:
         await answer.head(Content_Type="text/event-stream")

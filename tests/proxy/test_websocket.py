@@ -175,9 +175,7 @@ def test_websocket_reconnect_store_false_recovery(proxy: Mitmdump, backend: Text
 
 
 def test_websocket_failed_continuation_evicts_cache(client: Client, backend: TextBackend) -> None:
-    """If a continuation fails, because of an output without a call or a backend error, the previous response is
-    discarded.
-    """
+    """If a continuation fails (output without a call, or backend error), the previous response is discarded."""
     backend.play([says("OK."), says("OK."), refuses(500, "Out.")])
     for wrong in ([{"type": "function_call_output", "call_id": "call_missing", "output": "x"}], "Go on."):
         first = client.ask("Remember ember.")

@@ -75,8 +75,7 @@ _PROCESSES = multiprocessing.get_context("spawn")
 
 @dataclass
 class Waits:
-    """The good client's response times in seconds, its incorrect answers, and the outcomes of the hostile client's
-    attacks.
+    """The good client's response times in seconds and incorrect answers, and the outcomes of the attacks.
 
     ``memory``: pairs of the minutes under attack and the attacked proxy's memory in MiB.
     """
@@ -145,9 +144,7 @@ def compare(
 
 @dataclass(frozen=True)
 class _Good:
-    """The good client: its URL, seconds per measurement, number of conversations, and size of large requests (0:
-    small).
-    """
+    """The good client: its URL, seconds per measurement, number of conversations, and request size (0: small)."""
 
     url: str
     seconds: float

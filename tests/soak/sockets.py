@@ -122,9 +122,7 @@ class _Client:
         self._turn = 0
 
     async def run(self, seconds: float) -> None:
-        """Send requests until the time limit. Because the client sometimes disconnects, it uses a series of
-        connections.
-        """
+        """Send requests until the time limit, over a series of connections, since the client sometimes disconnects."""
         from websockets.asyncio.client import connect
         from websockets.exceptions import InvalidStatus, WebSocketException
 

@@ -1,6 +1,4 @@
-"""Tests for restarts of two proxies behind HAProxy: a rolling restart loses no turns, and a kill only those in
-progress.
-"""
+"""Tests for restarts of two proxies behind HAProxy: a rolling restart loses no turns, a kill only those in progress."""
 
 from __future__ import annotations
 

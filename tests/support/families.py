@@ -65,9 +65,7 @@ def measured() -> dict[str, dict[str, Counter[str]]]:
 
 
 def floors() -> dict[str, dict[str, dict[str, int]]]:
-    """Return the floors as measured now: by call form and kind of change, the number of texts with each outcome that
-    counts.
-    """
+    """Return the current floors: by call form and kind of change, the number of texts with each outcome that counts."""
     return {
         form: {
             change: {name: found[name] for name in ("right", "part", "other")} for change, found in by_change.items()
@@ -77,7 +75,7 @@ def floors() -> dict[str, dict[str, dict[str, int]]]:
 
 
 def raised(old: dict[str, dict[str, dict[str, int]]]) -> dict[str, dict[str, dict[str, int]]]:
-    """Return the floors as measured now, but none worse than in ``old``.
+    """Return the current floors, but none worse than in ``old``.
 
     The number of correctly parsed texts never falls. The numbers of texts that are parsed in part, or as other calls,
     never rise.

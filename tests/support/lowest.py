@@ -13,9 +13,7 @@ EXTRAS = ("test", "otel")
 
 
 def constraints(python: str) -> list[str]:
-    """Return ``name==version`` for each requirement that has a lower bound. ``python``: a Python version such as
-    "3.12".
-    """
+    """Return ``name==version`` for each requirement that has a lower bound. ``python``: a version such as "3.12"."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     lines = [*project["dependencies"], *(line for extra in EXTRAS for line in project["optional-dependencies"][extra])]
     declared = [Requirement(line) for line in lines]

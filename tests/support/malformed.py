@@ -1,4 +1,4 @@
-"""Text with malformed markers: in each call form, a marker is doubled, dropped, halved or misspelled, or whitespace
+"""Text with malformed markers: a marker of a call form is doubled, dropped, halved or misspelled, or whitespace
 differs.
 
 ``tests/cases/marker_forms.json`` contains the forms. Each text has only one change. Values and names, and the

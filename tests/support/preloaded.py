@@ -1,5 +1,4 @@
-"""Runs ``mitmdump`` as a fork of a process that has imported it and the addon, because imports take most of its
-startup.
+"""Runs ``mitmdump`` as a fork of a process that has imported it and the addon, since imports take most of the startup.
 
 It is the same program with the same arguments, in a separate process. Tests that measure the startup, its time or its
 memory run a command instead.

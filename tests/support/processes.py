@@ -26,9 +26,7 @@ def is_running(pid: int) -> bool:
 
 
 def is_busy(pid: int, seconds: float = 1.0) -> bool:
-    """Observe a process for ``seconds``; return whether it was running or runnable for more than 5% of the time. Linux
-    only.
-    """
+    """Observe a process for ``seconds``; return whether it was running or runnable for over 5% of it. Linux only."""
 
     def busy() -> float:
         ran, waited, _ = Path(f"/proc/{pid}/schedstat").read_text().split()

@@ -13,9 +13,7 @@ AGENTS = _CLIENTS / "agents"
 
 
 def codex() -> str | None:
-    """Return the path of Codex: CODEX_BIN, the JavaScript clients' binary, or the binary on the path; None if not
-    found.
-    """
+    """Return the path of Codex: CODEX_BIN, the JavaScript clients' binary, or the binary on the path, or else None."""
     installed = NODE_CLIENTS / "node_modules" / ".bin"
     return os.environ.get("CODEX_BIN") or shutil.which("codex", path=installed) or shutil.which("codex")
 

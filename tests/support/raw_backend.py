@@ -41,9 +41,7 @@ class Answer:
         self._chunked = False
 
     async def head(self, status: int = 200, length: int | None = None, **headers: str) -> None:
-        """Send the status and headers. ``length``: None for a chunked body, -1 for a body that ends when the connection
-        closes.
-        """
+        """Send status and headers. ``length``: None for a chunked body, -1 for a body that ends with the connection."""
         lines = [f"HTTP/1.1 {status} Whatever"]
         lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
         if length is None:

@@ -1,6 +1,4 @@
-"""Runs rounds without a proxy: each is rewritten and answered by a script, and its events are collected as in the
-proxy.
-"""
+"""Runs rounds without a proxy: a script answers each rewritten round, and events are collected as in the proxy."""
 
 from __future__ import annotations
 

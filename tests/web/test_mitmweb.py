@@ -200,9 +200,7 @@ def test_view_can_be_selected(page: Chromium) -> None:
 
 
 def test_revert_restores_the_originals(page: Chromium, tmp_path: Path) -> None:
-    """The request page shows the rewritten request. After "Revert", the client's request and the model's answer are
-    shown.
-    """
+    """The request page shows the rewritten request and, after "Revert", the client's request and the model's answer."""
     open_flow(page, -2)
     page.click("Request")
     text = shown(page, "as sent to the backend")
