@@ -85,7 +85,7 @@ WITHOUT = {
     "sockets/connection.py::_answer": "_deliver",
     "sockets/server.py::run": "messages of websocket.py",
 }
-"""For each function whose loops need no pause, the reason."""
+"""The functions whose loops need no pause, each with the reason."""
 
 
 def parts_of(node: ast.AST) -> Iterator[ast.AST]:

@@ -35,7 +35,7 @@ from toolsim.response.rewrite import ResponseRewriter
 README = (ROOT / "README.md").read_text()
 DOCS = ROOT / "addon" / "docs"
 PAGES = ("README.md", *sorted(str(page.relative_to(ROOT)) for page in DOCS.glob("*.md")))
-"""The README and all pages, each of which it links to."""
+"""The README, and all pages in ``docs``."""
 TEXT = "\n".join((ROOT / page).read_text() for page in PAGES)
 MAKEFILE = (ROOT / "Makefile").read_text()
 NODE = ROOT / "tests" / "clients" / "node"

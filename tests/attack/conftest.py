@@ -68,7 +68,7 @@ def hole() -> Iterator[int]:
 
 @pytest.fixture(scope="session")
 def worlds(hole: int) -> Iterator[Any]:
-    """Return a function that returns the world with the given name, and starts it on first use."""
+    """A function that returns the world with a given name, and starts the world on first use."""
     with contextlib.ExitStack() as stack:
         backend = stack.enter_context(RawBackend())
         options: dict[str, tuple[str | None, dict[str, Any]]] = {

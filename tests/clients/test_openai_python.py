@@ -42,7 +42,7 @@ def responses_tools(strict: bool) -> list[Any]:
 
 
 def responses_turn(client: openai.OpenAI, mode: str, items: list[Any], strict: bool) -> Any:
-    """Send one request; return the final response."""
+    """Send one request; return the complete response object."""
     request: Json = {"model": MODEL, "input": items, "tools": responses_tools(strict)}
     match mode:
         case "create":

@@ -172,7 +172,7 @@ PATHS = [
 
 @pytest.fixture(scope="module")
 def storing(backend: RawBackend) -> Iterator[Mitmdump]:
-    """A proxy with a store. Its listed origins have host names, which are accepted as the proxy's own names, too."""
+    """A proxy with a store and two listed origins, whose host names are also accepted as the proxy's name."""
     with Mitmdump(
         backend.url, toolsim_store="memory", toolsim_cors_origins=["https://chat.example", "http://listed.example:*"]
     ) as proxy:
@@ -403,7 +403,7 @@ def test_forwarding_requires_the_key(
 
 
 def test_proxy_header_leaves_clients_other_key(locked_forward: Mitmdump, backend: RawBackend, ask: Any) -> None:
-    """If the proxy's key is in the proxy header, the key in the other header is passed on to the backend."""
+    """If the proxy's key is in Proxy-Authorization, another key in Authorization is passed on to the backend."""
     backend.play(stream_of("Hi"))
     url = "http://api.nowhere.invalid/v1/chat/completions"
     for key, proxy_key, status, sent in (

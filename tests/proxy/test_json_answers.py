@@ -1,4 +1,4 @@
-"""Tests for required JSON without tools, with backends that enforce, ignore or reject the format, through mitmdump."""
+"""Tests through a real mitmdump for required JSON: the backend enforces, ignores or rejects the format."""
 
 from __future__ import annotations
 

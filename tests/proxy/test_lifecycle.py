@@ -95,7 +95,7 @@ def test_predecessors_variables_set_defaults(backend: RawBackend, ask: Any) -> N
         assert "PROXY_TOOL_BLOCK_MAX='many' is ignored" in proxy.log()
 
 
-# A choice, a URL and a number. The tests in tests/unit/proxy/options cover the other options.
+# One option with choices, one URL and one number. The tests in tests/unit/proxy/options cover all options.
 BAD_OPTIONS = {"toolsim_backend": "gpt", "toolsim_upstream": "127.0.0.1:80", "toolsim_max_tool_bytes": "0"}
 
 

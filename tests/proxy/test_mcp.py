@@ -143,7 +143,7 @@ def test_mcp_call_is_hidden_from_chat_client(stream: bool, client: openai.OpenAI
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [True, False])
 def test_mcp_call_is_hidden_from_messages_client(stream: bool, proxy: Mitmdump, backend: TextBackend) -> None:
-    """In the Messages API, too, the MCP call is hidden. The prompt in the next turn contains it."""
+    """In the Messages API, the MCP call is hidden from the client, but the prompt in the next turn contains it."""
     backend.play([says("Well.\n", ADD), says("It is 3.")])
     messages: Any = [{"role": "user", "content": "1+2?"}]
     with anthropic.Anthropic(base_url=proxy.url, api_key="k", max_retries=0, timeout=60) as client:

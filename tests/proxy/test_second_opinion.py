@@ -255,7 +255,7 @@ def test_refused_call_is_reported(backend: TextBackend, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_background_answer_over_a_chat_backend(backend: TextBackend) -> None:
-    """If a background answer from a chat backend contains a call that is refused, text replaces the call there, too."""
+    """If a call in a background answer from a chat backend is refused, text replaces the call."""
     backend.play(WAYS["no, behind words"][0])
     options = {"toolsim_second_opinion": "on", "toolsim_store": "memory", "toolsim_backend": "chat"}
     with Mitmdump(backend.url, **options) as proxy, Line(proxy.url) as line:

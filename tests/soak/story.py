@@ -58,7 +58,9 @@ class Story:
 
 
 def draw(chance: random.Random, deaths: float, aborts: float) -> Story:
-    """Return a random story. ``deaths`` and ``aborts``: the shares of exchanges with each fault."""
+    """Return a random story. ``deaths``, ``aborts``: the shares of stories in which the backend dies or the client
+    disconnects.
+    """
     words, calls = chance.randrange(1, 20), chance.choice((0, 0, 1, 1, 2, 5))
     fate = chance.random()
     return Story(

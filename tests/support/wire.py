@@ -1,9 +1,10 @@
 """Builds the bytes that backends send: simulated answers in every API, streamed or not.
 
-This code deliberately shares nothing with toolsim, so that tests do not let toolsim read its own output. An answer is
-built step by step. Each step returns its frames, so that a server can pace them, and ``whole`` returns the same answer
-as one document. Chat frames are ASCII with escapes, as Python servers write them. Responses frames are UTF-8, as OpenAI
-writes them. So tests split both encodings. The format is OpenAI's; tests of the readers cover other backends' faults.
+This module deliberately shares no code with toolsim, because otherwise toolsim would read its own output in tests. An
+answer is built step by step. Each step returns its frames, so that a server can pace them, and ``whole`` returns the
+same answer as one document. Chat frames are ASCII with escapes, as Python servers write them. Responses frames are
+UTF-8, as OpenAI writes them. So tests split both encodings. The format is OpenAI's. The reader tests cover the faults
+of other backends.
 """
 
 from __future__ import annotations

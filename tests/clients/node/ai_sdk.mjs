@@ -1,5 +1,5 @@
-// AI SDK: generateText and streamText, which run the steps themselves, with its providers of OpenAI's two APIs and
-// Anthropic's.
+// The AI SDK with its providers for OpenAI's two APIs and Anthropic's API: generateText and streamText, which run the
+// tool loop themselves.
 
 import { createAnthropic } from "@ai-sdk/anthropic";
 import { createOpenAI } from "@ai-sdk/openai";
@@ -8,7 +8,7 @@ import { serve } from "./loop.mjs";
 
 globalThis.AI_SDK_LOG_WARNINGS = false;
 
-// Its provider of Anthropic's API leaves strict away for a model whose name it does not know.
+// The provider for Anthropic's API omits strict if it does not know the model's name.
 const CLAUDE = "claude-sonnet-4-6";
 
 function connect({ baseURL, api, mode, model, tools, strict }) {

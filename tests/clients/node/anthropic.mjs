@@ -1,4 +1,4 @@
-// Anthropic's SDK: create, stream: true, the .stream() helper and the tool runner; and what it makes of an error and a count.
+// Anthropic's SDK: create, stream: true, the .stream() helper, the tool runner, token counts, and errors.
 
 import assert from "node:assert/strict";
 import Anthropic, { AnthropicError, RateLimitError } from "@anthropic-ai/sdk";
@@ -67,7 +67,7 @@ async function runner(client, { tools, ...request }, prompt, outcome) {
   outcome.text = words((await client.beta.messages.toolRunner({ ...request, tools: runnable, messages })).content);
 }
 
-/** The count goes to the text, and so does what the SDK makes of a refusal, which is the backend's next answer. */
+/** Check two token counts; then expect the backend to refuse a request, and report the SDK's error as the text. */
 async function count(client, request, prompt, outcome) {
   const messages = [{ role: "user", content: prompt }];
   const { model, tools } = request;

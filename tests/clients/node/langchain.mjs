@@ -1,5 +1,5 @@
-// LangChain's ChatOpenAI over both APIs, and its ChatAnthropic: invoke, stream, and calls put together as Obsidian
-// Copilot does it.
+// LangChain's ChatOpenAI over both APIs, and its ChatAnthropic: invoke, stream, and calls that are joined from deltas
+// as in Obsidian Copilot.
 
 import assert from "node:assert/strict";
 import { ChatAnthropic } from "@langchain/anthropic";
@@ -17,8 +17,8 @@ const turns = {
     return sum;
   },
 
-  // Names are concatenated per index, the last id stays, arguments that are no JSON count as none; the next request
-  // holds nothing of the answer but its text and these calls.
+  // For each index, names and arguments are concatenated, and the last id is kept. Arguments that are not JSON become
+  // an empty object. From the answer, the next request contains only the text and these calls.
   copilot: async (bound, messages) => {
     let content = "";
     const calls = new Map();
@@ -78,5 +78,5 @@ function connect({ mode, ...job }) {
   };
 }
 
-// What ChatAnthropic throws is of its own copy of the SDK, whose class cannot be imported from here.
+// ChatAnthropic throws errors of its own copy of the SDK, whose error class cannot be imported here.
 await serve(connect, (error) => error instanceof OpenAIError || error.name.length > 0);

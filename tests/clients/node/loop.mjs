@@ -1,8 +1,8 @@
-// What the clients share: a worker that takes one job a line and answers one line, and the two tools.
+// Shared code of the clients: the two tools, and a worker that reads one job per line and answers each with one line.
 
 import { createInterface } from "node:readline";
 
-/** Run a tool as the client would; cases.py has the same two. */
+/** Return the result of a tool that the client runs. cases.py defines the same two tools. */
 export function runTool(name, args) {
   return name === "get_weather" ? `The sky over ${args.city} is clear.` : "Paris, Rome";
 }
@@ -13,7 +13,7 @@ export class Outcome {
   text = "";
   error = null;
 
-  /** Run one call and note it; args are parsed already. */
+  /** Run a call and record it. The arguments are already parsed. */
   run(name, args, id) {
     this.calls.push([name, args]);
     this.ids.push(id);
@@ -22,9 +22,9 @@ export class Outcome {
 }
 
 /**
- * Answer jobs ({baseURL, api, mode, model, tools, strict, prompts}) until stdin ends. `connect(job)` returns the loop of
- * one client: an async function (prompt, outcome) that throws the library's own errors, which `isOwn` tells from all
- * others; any other is answered as {bug}.
+ * Answer jobs ({baseURL, api, mode, model, tools, strict, prompts}) until stdin ends. `connect(job)` returns the tool
+ * loop of a client: an async function (prompt, outcome). It may throw errors of the client library, which `isOwn`
+ * recognizes. Any other error is reported as {bug}.
  */
 export async function serve(connect, isOwn) {
   for await (const line of createInterface({ input: process.stdin })) {

@@ -1,5 +1,5 @@
-// openai-node: create, stream: true, and the .stream() helpers of both APIs; answers that are made in the background; and
-// its own WebSocket connections.
+// openai-node: create, stream: true, and the .stream() helpers for both APIs; background answers; and WebSocket
+// connections.
 
 import assert from "node:assert/strict";
 import OpenAI, { OpenAIError } from "openai";
@@ -41,7 +41,7 @@ async function polled(client, request) {
   return response;
 }
 
-/** Leave a stream in its middle, and go on from there. */
+/** Disconnect from a stream after a few events, and resume it from there. */
 async function resumed(client, request) {
   let id, last;
   for await (const event of client.responses.stream({ ...request, background: true })) {
@@ -72,7 +72,7 @@ async function responsesLoop(ask, prompt, outcome) {
   }
 }
 
-/** Converse over one connection, which remembers what has been said. */
+/** Run the tool loop over one connection, which remembers the conversation. */
 async function websocketLoop(client, { model, tools, strict }, prompt, outcome) {
   const { ResponsesWS } = await import("openai/resources/responses/ws");
   const connection = new ResponsesWS(client);
