@@ -198,7 +198,7 @@ API_WORDS = ("core/plan.py", "proxy/options/table.py")
 
 
 def decisions(path: Path) -> Iterator[int]:
-    """Yield the lines on which an API's name decides something: comparisons, keys of a table, cases, and results."""
+    """Yield the lines of code that depend on an API's name: comparisons, dictionary keys, match cases and results."""
     for node in ast.walk(tree(path)):
         named: list[ast.expr | None] = []
         match node:

@@ -187,7 +187,7 @@ BUDGET: dict[str, int] = {
 """The number of remaining uses of each word that the glossary or the style guide has replaced. Keys are patterns."""
 
 EXCEPTIONS = (
-    # These files contain former names.
+    # These files may contain former names of options and headers.
     "addon/toolsim/proxy/legacy.py",
     HISTORY,
     # This file lists the words.

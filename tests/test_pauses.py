@@ -63,7 +63,7 @@ WITHOUT = {
     "rounds/opinion.py::evaluate": "the calls of a round, which are limited",
     "rounds/runner.py::events": "MAX_ROUNDS; their events as in _ask",
     "stores/sqlite.py::close": "the connections of one store",
-    # The data comes from a queue or buffer that is limited, or that is filled in slices.
+    # The data comes from a queue or buffer of limited size, or from one that is filled in slices.
     "mcp/stdio.py::_listen": "lines_of pauses; what is left at the end is dropped, in pieces of 64 KiB",
     "mcp/stdio.py::_last_words": "pieces of 64 KiB, of which 2,000 bytes are kept",
     "proxy/prose_fallback.py::ask": "as in _ask of rounds",

@@ -1,4 +1,4 @@
-"""A mitmproxy script for ``bench.entered``: writes down which of toolsim's files are entered between two signals."""
+"""A mitmproxy script for ``bench.entered``: records which of toolsim's files are entered between two signals."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def test_published_ports_are_bound_to_localhost(compose: Any) -> None:
 
 
 def test_copied_files_exist(compose: Any) -> None:
-    """Each file that the container image copies exists and is part of the build. Services use each other's names."""
+    """Each file that the image copies exists and is part of the build. Services address each other by their names."""
     copied = re.findall(r"^COPY (.*) \S+$", CONTAINERFILE, re.MULTILINE)
     sources = [source for line in copied for source in line.split()]
     kept = (ROOT / ".dockerignore").read_text().splitlines()

@@ -58,7 +58,7 @@ async def test_text_reasoning_and_usage_arrive_streamed_or_not(stage: Any) -> No
 async def test_codex_adds_nothing_to_the_prompt(
     stage: Any, model: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """For any model, roles, order and images are preserved, and Codex adds neither tools nor instructions."""
+    """For any model, Codex preserves roles, order and images, and adds neither tools nor instructions."""
     body: dict[str, Any] = {
         "instructions": "I am the instructions.",
         "input": [
@@ -158,7 +158,7 @@ async def test_half_an_emoji_does_not_hang(stage: Any) -> None:
 
 
 async def test_unanswered_request_times_out(stage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If Codex never accepts a request, the request times out and leaves no thread, and others are served meanwhile."""
+    """If Codex never accepts a request, the request times out and leaves no thread. Other requests are served."""
     monkeypatch.setattr(codex_backend, "_ACCEPT_TIMEOUT", 1.0)
     schema: dict[str, Any] = {"type": "object"}
     for _ in range(200):

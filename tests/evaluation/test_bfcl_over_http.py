@@ -1,4 +1,4 @@
-"""The BFCL judge over HTTP, with a server that has BFCL's correct answers and with the evaluation's three methods."""
+"""Tests of the BFCL evaluation over HTTP: for each of its three methods, a server gives BFCL's correct answers."""
 
 from __future__ import annotations
 

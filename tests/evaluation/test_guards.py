@@ -1,4 +1,4 @@
-"""Tests for the guards, policies and modes of the runtime and the addon: without one, its scenario fails."""
+"""Tests for the guards, policies and modes of the runtime and the addon. Without its guard, each scenario fails."""
 
 from __future__ import annotations
 

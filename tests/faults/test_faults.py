@@ -1,4 +1,4 @@
-"""A sample of ``make faults``: in each kind of turn, the outermost functions and some random functions fail."""
+"""A sample of ``make faults``: in each type of turn, the outermost functions and some random functions fail once."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class Result:
 
 
 class World:
-    """One proxy of each kind, and their common backend."""
+    """The proxies, by name, and the backend that they share."""
 
     def __init__(self, proxies: dict[str, tuple[Mitmdump, Any]], backend: RawBackend) -> None:
         self._proxies = proxies

@@ -1,4 +1,4 @@
-"""Tests for a failing store. Turns that need no stored data are answered; others fail with 503 until it works."""
+"""Tests for a failing store. Turns that need no stored data are answered; others fail with 503 until it recovers."""
 
 from __future__ import annotations
 

@@ -299,7 +299,7 @@ def test_errors_have_the_format_of_the_clients_api(client: str, stream: bool) ->
 
 
 def test_body_that_is_not_json_is_the_clients_error(backend: TextBackend) -> None:
-    """A request whose body is not JSON is the client's error, so the path does not count as missing."""
+    """If a request's body is not JSON, the client receives a 400, and the path that the backend lacks is not tried."""
     backend.apis, backend.rejected = ["chat"], []
     with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
         reply = line.request("POST", PATHS["messages"], b"{oops", content_type="application/json")

@@ -123,7 +123,7 @@ def test_backend_that_does_not_hang_up(backend: RawBackend, line: Line, ask: Any
 
 
 def test_events_are_not_buffered(backend: RawBackend, line: Line, ask: Any) -> None:
-    """Each piece of text in the rewritten stream reaches the client before the backend sends the next piece."""
+    """In a rewritten stream, each delta reaches the client before the backend sends the next one."""
     pieces = [f"word{number} " for number in range(6)]
     times: list[float] = []
 

@@ -118,7 +118,7 @@ def test_answers_are_equal_streamed_or_not(
 def test_compliant_answer_passes_byte_for_byte(
     api: ApiName, proxies: dict[ApiName, Mitmdump], backend: TextBackend
 ) -> None:
-    """If the backend complies, request and stream pass byte for byte, and the answer's JSON is unchanged."""
+    """If the answer obeys the schema, request and stream pass byte for byte, and an answer's JSON is unchanged."""
     for stream in (False, True):
         backend.play([says(RIGHT)], chunk_size=5)
         sent = json.dumps(body(api, f"obeys {api}", stream=stream), indent=1).encode()

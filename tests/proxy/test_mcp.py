@@ -263,7 +263,7 @@ def test_disconnect_stops_the_tool(stream: bool, proxy: Mitmdump, backend: TextB
 def test_no_secret_is_left_in_log_or_recording(
     client: openai.OpenAI, proxy: Mitmdump, backend: TextBackend, folder: Path, remote: str
 ) -> None:
-    """Except in the client's own request, no secret is in log or recordings, or in comments and flows of rounds."""
+    """The log, the recordings, the flow comments and the requests of rounds do not contain the client's token."""
     backend.play([says(block("mine__add", a=1, b=2)), says("It is 3.")])
     tool: Any = {"type": "mcp", "server_label": "mine", "server_url": remote, "authorization": "s3cret-token"}
     client.responses.create(model="m", input="hi", tools=[{**tool, "require_approval": "never"}])

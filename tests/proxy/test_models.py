@@ -93,7 +93,7 @@ def model_of(client: str, reply: Any) -> str:
     return str(model)
 
 
-# -- which backend
+# -- the choice of a backend
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -352,7 +352,7 @@ def test_websocket_requests_reach_their_backends(file: Path, small: TextBackend,
     assert "18 degrees" in str(server.exchanges[0].transcript)
 
 
-# -- the list
+# -- the model list
 
 
 def listed(line: Line, **headers: str) -> list[str]:
@@ -406,7 +406,7 @@ def test_model_list_does_not_loop(file: Path) -> None:
         assert line.post(PATHS["chat"], request("chat", model="a")).status == 502
 
 
-# -- the file changes
+# -- changes to the file
 
 
 def test_broken_file_leaves_the_old_one_in_use(file: Path, small: TextBackend, server: TextBackend) -> None:

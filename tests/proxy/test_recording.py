@@ -58,9 +58,9 @@ def peak(pid: int) -> int:
 def test_large_stream_recording_is_bounded(
     backend: RawBackend, proxy: Mitmdump, line: Line, folder: Path, ask: Any, tools: bool
 ) -> None:
-    """If a recorded stream has 50 MB, no delta is delayed and memory stays bounded.
+    """If a recorded stream is 50 MB long, its first delta is not delayed, and memory use stays bounded.
 
-    The file states how many bytes are missing.
+    The recording states how many bytes are missing.
     """
     seen_first = threading.Event()
     piece = chat_frame("word " * 13_000)  # A delta with 64 kB of text.
@@ -87,7 +87,7 @@ def test_large_stream_recording_is_bounded(
     assert size > 49 * MEBIBYTE
     assert meanwhile - start < 30 * MEBIBYTE
     (file,) = recorded_files(folder, before)
-    # After the exchange, up to 4 MiB from each side are joined, cleaned of secrets and written.
+    # At the end, up to 4 MiB each from the client and the backend are joined, stripped of secrets and written.
     assert peak(proxy.pid) - start < 80 * MEBIBYTE
     assert file.stat().st_size < 9 * MEBIBYTE
     note = recorded(file)[0].metadata["toolsim_capture"]
@@ -111,7 +111,7 @@ PLANTED = {
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_secrets_are_not_recorded(backend: RawBackend, line: Line, folder: Path, ask: Any, stream: bool) -> None:
-    """Many kinds of secrets in headers, query, body and answer are not in the file, even if a stream splits them."""
+    """Secrets of many types in headers, query, body and answer are not recorded, even if a stream splits them."""
     arguments = json.dumps({"city": "Bonn", "password": PLANTED["argument"]})
     block = f"<tool_call>{json.dumps({'name': 'get_weather', 'arguments': arguments})}</tool_call>"
     text = f"The key {PLANTED['openai']} and {PLANTED['bearer']}, {PLANTED['jwt']}. {block}"

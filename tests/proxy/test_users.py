@@ -206,7 +206,8 @@ def test_background_answer_is_a_turn_until_it_ends(backend: RawBackend, tmp_path
 
 
 def test_wrong_keys_are_throttled(text_backend: TextBackend, tmp_path: Path) -> None:
-    """After many wrong keys, the status is 429 instead of 401. The log stays short, and known users are served."""
+    """After many wrong keys, the status is 429 instead of 401. The log stays short, and users with a valid key are
+    still served."""
     text_backend.play(lambda _: says("Hello."))
     keys = written(tmp_path, f"alice {ALICE}\nbob {BOB}\n")
     with (

@@ -211,7 +211,7 @@ def _share(results: list[bool]) -> str:
 
 @cache
 def _own() -> list[tuple[str, bool]]:
-    """Return the names of the call form cases, and for each whether its calls are recognized."""
+    """Return, for each call form case, its name and whether its calls are recognized."""
     found: list[tuple[str, bool]] = []
     for case in load("call_forms")["cases"]:
         expected = [[item[1], item[2]] for item in case["items"] if item[0] == "call"]

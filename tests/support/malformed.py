@@ -29,7 +29,7 @@ CHANGES = (
     *("closing marker halved", "opening marker halved", "closing marker misspelled", "opening marker misspelled"),
     WHITESPACE,
 )
-"""All kinds of change, in the order in which the tables list them."""
+"""All types of changes, in the order in which the tables list them."""
 
 Outcome = Literal["right", "leftover", "part", "text", "other"]
 """Outcomes of parsing a malformed text.
@@ -90,7 +90,7 @@ def malformed(form: Form) -> Iterator[Malformed]:
 
 
 def _changes(form: Form, text: str) -> Iterator[tuple[str, str, str]]:
-    """Yield the kind, the place and the resulting text of each change."""
+    """Yield the type and the location of each change, and the changed text."""
     for found in form.markers.finditer(text):
         marker, before, after = found[0], text[: found.start()], text[found.end() :]
         side = "closing" if marker in form.closing else "opening"

@@ -183,7 +183,7 @@ class ResponsesAnswer:
         response = self._response("in_progress", [])
         return [self._event(f"response.{kind}", response=response) for kind in ("created", "in_progress")]
 
-    # ─ the items, one open at a time ─
+    # ─ output items, of which one at a time is open ─
 
     def _at(self) -> Json:
         kind = "rs" if self._thought is not None else "msg"
