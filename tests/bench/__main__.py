@@ -1,8 +1,8 @@
 """``make bench``: prints a table with a verdict for each row that has a goal; writes ``build/bench.json`` and
 ``build/bench.svg``.
 
-Groups can be selected (ROWS="cpu delay"), and QUICK=1 takes only about two minutes. The groups ``peers``, which installs
-other proxies, and ``several``, which needs HAProxy and Redis, run only if they are selected by name. Figures are
+Groups can be selected (ROWS="cpu delay"), and QUICK=1 takes only about two minutes. Two groups run only if they are
+selected by name: ``peers``, which installs other proxies, and ``several``, which needs HAProxy and Redis. Figures are
 medians. Ratios compare medians from one run in which the two versions alternate. The goals assume a quiet machine with
 two cores. Goals in ms or µs are scaled by the pace of this machine (``machine.py``).
 """

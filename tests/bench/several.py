@@ -1,8 +1,8 @@
-"""One, two and four proxies behind HAProxy that store their answers in one Redis. Each proxy serves 30 streams.
+"""The CPU time per delta of one, two and four proxies that share HAProxy and Redis. Each proxy serves 30 streams.
 
-The benchmark machine has fewer cores than processes, so the rows show whether a delta costs more CPU time if more
-proxies share HAProxy and Redis. If it does not, N proxies on N cores serve N times as many streams. Runs with one and
-with several proxies alternate.
+The benchmark machine has fewer cores than processes, so throughput cannot be measured. Instead, the rows show whether a
+delta costs more CPU time if more proxies share HAProxy and Redis. If it does not, N proxies on N cores serve N times as
+many streams. Runs with one proxy and with several proxies alternate.
 
 ``make bench ROWS=several``
 """
@@ -28,7 +28,7 @@ from support.redis_server import RedisServer
 API = "responses"
 STREAMS = 30
 COUNTS = (2, 4)
-# Two equal processes differ by up to a tenth.
+# The CPU times of two identical processes differ by up to a tenth.
 GOAL = 1.1
 WARM_UP = 20
 
@@ -46,7 +46,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """CPU microseconds per delta, and the busiest proxy's part of the proxies' CPU time."""
+    """CPU time per delta in microseconds, and the busiest proxy's share of the CPU time of all proxies."""
 
     proxies: float
     haproxy: float
@@ -55,7 +55,7 @@ class Cost:
 
 
 def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
-    """Yield the rows for each number of proxies."""
+    """Yield rows for two and for four proxies, each compared to one proxy."""
     with tempfile.TemporaryDirectory() as folder, RedisServer() as redis, ExitStack() as stack:
         groups = {count: _group(stack, proxies, redis, Path(folder), count) for count in (1, *COUNTS)}
         for count in COUNTS:

@@ -17,9 +17,9 @@ _SERVERS = re.compile(r"(    server \S+ \S+\n)+\Z")
 
 @contextmanager
 def haproxy(folder: Path, port: int, ports: Sequence[int]) -> Iterator[int]:
-    """Run HAProxy on ``port``, in front of the proxies on ``ports``. Yield its process id.
+    """Run HAProxy on ``port``, in front of the proxies on ``ports``; yield HAProxy's process id.
 
-    Its statistics are served by the socket ``stats`` in ``folder``.
+    The socket ``stats`` in ``folder`` serves HAProxy's statistics.
     """
     program = shutil.which("haproxy")
     if program is None:
