@@ -125,7 +125,7 @@ def words(response: dict[str, Any]) -> str:
     return "".join(part["text"] for item in response["output"] for part in item.get("content", ()))
 
 
-# -- the suite's cases, by its names
+# -- cases of the Open Responses suite, with the suite's names
 
 
 def test_websocket_response_and_sequential_responses(client: Client, backend: TextBackend) -> None:

@@ -1,4 +1,4 @@
-"""The parsing library as tests use it: streamed answers, and the proxy's answer to the same text."""
+"""Functions that parse texts with the library, streamed or not, or return the proxy's answer to the same text."""
 
 from __future__ import annotations
 

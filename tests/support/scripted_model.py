@@ -1,6 +1,6 @@
 """A text model that answers the questions of `toolsim tune` correctly only under certain settings.
 
-It recognizes the setting by the request body, as any backend could. Under other settings, it answers with text where
+It infers the setting from the request body, as any backend could. Under other settings, it answers with text where
 calls are expected.
 """
 
