@@ -211,7 +211,10 @@ def decisions(path: Path) -> Iterator[int]:
             case ast.IfExp():
                 named = [node.body, node.orelse]
         for part in [part for whole in named for part in (whole.elts if isinstance(whole, ast.Tuple) else [whole])]:
-            if isinstance(part, ast.Constant) and part.value in ("chat", "responses"):
+            # "messages" is also a field of requests, so it does not count as a key or as a result.
+            is_key = isinstance(node, ast.Dict | ast.IfExp)
+            names = ("chat", "responses") if is_key else ("chat", "responses", "messages")
+            if isinstance(part, ast.Constant) and part.value in names:
                 yield part.lineno
 
 

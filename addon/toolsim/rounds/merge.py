@@ -31,6 +31,7 @@ from toolsim.core.events import (
     Usage,
     added,
 )
+from toolsim.response.segments import utf8_length
 
 _PARAGRAPH = "\n\n"
 
@@ -63,7 +64,7 @@ class Merger:
         self.calls: list[str] = []
         """The names of the emitted calls."""
         self.size = 0
-        """Number of emitted characters."""
+        """Size of the emitted text in UTF-8, in bytes."""
         self.has_emitted = False
         """Whether this round has emitted any output."""
 
@@ -131,14 +132,14 @@ class Merger:
         self._begins = False
         self._line_end = event.text.endswith("\n")
         self.has_emitted = True
-        self.size += len(event.text)
+        self.size += utf8_length(event.text)
         return [event]
 
     def _call_event(self, event: CallStarted | CallDelta | CallEnded) -> list[ClientEvent]:
         if isinstance(event, CallStarted) and self._is_later:
             event = replace(event, number=max(event.number, self._number + 1))
         if isinstance(event, CallDelta):
-            self.size += len(event.text)
+            self.size += utf8_length(event.text)
         self._call.append(event)
         is_withheld = bool(self._made or (self._is_later and self._max_calls))
         out: list[ClientEvent] = [] if is_withheld else [event]

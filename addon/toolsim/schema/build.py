@@ -21,6 +21,10 @@ from toolsim.schema.wellformed import are_plainly_wellformed, is_plain
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _VALUE_KEYWORDS = frozenset({"const", "default", "enum", "example", "examples"})
 """Keywords that contain values rather than schemas."""
+_NAME_KEYWORDS = frozenset(
+    {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies", "dependentRequired"}
+)
+"""Keywords that contain an object whose keys are names rather than keywords."""
 
 DEFAULT = Draft202012Validator
 """The dialect of a schema without ``$schema``."""
@@ -93,18 +97,27 @@ def _uri(base: Any) -> str:
 def _without(schema: Any, keyword: str, kind: type = object) -> Any:
     """Copy a schema without a keyword, wherever the keyword's value has the given type.
 
-    A property with the keyword's name is also removed, so its value is not checked.
+    A property with the keyword's name is kept.
     """
     match schema:
         case dict():
             return {
-                key: value if key in _VALUE_KEYWORDS else _without(value, keyword, kind)
+                key: _within(key, value, keyword, kind)
                 for key, value in schema.items()
                 if not (key == keyword and isinstance(value, kind))
             }
         case list():
             return [_without(item, keyword, kind) for item in schema]
     return schema
+
+
+def _within(key: str, value: Any, keyword: str, kind: type) -> Any:
+    """Copy the value that a schema has under ``key``, without a keyword in the schemas that the value contains."""
+    if key in _VALUE_KEYWORDS:
+        return value
+    if key in _NAME_KEYWORDS and isinstance(value, dict):
+        return {name: _without(schema, keyword, kind) for name, schema in value.items()}
+    return _without(value, keyword, kind)
 
 
 def _inspect(root: dict[str, Any], base: Any) -> tuple[bool, int]:

@@ -109,7 +109,7 @@ def seconds(value: object) -> int | None:
     """Return a number of seconds as an integer, or None for anything but a finite number (JSON can contain ``NaN``)."""
     if isinstance(value, float):
         return int(value) if isfinite(value) else None
-    return value if isinstance(value, int) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def array(value: object) -> list[Any]:

@@ -13,6 +13,16 @@ from toolsim.schema import compile_schema
         ({"patternProperties": {"^a": {"type": "string"}}}, {"a": "x", "b": 1}, {"ab": 1}),
         ({"additionalProperties": {"type": "string"}}, {"a": "x"}, {"a": 1}),
         ({"additionalProperties": False, "patternProperties": {"^a": {}}}, {"a": 1}, {"b": 1}),
+        # A property with the name of a keyword that is removed from schemas with patterns.
+        (
+            {
+                "properties": {"unevaluatedProperties": {"type": "string"}},
+                "patternProperties": {"^a": {}},
+                "additionalProperties": False,
+            },
+            {"unevaluatedProperties": "x"},
+            {"unevaluatedProperties": 1},
+        ),
         ({"uniqueItems": True}, [1, "1", True], [1, 1.0]),
         ({"multipleOf": 0.01}, 19.99, 19.995),
         ({"items": {"type": "integer"}}, [1, 2], [1, "2"]),

@@ -100,4 +100,4 @@ def test_json_text_is_unchanged() -> None:
 def test_seconds() -> None:
     """Times are truncated to whole seconds. A value that is not a finite number counts as absent."""
     assert [seconds(value) for value in (5, 5.9, 10**30)] == [5, 5, 10**30]
-    assert [seconds(value) for value in (None, "5", float("inf"), float("nan"), [5])] == [None] * 5
+    assert [seconds(value) for value in (None, "5", float("inf"), float("nan"), [5], True)] == [None] * 6
