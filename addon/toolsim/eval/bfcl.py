@@ -1,16 +1,16 @@
-"""The Berkeley Function Calling Leaderboard (v4) as suites, with its original cases, prompt and checkers.
+"""Provides the Berkeley Function Calling Leaderboard (v4) as suites, with its original cases, prompt and checkers.
 
 A single-turn case is correct if the package's AST checker accepts the answer or, in the irrelevance categories, if it
 has no call. In a multi-turn case, each user turn continues until the model answers without a call. The calls run on the
-package's simulated classes, which have state (files, tickets, trades …), and their outputs are sent to the model. After
-each turn, the package's checker compares state and outputs with the results of the correct calls. The first incorrect
-turn ends the case.
+package's simulated classes, which have state (files, tickets, trades …), and the model receives their outputs. After
+each turn, the package's checker compares the state and the outputs with the results of the correct calls. The first
+incorrect turn ends the case.
 
 The methods ``toolsim`` and ``native`` offer the functions as ``tools``, as the leaderboard does for function calling
 models. The method ``prompt`` uses the leaderboard's default prompt and parser for all other models.
 
 The checkers use a fixed list of correct answers, so the figures are comparable between the methods and with the
-leaderboard. Only the leaderboard can decide whether other answers would also be correct.
+leaderboard. Answers that are missing from the list count as incorrect.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SINGLE_TURN = (
 )
 CATEGORIES = (*SINGLE_TURN, "multi_turn_base")
 MAX_STEPS = 20
-"""Maximum number of requests within one turn. The leaderboard has the same limit."""
+"""Maximum number of requests within one turn, as on the leaderboard."""
 
 _RUNS = itertools.count()
 
@@ -61,7 +61,7 @@ def cases(category: str) -> Sequence[Case]:
 
 @dataclass(frozen=True, slots=True)
 class _SingleTurn:
-    """A single-turn case. ``answers`` contains the correct calls, each with the correct values of its arguments."""
+    """A single-turn case. ``answers`` contains the correct calls, with the list of correct values for each argument."""
 
     category: str
     entry: bfcl_package.Entry
@@ -84,7 +84,7 @@ class _SingleTurn:
 
 @dataclass(frozen=True, slots=True)
 class _MultiTurn:
-    """A multi-turn case. ``answers`` contains the correct calls of each turn, as lines of Python."""
+    """A multi-turn case. ``answers`` contains the correct calls for each turn, as lines of Python."""
 
     entry: bfcl_package.Entry
     answers: Sequence[Any]
@@ -109,7 +109,7 @@ class _MultiTurn:
             bfcl_package.forget(run)
 
     async def _turn(self, send: Send, messages: list[Message], run: str) -> tuple[list[list[str]], Answer]:
-        """Return the lines of each step in one turn, and the last answer. Add the turn's messages to ``messages``."""
+        """Run one turn. Append its messages to ``messages``, and return the lines for each step and the last answer."""
         tools = tools_of(self.entry)
         names = [tool.name for tool in tools]
         steps: list[list[str]] = []

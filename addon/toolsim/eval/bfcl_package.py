@@ -1,19 +1,19 @@
-"""The package ``bfcl-eval`` as a library, with its data, prompt, parser and checkers.
+"""Uses the package ``bfcl-eval`` as a library: its data, prompt, parser and checkers.
 
 The package is meant to be run as a program. Importing it requires five workarounds:
 
 1. Its dependencies include torch, pandas, a numpy without wheels for Python 3.13, and the SDKs of a dozen vendors, but
-   the parts used here need only three small packages. ``INSTALL`` therefore omits its dependencies.
+   this module uses only code that needs three small packages. ``INSTALL`` therefore omits its declared dependencies.
 2. ``constants.model_config`` imports every vendor's SDK only to determine whether a model writes ``_`` for the dots in
-   a function's name. A stub returns True, which is correct for all function calling models.
+   a function's name. A stub answers yes, which is correct for all function-calling models.
 3. Its parsers for Java and JavaScript need an old tree_sitter without wheels for recent versions of Python. Only the
    Python categories are used here, so stubs replace these parsers.
 4. On import, it creates folders next to itself, in site-packages. An environment variable moves them to a temporary
    folder.
 5. Its parser uses ``ast.NameConstant``, which Python 3.14 removed. This module restores it if necessary.
 
-Two of its functions evaluate a model's text as Python: the parser (sums, lambdas) and the executor of multi-turn cases.
-This module passes them only literals; see ``read_prompted`` and ``source``.
+Two of its functions evaluate a model's text as Python: the parser and the executor for multi-turn cases. This module
+passes them only literals and simple arithmetic; see ``read_prompted`` and ``source``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from toolsim.installation import install_command
 INSTALL = install_command(("bfcl-eval==2026.3.23", "filelock", "mpmath", "tenacity"), dependencies=False)
 
 Entry = dict[str, Any]
-"""A case in the package's form: ``id``, ``question`` (turns of messages), ``function`` (descriptions), …"""
+"""A case in the package's format: ``id``, ``question`` (turns of messages), ``function`` (descriptions), …"""
 Decoded = dict[str, dict[str, Any]]
 """A call in the form that the package's checkers use, as one name mapped to its arguments."""
 
@@ -51,10 +51,10 @@ _STAND_INS: Mapping[str, Mapping[str, object]] = {
     "bfcl_eval.model_handler.parser.java_parser": {"parse_java_function_call": None},
     "bfcl_eval.model_handler.parser.js_parser": {"parse_javascript_function_call": None},
 }
-# Limits for arithmetic expressions that a model writes instead of numbers.
+# Maximum absolute value of an operand in arithmetic that a model writes instead of a number.
 _MAX_OPERAND = 10**6
 _ARITHMETIC = (ast.BinOp, ast.UnaryOp, ast.USub, ast.UAdd, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod)
-# Arguments with limits. Larger values would make the simulated calculator run forever or exhaust the memory.
+# Arguments whose values are capped, so that the simulated calculator does not run forever or exhaust the memory.
 _BOUNDED = ("base", "exponent", "precision")
 _MAX_BOUNDED = 1000
 
@@ -65,7 +65,7 @@ class Unreadable(ValueError):
 
 @cache
 def _module(name: str) -> Any:
-    """Return a module of the package, imported with the workarounds described above. Raises UsageError."""
+    """Import a module of the package, with the workarounds from this module's docstring. Raises UsageError."""
     try:
         importlib.import_module("bfcl_eval")
         for stand_in, names in _STAND_INS.items():
@@ -82,7 +82,7 @@ def _module(name: str) -> Any:
 
 
 class _Folder:
-    """A temporary folder that replaces the folders that the package would create next to itself."""
+    """Makes the package create its folders in a temporary folder rather than next to itself."""
 
     def __enter__(self) -> None:
         self._before = os.environ.get(_FOLDER_VARIABLE)
@@ -108,12 +108,12 @@ def load_entries(category: str) -> list[Entry]:
 
 
 def load_answers(category: str) -> dict[str, Any]:
-    """Return the correct answers of a category by case id. Raises UsageError."""
+    """Return the correct answers for a category, by case id. Raises UsageError."""
     return {entry["id"]: entry["ground_truth"] for entry in _module("utils").load_ground_truth_entry(category)}
 
 
 def tool_declarations(functions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return function descriptions as tools for function calling models, with JSON schema types, and ``_`` for dots."""
+    """Return function descriptions as tools for function-calling models, with JSON schema types and without dots."""
     handler = _module("model_handler.utils")
     declared = handler.convert_to_tool(
         functions,
@@ -133,11 +133,11 @@ def prompted(messages: Sequence[Mapping[str, Any]], entry: Entry) -> list[dict[s
 
 def read_prompted(text: str) -> list[Decoded]:
     """Return the calls in a model's text, as parsed by the package. Raises Unreadable."""
-    # The parser evaluates the text, so any code except arithmetic with reasonably small numbers is rejected first.
+    # The parser evaluates the text, so all code is rejected first, except for arithmetic with reasonably small numbers.
     stripped = text.strip("`\n ")
     stripped = ("" if stripped.startswith("[") else "[") + stripped + ("" if stripped.endswith("]") else "]")
     try:
-        # Python's warnings about the text of a model (backslashes, ``1is``) or the package's parser are irrelevant.
+        # Python's warnings about the model's text (backslashes, ``1is``) or the package's parser are irrelevant.
         with warnings.catch_warnings(action="ignore"):
             for node in ast.walk(ast.parse(stripped.strip().strip("'"), mode="eval")):
                 _refuse_unsafe(node)
@@ -183,7 +183,7 @@ def _mistake(check: Callable[..., dict[str, Any]], *args: Any) -> str | None:
 def source(calls: Iterable[Decoded], allowed: Iterable[str]) -> list[str]:
     """Return calls as lines of Python for the simulated classes, which evaluate them.
 
-    Any call other than one to an ``allowed`` function with literals fails as if the function did not exist.
+    A call fails as an unknown function if its name is not ``allowed`` or an argument's name is not an identifier.
     """
     names = set(allowed)
     return [_line(name, arguments, names) for call in calls for name, arguments in call.items()]
@@ -201,7 +201,7 @@ def _bounded(name: str, value: object) -> object:
 
 
 def execute(lines: Sequence[str], entry: Entry, run: str) -> list[str]:
-    """Run lines on the simulated classes and return the outputs. ``run`` is a unique name for their instances."""
+    """Run lines of Python on the simulated classes, and return the outputs. ``run`` identifies the instances."""
     outputs, _ = _module("eval_checker.multi_turn_eval.multi_turn_utils").execute_multi_turn_func_call(
         list(lines), entry["initial_config"], entry["involved_classes"], run, entry["id"]
     )
@@ -211,7 +211,7 @@ def execute(lines: Sequence[str], entry: Entry, run: str) -> list[str]:
 def multi_turn_error(
     turns: Sequence[Sequence[Sequence[str]]], answers: Sequence[Any], entry: Entry, run: str
 ) -> str | None:
-    """Return the mistake that the package's multi-turn checker finds in lines by turn and step, or None."""
+    """Return the mistake that the multi-turn checker finds in the lines of all turns so far, or None."""
     checker = _module("eval_checker.multi_turn_eval.multi_turn_checker")
     steps = [[list(step) for step in turn] for turn in turns]
     return _mistake(checker.multi_turn_checker, steps, list(answers), entry, "multi_turn_base", run)

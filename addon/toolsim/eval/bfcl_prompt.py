@@ -13,7 +13,7 @@ from toolsim.eval.runtime.turn import Call, Message, Tool
 
 @dataclass(frozen=True, slots=True)
 class BfclPrompt:
-    """The PromptForm of one case. The package describes the functions in the prompt instead of as tools.
+    """The PromptForm of one case, which describes the functions in the package's default prompt.
 
     A past call is shown in the form that the prompt requests, ``[name(key=value)]``. The outputs of a step are one user
     message in the package's notation.
@@ -22,7 +22,7 @@ class BfclPrompt:
     entry: bfcl_package.Entry
 
     def write(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
-        """Return the messages under BFCL's default system prompt, with calls and outputs as text."""
+        """Return the messages with BFCL's default system prompt, and with calls and outputs as text."""
         return bfcl_package.prompted(_as_text(messages), self.entry)
 
     def read(self, text: str) -> tuple[str, tuple[Call, ...]]:

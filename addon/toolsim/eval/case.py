@@ -1,14 +1,14 @@
-"""The data types of an evaluation, which are the case, the method and the run, and the selection of cases.
+"""Defines an evaluation's data types (case, method, run), and selects a sample of cases.
 
-A suite is a list of cases. A case plays itself. It receives a ``Send`` and asks any number of questions, so that the
-rest of the evaluation need not distinguish a single question from a conversation with tools and state. A case is
-independent of the context of each question (the path to the model, timeouts, tokens, traces, errors)::
+A suite is a list of cases. A case has a ``play`` function, which receives a ``Send`` and asks any number of questions.
+The rest of the evaluation therefore need not distinguish a single question from a conversation with tools and state.
+The case does not deal with the path to the model, timeouts, token counts, traces or errors::
 
     async def play(send: Send) -> Verdict:
         answer = await send(Request(({"role": "user", "content": "…"},), tools))
         return Verdict.failed("no_call", "expected …") if not answer.calls else Verdict.passed()
 
-A case does not catch ProviderError, which becomes the run's label ``http_error`` or ``timeout``.
+A case does not catch ProviderError. The run that it ends is labeled ``http_error`` or ``timeout``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Label = Literal[
     "timeout",
     "internal_error",
 ]
-"""The reason for a failed run. Of several reasons, it is the first in the order of a call's life cycle.
+"""The reason for a failed run. If there are several reasons, it is the first one in the life cycle of a call.
 
 parallel_collapse: fewer calls than required; needless_call: an unwanted call; wrong_value: a call that fits its schema
 but has an incorrect argument; wrong_state: the calls succeeded but did not have the required effect; turn_limit: the
@@ -52,7 +52,7 @@ model never stopped calling; internal_error: the case itself raised an exception
 LABELS: tuple[Label, ...] = get_args(Label)
 
 MethodName = Literal["toolsim", "native", "prompt"]
-"""The path of tools to the model: through the addon, with the server's own ``tools``, or only in a prompt."""
+"""How a model receives tools: through the addon, as the server's own ``tools``, or only in a prompt."""
 METHODS: tuple[MethodName, ...] = get_args(MethodName)
 FORMER_METHOD = "way"
 """The name of the method's field and flag in reports and command lines of toolsim 0.2."""
@@ -60,7 +60,7 @@ FORMER_METHOD = "way"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The verdict of a case on its own run. ``detail`` describes the reason in one line."""
+    """The verdict of a case on one run. ``detail`` describes the reason in one line."""
 
     ok: bool
     label: Label | None = None
@@ -78,7 +78,7 @@ class Verdict:
 
 
 class PromptForm(Protocol):
-    """Presents tools and parses calls for the method ``prompt``, for suites that need a special form."""
+    """Describes tools and parses calls for the method ``prompt``, in suites that need a special form."""
 
     def write(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
         """Return the messages with a description of the tools, and with earlier calls and outputs as text."""
@@ -105,7 +105,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The unit of comparison: one model, sampling profile and method. ``setting`` contains addon options."""
+    """The unit of comparison: one model, sampling profile, method and API. ``setting`` contains addon options."""
 
     model: str
     profile: str
@@ -121,7 +121,7 @@ class Cell:
 
     @property
     def api_name(self) -> str:
-        """The API, followed by a note on streaming."""
+        """The API, followed by ``stream`` if the answers are streamed."""
         return f"{self.api} stream" if self.stream else self.api
 
     @property
@@ -136,8 +136,8 @@ class Run:
 
     ``ms`` is the time from the first question to the verdict, without waits for rate limits. ``turns`` counts
     questions, ``repaired`` counts repaired calls, and ``untagged`` counts calls found without the tag. ``as_text``
-    counts answers with a call as text (``call_as_text``); it is None in old reports. ``steps`` has each question and
-    answer, and the model's prompt and output.
+    counts answers with a call as text (``call_as_text``); it is None in old reports. ``steps`` contains each question
+    and answer, and the model's prompt and output.
     """
 
     suite: str
@@ -159,7 +159,7 @@ class Run:
 
     @property
     def key(self) -> str:
-        """The run's identity in its evaluation. Equal keys in resumed or compared reports mean equal questions."""
+        """The run's identity within its evaluation. In related reports, runs with equal keys ask equal questions."""
         cell = self.cell
         where = (cell.model, cell.profile, cell.method, cell.api_name, cell.setting)
         return "|".join((self.suite, self.case, *where, str(self.trial)))
@@ -170,18 +170,18 @@ class Run:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Run:
-        """Return the run that ``as_dict`` has converted. Raises TypeError or KeyError for any other data."""
+        """Recreate a run from the result of ``as_dict``. Raises TypeError or KeyError for any other data."""
         cell = Cell(**with_current_names(data["cell"]))
         return cls(**{**data, "cell": cell, "steps": tuple(data["steps"])})
 
 
 def with_current_names(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields of a cell, or settings, under their current names. toolsim 0.2 called the method a way."""
+    """Return a cell's fields, or settings, under their current names. toolsim 0.2 called the method ``way``."""
     return {"method" if name == FORMER_METHOD else name: value for name, value in data.items()}
 
 
 async def tools_of(case: Case) -> frozenset[str]:
-    """Play a case up to its first question, and return the names of the tools that the question offers."""
+    """Play a case up to its first question, and return the names of the tools in this question."""
     offered: frozenset[str] = frozenset()
 
     async def send(request: Request) -> Answer:
@@ -195,11 +195,11 @@ async def tools_of(case: Case) -> frozenset[str]:
 
 
 class _Enough(BaseException):
-    """Ends a case at its first question. It is not a subclass of Exception, because a case might catch those."""
+    """Ends a case at its first question. Derives from BaseException, because a case might catch Exception."""
 
 
 def sample(cases: Sequence[Case], size: int | None, seed: int) -> list[Case]:
-    """Return ``size`` of the cases (None: all) in their original order. A seed always selects the same cases."""
+    """Return ``size`` of the cases (None: all) in their original order. The same seed always selects the same cases."""
     if size is None or size >= len(cases):
         return list(cases)
     chance = random.Random(f"{seed}:{cases[0].suite if cases else ''}")

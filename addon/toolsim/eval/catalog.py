@@ -1,11 +1,11 @@
-"""A small catalog of models, ``catalog.json``, and the command-line terms that select models from it.
+"""Contains a small catalog of models, ``catalog.json``, and selects models from it by command-line terms.
 
 ``tags``: ``stable`` = in the default selection of hosted models; ``open`` = open weights; ``local`` = runs on a laptop;
-``tools`` = trained and documented for tool calls. ``tool_calling_reliable`` is narrower. It states whether the model's
-native calls reliably arrive as calls, not as text that looks like a call. False was measured; None is unknown. The
-terms ``reliable`` and ``unreliable`` select models by this field.
+``tools`` = trained and documented for tool calls. ``tool_calling_reliable`` states whether the model's native calls
+reliably arrive as calls, and not as text that looks like a call. False was measured, and None means unknown. The terms
+``reliable`` and ``unreliable`` select models by this field.
 
-Servers drop hosted models, so a model that the server does not list is skipped unless its exact id was specified.
+Hosted models can disappear, so a model that the server does not list is skipped unless its exact id was specified.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from toolsim.eval.flags import DEFAULT_MODELS, words
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One model. ``id`` is its name on the server, and ``base_id`` the model to which several ids refer.
+    """One model. ``id`` is its name on the server. Several ids of the same model share a ``base_id``.
 
-    ``options`` are request options that it always needs, ``recommended`` the sampling options on its model card.
+    ``options`` are request options that the model always needs, ``recommended`` the sampling options on its card.
     """
 
     id: str
@@ -42,10 +42,10 @@ CATALOG = tuple(Model(**{**entry, "tags": tuple(entry["tags"])}) for entry in da
 
 
 def is_selected(model: Model, named: Sequence[str]) -> bool:
-    """Return whether a term selects the model.
+    """Return whether one of the terms in ``named`` selects the model.
 
-    A term is an id, base id, provider or tag, ``reliable``, ``unreliable``, ``all``, or a pattern. ``N:*`` includes
-    ``N``.
+    A term is an id, base id, provider or tag, ``reliable``, ``unreliable``, ``all``, or a pattern. The pattern ``N:*``
+    also matches ``N``.
     """
     names = {model.id, model.base_id, model.provider, *model.tags, *_RELIABLE[model.tool_calling_reliable], "all"}
     return any(word in names or _matches(model.id, word) for word in named)
@@ -56,9 +56,9 @@ def _matches(id: str, word: str) -> bool:
 
 
 def select(selection: str, served: Sequence[str] = ()) -> list[Model]:
-    """Return the models that a list of terms selects, in order. ``!`` excludes models that are already selected.
+    """Return the models that a list of terms selects, in order. ``!`` removes models selected by earlier terms.
 
-    ``served`` contains the ids that the server lists, and is empty if they are unknown. A term that matches no catalog
+    ``served`` contains the ids that the server lists. It is empty if they are unknown. A term that matches no catalog
     entry is the name of a model on the server, and a pattern can match the server's ids. A list of only exclusions
     starts from the default selection. Raises UsageError for an exclusion that matches no model.
     """
@@ -85,19 +85,19 @@ def select(selection: str, served: Sequence[str] = ()) -> list[Model]:
 
 
 def missing(selection: str, served: Sequence[str]) -> list[str]:
-    """Return the ids that terms for several models select, but that the server does not list."""
+    """Return the selected ids that the server does not list, except for ids that the user specified exactly."""
     exact = set(words(selection))
     gone = (model.id for model in select(selection, served) if not is_served(model.id, served))
     return [id for id in gone if id not in exact]
 
 
 def is_served(id: str, served: Sequence[str]) -> bool:
-    """Return whether a server has the model. OpenRouter accepts ``:nitro`` after any id, without listing these ids."""
+    """Return whether a server has the model. OpenRouter accepts ``:nitro`` after any id, without listing such ids."""
     return id.removesuffix(":nitro") in served or id in served
 
 
 def differences(served: Sequence[str]) -> str:
-    """Describe the models on a server's list that the catalog lacks, and the hosted models that the server lacks."""
+    """Describe the models that only the server lists, and the hosted models that only the catalog lists."""
     known = {model.id for model in CATALOG}
     hosted = [model.id for model in CATALOG if "local" not in model.tags]
     lacking = sorted(set(served) - known)
@@ -112,7 +112,7 @@ def differences(served: Sequence[str]) -> str:
 
 
 def are_ids(selection: str) -> bool:
-    """Return whether a selection contains only names of single models. Then the server's list is not needed."""
+    """Return whether a selection contains only exact model ids. If so, the server's list is not needed."""
     given = words(selection)
     return (
         bool(given)

@@ -1,7 +1,7 @@
 """Draws the plots of the report as inline SVG: rates with their intervals, and the latency of each run.
 
-Widths are in viewBox units, so that a plot scales with the page. Colors are the page's CSS variables, one per method,
-which color-blind readers can distinguish. Every bar also shows its figure as text.
+Widths are in viewBox units, so that a plot scales with the page. Colors are the page's CSS variables, one per method.
+Color-blind readers can distinguish them. Every bar also shows its figure as text.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MAX_LABEL = 28
 
 
 def rates(groups: Sequence[tuple[str, Mapping[str, Rate]]], colours: Mapping[str, int]) -> str:
-    """Return horizontal bars with one group per case, one bar per method, and the 95 % interval as a whisker.
+    """Return horizontal bars with one group per case, one bar per method, and the 95% interval as a whisker.
 
     ``colours`` maps each method to the index of its color on the page.
     """
@@ -60,7 +60,7 @@ def _bar(top: float, method: str, rate: Rate, colour: int) -> str:
 
 
 def latencies(strips: Sequence[tuple[str, int, Sequence[float]]]) -> str:
-    """Return a strip for each entry (label, color, milliseconds), with a dot per run and a common logarithmic axis."""
+    """Return a strip for each (label, color, milliseconds), with a dot per run. The strips share a logarithmic axis."""
     values = [value for _, _, times in strips for value in times if value > 0]
     if not values:
         return ""
@@ -90,7 +90,7 @@ def latencies(strips: Sequence[tuple[str, int, Sequence[float]]]) -> str:
 
 
 def _dots(times: Sequence[float], middle: float, colour: int, low: float, high: float) -> list[str]:
-    """Return a dot for each run. Dots that would overlap are stacked alternately above and below the line."""
+    """Return a dot for each run. Dots that would overlap are stacked above and below the line, up to a limit."""
     places = sorted(round(_x(max(value, low), low, high) / 5) * 5 for value in times)
     dots = []
     for x, same in groupby(places):
@@ -128,7 +128,7 @@ def _text(x: float, y: float, text: str, kind: str, anchor: str, title: str) -> 
 
 
 def _shortened(text: str) -> str:
-    """Return a label that fits. The end of a long label is kept, because it names the method."""
+    """Return a label that fits. A long label loses its middle, because the end names the method."""
     half = _MAX_LABEL // 2
     return text if len(text) <= _MAX_LABEL else f"{text[: half - 1]}…{text[-half:]}"
 

@@ -30,12 +30,12 @@ SCRIPTED = "the scripted provider (offline)"
 EXIT_RIGHT, EXIT_WRONG, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
 
 _COMMANDS = {"compare": compare.main, "join": merge.main}
-# Settings of the command rather than of the measurement. --resume does not restore them.
+# Settings that do not affect the measurement. --resume does not restore them.
 _UNSAVED = frozenset({"resume", "out", "quiet", "verbose", "flows", "jobs"})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code: 1 if an offline run is incorrect, or 2 for a usage error."""
+    """Run the command and return its exit code: 1 if a run with the scripted provider fails, or 2 for a usage error."""
     arguments = flags.with_current_names(list(sys.argv[1:] if argv is None else argv))
     name, command = "toolsim eval", _COMMANDS.get("".join(arguments[:1]))
     try:
@@ -53,14 +53,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _resumed(parser: ArgumentParser, arguments: list[str]) -> tuple[Namespace, Path]:
-    """Parse the arguments. --resume restores the saved settings, except settings on the command line."""
+    """Parse the arguments. --resume restores the saved settings, unless the command line overrides them."""
     args = parser.parse_args(arguments)
     if args.resume is None:
         return args, journal.new_folder(Path(args.out), datetime.now(UTC))
     folder = Path(args.resume) if args.resume else journal.latest(Path(args.out))
     saved = with_current_names(journal.read_settings(folder))
     if args.options:
-        # argparse would append a list to its default.
+        # argparse would append the saved list to its default.
         saved.pop("options", None)
     parser.set_defaults(**saved)
     return parser.parse_args(arguments), folder
@@ -76,7 +76,7 @@ async def _compare_catalog(args: Namespace) -> int:
 
 
 async def _evaluate(args: Namespace, folder: Path) -> int:
-    # Modules that send requests to a model are imported on demand, so that --help needs no package.
+    # Modules that send requests to a model are imported only when needed, so that --help works without the packages.
     import_module("openai")
     url = settings.base_url(args, os.environ)
     key = settings.api_key(args, url, os.environ) if url else ""
@@ -108,7 +108,7 @@ async def _evaluate(args: Namespace, folder: Path) -> int:
         saved = {name: value for name, value in vars(args).items() if name not in _UNSAVED}
         log.write(journal.SETTINGS, report.as_text(saved))
         read_timeout = args.client_timeout if args.read_timeout is None else args.read_timeout
-        # A limit of 0 means that no limit applies.
+        # A limit of 0 means no limit.
         seconds = [limit or None for limit in (args.client_timeout, args.open_timeout, read_timeout)]
         target = Target(url, key or "none", *seconds)
         started = Proxies(url, flows=folder / "flows" if args.flows else None)

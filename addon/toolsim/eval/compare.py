@@ -1,8 +1,8 @@
 """``toolsim eval compare A B``, which compares two reports case by case and tests the difference for significance.
 
 Runs are paired by suite, case and trial, and by each field of their cells (model, profile, method, …) that varies
-within a report. Two reports that differ in any single option can therefore be compared. ``--a`` and ``--b`` select
-parts of a report, to compare two methods or two values within one report::
+within a report. A field that is constant in each report can therefore differ between the two reports. ``--a`` and
+``--b`` select runs by a field's value, to compare two methods or two values within one report::
 
     toolsim eval compare REPORT REPORT --a method=toolsim --b method=native
 """
@@ -28,7 +28,7 @@ Key = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Pairs of runs from the reports A and B, and the number of unpaired runs in each report."""
+    """Pairs of runs from reports A and B, and the number of unpaired runs in each report."""
 
     pairs: Sequence[tuple[Run, Run]]
     alone_a: int
@@ -36,7 +36,7 @@ class Comparison:
 
     @property
     def flipped(self) -> list[tuple[Run, Run]]:
-        """The pairs in which only one run is correct, starting with the pairs in which A is correct."""
+        """The pairs in which only one run is correct. Pairs in which run A is correct come first."""
         return sorted((pair for pair in self.pairs if pair[0].ok != pair[1].ok), key=lambda pair: not pair[0].ok)
 
     @property

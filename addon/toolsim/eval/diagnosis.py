@@ -1,4 +1,4 @@
-"""Diagnoses a failed conversation with one label, the first that applies in the order of a call's life cycle."""
+"""Diagnoses a failed conversation with one label, the first that applies in a call's life cycle."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BY_CODE: dict[str, Label] = {
     "READ_ONLY": "wrong_value",
     "LOCKED": "wrong_value",
 }
-# Labels and patterns for messages of the JSON schema validator.
+# Patterns for messages from the JSON schema validator, and their labels.
 _BY_MISMATCH: tuple[tuple[str, Label], ...] = (
     (r"is a required property", "missing_required"),
     (r"[Aa]dditional properties", "hallucinated_parameter"),
@@ -28,7 +28,7 @@ _BY_MISMATCH: tuple[tuple[str, Label], ...] = (
 
 
 def diagnose(outcome: Outcome, goal: str | None, *, final: str = DONE) -> Verdict:
-    """Return the verdict on a conversation. ``goal`` is the missing part of the required state, or None."""
+    """Return the verdict on a conversation. ``goal`` describes the missing part of the required state, if any."""
     if goal is None and outcome.text.strip() == final and outcome.stop == "answer":
         return Verdict.passed()
     if not outcome.executions:

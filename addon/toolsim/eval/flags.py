@@ -1,4 +1,4 @@
-"""Defines the evaluation's command line in one table. Environment variables of the predecessor change its defaults."""
+"""Defines the evaluation's command line in one table. Environment variables can change the defaults."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEFAULT_MODELS = "stable"
 def value_type(
     expected: str, read: Callable[[str], Any], is_valid: Callable[[Any], bool] = lambda _: True
 ) -> Callable[[str], Any]:
-    """Return an argparse type whose error contains the ``expected`` value. ``read`` raises ValueError or KeyError."""
+    """Return an argparse type whose errors name the ``expected`` value. ``read`` can raise ValueError or KeyError."""
 
     def parse(text: str) -> Any:
         try:
@@ -33,7 +33,7 @@ def value_type(
     return parse
 
 
-# Boolean values in environment variables.
+# The values of a boolean environment variable.
 _BOOLEANS = {**dict.fromkeys(("1", "true", "yes", "on"), True), **dict.fromkeys(("0", "false", "no", "off", ""), False)}
 
 boolean = value_type("true or false", lambda text: _BOOLEANS[text.strip().lower()])
@@ -47,7 +47,7 @@ _METAVARS = {boolean: "BOOL", positive: "N", whole: "N", number: "X", seconds: "
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """One flag. ``env`` is the variable that changes its default, without prefix. ``metavar`` is used for strings."""
+    """One flag. ``env`` is the variable for its default, without the prefix. ``metavar`` is used for strings."""
 
     name: str
     help: str
@@ -205,12 +205,12 @@ FLAGS = (
     ),
     Flag("out", "folder in which report folders are created", DEFAULT_OUT, metavar="DIR"),
 )
-# A report's settings do not include the verbosity.
+# The environment variable for the verbosity, which a report's settings do not include.
 _VERBOSE = "VERBOSE"
 
 
 def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
-    """Return the parser, with defaults from the environment. Raises ValueError for a variable's invalid value."""
+    """Return the parser, with defaults from the environment. Raises ValueError for an invalid environment variable."""
     made = Parser(
         prog="toolsim eval",
         description="Measure how often models call tools correctly. Without a base URL, the evaluation runs offline, "
@@ -278,7 +278,7 @@ def _verbosity(environment: Mapping[str, str]) -> int:
 
 
 def with_current_names(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with renamed flags replaced. A line on standard error reports each new name."""
+    """Replace renamed flags with their current names, and report each replacement on standard error."""
     former = f"--{FORMER_METHOD}"
     if any(argument.partition("=")[0] == former for argument in arguments):
         print(f"toolsim eval: {former} is now called --method", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Renders ``report.html``, one file without scripts or network access. All text from models and servers is escaped."""
+"""Renders ``report.html``, a file with no scripts or network access. All text from models and servers is escaped."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Writes the report folder with its settings, and one line for each finished run, so that no finished run is lost.
+"""Writes the report folder: its settings, and one line for each finished run, so that no finished run is lost.
 
-When a run ends, a line is appended to ``runs.jsonl`` and flushed. A line truncated by a crash is dropped when the
-folder is reopened, and its run is repeated. Known secrets are never written to a file.
+When a run ends, a line is appended to ``runs.jsonl`` and flushed. If a crash truncates a line, the line is dropped when
+the folder is reopened, and its run is repeated. Known secrets are never written to a file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RUNS = "runs.jsonl"
 SETTINGS = "settings.json"
 MASK = "[key]"
 
-# Minimum length of a secret. A shorter one would match ordinary words, and no real key is that short.
+# Minimum length of a masked secret. A shorter string could match ordinary words, and no real key is that short.
 _MIN_SECRET = 6
 
 
@@ -38,12 +38,12 @@ class Secrets:
 
 
 def _forms(secret: str) -> tuple[str, ...]:
-    """Return a secret in its original form and as escaped in JSON strings."""
+    """Return a secret in its original form and as escaped in a JSON string."""
     return secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]
 
 
 class Journal:
-    """A report folder that an evaluation writes."""
+    """The report folder of a running evaluation."""
 
     def __init__(self, folder: Path, secrets: Secrets) -> None:
         self.folder = folder
@@ -58,7 +58,7 @@ class Journal:
         self._file = path.open("a", encoding="utf-8")
 
     def add(self, run: Run) -> Run:
-        """Record a finished run, and return it as it was written, without secrets."""
+        """Record a finished run, and return it as written, with secrets masked."""
         line = self._secrets.mask(json.dumps(run.as_dict(), ensure_ascii=False, default=str))
         self._file.write(f"{line}\n")
         self._file.flush()
@@ -67,7 +67,7 @@ class Journal:
         return written
 
     def write(self, name: str, text: str) -> Path:
-        """Write another file of the report atomically."""
+        """Write another report file atomically."""
         path = self.folder / name
         part = path.with_name(f".{name}.part")
         part.write_text(self._secrets.mask(text), encoding="utf-8")
@@ -80,12 +80,12 @@ class Journal:
 
 
 def stamp(now: datetime) -> str:
-    """Return the name of a folder, such as ``20260207T123628Z``. ``now`` is the time in UTC."""
+    """Return the name of a report folder, such as ``20260207T123628Z``. ``now`` is the time in UTC."""
     return now.strftime("%Y%m%dT%H%M%SZ")
 
 
 def new_folder(out: Path, now: datetime) -> Path:
-    """Return a new folder in ``out``. A second evaluation within the same second has a different name."""
+    """Return the path of a new folder in ``out``. A number is appended if a folder with the same time stamp exists."""
     folder, number = out / stamp(now), 1
     while folder.exists():
         number += 1

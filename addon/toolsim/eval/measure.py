@@ -37,10 +37,10 @@ class Job:
 
 
 def plan(cells: Sequence[tuple[Cell, Sampling]], cases: Sequence[Case], trials: int) -> list[Job]:
-    """Return all runs, ordered by model and then by case, with all methods of a case in sequence.
+    """Return all runs, ordered by model and then by case. All methods of a case follow one another.
 
-    If an evaluation is interrupted, it has thus run the same cases with all methods, and a server with a prompt cache
-    treats all methods alike. A case about addon options is run only through toolsim, once rather than for each setting.
+    Thus an interrupted evaluation has run the same cases with all methods, and a server's prompt cache affects all
+    methods alike. A case with its own addon options is run only through toolsim, and only once.
     """
     jobs, seen = [], set()
     for model in dict.fromkeys(cell.model for cell, _ in cells):
@@ -57,7 +57,7 @@ def plan(cells: Sequence[tuple[Cell, Sampling]], cases: Sequence[Case], trials: 
 
 
 Progress = Callable[[Job, Run | None], None]
-"""A function that is called when a run starts (with None), and again when it has ended."""
+"""A function that is called when a run starts (with None), and when it has ended (with the run)."""
 
 
 async def measure(
@@ -81,7 +81,7 @@ async def measure(
 
 
 async def run(job: Job, methods: Methods, seconds: float | None) -> Run:
-    """Perform one run. Never raises an exception, except when it is canceled."""
+    """Perform one run. Never raises an exception, except for cancellation."""
     captures: Captures | None = None
     asking: Asking | None = None
     started = monotonic()
@@ -94,7 +94,7 @@ async def run(job: Job, methods: Methods, seconds: float | None) -> Run:
         verdict = Verdict.failed(_label(error), f"HTTP {error.status}: {error}" if error.status else str(error))
     except StartFailed as error:
         verdict = Verdict.failed("internal_error", str(error))
-    except Exception as error:  # A bug in a case must fail only this run, not an evaluation that takes hours.
+    except Exception as error:  # A bug in a case must fail only this run, not a long evaluation.
         place = "".join(traceback.format_exception(error)[-2:])
         verdict = Verdict.failed("internal_error", place)
     ms = (monotonic() - started - (asking.waited if asking else 0)) * 1000
@@ -112,7 +112,7 @@ def _label(error: ProviderError) -> Label:
 def run_of(
     job: Job, verdict: Verdict, ms: float = 0, asking: Asking | None = None, recorded: Sequence[Recorded] = ()
 ) -> Run:
-    """Return the run that results from a job."""
+    """Return the finished run for a job."""
     steps = asking.steps if asking else []
     _join(steps, recorded)
     return Run(
@@ -136,7 +136,7 @@ def run_of(
 
 
 def _join(steps: list[dict[str, Any]], recorded: Sequence[Recorded]) -> None:
-    """Match recordings with questions. Their order is the same, but only questions with tools are recorded."""
+    """Add the recorded prompts and outputs to the steps. Only steps with tools have recordings, in the same order."""
     left = list(recorded)
     before: tuple[tuple[str, str], ...] = ()
     for step in steps:

@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 
 Z95 = 1.959963984540054
-"""The 97.5 % quantile of the normal distribution, for a two-sided interval of 95 %."""
+"""The 97.5% quantile of the standard normal distribution, for a two-sided 95% interval."""
 
 
 def wilson(ok: int, runs: int) -> tuple[float, float]:
-    """Return Wilson's 95 % score interval of a rate, as fractions, or (0, 1) if there are no runs.
+    """Return Wilson's 95% score interval for a rate, as fractions, or (0, 1) if there are no runs.
 
-    Unlike the normal approximation, it is valid for few runs and at 0 and 100 %. Wilson 1927; Brown, Cai, DasGupta
+    Unlike the normal approximation, it is valid for few runs, and at 0 and 100%. Wilson 1927; Brown, Cai, DasGupta
     2001.
     """
     if not runs:
@@ -20,7 +20,7 @@ def wilson(ok: int, runs: int) -> tuple[float, float]:
     rate, square = ok / runs, Z95 * Z95
     middle = (rate + square / (2 * runs)) / (1 + square / runs)
     half = Z95 / (1 + square / runs) * math.sqrt(rate * (1 - rate) / runs + square / (4 * runs * runs))
-    # At 0 and 100 % the bound is exact, but floating-point arithmetic would miss it slightly.
+    # At 0 and 100% the bound is exact, but floating-point arithmetic would miss it slightly.
     low = 0.0 if ok == 0 else max(0.0, middle - half)
     high = 1.0 if ok == runs else min(1.0, middle + half)
     return low, high
@@ -37,8 +37,8 @@ def percentile(values: Sequence[float], percent: float) -> float:
 def mcnemar(only_a: int, only_b: int) -> float:
     """Return the exact two-sided p-value of McNemar's test.
 
-    ``only_a`` and ``only_b`` are the numbers of pairs in which only that side is correct. If both sides were equally
-    good, each of these pairs would be a fair coin toss. p is the probability that such tosses are at least as uneven.
+    ``only_a`` and ``only_b`` are the numbers of pairs in which only A or only B is correct. If A and B were equally
+    good, each of these pairs would be a fair coin toss. p is the probability of a result that is at least as uneven.
     """
     pairs, fewer = only_a + only_b, min(only_a, only_b)
     if only_a == only_b:

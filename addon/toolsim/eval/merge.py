@@ -1,9 +1,9 @@
 """``toolsim eval join OUT REPORT …``, which merges several reports on the same cases into one report.
 
 An evaluation of a model on a laptop takes hours, so a comparison is done in parts: one method today, another method
-tomorrow, an older version from a separate checkout. Only cases that all methods answered count. Within a suite and a
-model, a case is kept if every method has run it. A part can be renamed to distinguish an older version of toolsim,
-which was evaluated as if it were the server, from the current version::
+tomorrow, an older version from a separate checkout. Within a suite and a model, a case counts only if every method has
+run it. A report's method can be renamed to distinguish an older version of toolsim, which was evaluated as if it were
+the server, from the current version::
 
     toolsim eval join OUT today before --name "before=toolsim 0.1.0"
 """
@@ -20,14 +20,14 @@ from toolsim.eval.case import METHODS, Run
 from toolsim.eval.journal import RUNS, SETTINGS, Journal, Secrets, read_runs, read_settings
 from toolsim.eval.summary import by_method, grouped
 
-# Settings that can differ between the parts, because they do not change the questions.
+# Settings that can differ between the reports, because they do not change the questions.
 _FREE = frozenset(
     {"base_url", "models", "method", "suite", "sample", "setting", "stream", "api", "trials", "offline", "options"}
 )
 
 
 def shared_runs(runs: Sequence[Run]) -> list[Run]:
-    """Return the runs of cases that every method answered, for each suite, model and trial."""
+    """Return the runs of cases that every method has run. Suites and models are considered separately."""
     kept: list[Run] = []
     for group in grouped(runs, lambda run: (run.suite, run.cell.model)).values():
         methods = {replace(run.cell, model="") for run in group}
@@ -38,7 +38,7 @@ def shared_runs(runs: Sequence[Run]) -> list[Run]:
 
 
 def named(runs: Sequence[Run], name: str) -> list[Run]:
-    """Return the runs under another method name. ``name`` is a method and a suffix. Raises UsageError."""
+    """Return the runs under a new method name. ``name`` is a method, optionally with a suffix. Raises UsageError."""
     method, _, rest = name.partition(" ")
     for known in METHODS:
         if method == known:
@@ -47,13 +47,13 @@ def named(runs: Sequence[Run], name: str) -> list[Run]:
 
 
 def joined(parts: Sequence[Sequence[Run]]) -> list[Run]:
-    """Return the runs of all parts, method by method. If several runs have the same key, the last run counts."""
+    """Return the runs of all reports, ordered by method. If several runs have the same key, the last one counts."""
     runs = {run.key: run for part in parts for run in part}.values()
     return sorted(runs, key=lambda run: METHODS.index(run.cell.method))
 
 
 def common_settings(folders: Sequence[Path]) -> dict[str, object]:
-    """Return the settings that all parts share. Raises UsageError."""
+    """Return the settings that all reports share. Raises UsageError if other settings differ."""
     first, *others = [
         {name: value for name, value in read_settings(folder).items() if name not in _FREE} for folder in folders
     ]

@@ -1,4 +1,4 @@
-"""The methods by which a model receives tools: through toolsim, as the server's own ``tools``, or in a plain prompt."""
+"""Implements the methods ``toolsim``, ``native`` and ``prompt``, by which a model receives tools."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import openai
 
 CONTENT_TAGS = "content_tag_fallback"
-"""The setting of the method ``native`` in which tagged calls in the text of an answer count as calls."""
+"""The setting of the method ``native`` in which tagged calls in an answer's text count as calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Target:
 
 
 class Methods:
-    """Creates a Send for each run, with one client per address, and one proxy per model and set of addon options."""
+    """Creates a Send for each run. Uses a client per base URL, and a proxy per model and set of addon options."""
 
     def __init__(self, target: Target, proxies: Proxies) -> None:
         self._target = target
@@ -41,7 +41,7 @@ class Methods:
         self._captures: dict[str, Captures] = {}
 
     async def open(self, cell: Cell, case: Case, user: str) -> tuple[Send, Captures | None]:
-        """Return a Send and, for the method toolsim, the proxy's recordings. Raises StartFailed."""
+        """Return a Send and, for the method ``toolsim``, the proxy's recordings. Raises StartFailed."""
         from toolsim.eval.runtime.openai_client import sender
 
         if cell.method != "toolsim":
@@ -56,7 +56,7 @@ class Methods:
         return sender(client, cell.model, api=cell.api, stream=cell.stream), captures
 
     def _client(self, base_url: str) -> openai.AsyncOpenAI:
-        # The package is not needed for --help.
+        # Importing the package here allows --help to work without it.
         import openai
 
         if base_url not in self._clients:
@@ -77,7 +77,7 @@ class Methods:
 
 
 def with_content_tags(send: Send) -> Send:
-    """Return a Send that parses tagged calls in the text of an answer that has no calls."""
+    """Return a Send that parses tagged calls in the text of answers without calls."""
 
     async def ask(request: Request) -> Answer:
         answer = await send(request)
@@ -87,7 +87,7 @@ def with_content_tags(send: Send) -> Send:
 
 
 def prompted(send: Send, case: Case) -> Send:
-    """Return a Send that describes tools in the prompt and parses calls from the text."""
+    """Return a Send that describes the tools in the prompt and parses calls from the model's text."""
     form = case.form or PlainPrompt()
 
     async def ask(request: Request) -> Answer:

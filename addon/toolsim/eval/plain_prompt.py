@@ -1,7 +1,7 @@
-"""The method ``prompt``: tools in a system message, and calls parsed with one regular expression, as in many tutorials.
+"""Implements the method ``prompt``: tools in a system message, and calls parsed with one regular expression.
 
-The method represents code that people write without toolsim: the Hermes form, one example of the syntax, no validation
-and no repair. The parser is deliberately simple. A call that it cannot parse remains text.
+The method represents code from tutorials that people use without toolsim: the Hermes form, one example of the syntax,
+no validation and no repair. The parser is deliberately simple. A call that it cannot parse remains text.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class PlainPrompt:
     """The default PromptForm of the evaluation."""
 
     def write(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
-        """Return the messages as plain text, with tools in the first system message, and tagged calls and outputs."""
+        """Return the messages as plain text. The first system message describes the tools. Calls are tagged."""
         written = [_as_text(message) for message in messages]
         if not tools:
             return written
@@ -39,7 +39,7 @@ class PlainPrompt:
         return written
 
     def read(self, text: str) -> tuple[str, tuple[Call, ...]]:
-        """Return the prose in a model's text, and the calls between the tags."""
+        """Return the prose in a model's text, and the tagged calls."""
         answer = calls_from_content_tags(Answer(text))
         return answer.text, answer.calls
 

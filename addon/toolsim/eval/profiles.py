@@ -1,8 +1,8 @@
-"""Sampling profiles and the selection of profiles for a model.
+"""Defines the sampling profiles, and selects profiles for a model.
 
 A profile applies to a model if one of its ``models`` terms selects the model (``*``: all). The profile ``recommended``
-consists of the options in the model's catalog entry, which are from its model card or generation_config. It applies to
-models that have such options.
+consists of the options in the model's catalog entry, which are from its model card or generation_config. This profile
+applies only to models that have such options.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Sampling = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """One profile. ``values`` are its request options, or None for the options that the model's vendor recommends."""
+    """One profile. ``values`` are its request options, or None for the options recommended in the catalog."""
 
     id: str
     tags: tuple[str, ...]
@@ -29,7 +29,7 @@ class Profile:
     models: tuple[str, ...] = ("*",)
 
     def applies(self, model: Model) -> bool:
-        """Return whether the profile is meant for a model."""
+        """Return whether the profile applies to a model."""
         return is_selected(model, self.models) and (self.values is not None or bool(model.recommended))
 
     def sampling(self, model: Model) -> Sampling:
@@ -38,7 +38,7 @@ class Profile:
 
 
 PROFILES = (
-    # Without sampling, a report is reproducible, and a comparison shows only the effect of the change.
+    # With a temperature of zero, a report is reproducible, and a comparison shows only the effect of the change.
     Profile("default", ("deterministic",), {"temperature": 0.0}),
     Profile("recommended", ("card",), None),
     Profile("creative", ("chat",), {"temperature": 1.0, "top_p": 0.95}),
@@ -48,7 +48,7 @@ PROFILES = (
 
 
 def select(selection: str) -> Sequence[Profile]:
-    """Return the profiles that ids and tags select. ``*`` selects all, and ``!`` excludes. Raises UsageError."""
+    """Return the profiles with these ids or tags. ``*`` selects all, and ``!`` excludes. Raises UsageError."""
     chosen: dict[str, Profile] = {}
     for name in words(selection):
         found = [profile for profile in PROFILES if name.lstrip("!") in ("*", profile.id, *profile.tags)]

@@ -1,4 +1,4 @@
-"""Shows the progress of an evaluation, in a live line on a terminal or in plain lines elsewhere."""
+"""Shows the progress of an evaluation: as a live line on a terminal, otherwise as plain lines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from toolsim.eval.measure import Job
 
 
 class Progress:
-    """Displays the runs. ``verbosity`` is 0 for a live line on a terminal, 1 for runs and turns, 2 also for sizes."""
+    """Displays the runs. ``verbosity``: 0 = a live line on a terminal, 1 = runs and turns, 2 = also sizes."""
 
     def __init__(self, total: int, verbosity: int, *, quiet: bool) -> None:
         self._verbosity = verbosity
@@ -85,7 +85,7 @@ def _live_display() -> Any:
         MofNCompleteColumn(),
         TextColumn("{task.fields[rate]}", markup=False),
         TimeRemainingColumn(),
-        # The description comes last, because its length varies.
+        # The description is last, because its length varies.
         TextColumn("{task.description}", markup=False),
         console=Console(stderr=True),
     )

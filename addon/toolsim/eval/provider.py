@@ -1,6 +1,6 @@
 """The scripted provider, an OpenAI-compatible text server that answers the offline scenarios from their scripts.
 
-The provider receives the same requests as any text-only backend. The prompt identifies the scenario, and the number of
+The provider receives the same requests as any text-only backend. The prompt identifies the scenario. The number of
 assistant messages identifies the step. The provider is therefore stateless and deterministic.
 """
 
@@ -35,7 +35,7 @@ class ScriptedProvider(TextBackend):
         return [MODEL]
 
     async def answer(self, request: ClientRequest) -> AsyncGenerator[BackendEvent]:
-        """Answer one request. The token counts are counts of words. Raises errors.BadRequest if there is no script."""
+        """Answer one request. The token counts are word counts. Raises errors.BadRequest if no script matches."""
         transcript = messages_of(request)
         shown = "\n".join(message.text for message in transcript)
         found = next((replies for prompt, replies in self._scripts.items() if prompt in shown), None)
@@ -58,7 +58,7 @@ class ScriptedProvider(TextBackend):
 
 @asynccontextmanager
 async def scripted_provider(more: Mapping[str, Script] | None = None) -> AsyncIterator[str]:
-    """Serve the scripts of all scenarios, and the scripts in ``more``, on a free port. Yield the base URL."""
+    """Serve the scripts of all scenarios, and the scripts in ``more``, on a free loopback port. Yield the base URL."""
     server = Loopback(ScriptedProvider({**live_scripts(), **(more or {})}), is_open=True)
     await server.start()
     try:

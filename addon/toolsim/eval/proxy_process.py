@@ -1,7 +1,7 @@
-"""A mitmdump with the addon in front of the target, so that the evaluation measures the real product.
+"""Runs mitmdump with the addon in front of the target, so that the evaluation measures the real product.
 
-It records each exchange (``toolsim_capture``). From the recordings, the evaluation reads the model's actual prompt, and
-the model's output before the addon converted it to calls.
+The addon records each exchange (``toolsim_capture``). The recordings contain the model's actual prompt, and the model's
+output before the addon converted it to calls.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Proxy:
         """Start a mitmdump with these addon options. ``folder`` is a new folder for its files. Raises StartFailed."""
         captures = folder.with_name(f"{folder.name}-captures")
         captures.mkdir(parents=True)
-        # The result must not depend on the user's own profiles by default.
+        # By default, the result must not depend on the user's own profiles.
         settings = {"toolsim_profiles": "off", "toolsim_upstream": target}
         settings |= {name: value for name, _, value in (option.partition("=") for option in options)}
         given = [f"toolsim_capture={captures}", *(f"{name}={value}" for name, value in settings.items())]
@@ -38,7 +38,7 @@ class Proxy:
         try:
             child = await asyncio.shield(starting)
         except asyncio.CancelledError:
-            # Cancellation does not stop the thread, so the process that it has started is stopped here.
+            # Cancellation does not stop the thread, so the process that the thread starts has to be stopped here.
             (await starting).stop()
             raise
         return cls(f"http://127.0.0.1:{child.port}{parse_url(target).path}", captures, child)
@@ -49,14 +49,14 @@ class Proxy:
 
 
 class Proxies:
-    """All mitmdumps of an evaluation, one for each user and set of addon options. They are started on first use."""
+    """Starts mitmdumps on first use, one for each user and set of addon options, and stops them at the end."""
 
     def __init__(self, target: str, *, flows: Path | None = None) -> None:
         self._target = target
         self._flows = flows
         self._folder = Path(tempfile.mkdtemp(prefix="toolsim-eval-"))
         self._running: dict[tuple[str, tuple[str, ...]], Proxy] = {}
-        # The first process creates the authority. Concurrent processes would overwrite each other's authorities.
+        # The first process creates the certificate authority, which concurrent processes would overwrite.
         self._starting = asyncio.Lock()
 
     async def get(self, user: str, options: Iterable[str]) -> Proxy:
@@ -69,7 +69,7 @@ class Proxies:
         return self._running[key]
 
     async def aclose(self) -> None:
-        """Stop all proxies, move their recordings to the flows folder (if any), and remove temporary files."""
+        """Stop all proxies, move their recordings to the flows folder (if specified), and remove temporary files."""
         await asyncio.gather(*(proxy.stop() for proxy in self._running.values()))
         if self._flows is not None:
             for number, proxy in enumerate(self._running.values()):

@@ -1,9 +1,9 @@
-"""Asks a run's questions, with sampling options, timeouts, waits for rate limits, and a record.
+"""Asks the questions in a run. Adds sampling options, enforces timeouts, waits for rate limits, and records the steps.
 
-For a case, this module is an ordinary Send, which does the following:
+A case sees only an ordinary Send, which does the following:
 
-1. It adds the sampling profile's options. Their ``tool_choice`` replaces the case's own in questions with tools.
-2. It limits each question to ``seconds`` (None: no limit), no matter how slowly the answer arrives.
+1. It adds the sampling profile's options. Their ``tool_choice`` takes precedence if there are tools.
+2. It limits each question to ``seconds`` (None: no limit), even if the answer is still arriving.
 3. After a rate limit (429, or 503 with Retry-After) it waits and retries. The wait does not count as the model's time.
 4. It records each question and its answer.
 """
@@ -21,7 +21,7 @@ from toolsim.eval.runtime.turn import Answer, Message, ProviderError, Request, S
 
 MAX_WAITS = 5
 MAX_WAIT_SECONDS = 90.0
-"""Maximum wait for a rate limit, in seconds. Hosted APIs count per minute, so a longer wait makes retries useless."""
+"""Maximum wait for a rate limit, in seconds. Hosted APIs count requests per minute, so longer waits are pointless."""
 FIRST_WAIT_SECONDS = 1.0
 
 
@@ -37,7 +37,7 @@ class Asking:
         self.steps: list[dict[str, Any]] = []
         self.waited = 0.0
         self.rewritten = 0
-        """Number of answered questions that contain tools or calls. The proxy records only these."""
+        """The number of answered questions with tools or tool outputs. The proxy records only these."""
         self.input_tokens = 0
         self.output_tokens = 0
 
@@ -52,7 +52,7 @@ class Asking:
             answer = await self._ask(request)
         except ProviderError as error:
             step["error"] = {"status": error.status, "code": error.code, "message": str(error)}
-            # If the backend cannot be reached, the proxy answers itself and records nothing.
+            # If the backend cannot be reached, the proxy itself sends the error, and records nothing.
             self.rewritten += error.status is not None and error.status < 500 and _has_tools(request)
             raise
         finally:
@@ -98,7 +98,7 @@ class Asking:
 
 
 def common_prefix(before: Sequence[Any], now: Sequence[Any]) -> int:
-    """Return the length of the common prefix of two sequences. A trace stores only the remaining part."""
+    """Return the length of the common prefix of two sequences. A trace stores only what follows the prefix."""
     count = 0
     while count < min(len(before), len(now)) and before[count] == now[count]:
         count += 1

@@ -1,7 +1,7 @@
-"""Simple single-turn questions with everyday tools, as the fastest test of a model's ability to call tools.
+"""Asks simple single-turn questions with everyday tools, the fastest test of a model's ability to call tools.
 
 A suite is a data file with the correct calls and the correct values of each argument. Names of people and places are
-compared without regard to case and final periods. All other values are compared exactly. For a question without correct
+compared without regard to case and final periods. All other values are compared exactly. If a question has no correct
 calls, the model must not call any tool. The manifest's wording was tuned on some of the ``questions``; ``unseen``
 contains other questions with other tools, which were never used for tuning.
 """
@@ -48,7 +48,7 @@ class _Question:
 
 
 def mistake(answer: Answer, calls: Sequence[Mapping[str, Any]]) -> Label | None:
-    """Return the mistake in an answer's calls, or None if they equal the correct ``calls`` in any order."""
+    """Return the mistake in an answer's calls, or None if they match the correct ``calls`` in any order."""
     left = list(answer.calls)
     if calls and not left:
         return "truncation" if answer.finish == "length" else "no_call"
@@ -56,7 +56,7 @@ def mistake(answer: Answer, calls: Sequence[Mapping[str, Any]]) -> Label | None:
         return "parallel_collapse"
     if len(left) > len(calls):
         return "needless_call"
-    # Each correct call is paired with the most similar call that the model wrote.
+    # Each correct call is paired with the most similar of the model's calls.
     first: Label | None = None
     for right in calls:
         mistakes = [_mistake(call, right) for call in left]

@@ -19,7 +19,7 @@ def write(
 ) -> None:
     """Write the files to the journal's folder, whose name is the timestamp of the report.
 
-    ``planned`` is the planned number of runs, ``target`` a description, and ``note`` a paragraph by the author.
+    ``planned`` is the planned number of runs, ``target`` describes the server, and ``note`` is from the author.
     """
     stamp = log.folder.name
     figures = summarise(runs, planned=planned, stamp=stamp, settings=settings)
@@ -29,5 +29,5 @@ def write(
 
 
 def as_text(data: dict[str, Any]) -> str:
-    """Return data as text in the format of a report's JSON files."""
+    """Return data as JSON text, formatted as in report files."""
     return json.dumps(data, ensure_ascii=False, indent=2) + "\n"

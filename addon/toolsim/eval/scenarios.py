@@ -1,7 +1,7 @@
-"""Scenarios: conversations with tools and state. The resulting state determines whether a run is correct.
+"""Provides scenarios: conversations with tools and state. The resulting state determines whether a run is correct.
 
-Each scenario runs on a separate workspace, through the runtime's loop. Live scenarios require the exact final text
-``Done.`` to make the end verifiable. Apart from that, a model's wording does not matter.
+Each scenario runs in the runtime's loop, on a separate workspace. Live scenarios require the exact final text ``Done.``
+to make the end verifiable. Otherwise, the model's wording does not matter.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ Check = Callable[[Outcome, Workspace], Verdict]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One scenario. ``loop`` contains the LoopSettings that the scenario tests, which flags cannot change.
+    """One scenario. ``loop`` contains the LoopSettings that the scenario tests. Flags cannot change them.
 
-    ``allowed`` are the tools that may run (None for the tools in the settings), and ``offered`` the tools that are
-    shown, if different. ``context`` contains values for omitted arguments, ``options`` addon options, and ``facts``
-    additional facts. ``strict`` declares state_patch as strict. ``answer_transform`` is applied to each answer.
-    ``error`` is the API's error code with which the run must end.
+    ``allowed`` are the tools that may run (None: the tools in the settings). ``offered`` are the tools that the model
+    sees (None: the allowed tools). ``context`` contains values for omitted arguments, ``options`` addon options, and
+    ``facts`` additional facts. ``strict`` declares state_patch as strict. ``answer_transform`` is applied to each
+    answer. If ``error`` is set, the run must end with this API error code.
     """
 
     id: str
@@ -59,20 +59,20 @@ class Scenario:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """Return the beginning of the conversation."""
+        """Return the system message and the user's first message."""
         return {"role": "system", "content": self.system}, {"role": "user", "content": self.prompt}
 
 
 @dataclass(frozen=True, slots=True)
 class ScenarioSettings:
-    """The settings of all scenarios. If ``allowed`` is None, all model-facing tools may run."""
+    """The settings that all scenarios share. If ``allowed`` is None, all model-facing tools may run."""
 
     allowed: Collection[str] | None = DEFAULT_ALLOWLIST
     loop: LoopSettings = field(default_factory=LoopSettings)
 
 
 def case(scenario: Scenario, settings: ScenarioSettings, suite: str = SUITE) -> Case:
-    """Return a scenario as a case."""
+    """Return a scenario as a case, with these settings."""
 
     async def play(send: Send) -> Verdict:
         workspace = Workspace()
@@ -111,7 +111,7 @@ def case(scenario: Scenario, settings: ScenarioSettings, suite: str = SUITE) -> 
 TITLE = "Quarterly report"
 TOO_LONG = " ".join(["The quarter went well and the team grew in every region that we serve."] * 12)
 MAX_LIVE_ARGS_BYTES = 400
-"""A limit below the text that long_arguments_guard requests, but above a call with any one of its sentences."""
+"""A limit in bytes. The text that long_arguments_guard requests exceeds it, but a call with one sentence does not."""
 
 
 def _has_title(outcome: Outcome, workspace: Workspace) -> str | None:
@@ -123,7 +123,7 @@ def _has_title(outcome: Outcome, workspace: Workspace) -> str | None:
 
 
 def check_title(outcome: Outcome, workspace: Workspace) -> Verdict:
-    """Check that the state was read, that the title is set, and that the answer is ``Done.``."""
+    """Check that the state was read, the title is set, and the final text is ``Done.``."""
     return diagnose(outcome, _has_title(outcome, workspace))
 
 

@@ -1,8 +1,8 @@
-"""The scripts of the live scenarios, and helpers for all scripts of the scripted provider.
+"""Contains the scripts of the live scenarios, and helpers for all scripts of the scripted provider.
 
-A script is a list of replies, indexed by the number of earlier assistant messages. A reply can be a function that
-receives the model's entire prompt and continues only if the tested guard has reacted. A script therefore behaves like a
-model that reads its results, and the scenario fails without the guard.
+A script is a list of replies, indexed by the number of earlier assistant messages. A reply can be a function of the
+model's entire prompt, which continues only if the tested check has reacted. A script therefore behaves like a model
+that reads its results, and the scenario fails without the check.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Script = Sequence[Reply]
 
 
 def block(name: str, arguments: Mapping[str, Any] | str) -> str:
-    """Return a call in the form that a model writes. ``arguments`` is an object, or text that is used unchanged."""
+    """Return a call in the format that models write. ``arguments`` is an object, or text that is inserted unchanged."""
     written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
     return f'<tool_call>{{"name":{json.dumps(name)},"arguments":{written}}}</tool_call>'
 
@@ -37,7 +37,7 @@ def patch(path: str, value: Any) -> str:
 
 
 def after(sign: str, then: str, otherwise: str = DONE) -> Reply:
-    """Return a reply that is ``then`` if the prompt contains ``sign``, and otherwise ``otherwise``."""
+    """Return a reply that is ``then`` if the prompt contains ``sign``, or ``otherwise`` if it does not."""
     return lambda shown: then if sign in shown else otherwise
 
 
@@ -62,7 +62,7 @@ SCRIPTS: Mapping[str, Script] = {
         after("ARGUMENTS_TOO_LARGE", patch("/draft/body", TOO_LONG.partition(".")[0])),
         DONE,
     ),
-    # If the prompt contained tools, a real model would call one of them.
+    # If the prompt contained tools, a real model would call one.
     "chat_only": (after("state_get", get()),),
     "happy_path_parallel": (f"{get()}\n{_TITLE}", DONE),
 }

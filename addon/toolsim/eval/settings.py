@@ -1,4 +1,4 @@
-"""Converts flags to the evaluation's input (target, cells and cases). Raises UsageError before the first question."""
+"""Converts flags to the input of an evaluation (cells and cases). All mistakes are reported before it starts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CHOICES = ("auto", "required", "none")
 RESERVED = frozenset(
     {"model", "messages", "input", "tools", "parallel_tool_calls", "stream", "stream_options", "store"}
 )
-"""Request fields that only the evaluation sets. It also sets tool_choice, which can be overridden."""
+"""Request fields that only the evaluation may set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def setup(args: Namespace, *, offline: bool, served: Sequence[str] = ()) -> Setu
 
 
 async def check_tool_choice(chosen: Setup) -> None:
-    """Raise UsageError if no selected case has the tool that each question is required to call."""
+    """Raise UsageError if ``tool_choice`` names a tool that no selected case offers."""
     names = {str(sampling.get("tool_choice", "")) for _, sampling in chosen.cells} - {"", *_CHOICES}
     if not names:
         return
@@ -92,9 +92,9 @@ def base_url(args: Namespace, environment: Mapping[str, str]) -> str:
 
 
 def api_key(args: Namespace, url: str, environment: Mapping[str, str]) -> str:
-    """Return the key for a server, or "" if there is none. Raises UsageError.
+    """Return the API key for a server, or "" if there is none. Raises UsageError.
 
-    OPENROUTER_API_KEY is sent only to OpenRouter and OPENROUTER_BASE_URL. For others, ``--key-env`` names the key.
+    OPENROUTER_API_KEY is used only for OpenRouter and OPENROUTER_BASE_URL. Other servers require ``--key-env``.
     """
     if args.key_env:
         return key_of(args.key_env, environment)
@@ -106,7 +106,7 @@ def api_key(args: Namespace, url: str, environment: Mapping[str, str]) -> str:
 
 
 def default_models(url: str, served: Sequence[str]) -> str:
-    """Return the default models: a server's only model, or the stable models of servers like OpenRouter."""
+    """Return the server's only model, or the stable models for OpenRouter and servers that list any of them."""
     if len(served) == 1:
         return served[0]
     stable = {model.id for model in catalog.select(DEFAULT_MODELS)}
@@ -150,7 +150,7 @@ def notices(args: Namespace, setup: Setup) -> list[str]:
 def _cells(args: Namespace, models: Iterable[Model], offline: bool) -> Iterator[tuple[Cell, Sampling]]:
     chosen = profiles.select(args.profiles)
     methods = _known(words(args.method), METHODS, "--method")
-    # The scripted provider costs nothing, so both APIs are tested, streamed and non-streamed.
+    # The scripted provider is free, so both APIs are tested, streamed and non-streamed.
     apis = _known(words(args.api) or (list(APIS) if offline else ["chat"]), APIS, "--api")
     streams = [False, True] if offline and not args.stream else [args.stream]
     defaults, overrides = _fields(args)
@@ -186,13 +186,13 @@ def _values(option: str) -> list[str]:
         raise UsageError(f"--set: expected a toolsim option, {PREFIX}…, got {name}")
     chosen = [f"{name}={value}" for value in values.split(",")]
     for one in chosen:
-        # Options are checked here, because the proxies start during the evaluation, too late to report a mistake.
+        # Options are checked here. The proxies start during the evaluation, which is too late to report a mistake.
         arguments.check_settings([one], host="127.0.0.1")
     return chosen
 
 
 def _fields(args: Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the request options that profiles override, and the options that override profiles."""
+    """Return the request options that profiles can override, and the options that override those in profiles."""
     sampling = {name: getattr(args, name) for name in ("temperature", "top_p", "top_k", "min_p")}
     overrides: dict[str, Any] = {name: value for name, value in sampling.items() if value is not None}
     if args.route:

@@ -1,4 +1,4 @@
-"""The suites, by name: ``scenarios``, ``questions``, ``unseen``, ``which_output``, ``bfcl:CATEGORY``."""
+"""Finds a suite by its name: ``scenarios``, ``questions``, ``unseen``, ``which_output``, or ``bfcl:CATEGORY``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from toolsim.eval.scenarios import ScenarioSettings
 
 
 def load(name: str, settings: ScenarioSettings | None = None, selection: str = "default") -> Sequence[Case]:
-    """Return all cases of a suite in a stable order. ``selection`` names the scenarios. Raises UsageError."""
+    """Return all cases in a suite, in a stable order. ``selection`` contains names of scenarios. Raises UsageError."""
     family, _, member = name.partition(":")
     if name == "scenarios":
         return scenarios.select(selection, settings)

@@ -1,7 +1,7 @@
-"""The suite ``which_output``, in which a model that has made parallel calls has to report one of their outputs.
+"""Implements the suite ``which_output``, in which the model has to report one output of several parallel calls.
 
-The outputs are in the order of the calls, or in a different order, as from clients that send each output once it is
-ready. A correct answer makes no calls and contains only the correct number.
+The outputs are in the order of the calls, or in another order, as from clients that send each output once it is ready.
+A correct answer makes no calls and contains only the correct number.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 
 def cases() -> Sequence[Case]:
-    """Return all cases in the order of the file, in which cases with the same beginning follow one another."""
+    """Return all cases in the order of the file. Cases with the same beginning follow one another."""
     document = data_file("which_output.json")
     tools = tuple(Tool(**tool) for tool in document["tools"])
     return [case for conversation in document["conversations"] for case in _cases(conversation, tools)]

@@ -1,7 +1,7 @@
-"""The small in-memory workspace of the scenarios, and its tools.
+"""Implements the small in-memory workspace of the scenarios, and its tools.
 
 ``facts`` are authoritative: a model can propose a change, but only a person can confirm it. ``draft`` is working state
-with typed fields. ``locks`` are paths that currently must not be changed. ``ui`` can be missing.
+with typed fields. ``locks`` are paths that must not be changed. ``ui`` is optional.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TOOL_PROFILES: Mapping[str, tuple[str, ...]] = {
     "read": ("state_get",),
     "propose": (*DEFAULT_ALLOWLIST, "facts_propose"),
 }
-"""Named sets of tools to offer."""
+"""Named sets of tools, for ``--allowlist``."""
 
 _ID = {"type": "string", "description": "Id of the workspace"}
 
@@ -71,7 +71,7 @@ _FIELDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 
 @dataclass(slots=True)
 class Workspace:
-    """The workspace of one run."""
+    """The state of the workspace in one run."""
 
     facts: dict[str, str] = field(default_factory=lambda: {"company": "Example Ltd", "year": "2026"})
     draft: dict[str, Any] = field(
@@ -83,7 +83,7 @@ class Workspace:
     reads: int = 0
 
     def registry(self, *, strict: bool = False) -> ToolRegistry:
-        """Return the tools for this workspace. With ``strict``, state_patch is declared as strict."""
+        """Return the workspace's tools. ``strict`` declares state_patch as strict."""
         registry = ToolRegistry()
         registry.add(STATE_GET, self.get)
         patch = Tool(STATE_PATCH.name, STATE_PATCH.description, STATE_PATCH.parameters, strict)
@@ -103,7 +103,7 @@ class Workspace:
         return ToolResult(True, copy.deepcopy(state))
 
     def patch(self, arguments: Mapping[str, Any]) -> ToolResult:
-        """Change one field of the draft, unless the path or type is invalid or the path is locked."""
+        """Change one field of the draft. Fails if the path or type is invalid, or the path is locked."""
         if (wrong := self._wrong_id(arguments)) is not None:
             return wrong
         path, value = arguments["path"], arguments["value"]
@@ -127,7 +127,7 @@ class Workspace:
         return ToolResult(True, {"proposed": arguments["name"]}, warnings=("a person has to confirm it",))
 
     def commit(self, arguments: Mapping[str, Any]) -> ToolResult:
-        """Turn a proposal into a fact. The name of the person who confirmed the change is required."""
+        """Turn a proposal into a fact. Requires the name of the person who confirmed it."""
         name = arguments["name"]
         if not arguments.get("confirmed_by"):
             return ToolResult.failed("CONFIRMATION_REQUIRED", "a person has to confirm it")

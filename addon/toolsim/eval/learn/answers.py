@@ -1,12 +1,11 @@
-"""Asks a model questions through a real toolsim, with one mitmdump for each setting that is compared.
+"""Asks a model questions through a real toolsim, with one mitmdump process for each setting.
 
 Errors are handled as follows:
 
 1. After a rate limit, the question is repeated once ``Retry-After`` has passed, if time allows (``question_run.py``). A
    persistent rate limit ends the run, as does a rejected key.
-2. If the backend rejects a setting's feature (tools, an enforced form), the setting is unsupported: ``Unavailable``.
-3. After any other error, or silence for ``SECONDS``, the question has no answer. The run ends after a few of these in a
-   row.
+2. If the backend rejects a feature that the setting uses (tools, an enforced form), ``Unavailable`` is raised.
+3. After any other error or a timeout, the question has no answer. The run ends after a few such questions in a row.
 
 An error never counts as an incorrect answer, since a failing server must not influence any decision.
 """
@@ -36,15 +35,15 @@ if TYPE_CHECKING:
     import openai
 
 SECONDS = 120.0
-"""Timeout of a question, in seconds. It is long because the model might have to be loaded first."""
+"""Timeout for a question, in seconds. It is long because the model might have to be loaded first."""
 MAX_TOKENS = 256
-"""Maximum number of tokens in an answer. It is enough for two calls, and for any of the plain-text answers."""
+"""Maximum number of tokens in an answer. Two calls, or any of the plain-text answers, fit within it."""
 OPEN_SECONDS = 10.0
 TIME_OVER = "the time limit was reached"
 
 
 class Answers:
-    """A client of the model at ``url``. ``deadline`` is the time at which to stop, by the monotonic clock."""
+    """A client of the model at ``url``. ``deadline`` is the time of the monotonic clock at which the run ends."""
 
     def __init__(
         self,
@@ -113,7 +112,7 @@ class Answers:
         return sender(self._open[setting][1], self._model, api=self._api)
 
     async def close(self, setting: Setting) -> None:
-        """Stop the proxy for a setting, and count the requests to the backend that the proxy recorded."""
+        """Stop the proxy for a setting, and record how many requests it sent to the backend."""
         if setting in self._open:
             proxy, client = self._open.pop(setting)
             await client.close()
@@ -128,7 +127,7 @@ class Answers:
 
 
 def _judge(error: ProviderError, setting: Setting) -> None:
-    """Raise an exception if an error affects more than one question."""
+    """Raise Ended or Unavailable if an error affects more than one question."""
     if error.status in (401, 403):
         raise Ended(f"the backend rejects the key (HTTP {error.status}: {error})")
     if error.status in (429, 503):

@@ -1,7 +1,7 @@
 """``toolsim tune URL``, which finds the settings that suit a model and writes the model's profile.
 
 Exit codes: 0 for a complete profile, 1 if the backend or the time limit ended the command early, 2 for a usage error,
-130 after Ctrl-C. After an early end, the answers are kept, and the same command continues from there.
+130 after Ctrl-C. If the command ended early, running it again continues with the answers that it has stored.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ EXIT_WHOLE, EXIT_ENDED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
 
 _CHARACTERS_A_TOKEN = 3.5
 _RULE_TOKENS = 120
-"""The number of tokens in the manifest's text, without the tools."""
+"""Estimated number of tokens in the manifest's text, without the tools."""
 _ENDED = "interrupted"
 _MINUTES = value_type("a number of minutes greater than 0", float, lambda value: 0 < value < 100_000)
 
@@ -154,7 +154,7 @@ async def _learn(args: argparse.Namespace) -> int:
 
 
 def _own_questions(args: argparse.Namespace) -> OwnQuestions | None:
-    """Return the questions from the specified recordings, or None if none are specified. Raises UsageError."""
+    """Return the questions from the recordings in ``--from``, or None without ``--from``. Raises UsageError."""
     if args.recordings is None:
         if args.built_in:
             raise UsageError("--built-in requires --from")
@@ -241,7 +241,7 @@ def _line(choice: Choice) -> str:
 
 
 class Progress:
-    """Displays the current decision, its state so far, and the remaining time."""
+    """Displays the current decision, its score so far, and the estimated remaining time."""
 
     def __init__(self, decided: Sequence[Decision], memory: VerdictFile, minutes: float, *, quiet: bool) -> None:
         self._memory = memory
@@ -255,7 +255,7 @@ class Progress:
         self._shown = 0
 
     def __call__(self, what: str, challenger: Setting, compared: Comparison, left: int) -> None:
-        """Show the state after another pair of answers."""
+        """Show the score after another pair of answers."""
         if (what, challenger) != self._current:
             self._current = (what, challenger)
             self._open -= 1
@@ -270,7 +270,7 @@ class Progress:
             print(line, file=sys.stderr, flush=True)
 
     def _left(self, passed: float, compared: Comparison, left: int) -> float:
-        """Return an estimate of the remaining seconds, which assumes that challengers continue until the next check."""
+        """Estimate the remaining seconds, assuming that each challenger continues until its next check."""
         until = next((pairs for pairs, _ in PATIENCE if pairs > compared.pairs), compared.pairs + left)
         questions = min(left, until - compared.pairs) + self._open * PATIENCE[0][0]
         answered = self._memory.spent.answers - self._before
@@ -283,7 +283,7 @@ class Progress:
 
 
 def engine_at(url: str, key: str) -> Engine:
-    """Return the server software that toolsim recognizes at a base URL, or "unknown"."""
+    """Return the name of the server software at a base URL, or "unknown" if toolsim does not recognize it."""
     root = url.removesuffix("/v1")
     for probe in PROBES:
         try:
@@ -296,11 +296,11 @@ def engine_at(url: str, key: str) -> Engine:
 
 
 def _most(decided: Sequence[Decision], asked: Sequence[Question], *, is_hosted: bool) -> str:
-    """Return a description of the maximum effort, in which challengers and opponents answer all questions."""
+    """Describe the maximum effort, which is reached if each challenger and its opponent answer all questions."""
     requests = read = 0
     for decision in decided:
         own = [question for question in asked if question.kind in decision.kinds]
-        # A second opinion needs up to two more rounds. Retries for invented tools are not counted.
+        # A second opinion needs up to two more rounds. Retries after calls to invented tools are not counted.
         times = len(decision.values) * (3 if decision.what == "second opinion" else 1)
         requests += len(own) * times
         read += sum(map(_tokens, own)) * times

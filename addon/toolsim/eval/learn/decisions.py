@@ -1,9 +1,9 @@
-"""The decisions about a model, in the order in which they are made.
+"""Defines the decisions about a model, in the order in which they are made.
 
 A decision has challengers, each of which changes one value of the current setting, and the kinds of questions that can
 reveal a difference. A preferred challenger (``rule.py``) replaces the current setting, so later challengers have to
-beat it. The forms come first, since everything else depends on them. The options with the largest effect follow, and
-finally the options that have never won so far.
+beat it. The call forms come first, since everything else depends on them. The options with the largest effect follow.
+Options that have never won in our measurements are last.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Setting:
     history: str = "auto"
 
     def values(self) -> dict[str, str]:
-        """Return all values by the short names of their options."""
+        """Return all values by option name, without the prefix."""
         return asdict(self)
 
     def changed(self) -> dict[str, str]:
@@ -35,12 +35,12 @@ class Setting:
 
 
 DEFAULTS = Setting().values()
-"""The values that are kept unless a challenger is preferred."""
+"""The default values, which are kept unless a challenger is preferred."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One decision. ``values`` are its challengers, as (option, value) pairs. ``injected`` excludes native tools."""
+    """One decision. ``values`` are its challengers, as (option, value) pairs. ``injected``: not for native mode."""
 
     what: str
     values: tuple[tuple[str, str], ...]
@@ -48,11 +48,11 @@ class Decision:
     injected: bool = True
 
     def challengers(self, setting: Setting) -> list[Setting]:
-        """Return the challengers of a setting, each of which differs from it in one value."""
+        """Return the challengers of a setting. Each differs from it in one value."""
         if self.injected and setting.mode == "native":
             return []
         found = [replace(setting, **{name: value}) for name, value in self.values]
-        # Only this form has variants that request several calls.
+        # Other manifests have no variant that requests several calls.
         if self.what == "several calls" and setting.manifest != "auto":
             return []
         return [challenger for challenger in found if challenger != setting]
@@ -85,5 +85,5 @@ def decisions(engine: str) -> Sequence[Decision]:
 
 
 def count(decided: Sequence[Decision]) -> int:
-    """Return the maximum number of challengers in these decisions."""
+    """Return the maximum number of challengers in all decisions."""
     return sum(len(decision.values) for decision in decided)

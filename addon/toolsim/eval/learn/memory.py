@@ -1,8 +1,8 @@
 """Stores the verdicts on answers in a file, so that an interrupted run can be continued.
 
-A JSON line is appended and flushed for each answer. The first line identifies the server, the model, its engine, the
-questions and toolsim's version. If any of these differ, the file is replaced. It contains no questions, answer texts or
-keys. It is locked while open, so that two runs for the same model do not mix, and deleted after a complete run.
+For each answer, a JSON line is appended and flushed. The first line identifies the server, the model, its engine, the
+questions and toolsim's version. If any of these differ, the file is replaced. The file contains no questions, answer
+texts or keys. It is locked while open, so that only one run at a time uses it, and deleted after a complete run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Busy(Exception):
 
 @dataclass(slots=True)
 class Spent:
-    """The effort of this run and of the earlier runs that it continues: requests, tokens and seconds."""
+    """The effort of this run and of the earlier runs that it continues: requests, tokens, seconds and answers."""
 
     requests: int = 0
     input_tokens: int = 0
@@ -36,7 +36,7 @@ class Spent:
 
 
 class VerdictFile:
-    """The file with the verdicts, which is opened and locked. Raises Busy and OSError."""
+    """A file with verdicts, which is opened and locked on creation. Raises Busy and OSError."""
 
     def __init__(self, folder: Path, about: Mapping[str, str]) -> None:
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", about["model"])[:80]
@@ -56,7 +56,7 @@ class VerdictFile:
         for line in self._file:
             try:
                 entries.append(json.loads(line))
-            except ValueError:  # The last line was truncated when a run was killed, so it is ignored.
+            except ValueError:  # This line was truncated when a run was killed. It is ignored.
                 break
         if not entries or entries[0] != about:
             entries = [about]
@@ -91,7 +91,7 @@ class VerdictFile:
         self._add({"setting": str(setting), "question": question, "right": right, **spent})
 
     def add_requests(self, requests: int) -> None:
-        """Record the number of requests to the backend."""
+        """Add to the number of requests sent to the backend."""
         self._add({"requests": requests})
 
     def _add(self, entry: Mapping[str, Any]) -> None:
@@ -103,7 +103,7 @@ class VerdictFile:
         self._file.flush()
 
     def close(self, *, is_whole: bool = False) -> None:
-        """Close the file. ``is_whole`` states whether the run is complete, in which case the file is deleted."""
+        """Close the file. ``is_whole`` means that the run is complete. In that case, the file is deleted."""
         self._file.close()
         if is_whole:
             self._path.unlink(missing_ok=True)
@@ -113,8 +113,8 @@ class VerdictFile:
 
 
 def _locked(path: Path) -> sqlite3.Connection:
-    """Return a lock, which is held until it is closed or this process ends. Raises Busy."""
-    # SQLite locks files on every system, while the standard library's functions differ between systems.
+    """Return a lock that is held until the connection is closed or this process ends. Raises Busy."""
+    # SQLite can lock files on every system. The standard library has a different function for each system.
     lock = sqlite3.connect(path, timeout=0, isolation_level=None)
     try:
         lock.execute("BEGIN EXCLUSIVE")

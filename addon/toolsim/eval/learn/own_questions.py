@@ -1,8 +1,8 @@
 """Derives questions from recorded turns, for use instead of, or in addition to, the built-in questions.
 
-An answer is correct if it agrees with the recorded answer, which means that it has the same calls or, if the recorded
-answer has no calls, is text. Turns with faults are omitted. One half of the turns is used to choose settings, and the
-other half to confirm them. All turns of a conversation are in the same half, since they have messages in common.
+If the recorded answer has calls, an answer is correct if it has the same calls. Otherwise, it must be text without
+calls. Turns with faults are omitted. One half of the turns is used to choose settings, and the other half to confirm
+them. All turns of a conversation are in the same half, since they have messages in common.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from toolsim.wire.json_codec import dump
 
 OWN_KINDS: tuple[str, ...] = KINDS
 FEWEST = next(wins for wins in range(1, 100) if evidence(wins, 0) >= 1 / ALPHA)
-"""The minimum number of questions with which a setting can be preferred, if it wins all of them."""
+"""The smallest number of questions that justifies a preference if the challenger wins all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedQuestion(Question):
-    """A recorded turn. ``expected`` is the recorded answer. ``offered`` are the tools, needed to compare calls."""
+    """A recorded turn as a question. ``expected`` is its answer. ``offered`` are the tools, to compare calls."""
 
     expected: Reply = Reply()
     offered: tuple[plan.Tool, ...] = ()
@@ -63,7 +63,7 @@ class OwnQuestions:
         return _digest([question.id for question in (*self.choosing, *self.confirming)])
 
     def facts(self, confirmation: Comparison | None) -> Mapping[str, Any]:
-        """Return figures about the questions for the profile, without any of their content."""
+        """Return figures about the questions for the profile. They reveal none of the questions' content."""
         figures = (
             {}
             if confirmation is None
@@ -78,7 +78,7 @@ class OwnQuestions:
 
 
 def own_questions(paths: Iterable[Path]) -> OwnQuestions:
-    """Return the questions from recordings in folders and files, in two halves."""
+    """Return the questions from recordings, divided into two halves. ``paths`` can contain files and folders."""
     found: dict[str, RecordedQuestion] = {}
     for file in flow_files(paths):
         try:

@@ -25,7 +25,7 @@ _MOST_CHARACTERS = 100
 
 
 def file_name(model: str) -> str:
-    """Return a unique file name for a model's profile. A hash is appended if the model's name is not used unchanged."""
+    """Return a unique file name for a model's profile. If the model's name has to be changed, a hash is appended."""
     plain = re.sub(r"[^a-z0-9._-]+", "-", model.lower()).strip("-.")[:_MOST_CHARACTERS]
     if plain != model:
         plain = "-".join(filter(None, (plain, sha256(model.encode("utf-8", "surrogatepass")).hexdigest()[:8])))
@@ -33,7 +33,7 @@ def file_name(model: str) -> str:
 
 
 def check_place(path: Path) -> None:
-    """Create the folder of a profile, and check that the file can be written. Raises OSError."""
+    """Create the folder for a profile, and check that files can be written there. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = _part(path)
     part.touch()
@@ -49,9 +49,9 @@ def text(
     only: Sequence[str] = (),
     recorded: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return the text of a profile. ``only`` contains the decisions of an incomplete profile, and is empty for all.
+    """Return the text of a profile. ``only`` contains the decisions in an incomplete profile; if empty, all were made.
 
-    ``recorded`` contains the figures of recorded turns, if they were used as questions.
+    ``recorded`` contains figures about the recorded turns that were used as questions.
     """
     lines = [
         "# Settings for this model, as determined by `toolsim tune`. You can edit this file. models can have more",
@@ -87,7 +87,7 @@ def text(
 
 
 def facts(choice: Choice) -> Mapping[str, Any]:
-    """Return a comparison as plain data. ``won`` and ``lost`` are from the challenger's point of view."""
+    """Return a comparison as plain data. ``won`` and ``lost`` are counted for the challenger."""
     compared = choice.comparison
     return {
         "what": choice.what,
@@ -104,7 +104,7 @@ def facts(choice: Choice) -> Mapping[str, Any]:
 
 
 def write(path: Path, profile: str) -> bool:
-    """Write a profile atomically. Return False, without writing, if only the old profile is complete.
+    """Write a profile atomically. Return False, without writing, if the old profile is complete but the new one is not.
 
     The call forms that the old profile declares are retained. Raises OSError.
     """
@@ -142,7 +142,7 @@ def _entries(values: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _value(value: Any) -> str:
-    """Return a value in TOML. Except for DEL, its strings, numbers, booleans and lists of strings are as in JSON."""
+    """Return a value in TOML. JSON writes strings (except DEL), numbers, booleans and lists in the same way."""
     if isinstance(value, Mapping):
         return f"{{ {', '.join(_entries(value))} }}"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

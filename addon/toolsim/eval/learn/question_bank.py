@@ -1,13 +1,13 @@
-"""The questions of ``toolsim tune``, and the check of the answers.
+"""Provides the questions of ``toolsim tune``, and checks the answers.
 
 The questions are in ``questions.json``, whose header explains its fields. No other suite contains them. Three more
 kinds are derived from questions that need one call: *later* follows an earlier question with the same tools, its call
 and its output; *done* continues from the correct call and its output, and expects text; *must* requires a call. A
-fourth kind, *which*, is derived from questions that need two calls. It is about the output of one of two calls, or of
-one of four calls whose outputs are in a different order.
+fourth kind, *which*, is derived from questions that need two calls. It asks about one output of two calls, or of four
+calls whose outputs are in a different order than the calls.
 
-If no call is expected, the text of a correct answer must not contain a call, because its client could not run it and
-its user would see it. It must not contain the record of an output either; small models repeat records.
+If no call is expected, the text of a correct answer must not contain a call, because the client could not run the call
+and the user would see it. The text must not repeat a tool output in the notation of the history, as small models do.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from toolsim.request.record import OUTPUT
 from toolsim.wire.json_codec import dump
 
 BLOCK = 6
-"""Number of consecutive questions with one setting. A server that caches one prompt reprocesses it at each change."""
+"""Number of consecutive questions with one setting. Switching is slow on servers that cache only one prompt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
     """One question. ``calls`` are the correct calls, with ``name`` and ``arguments`` (lists of correct values).
 
-    A plain-text answer must contain one of the alternatives in ``says``, unless it is empty, and none of the strings in
-    ``never``.
+    If ``says`` is not empty, a plain-text answer must contain one of its alternatives. It must not contain any of the
+    strings in ``never``.
     """
 
     id: str
@@ -91,7 +91,7 @@ def _question(entry: Mapping[str, Any], catalogs: Mapping[str, tuple[Tool, ...]]
 
 
 def _later(single: Sequence[Question], outputs: Mapping[str, Mapping[str, Any]]) -> Iterator[Question]:
-    """Yield each question as a continuation of the previous question with the same tools, after its correct answer."""
+    """Yield each question as a continuation of the previous question with the same tools and its correct answer."""
     last: dict[str, Question] = {}
     for question in single:
         before, last[question.catalog] = last.get(question.catalog), question
@@ -112,7 +112,7 @@ def _right(question: Question, outputs: Mapping[str, Mapping[str, Any]]) -> list
 
 
 def _which(asked: Sequence[Question]) -> Iterator[Question]:
-    """Yield questions about the output of one of two calls, and of one of four calls whose outputs are reordered."""
+    """Yield questions that ask for the output of one of two calls, or of one of four calls with reordered outputs."""
     for question in asked:
         yield _whose([question], (0, 1))
     for first, second in pairwise(sorted(asked, key=lambda question: question.catalog)):
@@ -124,7 +124,7 @@ _CODES = ("K417", "R902", "T635", "M281")
 
 
 def _whose(asked: Sequence[Question], order: Sequence[int]) -> Question:
-    """Return a question about the output of one call in ``asked``. ``order`` is the order of the outputs."""
+    """Return a question that asks for the output of one call in ``asked``. ``order`` is the order of the outputs."""
     question = asked[-1]
     calls = [(call["name"], _arguments(call)) for one in asked for call in one.calls]
     place = int(question.id[-2:]) % len(calls)
@@ -153,18 +153,18 @@ def _made(
     outputs: Sequence[Mapping[str, Any]],
     order: Sequence[int] | None = None,
 ) -> list[Message]:
-    """Return finished calls and their outputs. ``order`` is the order of the outputs if it differs from the calls'."""
+    """Return finished calls and their outputs, which are in ``order`` if it differs from the order of the calls."""
     made = tuple(Call(f"call_{number}", name, dump(arguments)) for number, (name, arguments) in enumerate(calls, 1))
     results = [output_message(call, dump(output)) for call, output in zip(made, outputs, strict=True)]
     return [Answer("", made).message(), *(results if order is None else [results[number] for number in order])]
 
 
 def blocks(asked: Sequence[Question], kinds: Collection[str]) -> list[Sequence[Question]]:
-    """Return the questions of some kinds in blocks that alternate between manifests; each block mixes the kinds."""
+    """Return the questions of some kinds in blocks that alternate between catalogs. Each block mixes the kinds."""
     by_catalog: dict[str, list[Question]] = {}
     for catalog in dict.fromkeys(question.catalog for question in asked):
         own = [question for question in asked if question.catalog == catalog and question.kind in kinds]
-        # Each kind is spread evenly, because questions are ordered by their relative position within their kind.
+        # Ordering questions by their relative position within their kind distributes each kind evenly.
         count = {kind: sum(question.kind == kind for question in own) for kind in kinds}
         seen = dict.fromkeys(kinds, 0)
         placed: list[tuple[float, int, Question]] = []

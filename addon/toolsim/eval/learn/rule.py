@@ -1,9 +1,9 @@
 """Decides whether one setting is preferred to another, with a sequential sign test.
 
 Two settings answer the same questions. A question that both answer correctly, or both incorrectly, does not show which
-setting is better. Of the remaining questions, the challenger wins W and loses L. If it is not better, each of these
-is a loss with a probability of at least one half, whatever its content. The evidence against that hypothesis is the
-payoff of a bet with a stake of 1 that the challenger wins a share s of these, with s uniform between 1/2 and 1::
+setting is better. Of the remaining questions, the challenger wins W and loses L. If the challenger is not better, it
+loses each of these with a probability of at least one half. The evidence E that it is better is the payoff of a bet
+with a stake of 1 on its winning a share s of these questions, with s uniform between 1/2 and 1::
 
     E(W, L) = 2 · ∫ (2s)^W · (2 - 2s)^L ds, s from 1/2 to 1
 
@@ -14,15 +14,14 @@ reason: the time limit, a failing backend, an interruption. The rule:
 1. *Preferred.* A challenger is preferred as soon as E reaches N/ALPHA, where N is the number of possible challengers.
    If no setting is better than its opponent, the probability that any is preferred is thus at most ALPHA, over all
    comparisons (Bonferroni). With 8 challengers, this requires 10 wins without a loss, or 14 wins with one loss.
-2. *Not worse in any kind of question.* A challenger is not preferred while the same evidence against it, from questions
-   of a single kind, is at least ``BEHIND``: two losses without a win, or five with one win. This makes the rule
-   stricter.
+2. *Not worse in any kind of question.* A challenger is not preferred while it is behind in a single kind of question,
+   which means that E(L, W) for this kind is at least ``BEHIND``: two losses without a win, or five with one win.
 3. *Dropped.* A challenger is dropped when it could not be preferred even by winning all remaining questions.
-4. *Dropped early.* A challenger is dropped according to ``PATIENCE`` when it has not gained enough. This can miss a
-   small gain, but cannot cause a wrong preference.
+4. *Dropped early.* A challenger is dropped if its lead is smaller than ``PATIENCE`` requires. This can miss a small
+   gain, but cannot cause a wrong preference.
 5. *No pair.* A question that one setting did not answer (an error, a timeout) does not count.
 
-Without a preferred challenger, the default is kept.
+If no challenger is preferred, the default is kept.
 """
 
 from __future__ import annotations
@@ -35,23 +34,23 @@ from typing import Literal
 ALPHA = 0.05
 """The maximum probability that any setting is preferred by chance."""
 PATIENCE = ((12, 1), (24, 3), (48, 6))
-"""Numbers of questions, each with the lead that a challenger needs after that many questions to continue."""
+"""Pairs of a number of questions and the lead (wins minus losses) that a challenger needs at that point to continue."""
 BEHIND = 2.0
-"""The evidence at which a challenger counts as worse in one kind of question."""
+"""The evidence from one kind of question at which a challenger counts as worse."""
 
 Verdict = Literal["preferred", "dropped"]
 
 
 def evidence(wins: int, losses: int) -> float:
-    """Return the evidence E. It starts at 1 and increases when the challenger wins."""
-    # The integrand is a beta density up to a factor. Its integral above 1/2 is a sum of binomial coefficients.
+    """Return the evidence E. It is 1 without questions, and increases when the challenger wins."""
+    # The integrand is proportional to a beta density. Its integral above 1/2 is a sum of binomial coefficients.
     pairs = wins + losses
     return sum(comb(pairs + 1, count) for count in range(wins + 1)) / ((pairs + 1) * comb(pairs, wins))
 
 
 @dataclass(slots=True)
 class Comparison:
-    """The state of a challenger's comparison. ``challengers`` is the maximum number of challengers."""
+    """The state of one comparison. ``challengers`` is the maximum number of challengers in all decisions."""
 
     challengers: int
     pairs: int = 0
@@ -79,7 +78,7 @@ class Comparison:
         self.losses += incumbent and not challenger
 
     def verdict(self, left: int) -> Verdict | None:
-        """Return the verdict, or None if undecided. ``left`` is the number of questions that can still be won."""
+        """Return the verdict, or None if undecided. ``left`` is how many more questions the challenger can win."""
         if self.evidence >= self.boundary and not self._is_behind():
             return "preferred"
         if evidence(self.wins + left, self.losses) < self.boundary:

@@ -1,8 +1,8 @@
 """Makes the decisions, by asking each challenger and the current setting the same questions until the rule decides.
 
-Each question is asked only once per setting. The incumbent of one comparison can also be the incumbent of the next, and
-a continued run reuses the answers of an interrupted run. Errors do not count as incorrect answers, but ``MAX_ERRORS``
-in a row end the session. Decisions made until then are kept.
+Each question is asked only once per setting. The answers are reused if the same setting is compared again, and when an
+interrupted run is continued. Errors do not count as incorrect answers, but ``MAX_ERRORS`` errors in a row end the
+session. The decisions made before that are kept.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class Ended(Exception):
 
 
 Ask = Callable[[Setting, Question], Awaitable[bool | None]]
-"""A function that returns whether the answer was correct, or None for an error. It raises Unavailable and Ended."""
+"""Asks a question. Returns whether the answer was correct, or None for an error. Raises Unavailable and Ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A finished comparison. ``why`` is the reason for which a challenger was unavailable."""
+    """A finished comparison. ``why`` is the reason why the challenger was unavailable."""
 
     what: str
     challenger: Setting
@@ -44,7 +44,7 @@ class Choice:
 
 @dataclass(slots=True)
 class TuningResult:
-    """The result of a session. ``ended`` is the reason for an early end, or "" if all decisions were made."""
+    """The result of a session. ``ended`` is the reason why it ended early, or "" if all decisions were made."""
 
     setting: Setting = field(default_factory=Setting)
     choices: list[Choice] = field(default_factory=list)
@@ -56,7 +56,7 @@ class TuningResult:
 
 
 Watch = Callable[[str, Setting, Comparison, int], None]
-"""A function that is called after each pair with the decision, challenger, comparison, and number of questions left."""
+"""A function called after each pair of answers. The last argument is the number of questions left."""
 
 
 async def learn(
@@ -72,8 +72,8 @@ async def learn(
     """Make all decisions, or as many as possible.
 
     ``close`` is called with each setting that is no longer needed. ``result`` is updated continuously, for callers that
-    interrupt the function. With the questions in ``confirming``, the chosen setting also has to beat the defaults. A
-    challenger is then chosen as if it were the only one, because the confirmation rules out chance.
+    interrupt the function. If ``confirming`` is given, the chosen setting also has to beat the defaults on these
+    questions. A challenger is then chosen as if it were the only one, because the confirmation rules out chance.
     """
     result, asker = result or TuningResult(), _Asker(ask)
     challengers = count(decided) if confirming is None else 1
@@ -93,7 +93,7 @@ async def learn(
     except Ended as end:
         result.ended = str(end)
     finally:
-        # Even after a cancellation, a setting chosen with few questions must not remain unconfirmed.
+        # Even if the session is canceled, a setting must not be kept without confirmation.
         compared, is_new = result.confirmation, result.setting != Setting()
         if confirming is not None and is_new and (compared is None or compared.evidence < compared.boundary):
             result.unconfirmed, result.setting = result.setting, Setting()
@@ -101,7 +101,7 @@ async def learn(
 
 
 async def _confirm(result: TuningResult, confirming: Sequence[Question], asker: _Asker, watch: Watch) -> None:
-    """Compare the chosen setting with the defaults on all questions, because users also read the figures."""
+    """Compare the chosen setting with the defaults. All questions are asked, because users also read the figures."""
     result.confirmation = comparison = Comparison(1)
     for number, question in enumerate(confirming, 1):
         was_right = await asker.of_incumbent(Setting(), question)

@@ -1,1 +1,1 @@
-"""A small tool loop for applications, with tools, their dispatcher, model turns, the loop, and its trace."""
+"""A small tool loop for applications: tools, a registry, a dispatcher, model turns, the loop, and its trace."""

@@ -1,17 +1,17 @@
-"""Runs a model's calls after checking the mask and the arguments. A mistake of the model becomes an error result.
+"""Runs a model's calls if the tool is allowed and the arguments are valid. The model's mistakes become error results.
 
-The order matters. A call to a masked tool is rejected before its arguments are read, so that the error reveals nothing
-about the tool. Oversized arguments are rejected before they are parsed. A tool runs only if the arguments fit its
-schema.
+The order matters. A call to a tool that is not allowed is rejected before its arguments are read, so that the error
+reveals nothing about it. Oversized arguments are rejected before they are parsed. A tool runs only if the arguments fit
+its schema.
 
 | code | when |
 |---|---|
 | ``UNKNOWN_TOOL`` | no such tool, or one that this model must not call |
-| ``ARGUMENTS_TOO_LARGE`` | over ``max_tool_args_bytes``; not run |
+| ``ARGUMENTS_TOO_LARGE`` | the arguments exceed ``max_tool_args_bytes`` |
 | ``INVALID_JSON`` | the arguments are not a single JSON object |
-| ``INVALID_ARGUMENTS`` | they do not fit the schema; the text gives the location |
-| ``EXECUTION_FAILED`` | the tool raised; only the exception's type is named |
-| ``TOOL_OUTPUT_TOO_LARGE`` | over ``max_tool_output_bytes``; the tool has run, its output is withheld |
+| ``INVALID_ARGUMENTS`` | the arguments do not match the schema; the text gives the location |
+| ``EXECUTION_FAILED`` | the tool raised an exception, of which only the type is named, or its output is not JSON |
+| ``TOOL_OUTPUT_TOO_LARGE`` | the tool has run, but its output exceeds ``max_tool_output_bytes`` and is withheld |
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ MAX_TOOL_BYTES = 200_000
 class ToolDispatcher:
     """Runs calls to the tools in a registry.
 
-    ``allowed`` are the tools that may be called (None for all model-facing tools). ``context`` contains values from the
-    application, such as the id of the workspace, for properties that a tool declares but a call omits.
+    ``allowed`` are the names of tools that may be called (None: all model-facing tools). ``context`` contains values
+    from the application, such as the workspace's id, for properties that a tool declares but a call omits.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class ToolDispatcher:
         self._max_output = max_tool_output_bytes
 
     async def dispatch(self, call: Call) -> ToolResult:
-        """Run one call. Never raises an exception, regardless of errors in the model or the tool."""
+        """Run one call. Errors by the model or in the tool become results and are never raised."""
         entry = self._registry.get(call.name)
         if entry is None or not entry.model_facing or (self._allowed is not None and call.name not in self._allowed):
             offered = ", ".join(tool.name for tool in self._registry.offered(self._allowed)) or "none"
@@ -64,7 +64,7 @@ class ToolDispatcher:
                 "call it again with shorter arguments",
             )
         try:
-            # As in the addon, missing arguments mean an empty object.
+            # As in the addon, missing arguments count as an empty object.
             arguments = json.loads(call.arguments or "{}")
         except (ValueError, RecursionError) as error:
             return ToolResult.failed("INVALID_JSON", f"{error}")
@@ -91,6 +91,6 @@ async def _execute(entry: RegisteredTool, arguments: Mapping[str, Any]) -> ToolR
         output = entry.execute(arguments)
         if inspect.isawaitable(output):
             output = await output
-    except Exception as error:  # The result omits the message of a tool's exception, which might be confidential.
+    except Exception as error:  # The exception's message might be confidential, so the result omits it.
         return ToolResult.failed("EXECUTION_FAILED", f"{type(error).__name__}")
     return output if isinstance(output, ToolResult) else ToolResult(True, output)

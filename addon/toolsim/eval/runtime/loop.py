@@ -1,23 +1,23 @@
 """The tool loop, which asks the model, runs the calls, and returns their results until an answer has no calls.
 
-``Outcome.stop`` is the reason for the end of the loop:
+``Outcome.stop`` is the reason why the loop ended:
 
 | stop | when |
 |---|---|
 | ``answer`` | an answer without calls |
-| ``no_call`` | an answer without calls, in mode ``enforced``, if no tool was ever called |
-| ``tool_failed`` | an answer without calls, in mode ``enforced``, if the failure policy is violated |
+| ``no_call`` | an answer without calls in mode ``enforced``, although no tool was ever called |
+| ``tool_failed`` | an answer without calls in mode ``enforced``, although the failure policy is not met |
 | ``max_turns`` | the model was still calling tools after ``max_turns`` questions |
 
-Modes: ``enforced`` requires a first call; ``relaxed`` lets the model decide, and retries without tools (up to
-``fallback_retry_count`` times) if the provider rejects the request; ``disabled`` offers no tools and runs no calls. A
-failed call never ends the loop, since the model might recover.
+Modes: ``enforced`` requires at least one call. ``relaxed`` lets the model decide; if the provider rejects a request, it
+is retried without tools, up to ``fallback_retry_count`` times. ``disabled`` offers no tools and runs no calls. A failed
+call never ends the loop, since the model might recover.
 
 The failure policy applies only to mode ``enforced``, at the end of the loop. ``fatal``: the last result of each tool
 must be a success. ``tolerated``: at least one result must be a success.
 
-A call's id is the only link from a result to its call, but models repeat ids. A call whose id is already in the
-conversation is therefore assigned a new id in the history.
+A result refers to its call only by the call's id, but models repeat ids. If a call's id is already in the conversation,
+the call is assigned a new id.
 
 Each step can be traced: question, answer, call and result (``JsonLines``).
 """
@@ -71,7 +71,7 @@ FINAL_PROMPT = "Answer now in words; use no more tools."
 
 @dataclass(frozen=True, slots=True)
 class LoopSettings:
-    """The settings of a loop. With ``fix_empty_final``, text is requested after an empty answer to tool results."""
+    """The settings of a loop. ``fix_empty_final``: if an answer to tool results is empty, text is requested once."""
 
     max_turns: int = MAX_TURNS
     tool_use_mode: ToolUseMode = "relaxed"
@@ -86,7 +86,7 @@ class LoopSettings:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One call and its result. ``turn`` is the number of the question, starting at 1."""
+    """One call and its result. ``turn`` is the number of the question, counted from 1."""
 
     turn: int
     call: Call
@@ -95,7 +95,7 @@ class Execution:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The complete conversation, and the reason for its end. ``text`` is the text of the last answer."""
+    """The complete conversation, and the reason why it ended. ``text`` is the text of the last answer."""
 
     stop: Stop
     text: str
@@ -105,7 +105,7 @@ class Outcome:
 
 
 class ToolLoopRunner:
-    """Runs conversations, and stores no state between them."""
+    """Runs conversations. It stores no state between them."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class ToolLoopRunner:
         self._trace = trace
 
     async def run(self, messages: Sequence[Message]) -> Outcome:
-        """Run a conversation to its end. Raises ProviderError if all fallbacks have failed."""
+        """Run a conversation until the loop ends. Raises ProviderError if a request fails and no retry is left."""
         conversation = _Conversation(list(messages))
         settings = self._settings
         stop: Stop = "max_turns"
@@ -134,7 +134,7 @@ class ToolLoopRunner:
                 conversation.ask_again(settings.fix_empty_final_text)
                 tools = () if settings.fix_empty_final_disable_tools else tools
                 continue
-            # If no tools were offered, calls from the model count as text.
+            # If no tools were offered, an answer with calls is treated as text.
             if not answer.calls or not tools:
                 stop = self._stop(conversation)
                 break
@@ -174,7 +174,7 @@ class ToolLoopRunner:
                 asked = await self._runner.run(request)
             except ProviderError as error:
                 self._trace({"step": "error", "status": error.status, "message": str(error)})
-                # A retry after a timeout would only wait again. If no tools were offered, the retry would be identical.
+                # A retry after a timeout would only time out again. Without tools, the retry would be identical.
                 if retries <= 0 or error.timed_out or error.status is None or not tools:
                     raise
                 retries -= 1
@@ -217,12 +217,12 @@ class _Conversation:
         return answer
 
     def ended_empty(self) -> bool:
-        """Return whether the model returned an empty answer after the results of tools."""
+        """Return whether the model's last answer is empty although tools have run."""
         last = self.answers[-1]
         return bool(self.executions) and not last.calls and not last.text.strip()
 
     def ask_again(self, prompt: str) -> None:
-        """Replace the empty answer with a request for text."""
+        """Replace the empty answer with a user message that requests text."""
         self.messages[-1] = {"role": "user", "content": prompt}
 
     def _unused_id(self, id: str) -> str:

@@ -1,9 +1,8 @@
 """Sends requests to a model with the ``openai`` package: chat completions and Responses, streamed and non-streamed.
 
-Both APIs are translated from and to the chat messages of ``turn``. A stream is read as in applications: text and calls
-are assembled from the deltas (chat) or read from the terminal event (Responses), so that the evaluation measures the
-results of streaming clients. Create the client with ``max_retries=0`` to see every failure. Errors contain
-``Retry-After``.
+Requests and answers of both APIs are converted from and to the types in ``turn``. Streams are read as applications do:
+text and calls are assembled from the deltas (chat), or read from the terminal event (Responses). Create the client with
+``max_retries=0`` to see every failure. Errors contain the value of ``Retry-After``.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _FINISHES: dict[str, Finish] = {
 
 
 def sender(client: openai.AsyncOpenAI, model: str, *, api: Api = "chat", stream: bool = False) -> Send:
-    """Return a Send that sends requests to ``model`` with ``client``, and raises ProviderError."""
+    """Return a Send that sends requests to ``model`` with ``client``. The Send raises ProviderError."""
     ask = _chat if api == "chat" else _responses
 
     async def send(request: Request) -> Answer:
@@ -55,7 +54,7 @@ async def _provider_errors() -> AsyncIterator[None]:
         code = error.code if isinstance(error.code, str) else ""
         raise ProviderError(f"{type(error).__name__}: {error.message}", code=code) from error
     except (AttributeError, TypeError, ValueError) as error:
-        # The package does not validate responses, so a body with another shape, or an HTML page, fails here.
+        # The package does not validate responses, so a body in another format, or an HTML page, fails here.
         raise ProviderError(f"the answer does not have the API's format: {error}") from error
 
 
@@ -87,7 +86,7 @@ async def _chat(client: openai.AsyncOpenAI, model: str, request: Request, stream
 def _body(
     model: str, request: Request, tools: list[dict[str, Any]], named: Callable[[str], dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return the fields of both APIs. ``tools`` and ``named`` are the API's form of tools and of a required tool."""
+    """Return the fields that both APIs share. ``named`` converts a tool's name to a choice that requires the tool."""
     if not tools:
         return {"model": model}
     choice = request.tool_choice
@@ -109,7 +108,7 @@ def _whole_chat(completion: Any) -> Answer:
 
 
 def _arguments(value: object) -> str:
-    """Return the arguments as text. Some servers send an object instead."""
+    """Return the arguments as text. Some servers send an object."""
     if isinstance(value, str):
         return value
     return "" if value is None else json.dumps(value, ensure_ascii=False)
@@ -147,14 +146,14 @@ def _chat_usage(usage: Any) -> tuple[int | None, int | None]:
 
 
 async def _responses(client: openai.AsyncOpenAI, model: str, request: Request, stream: bool) -> Answer:
-    # Unlike in chat completions, strict is the default in this API.
+    # In this API, unlike in chat completions, ``strict`` is the default.
     tools = [{"type": "function", **tool.declaration(), "strict": tool.strict} for tool in request.tools]
     body = _body(model, request, tools, lambda name: {"name": name})
     body |= {"input": _input(request.messages), "store": False}
     extra = dict(request.options)
     if not stream:
         return _whole_response(await client.responses.create(**body, extra_body=extra))
-    # The stream is closed after the last event, so that the connection does not wait for garbage collection.
+    # The stream is closed after the terminal event, so that the connection does not stay open until garbage collection.
     async with await client.responses.create(**body, stream=True, extra_body=extra) as events:
         async for event in events:
             if event.type in ("response.completed", "response.incomplete", "response.failed"):

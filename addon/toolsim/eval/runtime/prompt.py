@@ -1,4 +1,4 @@
-"""One question to a model, with transforms of the request, the request itself, and transforms of the answer."""
+"""Sends one question to a model, and transforms the request before and the answer afterwards."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AnswerTransform = Callable[[Answer], Answer]
 
 @dataclass(frozen=True, slots=True)
 class PromptResult:
-    """An answer, with the request that was actually sent. Equal prompts have the same ``fingerprint``."""
+    """An answer, with the request after all transforms. Requests with equal prompts have the same ``fingerprint``."""
 
     request: Request
     answer: Answer
@@ -25,7 +25,7 @@ class PromptResult:
 
 
 class PromptRunner:
-    """Sends requests through ``send``. Each transform receives the result of the previous transform."""
+    """Sends requests through ``send``. Transforms are applied in order, each to the result of the previous one."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class PromptRunner:
 
 
 def fingerprint(request: Request) -> str:
-    """Return 16 hexadecimal digits for the model's entire input: messages, tools, choice and options."""
+    """Return a hash of the model's entire input (messages, tools, choice, options), as 16 hexadecimal digits."""
     tools = [(tool.name, tool.description, dict(tool.parameters), tool.strict) for tool in request.tools]
     prompt: Sequence[Any] = (
         request.messages,
@@ -66,7 +66,7 @@ _TAGGED = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
 
 
 def calls_from_content_tags(answer: Answer) -> Answer:
-    """Parse ``<tool_call>{…}</tool_call>`` as calls in the text of an answer that has no calls.
+    """Convert ``<tool_call>{…}</tool_call>`` in an answer's text to calls, if the answer has no calls.
 
     This is the simplest fallback for servers whose own tool parser misses calls. Unlike the addon's parser, it neither
     validates schemas nor repairs calls.

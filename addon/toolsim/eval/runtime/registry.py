@@ -1,4 +1,4 @@
-"""The tools of an application. Each tool is either shown to the model or hidden from it."""
+"""Registers the tools of an application. Each tool is either shown to the model or hidden from it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from toolsim.schema import SchemaError, Validator, compile_schema
 _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 
 Executor = Callable[[Mapping[str, Any]], Any | Awaitable[Any]]
-"""A function that runs a tool with valid arguments, and returns a ToolResult or JSON data; it can be async."""
+"""A function that runs a tool with valid arguments. It returns a ToolResult or JSON data, and can be async."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class ToolResult:
         return self.errors[0] if self.errors else ""
 
     def envelope(self) -> dict[str, Any]:
-        """Return the result as ``{ok, data, warnings, errors}``."""
+        """Return the result as the object ``{ok, data, warnings, errors}``."""
         return {"ok": self.ok, "data": self.data, "warnings": list(self.warnings), "errors": list(self.errors)}
 
 
@@ -57,7 +57,7 @@ class ToolRegistry:
         self._tools: dict[str, RegisteredTool] = {}
 
     def add(self, tool: Tool, execute: Executor, *, model_facing: bool = True) -> None:
-        """Add a tool. Raises ValueError if the name is in use or not snake_case, or the schema cannot be used."""
+        """Add a tool. Raises ValueError if the name is in use or not in snake_case, or if the schema is unusable."""
         if not _NAME.fullmatch(tool.name):
             raise ValueError(f"a tool's name is snake_case without dots, got {tool.name!r}")
         if tool.name in self._tools:
@@ -73,7 +73,7 @@ class ToolRegistry:
         return self._tools.get(name)
 
     def offered(self, allowed: Collection[str] | None = None) -> tuple[Tool, ...]:
-        """Return the tools to show to a model: the tools in ``allowed``, or all model-facing tools if it is None."""
+        """Return the model-facing tools, or only those in ``allowed`` if it is not None."""
         return tuple(
             entry.tool
             for name, entry in self._tools.items()

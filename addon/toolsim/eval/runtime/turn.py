@@ -1,4 +1,4 @@
-"""One model turn as data for any API: the request, the answer, and the provider's error."""
+"""Represents one model turn independently of the API: the request, the answer, and the provider's error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from toolsim.wire.json_codec import parse_object
 _MAX_SHORT = 300
 
 Message = dict[str, Any]
-"""A chat completions message: ``role``, ``content``, and for tools ``tool_calls`` or ``tool_call_id``."""
+"""A chat completions message with ``role``, ``content``, and optionally ``tool_calls`` or ``tool_call_id``."""
 
 Api = Literal["chat", "responses"]
 
@@ -22,7 +22,7 @@ Finish = Literal["stop", "tool_calls", "length", "content_filter", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool as shown to the model. ``parameters`` is the JSON schema of an object."""
+    """A tool as shown to the model. ``parameters`` is a JSON schema for an object."""
 
     name: str
     description: str
@@ -30,7 +30,7 @@ class Tool:
     strict: bool = False
 
     def declaration(self) -> dict[str, Any]:
-        """Return the tool's declaration in the form of an API, without ``strict``."""
+        """Return the fields of the tool's declaration that all APIs share, without ``strict``."""
         return {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
 
 
@@ -72,7 +72,7 @@ class Answer:
     output_tokens: int | None = None
 
     def message(self) -> Message:
-        """Return the answer as the assistant message that continues the conversation."""
+        """Return the answer as an assistant message, for continuing the conversation."""
         if not self.calls:
             return {"role": "assistant", "content": self.text}
         calls = [
@@ -82,17 +82,17 @@ class Answer:
         return {"role": "assistant", "content": self.text or None, "tool_calls": calls}
 
     def in_short(self) -> str:
-        """Return the calls, or the text if there are no calls, as one line. A long line is truncated."""
+        """Return the calls (or, without calls, the text) as a short string, which is truncated if it is too long."""
         return ("; ".join(map(str, self.calls)) or self.text)[:_MAX_SHORT]
 
 
 def output_message(call: Call, output: str) -> Message:
-    """Return the output of a call as the message that follows the call."""
+    """Return the output of a call as a tool message."""
     return {"role": "tool", "tool_call_id": call.id, "content": output}
 
 
 class ProviderError(Exception):
-    """Raised if the provider did not answer: an HTTP error (``status``), no connection (None), or a timeout.
+    """Raised if the provider did not answer. ``status`` is the HTTP status, or None without a response.
 
     ``code`` is the API's error code, or "" for none. ``retry_after`` is in seconds.
     """
