@@ -1,1 +1,1 @@
-"""Recorded exchanges, which can be written without secrets, compared, replayed, and served."""
+"""Handles recorded exchanges: writes them without secrets, compares, replays and serves them."""

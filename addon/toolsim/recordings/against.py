@@ -1,8 +1,8 @@
 """``toolsim replay DIR --against URL``, which sends recorded turns to another model and compares its calls.
 
 Each request is sent to the backend through a real toolsim, as the client sent it except for the name of the model.
-``agreement`` compares the answers. The report is printed, and written to files, including an HTML page. Each answer is
-written as soon as it arrives, so that no answer is lost if the backend fails halfway.
+``agreement`` compares the answers. The report is printed and also written to files, one of which is an HTML page. Each
+answer is written as soon as it arrives, so that no answer is lost if the backend fails halfway.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from toolsim.recordings.web_page import document, quoted, table, tile
 
 LOWER_BOUND = "Agreement is a lower bound, because a different call can be as correct as the recorded call."
 ANSWER = "(an answer)"
-"""The label that replaces the name of a tool for turns whose answer was text."""
+"""The label under which turns without calls are listed, in place of a tool's name."""
 
 SECONDS = 300.0
-"""Timeout, in seconds, for a silent backend. It is long because the backend might have to load a model first."""
+"""Timeout, in seconds, of a request to the backend. It is long because the backend might have to load a model first."""
 MAX_ERRORS = 3
-"""Number of consecutive errors after which the backend is considered broken."""
+"""Number of consecutive errors after which the comparison ends."""
 _MAX_WAITS = 3
 _MAX_WAIT_SECONDS = 60.0
 _LOG_SECONDS = 2.0
@@ -120,7 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def first_model(url: str, key: str) -> str:
-    """Return the first model that a server lists, or "" if the list is empty."""
+    """Return the first model that a server lists, or "" if the server returns no list or an empty one."""
     headers = {"authorization": f"Bearer {key}"} if key else {}
     try:
         with urlopen(Request(f"{url}/models", headers=headers), timeout=10) as answer:
@@ -133,14 +133,14 @@ def _ask_all(child: Child, turns: Sequence[RecordedTurn], model: str, key: str) 
     for turn in turns:
         logged = len(child.log())
         got = _ask(child.port, turn, model, key)
-        # Calls that toolsim could not parse appear only in its log.
+        # Only toolsim's log shows calls that it could not parse.
         failures = _failures(child, logged) if not got.calls and not got.error else ()
         yield Compared(turn, got, compare(turn.reply, got, turn.tools, failures))
 
 
 def _ask(port: int, turn: RecordedTurn, model: str, key: str) -> Reply:
     changes: dict[str, Any] = {"model": model} if model else {}
-    # The comparison waits for the answer, so the answer does not have to be created in the background.
+    # The comparison waits for each answer, so background mode is not needed.
     changes |= {"background": False} if turn.body.get("background") else {}
     content = json.dumps({**turn.body, **changes}).encode()
     headers = {**turn.headers, **({"authorization": f"Bearer {key}"} if key else {})}
@@ -167,7 +167,7 @@ def _ask(port: int, turn: RecordedTurn, model: str, key: str) -> Reply:
 
 
 def _failures(child: Child, start: int) -> Sequence[str]:
-    """Return the log entries about calls in the last turn that could not be parsed."""
+    """Return the messages that toolsim logged for the last turn about calls that it could not parse."""
     end = time.monotonic() + _LOG_SECONDS
     while time.monotonic() < end:
         for line in child.log()[start:].splitlines():
@@ -201,7 +201,7 @@ def summary(compared: Sequence[Compared], left_out: Mapping[Path, str]) -> dict[
 
 
 def by_tool(compared: Iterable[Compared]) -> dict[str, list[Compared]]:
-    """Return the comparisons by tool. A turn that calls several tools is listed under each of them."""
+    """Return the comparisons by tool. A turn with calls to several tools is listed under each tool."""
     groups: dict[str, list[Compared]] = {}
     for one in compared:
         for name in one.tools:
@@ -210,7 +210,7 @@ def by_tool(compared: Iterable[Compared]) -> dict[str, list[Compared]]:
 
 
 def by_kind(compared: Sequence[Compared]) -> dict[str, list[Compared]]:
-    """Return the comparisons by kind of turn. Kinds without turns are omitted."""
+    """Return the comparisons by kind of turn. Kinds with no turns are omitted."""
     groups = {kind: [one for one in compared if one.turn.kind == kind] for kind in KINDS}
     return {kind: own for kind, own in groups.items() if own}
 
@@ -230,7 +230,7 @@ def _rows(groups: Mapping[str, Sequence[Compared]]) -> list[tuple[str, ...]]:
 
 
 def text_report(compared: Sequence[Compared]) -> Iterator[str]:
-    """Yield the lines of both tables in the report."""
+    """Yield the lines of the report, which has a table by tool and a table by kind of turn."""
     for title, groups in (("tool", by_tool(compared)), ("kind of turn", by_kind(compared))):
         rows = [(title, *_HEAD), *_rows(groups)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -248,7 +248,7 @@ def _line(one: Compared) -> str:
 
 
 def page(compared: Sequence[Compared], left_out: Mapping[Path, str], title: str, ended: str) -> str:
-    """Return the report in the form of a web page."""
+    """Return the report as a web page."""
     counts, total = _counts(compared), len(compared)
     tiles = [tile(OUTCOMES[outcome], str(count), f"of {total} turns") for outcome, count in counts.items()]
     warning = f'<p class="warning">Ended early: {escape(ended)}</p>' if ended else ""

@@ -1,15 +1,16 @@
 """Compares an answer with a recorded answer by the tools, arguments and order of the calls. No tool is run.
 
-| outcome   | the recorded answer has calls                    | the recorded answer has no calls   |
-|-----------|--------------------------------------------------|------------------------------------|
-| same      | the same calls, in the same order                | text without a call                |
-| different | other calls, each of which fits its tool         | calls, each of which fits its tool |
-| invalid   | a call that fits no tool on offer, or its schema | the same                           |
-| none      | no call                                          | neither a call nor text            |
-| error     | the backend returned no answer                   | the same                           |
+| outcome   | the recorded answer has calls     | the recorded answer has no calls |
+|-----------|-----------------------------------|----------------------------------|
+| same      | the same calls, in the same order | text without a call              |
+| different | other calls, all of them valid    | calls, all of them valid         |
+| invalid   | an invalid call                   | an invalid call                  |
+| none      | no call                           | neither a call nor text          |
+| error     | the backend returned an error     | the backend returned an error    |
 
-A different call can be just as correct as the recorded call, and the wording of an answer is not compared. The share of
-identical turns is therefore a lower bound.
+A call is valid if its tool is on offer and its arguments match the tool's schema. The wording of answers is not
+compared. A different call can be just as correct as the recorded call, so the share of turns with the outcome ``same``
+is a lower bound for correct turns.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ OUTCOMES: Mapping[Outcome, str] = {
     "none": "none",
     "error": "no answer",
 }
-"""The outcomes of a turn, with their names in reports."""
+"""The possible outcomes for a turn, with the names that reports use."""
 
 _UNREADABLE = object()
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """The agreement of an answer with the recorded answer.
+    """The result of comparing an answer with the recorded answer.
 
-    ``differences`` has one readable line for each difference.
+    ``differences`` has one human-readable line for each difference.
     """
 
     outcome: Outcome
@@ -51,7 +52,7 @@ class Agreement:
 
 
 def compare(expected: Reply, got: Reply, tools: Sequence[Tool], failures: Sequence[str] = ()) -> Agreement:
-    """Compare an answer with the recorded answer. ``failures`` are log entries about calls that could not be parsed."""
+    """Compare an answer with the recorded answer. ``failures`` are log messages about calls that failed to parse."""
     if got.error:
         return Agreement("invalid" if got.is_invalid_call else "error", (got.error,))
     known = {tool.name: tool for tool in tools}
@@ -73,7 +74,7 @@ def compare(expected: Reply, got: Reply, tools: Sequence[Tool], failures: Sequen
 
 
 def _problem(call: MadeCall, known: Mapping[str, Tool]) -> str:
-    """Return the reason why a call is invalid, or "" if it is valid."""
+    """Return why a call is invalid, or "" if it is valid."""
     tool = known.get(call.name)
     if tool is None:
         return f"{call.name}: the tool is not on offer"
@@ -112,9 +113,9 @@ def _differences(expected: Sequence[MadeCall], got: Sequence[MadeCall], known: M
 
 
 def _typed_arguments(call: MadeCall, known: Mapping[str, Tool]) -> Any:
-    """Return arguments in the types of the tool's schema.
+    """Return a call's arguments, normalized by the tool's schema.
 
-    For example, 5.0 becomes 5, and an absent value its default.
+    For example, 5.0 becomes 5, and a missing property becomes its default.
     """
     tool = known.get(call.name)
     if tool is None or tool.kind == "custom":
@@ -137,7 +138,7 @@ def _typed(value: Any, schema: Mapping[str, Any]) -> Any:
             defaults = {
                 name: mapping(part)["default"] for name, part in properties.items() if "default" in mapping(part)
             }
-            # The members are sorted by name, because their order in an object has no meaning.
+            # The members are sorted by name, because the order of an object's members has no meaning.
             return {
                 name: _typed(member, mapping(properties.get(name)))
                 for name, member in sorted((defaults | value).items())

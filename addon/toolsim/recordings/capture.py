@@ -1,13 +1,13 @@
-"""Records each finished exchange as one file that contains the two sides of the exchange as two flows.
+"""Records each finished exchange in a file, which contains the two sides of the exchange as two flows.
 
 1. ``backend``: the client's original request with the backend's raw answer. This side is the addon's input. With the
    addon loaded, ``mitmdump -nr FILE`` rewrites it in the ordinary hooks.
 2. ``client``: the rewritten request with the answer that the client received. This side is the addon's output.
 
-``flow.metadata["toolsim_capture"]`` of each flow contains its ``side``, the ``options`` that the operator had changed,
-``refused`` if no backend was queried, and ``missing_bytes`` by side if the answer was too long to be stored completely.
-The second flow's ``flow.metadata["toolsim"]`` is the report. A file contains no secrets, machine names or dates; times
-are relative to the start of the request.
+In each flow, ``flow.metadata["toolsim_capture"]`` contains its ``side``, the ``options`` that the operator had changed,
+``refused`` (whether toolsim answered without querying a backend), and ``missing_bytes`` by side if the answer was too
+long to be stored completely. In the second flow, ``flow.metadata["toolsim"]`` contains the report. A file contains no
+secrets, machine names or dates; times are relative to the start of the request.
 """
 
 from __future__ import annotations
@@ -49,23 +49,23 @@ logger = logging.getLogger(__name__)
 Side = Literal["backend", "client"]
 
 HOST = "backend.test"
-"""The placeholder for the host of every backend, whose real address is irrelevant."""
+"""The placeholder for every backend's host. The real address is irrelevant."""
 NOWHERE = ("127.0.0.1", 0)
 
 _FAILED = "toolsim cannot record an exchange: %s"
-# Maximum number of pending writes. A limit is needed because they keep bodies in memory. Beyond it, recordings are
-# written in the foreground.
+# Maximum number of pending writes, which keep bodies in memory. Beyond this limit, recordings are written in the
+# foreground.
 _MAX_PENDING = 16
-# A lock that prevents two threads from choosing the same file number.
+# Prevents two threads from choosing the same file number.
 _WRITING = threading.Lock()
 _UNNAMED = mitmproxy.types.Path("")
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
 class Capture:
-    """An addon that writes finished exchanges to ``toolsim_capture``.
+    """Writes finished exchanges to the folder in ``toolsim_capture``.
 
-    It is listed after ToolSim, so that it sees processed flows.
+    This addon is listed after ToolSim, so that it sees processed flows.
     """
 
     def __init__(self) -> None:
@@ -88,9 +88,9 @@ class Capture:
                 raise OptionsError(f"toolsim_capture: {problem}") from problem  # type: ignore[no-untyped-call]
 
     def request(self, flow: HTTPFlow) -> None:
-        """Remember the options under which a request was rewritten."""
+        """Store the options under which a request was rewritten."""
         exchange = ToolSim.exchanges.of(flow)
-        # Answers with several rounds are recorded round by round.
+        # If an answer consists of several rounds, each round is recorded separately.
         if exchange is not None and exchange.is_turn and flow.live and not exchange.is_delegated:
             policy = exchange.plan.policy if exchange.plan is not None else self._policy
             flow.metadata[NOTE] = {"options": policy_as_dict(policy), "refused": flow.response is not None}
@@ -98,7 +98,7 @@ class Capture:
                 flow.metadata[NOTE]["round"] = asked.note()
 
     def responseheaders(self, flow: HTTPFlow) -> None:
-        """Copy an answer that passes unchanged, chunk by chunk."""
+        """Copy the chunks of an answer that is passed through unchanged."""
         response = flow.response
         if self._folder is not None and NOTE in flow.metadata and response is not None and response.stream is True:
             buffer = self._passing[flow.id] = BoundedBuffer()
@@ -121,22 +121,23 @@ class Capture:
         self._write(flow, self._folder)
 
     def done(self) -> Awaitable[Any] | None:
-        """Return an awaitable for the pending writes.
+        """Return an awaitable that finishes after all pending writes, or None if there are no pending writes.
 
-        This method is not async, because a reload of the script calls it without awaiting."""
+        This method is not async, because a reload of the script calls it without awaiting.
+        """
         if not self._pending:
             return None
-        # The sleep adds one iteration of the event loop, in which ``_written`` logs a failed write.
+        # The sleep gives the event loop one more iteration, in which ``_written`` logs any failed write.
         return asyncio.gather(*self._pending, asyncio.sleep(0), return_exceptions=True)
 
     def error(self, flow: HTTPFlow) -> None:
-        """Discard an aborted exchange, because it is useless as an example."""
+        """Discard an aborted exchange, which would be useless as an example."""
         self._passing.pop(flow.id, None)
 
     def _write(self, flow: HTTPFlow, folder: Path) -> None:
         """Write a recording in a thread.
 
-        The search for secrets takes a second for a long stream, and would block other flows.
+        Searching a long stream for secrets takes about a second, which would block other flows.
         """
         arguments = name(flow), both_sides(flow), folder
         try:
@@ -160,7 +161,7 @@ class Capture:
 
     @command.command("toolsim.capture")  # type: ignore[untyped-decorator]
     def capture(self, flows: Sequence[Flow], folder: mitmproxy.types.Path = _UNNAMED) -> None:
-        """Record finished exchanges in a folder. By default, it is the folder in ``toolsim_capture``."""
+        """Record finished exchanges in a folder, by default in the folder in ``toolsim_capture``."""
         target = Path(folder).expanduser() if folder else self._folder
         if target is None:
             raise CommandError("toolsim.capture: specify a folder, or set toolsim_capture.")
@@ -192,8 +193,8 @@ def _write_new(stem: str, data: bytes, folder: Path) -> Path:
     taken = (path.stem.removeprefix(f"{stem}-") for path in folder.glob(f"{stem}-*.flow"))
     number = 1 + max((int(number) for number in taken if number.isdecimal()), default=0)
     path = folder / f"{stem}-{number:04}.flow"
-    # The name cannot be guessed, so that no other user can plant a link there. Only the owner can read conversations.
-    # Programs that watch the folder see only complete files.
+    # The temporary file has an unpredictable name, so that no other user can plant a link there. Its mode lets only the
+    # owner read conversations. The rename ensures that programs that watch the folder see only complete files.
     part = folder / f".{path.name}.{secrets.token_hex(8)}.part"
     try:
         with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
@@ -215,7 +216,7 @@ def dump(flows: Iterable[HTTPFlow]) -> bytes:
 
 
 def name(flow: HTTPFlow) -> str:
-    """Return a file name that describes an exchange, such as ``chat-stream-two-calls``."""
+    """Return a file name, without number, that describes an exchange, such as ``chat-stream-two-calls``."""
     report: Mapping[str, Any] = flow.metadata.get(REPORT, {})
     api = api_of_path(flow.request.path) or CHAT
     client = report.get("client") or api.name
@@ -258,8 +259,8 @@ def both_sides(flow: HTTPFlow) -> tuple[HTTPFlow, HTTPFlow]:
 
 
 def clean(flows: Sequence[HTTPFlow]) -> Sequence[HTTPFlow]:
-    """Remove secrets, addresses, certificates and dates from the sides of one exchange, and return both sides."""
-    # The import is slow, so it is delayed until the first exchange is recorded.
+    """Remove secrets, addresses, certificates and dates from the sides of one exchange, in place. Return the sides."""
+    # These imports are slow, so they are delayed until the first exchange is recorded.
     from toolsim.recordings.redact import Redactor
     from toolsim.recordings.stream_text import parse_json
 
@@ -298,7 +299,7 @@ def _clean_message(message: Message, redactor: Redactor) -> None:
     try:
         content = message.get_content(strict=True) or b""
     except ValueError:
-        content = b""  # The body cannot be decoded, so secrets cannot be removed from it.
+        content = b""  # Secrets cannot be removed from a body that cannot be decoded.
     had_content = message.raw_content is not None
     message.headers = Headers(
         (key.encode("latin-1"), value.encode("latin-1")) for key, value in redactor.headers(_header_fields(message))

@@ -1,4 +1,4 @@
-"""A mitmdump with the addon as a child process, including its command line and the detection of its startup."""
+"""Runs mitmdump with the addon as a child process: builds the command line, and detects when mitmdump is ready."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from toolsim.command_line import addon_script
 from toolsim.proxy.address import parse_url, url_host
 
-# The child exits when its standard input is closed, which happens when its parent exits for any reason. No proxy can
+# The child exits when its standard input is closed, which happens when the parent exits for any reason. No proxy can
 # therefore outlive its parent.
 _PROGRAM = """
 import os, signal, sys, threading
@@ -25,10 +25,10 @@ mitmdump()
 """
 
 _LISTENING = re.compile(r"listening at \S+:(\d+)\.")
-# Without the addon, or with an option that the addon rejects, mitmdump still listens for a moment before it exits.
+# If the addon cannot be loaded or rejects an option, mitmdump still listens for a moment before it exits.
 _BROKEN = re.compile(r"error in script|Addon error|No such script|^(\S+ |\{.*\")toolsim_\w+: ", re.MULTILINE)
 _MAX_LOG_SHOWN = 2000
-# Timeout, in seconds. The first start creates a certificate authority, perhaps on a busy machine.
+# Startup timeout, in seconds. The first start creates a certificate authority, possibly on a busy machine.
 _START_SECONDS = 60.0
 _STOP_SECONDS = 10.0
 
@@ -38,10 +38,10 @@ class StartFailed(Exception):
 
 
 class Child:
-    """A running mitmdump that listens on any free ``port``.
+    """A running mitmdump that listens on ``port``, which the system chooses.
 
     ``words`` and ``settings`` have the same meaning as in ``command``. ``folder`` is a new folder for the log. Children
-    whose folders have the same parent share a certificate authority. Raises StartFailed.
+    whose folders have the same parent folder share a certificate authority. Raises StartFailed.
     """
 
     def __init__(self, words: Iterable[str], settings: Iterable[str], folder: Path) -> None:
@@ -49,7 +49,7 @@ class Child:
         self._log = folder / "log"
         settings = [f"confdir={folder.parent / 'confdir'}", *settings]
         if not any(setting.startswith("toolsim_log=") for setting in settings):
-            # The JSON log is used because it has no banner. For the banner, toolsim would request the backend's models.
+            # The JSON log has no startup banner. To print a banner, toolsim would request the backend's models.
             settings.append("toolsim_log=json")
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
@@ -58,7 +58,7 @@ class Child:
                 stdout=log,
                 stderr=log,
                 cwd=folder,
-                # Ctrl-C is meant only for the parent.
+                # Ctrl-C must reach only the parent.
                 start_new_session=True,
             )
         try:
@@ -82,7 +82,7 @@ class Child:
             time.sleep(0.05)
 
     def log(self) -> str:
-        """Return the complete log output of the child."""
+        """Return everything that the child has logged so far."""
         return self._log.read_text(errors="replace")
 
     def stop(self) -> None:
@@ -98,7 +98,7 @@ class Child:
 
 
 def command(words: Iterable[str], settings: Iterable[str]) -> list[str]:
-    """Return the command line of a mitmdump on any free port of 127.0.0.1. Its standard input must be a pipe.
+    """Return the command line that starts mitmdump on a free port of 127.0.0.1. Its standard input must be a pipe.
 
     ``words`` are additional arguments, and ``settings`` have the form ``NAME=VALUE``.
     """
@@ -107,15 +107,15 @@ def command(words: Iterable[str], settings: Iterable[str]) -> list[str]:
 
 
 def in_front_of(url: str) -> list[str]:
-    """Return the arguments that place the proxy in front of a URL. Its path belongs in ``toolsim_upstream``."""
+    """Return the arguments that place the proxy in front of a URL's host. The path belongs in ``toolsim_upstream``."""
     target = parse_url(url)
     return ["--mode", f"reverse:{target.scheme}://{url_host(target.host)}:{target.port}"]
 
 
 def port(log: str) -> int | None:
-    """Return the port on which the child listens, or None if it does not listen yet.
+    """Return the port on which the child listens, according to its log, or None if it is not listening yet.
 
-    Raises ValueError if it cannot listen.
+    Raises ValueError if the addon or an option prevents the startup.
     """
     if _BROKEN.search(log):
         raise ValueError(f"mitmdump cannot run with the addon:\n{tail(log)}")

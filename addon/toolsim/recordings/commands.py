@@ -19,7 +19,7 @@ class Commands:
     def replay(self, path: mitmproxy.types.Path) -> None:
         """Replay recorded exchanges (a file or a folder) through the addon, and log the differences.
 
-        Options that are set explicitly override the recorded options, so that their effect can be seen.
+        Options that are set explicitly override the recorded options, to show the effect of the change.
         """
         from toolsim.recordings.replay import replay_file, summary
         from toolsim.recordings.stored import flow_files
@@ -34,7 +34,7 @@ class Commands:
 
     @command.command("toolsim.pseudonymise")  # type: ignore[untyped-decorator]
     def pseudonymise(self, path: mitmproxy.types.Path) -> None:
-        """Permanently replace all text in recorded exchanges (a file or folder) with pseudonyms of the same shape."""
+        """Permanently replace all text in recorded exchanges (a file or folder) with pseudonyms of equal length."""
         from toolsim.recordings.pseudonymise import pseudonymise
         from toolsim.recordings.stored import flow_files
 

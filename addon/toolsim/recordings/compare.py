@@ -1,4 +1,6 @@
-"""Compares two exchanges and locates their differences. Random ids, times, keep-alives and text splits are ignored."""
+"""Compares two exchanges and locates their differences. Ignores random ids, times, keep-alive events, and the positions
+at which text is split.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +19,18 @@ from toolsim.proxy.metadata import REPORT
 from toolsim.recordings.stream_text import pieces_of
 from toolsim.wire.sse import SSEDecoder
 
-# Patterns of random ids. They are exact, so an id in any other format is compared verbatim.
+# Patterns for random ids. They are strict, so that ids in any other format are compared verbatim.
 RANDOM_IDS = re.compile(
     r"(?P<kind>(?<![a-z])[a-z]{2,4}_)(?:[0-9a-f]{48}|[0-9a-f]{24}(?![0-9a-f]))|(?P<chat>chatcmpl-)[0-9a-f]{29}"
     r"|(?P<uuid>)(?<![0-9a-f])[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"
 )
 TIMES = frozenset({"created", "created_at", "completed_at"})
 _TIME = re.compile(r'("(?:created|created_at|completed_at)": ?)(\d{10})\b')
-# Headers that are not compared. Lengths depend on other compared parts, and a recording replaces host names.
+# Headers that are not compared. Lengths depend on parts that are compared, and a recording replaces host names.
 IGNORED_HEADERS = frozenset({"content-length", "host"})
 IGNORED_REPORT = frozenset({"seconds", "missing_bytes", "mismatches", "place"})
 
-# Maximum number of items that are aligned. Alignment takes quadratic time.
+# Maximum number of items to align, because alignment takes quadratic time.
 _MAX_ALIGNED = 2_000
 _MAX_SHOWN = 100
 
@@ -43,7 +45,7 @@ NOTHING = _Nothing()
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A place where a value differs from the expected value. ``NOTHING`` represents a missing value."""
+    """A value that differs from the expected value, with its path. ``NOTHING`` stands for a missing value."""
 
     path: str
     got: Any
@@ -54,10 +56,10 @@ class Difference:
 
 
 def comparable(flow: HTTPFlow, *, answered: bool = True, like: HTTPFlow | None = None) -> dict[str, Any]:
-    """Return the part of an exchange's side that is compared, as plain data without random parts.
+    """Return the parts of one side that are compared, as plain data without random ids and times.
 
     ``answered`` specifies whether to include the answer and the report. ``like`` is a recording, perhaps from an older
-    version. Only the report fields that it contains are compared.
+    version. If it has a report, fields missing from that report are not compared.
     """
     request, response, ids = flow.request, flow.response, dict[str, str]()
     path = _number_ids(request.path, ids)
@@ -71,14 +73,14 @@ def comparable(flow: HTTPFlow, *, answered: bool = True, like: HTTPFlow | None =
         }
         found["report"] = _normalise(kept, ids)
         if report.get("usage_estimated"):
-            # Token counts are not compared. The estimates depend on text that is compared anyway, and whose secrets are
-            # hidden in the recording.
+            # Estimated token counts are not compared. They depend on text that is compared anyway, and a recording
+            # hides secrets in this text.
             found = _without_tokens(found)
     return found
 
 
 def keep_recorded_ids_and_times(new: str, old: str) -> str:
-    """Return the text ``new`` with the random ids and times of ``old``, so that few parts of a recording change."""
+    """Return ``new`` with the random ids and times from ``old``, so that an update changes little of a recording."""
     ids = [list(dict.fromkeys(found[0] for found in RANDOM_IDS.finditer(text))) for text in (new, old)]
     recorded = {
         made: kept for made, kept in zip(*ids, strict=False) if made.partition("_")[0] == kept.partition("_")[0]
@@ -89,7 +91,7 @@ def keep_recorded_ids_and_times(new: str, old: str) -> str:
 
 
 def differences(got: Any, expected: Any, path: str = "") -> Iterator[Difference]:
-    """Yield each place where two values of plain data differ, in order."""
+    """Yield the differences between two values of plain data, in order."""
     if isinstance(got, dict) and isinstance(expected, dict):
         for key in [*expected, *(key for key in got if key not in expected)]:
             step = f"{path}.{key}" if path else str(key)
@@ -109,7 +111,7 @@ def _lists(got: Sequence[Any], expected: Sequence[Any], path: str) -> Iterator[D
             made, wanted = (side[index] if index < len(side) else NOTHING for side in (got, expected))
             yield from differences(made, wanted, _item(path, index, made if wanted is NOTHING else wanted))
         return
-    # Items are aligned, so that an extra or missing item does not make all later items differ.
+    # Items are aligned, so that one extra or missing item does not make all later items differ.
     wanted_kinds, made_kinds = ([_kind(item) for item in side] for side in (expected, got))
     matcher = SequenceMatcher(None, wanted_kinds, made_kinds, autojunk=False)
     for change, start, end, got_start, got_end in matcher.get_opcodes():
@@ -123,7 +125,7 @@ def _lists(got: Sequence[Any], expected: Sequence[Any], path: str) -> Iterator[D
 
 
 def _texts(got: str, expected: str, path: str) -> Difference:
-    """Return only the first line that differs. An entire manifest would not help the reader."""
+    """Return the difference in the first line that differs. A complete manifest, for example, would not help."""
     made_lines, wanted_lines = got.split("\n"), expected.split("\n")
     if len(made_lines) == len(wanted_lines) == 1:
         return Difference(path, *_windows(got, expected))
@@ -137,7 +139,7 @@ def _texts(got: str, expected: str, path: str) -> Difference:
 
 
 def _windows(got: str, expected: str) -> tuple[str, str]:
-    """Return both texts. If they are too long, return only the parts around the first difference."""
+    """Return both texts, or excerpts around the first difference if the texts are too long."""
     if max(len(got), len(expected)) <= _MAX_SHOWN:
         return got, expected
     same = next(
@@ -179,9 +181,9 @@ def _show(value: Any) -> str:
 
 
 def _message(message: Message, ids: dict[str, str]) -> dict[str, Any]:
-    # A recording does not show whether a key was a Bearer token, because toolsim converts x-api-key to a Bearer token.
-    # Headers are compared under their current names, because a renamed header is sent under both names but a recording
-    # might have only the old name.
+    # Only the value of a key is compared, because toolsim converts x-api-key to a Bearer token. Headers are compared
+    # under their current names, because a renamed header is sent under both names, but an old recording has only the
+    # old name.
     headers = sorted(
         {
             RENAMED_HEADERS.get(key.lower(), key.lower()): message.headers[key].removeprefix("Bearer ")
@@ -209,7 +211,7 @@ def _events(content: bytes) -> list[dict[str, Any]]:
 
 
 def _without_timing(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Drop keep-alives, join text that was sent in pieces, and renumber the events. All of these can vary."""
+    """Drop keep-alives, join split text, and renumber the events, because all of these can vary."""
     lively = (event for event in events if not _is_keepalive(event["data"]))
     kept = [_joined(list(same)) for _, same in groupby(lively, _but_for_text)]
     if len(kept) < len(events):
@@ -220,7 +222,7 @@ def _without_timing(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _but_for_text(event: dict[str, Any]) -> object:
-    """Return an event without its text and numbers, so that it can be compared with other events."""
+    """Return an event without its text and number, to find consecutive events that can be merged."""
     pieces = list(pieces_of(event["data"]))
     if len(pieces) != 1:
         return object()
@@ -232,7 +234,7 @@ def _but_for_text(event: dict[str, Any]) -> object:
 
 
 def _joined(events: list[dict[str, Any]]) -> dict[str, Any]:
-    """Merge events into one event that contains the text of all of them."""
+    """Merge events into one that contains the text of all of them."""
     if len(events) > 1:
         texts = [owner[key] for event in events for _, owner, key in pieces_of(event["data"])]
         for _, owner, key in pieces_of(events[0]["data"]):
@@ -263,7 +265,7 @@ def _normalise(value: Any, ids: dict[str, str], key: str = "") -> Any:
 
 
 def _without_tokens(value: Any, *, is_usage: bool = False) -> Any:
-    """Return plain data in which each token count is replaced by the same placeholder."""
+    """Return plain data in which a placeholder replaces each token count."""
     match value:
         case dict():
             return {

@@ -1,12 +1,12 @@
-"""``toolsim export DIR --form FORM``, which exports recorded turns as training data, with one JSON line for each turn.
+"""``toolsim export DIR --form FORM``, which exports recorded turns as training data, one JSON line per turn.
 
-1. Only turns without faults are exported: toolsim reported no problem, and each call fits its tool.
-2. Secrets are removed by the rules for recordings, and words are replaced with pseudonyms, consistently across all
-   turns. A call therefore still repeats the words of its question.
-3. The manifest next to the file lists the recording for each line, and the omitted recordings with the reason. It does
-   not contain any content of the recordings.
+1. Only turns without faults are exported: toolsim reported no problem, and each call matches its tool's schema.
+2. Secrets are removed by the rules for recordings. Words are replaced with pseudonyms, which are the same in all turns,
+   so that a call still repeats the words of its question.
+3. The manifest next to the file lists the recording for each line, and the omitted recordings with the reason. The
+   manifest contains no content from the recordings.
 
-A line contains the conversation up to and including the recorded answer, so turns of one conversation overlap.
+A line contains the conversation up to and including the recorded answer, so lines from the same conversation overlap.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from toolsim.recordings.stored import flow_files
 from toolsim.recordings.turns import RecordedTurn, Reply, Unusable, read_turn
 from toolsim.version import __version__
 
-# Fields of a report that list faults, with the meaning of each field.
+# Report fields that list faults, with a description of each fault.
 _FAULTS = {
     "parse_failures": "a call could not be read",
     "strict_failures": "a call violated a strict schema",
@@ -45,8 +45,9 @@ _FAULTS = {
 class Step:
     """One message, independent of any API.
 
-    ``calls`` contains the id, tool and arguments object of each call. ``call_id`` is the id of the call whose output
-    the message contains."""
+    ``calls`` contains the id, tool name and parsed arguments of each call. ``call_id`` is the id of the call whose
+    output the message contains.
+    """
 
     role: str
     text: str = ""
@@ -84,9 +85,10 @@ def with_pseudonyms(turn: RecordedTurn, key: bytes) -> RecordedTurn:
 
 
 def steps(turn: RecordedTurn) -> list[Step]:
-    """Return the messages of the conversation and the recorded answer.
+    """Return the conversation's messages, followed by the recorded answer.
 
-    Raises Unusable for content other than text and calls."""
+    Raises Unusable if there is content other than text, calls and tool outputs.
+    """
     tools = {tool.name: tool for tool in turn.tools}
     ids: dict[str, tuple[str, str]] = {}
     found = [Step("system", turn.request.instructions)] if turn.request.instructions else []
@@ -120,7 +122,7 @@ def steps(turn: RecordedTurn) -> list[Step]:
                 continue
             case _:
                 raise Unusable("the turn contains items of tools that the backend ran")
-    # The answer is a separate message, even if the client prefilled its beginning.
+    # The answer is a separate message, even if the client prefilled the beginning of the answer.
     found.append(Step("assistant", turn.reply.text))
     for number, call in enumerate(turn.reply.calls):
         add_call(f"reply {number}", call.name, call.arguments)
@@ -149,7 +151,7 @@ def _arguments(tool: Tool | None, arguments: str) -> Any:
 
 
 def openai_form(found: Sequence[Step], tools: Sequence[Tool]) -> dict[str, Any]:
-    """Return the line in OpenAI's fine-tuning format, which contains the messages and tools of chat completions."""
+    """Return the line in OpenAI's fine-tuning format, with the messages and tools of a chat completions request."""
     messages: list[dict[str, Any]] = []
     for step in found:
         message: dict[str, Any] = {"role": step.role, "content": step.text}
@@ -166,7 +168,7 @@ def openai_form(found: Sequence[Step], tools: Sequence[Tool]) -> dict[str, Any]:
 
 
 def messages_form(found: Sequence[Step], tools: Sequence[Tool]) -> dict[str, Any]:
-    """Return the line in the format of the Messages API, in which roles alternate, and calls and outputs are blocks."""
+    """Return the line in the format of the Messages API. Roles alternate, and calls and outputs are content blocks."""
     messages: list[dict[str, Any]] = []
     for step in found:
         if step.role == "system":
@@ -198,7 +200,7 @@ def messages_form(found: Sequence[Step], tools: Sequence[Tool]) -> dict[str, Any
 
 
 def hermes_form(found: Sequence[Step], tools: Sequence[Tool]) -> dict[str, Any]:
-    """Return the line in the format of Hermes' data sets: a conversation of text that begins with the tools."""
+    """Return the line in the format of the Hermes data sets: a conversation as text that begins with the tools."""
     declared = "\n".join(_dump({"type": "function", "function": _function(tool)}) for tool in tools)
     rules = (
         f"You can call these functions:\n<tools>\n{declared}\n</tools>\n"
@@ -241,7 +243,7 @@ def _function(tool: Tool) -> dict[str, Any]:
 
 def _dump(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
-    # Some programs that read lines also split at these characters.
+    # Some programs that read JSON lines also split at these characters.
     return text.translate({code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029)})
 
 
@@ -249,7 +251,7 @@ def _dump(value: Any) -> str:
 
 
 def export(files: Sequence[Path], form: str, *, keeps_words: bool) -> tuple[list[str], dict[str, Any]]:
-    """Return the lines of the exported file, and its manifest."""
+    """Return the lines of the exported file and the text of its manifest."""
     key = secrets.token_bytes(16)
     lines: dict[str, str] = {}
     left_out: list[dict[str, str]] = []
@@ -265,7 +267,7 @@ def export(files: Sequence[Path], form: str, *, keeps_words: bool) -> tuple[list
                 raise Unusable("the turn duplicates another recording")
             lines[line] = file.name
         except Unusable as reason:
-            # The text after the colon is omitted, because it might quote the recording.
+            # The text after the colon is omitted, because it might quote content from the recording.
             left_out.append({"recording": file.name, "reason": str(reason).partition(": ")[0]})
     manifest = {
         "toolsim": __version__,

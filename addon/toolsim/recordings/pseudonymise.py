@@ -1,10 +1,10 @@
-"""Replaces text with pseudonyms, letter for letter, so that an exchange retains its shape but loses its content.
+"""Replaces text with pseudonyms, letter for letter, so that an exchange retains its structure but loses its content.
 
 1. Each word in a text is replaced with a different word of the same length and case. Equal words remain equal.
-2. Elements that the addon depends on are unchanged: tags, JSON syntax and keys, names of tools, roles, types, ids,
+2. Elements that the addon depends on remain unchanged: tags, JSON syntax and keys, tool names, roles, types, ids, and
    models.
-3. Only the backend's side is edited. The addon itself then generates the client's side from the backend's, so that both
-   sides match although this module does not depend on the addon's behavior.
+3. Only the backend's side is edited. The addon then generates the client's side from the edited side. Thus both sides
+   match, although this module does not depend on the addon's behavior.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from toolsim.recordings.stream_text import EditedStr, edit_stream, parse_json
 from toolsim.wire.apis import APIS
 from toolsim.wire.json_codec import dump as dump_json
 
-# Fields whose strings are not free text. They contain the APIs' own terms and strings that programs match.
+# Fields whose strings are not free text but API terms, ids, or strings that programs match.
 STRUCTURE = frozenset(
     {
         "code",
@@ -59,7 +59,7 @@ _KEPT = re.compile(
     r"</?[A-Za-z_][\w.:-]*/?>"  # Tags are kept.
     # JSON keys are kept at any nesting depth.
     r"|\\+[\"'](?:[A-Za-z_][\w.-]*)\\+[\"']\s*:|[\"'][A-Za-z_][\w.-]*[\"']\s*:"
-    r"|(?<=[\"']name[\"']:)\s*[\"'][\w.:-]+[\"']|(?<=[\"']name[\"']: )[\"'][\w.:-]+[\"']"  # The name of a call is kept.
+    r"|(?<=[\"']name[\"']:)\s*[\"'][\w.:-]+[\"']|(?<=[\"']name[\"']: )[\"'][\w.:-]+[\"']"  # Names of calls are kept.
     r"|\\+(?:u[0-9a-fA-F]{4}|[nrtbf\"\\/])"  # JSON escapes are kept.
     r"|\b(?:true|false|null)\b"
     r"|\b(?:fc|ctc|call|msg|resp|rs)_\w+"  # Ids of items are kept.
@@ -68,7 +68,7 @@ _WORD = re.compile(r"[^\W\d_]+|\d+")
 
 
 class Pseudonyms:
-    """Replaces words with pseudonyms derived from ``key``. ``names`` contains the names of tools, which are kept."""
+    """Replaces words with pseudonyms derived from ``key``. ``names`` contains tool names, which are kept."""
 
     def __init__(self, names: Iterable[str], key: bytes | None = None) -> None:
         self._key = key or secrets.token_bytes(16)
@@ -77,7 +77,7 @@ class Pseudonyms:
         self._kept = re.compile("|".join([*stay, _KEPT.pattern]))
 
     def text(self, text: str) -> str:
-        """Return text of the same length in which words are replaced with pseudonyms."""
+        """Return text of the same length, with words replaced by pseudonyms."""
         parts, done = [], 0
         for kept in self._kept.finditer(text):
             parts += [_WORD.sub(self._word, text[done : kept.start()]), kept[0]]
@@ -85,17 +85,17 @@ class Pseudonyms:
         return "".join([*parts, _WORD.sub(self._word, text[done:])])
 
     def value(self, value: Any, key: str = "") -> Any:
-        """Return plain data of the same shape, with pseudonyms in its texts."""
+        """Return plain data of the same structure, with pseudonyms in its text. ``key`` is the name of the field."""
         match value:
             case EditedStr():
                 return value
             case str() if key not in STRUCTURE:
                 return self.text(value)
             case list() if key == "bytes":
-                return None  # The value is the text of a token as numbers, which would reveal the words.
+                return None  # These numbers encode the text of a token, which would reveal the words.
             case list():
                 return [self.value(item, key) for item in value]
-            # A text is replaced even if its key is an API term, because the key can be a property's name in a schema.
+            # An object under a key in ``STRUCTURE`` is edited, too, because the key can be a property's name.
             case dict():
                 return {name: self.value(member, name) for name, member in value.items()}
         return value
@@ -125,17 +125,16 @@ class Pseudonyms:
 
 
 def pseudonymise(path: Path, key: bytes | None = None) -> None:
-    """Replace all text of a recorded exchange. Raises OSError, and ValueError or FlowReadException for other files.
+    """Replace all text in a recorded exchange. Raises OSError, or ValueError or FlowReadException for other files.
 
-    mitmproxy's context must contain the addon's options.
+    The addon's options must be registered in mitmproxy's context.
     """
     backend, client = recorded(path)
     request = parse_json((backend.request.raw_content or b"").decode("utf-8", "replace"))
     words = Pseudonyms(names_in(request), key)
     _change(backend, words)
     if unanswerable(backend, client) and client.response is not None:
-        # The addon cannot rebuild this answer, and the recorded answer contains the real words, so the answer is
-        # dropped.
+        # The addon cannot regenerate this answer, and the recorded answer contains the real words, so it is dropped.
         client.response.raw_content = b""
     client.comment = words.text(client.comment)
     update_recording(client, replay(backend), answered=not unanswerable(backend, client))
@@ -158,7 +157,7 @@ def _change(flow: HTTPFlow, words: Pseudonyms) -> None:
 
 
 def names_in(value: Any) -> Iterator[str]:
-    """Yield the value of every key ``name``, because tools, namespaces and so on must not be renamed."""
+    """Yield the value of every field ``name``, because tools, namespaces and so on must not be renamed."""
     match value:
         case dict():
             if isinstance(value.get("name"), str):

@@ -1,4 +1,5 @@
-"""A pytest plugin, found automatically, with a scripted model and recorded exchanges as backends for tests.
+"""A pytest plugin, which pytest finds automatically, with a scripted model and recorded exchanges as backends for
+tests.
 
     def test_with_a_script(toolsim_model):
         toolsim_model.call("get_weather", city="Bonn")
@@ -13,7 +14,7 @@
         toolsim_replay("recordings", manifest="calls").assert_same()
 
 A test fails if it sends a request that was not recorded or has no answer in the script, even if the client handles the
-error. The message names the closest recording and the differences.
+error. For recordings, the message names the closest recording and the differences.
 
 pytest loads this module in every project that has toolsim installed, so it does not import the rest of toolsim until a
 test needs it.
@@ -40,9 +41,9 @@ if TYPE_CHECKING:
 Value = str | int | bool | Sequence[str]
 
 NOT_RECORDED = "No recorded exchange began with this request"
-"""The beginning of the log line about a request that was not recorded.
+"""The beginning of the log message about a request that was not recorded.
 
-The rest of the line names the closest recording.
+The rest of the message names the closest recording.
 """
 NOTE, NORMALISE = "toolsim_capture", "normalise"
 """The keys under which a recording stores the patterns of ignored text. ``server_replay`` reads these patterns."""
@@ -52,13 +53,13 @@ NORMALISERS: Mapping[str, str] = {
     "times": r"\b\d{1,2}:\d\d(?::\d\d(?:\.\d+)?)?\b",
     "ids": r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|\b[a-z]{2,10}[_-][0-9A-Za-z]{16,}|\b[0-9a-f]{16,}\b",
 }
-"""Named patterns for text that differs between runs of a test."""
+"""Named patterns for text that differs between test runs."""
 
 
 class _Backend(Protocol):
     @property
     def unmatched(self) -> list[str]:
-        """The requests of this test that were not answered, each with the reason."""
+        """The requests in this test that were not answered, each with the reason."""
 
 
 class ReplayServer:
@@ -73,7 +74,7 @@ class ReplayServer:
 
     @property
     def base_url(self) -> str:
-        """The base URL of the recorded answers. The first access starts the proxy."""
+        """The base URL at which the recorded answers are served. The first access starts the proxy."""
         if self._proxy is None:
             self._proxy = self._make()
             self._start = len(self._proxy.log())
@@ -81,7 +82,7 @@ class ReplayServer:
 
     @property
     def unmatched(self) -> list[str]:
-        """The requests of this test that were not recorded, each with the closest recording and the differences."""
+        """Messages about the requests in this test that were not recorded. They name the closest recording."""
         if self._proxy is None:
             return []
         lines = self._proxy.log()[self._start :].splitlines()
@@ -89,7 +90,7 @@ class ReplayServer:
         return [message for message in messages if NOT_RECORDED in message]
 
     def assert_same(self) -> None:
-        """Replay all recordings, and fail unless clients would receive the same answers as recorded."""
+        """Replay all recordings, and fail if clients would receive answers that differ from the recorded answers."""
         command = [sys.executable, "-m", "toolsim.recordings.replay", *map(str, self._files)]
         command += [word for setting in self._settings for word in ("--set", setting)]
         run = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -111,7 +112,7 @@ class Recorder:
 
     @property
     def base_url(self) -> str:
-        """The base URL of the real answers. The first access starts the proxy."""
+        """The base URL of the proxy in front of the real backend. The first access starts the proxy."""
         if self._proxy is None:
             self._proxy = self._make()
         return f"http://127.0.0.1:{self._proxy.port}/v1"
@@ -122,7 +123,7 @@ class Recorder:
     def finish(self, *, keep: bool) -> None:
         """Stop the proxy.
 
-        With ``keep``, replace the recordings in the folder with the new recordings, if there are any.
+        If ``keep`` is set and there are new recordings, they replace the recordings in the folder.
         """
         if self._proxy is None:
             return
@@ -132,7 +133,7 @@ class Recorder:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
         for file in new:
-            # A file is first copied to the folder of its final path, because the temporary folder can be on a different
+            # The file is first copied to the destination folder, because the temporary folder can be on a different
             # file system.
             part = self._folder / f".{file.name}.part"
             part.write_bytes(file.read_bytes())
@@ -165,9 +166,9 @@ def _toolsim_folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def _toolsim_proxies(_toolsim_folder: Path) -> Iterator[_Start]:
-    """Provide the proxies of the entire test session, one for each set of arguments and options."""
+    """Provide the proxies for the entire test session, one for each set of arguments and options."""
     started: dict[tuple[tuple[str, ...], tuple[str, ...]], Child] = {}
-    numbers = count()  # The numbers include proxies that did not start.
+    numbers = count()  # Also counts proxies that failed to start.
 
     def start(words: Sequence[str], settings: Sequence[str]) -> Child:
         key = tuple(words), tuple(settings)
@@ -195,15 +196,15 @@ def _start(words: Sequence[str], settings: Sequence[str], folder: Path) -> Child
 def toolsim_replay(
     request: pytest.FixtureRequest, _toolsim_proxies: _Start, _toolsim_folder: Path
 ) -> Iterator[Callable[..., ReplayServer | Recorder]]:
-    """Serve the recorded exchanges of a folder: ``toolsim_replay("recordings", manifest="calls").base_url``.
+    """Serve the exchanges recorded in a folder: ``toolsim_replay("recordings", manifest="calls").base_url``.
 
-    The folder is an absolute path, or relative to the test's file; a single file is also accepted. By default it is a
-    separate folder for this test, ``recordings/MODULE/TEST``. Options are toolsim's, without the prefix. They override
-    the options under which the exchanges were recorded.
+    The folder is an absolute path, or relative to the test's file; a single file is also accepted. By default, each
+    test has a separate folder, ``recordings/MODULE/TEST``. Keyword arguments are toolsim options without the prefix.
+    They override the options under which the exchanges were recorded.
 
-    ``record_from`` is the base URL of a backend whose answers ``--toolsim-record`` records if the test passes.
-    ``normalise`` describes text that can differ from the recorded requests, by regular expressions or names of
-    ``NORMALISERS``.
+    ``record_from`` is the base URL of the backend to use with ``--toolsim-record``, which records its answers if the
+    test passes. ``normalise`` contains patterns for text in requests that can differ from the recording. Each is a
+    regular expression or a name in ``NORMALISERS``.
     """
     backends = request.node.stash.setdefault(_BACKENDS, [])
     recorders: list[Recorder] = []
@@ -222,7 +223,7 @@ def toolsim_replay(
         if not files or not files[0].is_file():
             hint = "; pytest --toolsim-record=once creates the recording" if record_from else ""
             pytest.fail(f"toolsim_replay: no .flow file at {path}{hint}", pytrace=False)
-        # Each recording can answer any number of times, so that no test depends on the tests that ran before.
+        # Each recording can be served any number of times, so that no test depends on the tests before it.
         reusing = [*settings, "server_replay_reuse=true"]
         patterns = [_pattern(name) for name in normalise]
 
@@ -252,7 +253,7 @@ def _recorder(path: Path, url: str, settings: Sequence[str], folder: Path) -> Re
 
 
 def _pattern(name: str) -> str:
-    """Return the pattern of a normalizer. The normalizer is specified by its name or by the pattern itself."""
+    """Return the pattern of a normalizer, which is specified by name or by the pattern itself."""
     pattern = NORMALISERS.get(name, name)
     try:
         re.compile(pattern)
@@ -263,11 +264,11 @@ def _pattern(name: str) -> str:
 
 
 def _normalised(files: Sequence[Path], patterns: Sequence[str], folder: Path) -> list[Path]:
-    """Return copies of recordings to which the patterns of ignored text are added."""
+    """Return copies of recordings to which the patterns for ignored text are added."""
     from hashlib import sha256
 
-    # Only mitmproxy.io is imported, because imports of mitmproxy's addons emit warnings, which a test suite might turn
-    # into errors.
+    # Only mitmproxy.io is imported. Importing mitmproxy's addons emits warnings, which a test suite might turn into
+    # errors.
     from mitmproxy.io import FlowWriter, read_flows_from_paths
 
     key = sha256(repr((files, patterns)).encode()).hexdigest()[:16]
@@ -302,7 +303,7 @@ def _toolsim_model_server() -> Iterator[ModelServer]:
 def toolsim_model(
     request: pytest.FixtureRequest, _toolsim_proxies: _Start, _toolsim_model_server: ModelServer
 ) -> Iterator[ScriptedModel]:
-    """Provide a model that returns answers and errors that the test specifies, behind a running proxy.
+    """Provide a model, behind a running proxy, whose answers and errors the test specifies.
 
     To specify them, use ``toolsim_model.answer("Hello")``, ``.call("get_weather", city="Bonn")`` and
     ``.next_error(429)``. Clients use ``.base_url``. ``.asked`` and ``.assert_asked`` show the requests that the model
@@ -322,7 +323,7 @@ def toolsim_model(
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
-    """Fail a test that sent requests without an answer.
+    """Fail a test in which requests were not answered.
 
     If the test has already failed, add the requests to its report.
     """

@@ -1,12 +1,12 @@
 """Hides the secrets of an exchange before it is written.
 
 1. Text retains its length, because an ``x`` replaces each hidden character. The text of a stream can therefore be
-   joined, searched, and split again at the same places. In this way, even a key that is split across ten deltas is
+   joined, searched, and split again at the same positions. In this way, even a key that is split across ten deltas is
    found.
 2. A secret is hidden in the same way on both sides, so that a stored exchange can still be replayed. A call in any form
-   remains a call, and a number remains a number (of ones). ``null`` is not a secret.
-3. For headers, the rule is the opposite. Every value that is not known to be harmless is hidden, because any program
-   can invent a header.
+   remains a call. A number remains a number whose digits are all 1. ``null`` is not a secret.
+3. For headers, the default is reversed: a value is hidden unless the header is known to be harmless, because any
+   program can invent a header.
 4. JSON without secrets is unchanged, byte for byte.
 
 ``secret_rules`` defines secrets. Its patterns are bounded, so that the search takes linear time.
@@ -35,14 +35,14 @@ from toolsim.wire.json_codec import dump, too_deep
 
 HIDDEN = "[redacted]"
 
-# Minimum length of a secret that is hidden everywhere. A shorter secret can be an ordinary word, and is hidden only
-# where it was found.
+# Minimum length of a secret that is hidden wherever it occurs. A shorter secret can be an ordinary word, so it is
+# hidden only where it was found.
 _MIN_LEARNED = 8
 # Maximum length of cached text. Short texts are cached because they repeat from event to event.
 _MAX_CACHED = 200
 
-# A named value in text. The text can be JSON inside JSON, so any number of backslashes can precede each quote. If the
-# following text looks like the rest of a document, the quote closed a label such as "Password:", which has no value.
+# A name with a value in text. The text can be JSON inside JSON, so any number of backslashes can precede each quote. A
+# quote followed by text that looks like the rest of a document closed a label such as "Password:", which has no value.
 _NAMED = re.compile(
     r"(?<![\w.-])(?P<name>[A-Za-z][\w.-]{0,63})(?:\\*[\"'`]|\*{1,2})?"
     r"(?:\s{0,8}(?:=>|:=|[:=])\s{0,8}(?P<open>\\*[\"'`]|<\|\\*\"\|>)(?!\s{0,8}(?:[,:}\])]|\\*[\"'`]))"
@@ -50,7 +50,7 @@ _NAMED = re.compile(
     r"|(?:[ \t]{0,4}(?:=>|:=|=)|:)[ \t]{0,4}(?=[^\s\"'`&;,<>\\{\[(]))"
 )
 _ITEM = re.compile(r"[\s,]{0,64}(?P<open>\\*[\"'`]|<\|\\*\"\|>)")
-# Closing brackets at the end do not belong to the value.
+# Closing brackets at the end are not part of the value.
 _BARE = re.compile(r"[^\s\"'`&;,<>\\{\[(]{4,8192}(?<![)\]}])")
 # Patterns of closing quotes. The last entry is Gemma's quotation mark.
 _CLOSE = {quote: re.compile(rf"\\*{quote}") for quote in "\"'`"} | {">": re.compile(r"<\|\\*\"\|>")}
@@ -63,9 +63,9 @@ _TAG = re.compile(
 )
 _TAG_END = re.compile(r"[\s=>]")
 
-# Escaped whitespace in JSON inside JSON. The letter of the escape could be mistaken for the start of the next word.
+# Matches escaped whitespace in JSON inside JSON, whose letter could be mistaken for the start of the next word.
 _ESCAPED_SPACE = re.compile(r"\\[nrt]")
-# Keywords under which a schema contains values of the property that it describes.
+# Schema keywords whose value is a value of the property that the schema describes.
 _SCHEMA_VALUES = frozenset({"default", "const", "enum", "examples", "value"})
 _OF_SERVERS = ("headers", "server_url")
 _ORIGIN = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*://)(?:(?P<user>[^/?#]*)@)?(?P<host>[^/?#@]*)")
@@ -82,7 +82,7 @@ _DIGIT = re.compile(r"[0-9]")
 class Redactor:
     """Hides the secrets in one exchange.
 
-    Secrets that are found in headers and queries (``learn``) are hidden in all later text.
+    Secrets in headers and queries (see ``learn``) are also hidden in all later text.
     """
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class Redactor:
     # -- learning --
 
     def learn(self, headers: Iterable[tuple[str, str]], path: str) -> None:
-        """Learn text that must not occur anywhere: the credentials in headers and in the query of a path."""
+        """Learn text that must not occur anywhere: credentials in headers and in the parameters of a path."""
         for name, value in headers:
             if is_secret_parameter(name):
                 self._note(_credentials(name.lower(), value))
@@ -113,9 +113,9 @@ class Redactor:
         self._seen = {}
 
     def learn_schemas(self, document: Any) -> None:
-        """Learn the secrets in tool schemas, such as the default of a key, because the manifest repeats them as text.
+        """Learn the secrets in tool schemas, such as a key's default, because the manifest repeats them as text.
 
-        A short secret is hidden only where it follows the name of its property.
+        A short secret is hidden only where it follows its property's name.
         """
         found = {pair for pair in _schema_secrets(document) if pair[1] and pair[1] != HIDDEN}
         self._note(secret for _, secret in found)
@@ -128,21 +128,21 @@ class Redactor:
     # -- hiding --
 
     def headers(self, fields: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-        """Return headers without secrets, and without headers that only describe the machine."""
+        """Return headers without secrets. Headers that only describe the machine are omitted."""
         kept = []
         for name, value in fields:
             lower = name.lower()
             if lower in DROPPED_HEADERS or lower.startswith(DROPPED_PREFIXES):
                 continue
             if lower == "user-agent":
-                product = re.match(r"\S*(?: v?\d[\w.]*)?", value)  # All other parts of the value describe the machine.
+                product = re.match(r"\S*(?: v?\d[\w.]*)?", value)  # The rest of the value describes the machine.
                 value = product[0] if product else ""
             harmless = lower in KEPT_HEADERS or lower.startswith(KEPT_PREFIXES)
             kept.append((name, self.text(value) if harmless else HIDDEN))
         return kept
 
     def path(self, path: str) -> str:
-        """Return a path and its query. The values of secret parameters are hidden."""
+        """Return a path and its query, with the values of secret parameters hidden."""
         plain, mark, _ = path.partition("?")
         fields = []
         for name, equals, value in _parameters(path):
@@ -155,7 +155,7 @@ class Redactor:
         return f"{self.text(plain)}{mark}{'&'.join(fields)}"
 
     def text(self, text: str) -> str:
-        """Return text of the same length without secrets."""
+        """Return text of the same length, with secrets hidden."""
         if len(text) > _MAX_CACHED:
             return self._hide(text)
         if text not in self._seen:
@@ -176,11 +176,11 @@ class Redactor:
         return "".join([*characters, text[done:]])
 
     def value(self, value: Any) -> Any:
-        """Return plain data without secrets. If it contains no secrets, the result is the same object."""
+        """Return plain data with secrets hidden, or the same object if it contains no secrets."""
         return self._walk(value, self.text)
 
     def body(self, data: bytes, content_type: str) -> bytes:
-        """Return a body without secrets, whether it is JSON, an event stream, or other text.
+        """Return a body with secrets hidden. The body can be JSON, an event stream, or other text.
 
         Never raises an exception.
         """
@@ -191,11 +191,11 @@ class Redactor:
             if is_stream or data.lstrip(_STREAM_BLANK).startswith(_STREAM_STARTS):
                 return edit_stream(data, self.text, self.value, self.text)
             if '"logprob"' in text and too_deep(text):
-                # The body is dropped, because secrets can be split across tokens, which are not joined at this nesting
-                # depth.
+                # The body is dropped, because secrets can be split across tokens, which cannot be joined in such a
+                # deeply nested document.
                 return b"{}"
             document = parse_json(text)
-            # In a non-streamed body, only the tokens in logprobs are pieces of a longer text.
+            # In a non-streamed body, only the tokens in logprobs are fragments of a longer text.
             joined = edit_pieces([document], self.text) if '"logprob"' in text else set()
             clean = self.value(document)
         except RecursionError:
@@ -221,7 +221,7 @@ class Redactor:
                 yield found.span("data")
         position = 0
         while (named := _NAMED.search(text, position)) is not None:
-            # The value of a harmless name can itself begin with a name.
+            # The value of a harmless name can itself begin with the name of a secret.
             position = named.end()
             if not is_secret_name(named["name"]):
                 continue
@@ -240,9 +240,9 @@ class Redactor:
             position = end
 
     def _walk(self, value: Any, text: Callable[[str], str], name: str = "", *, secret: bool = False) -> Any:
-        """Return ``value`` without secrets, as the same object if it has none.
+        """Return ``value`` with secrets hidden, or the same object if it contains none.
 
-        With ``secret``, all its strings are secrets.
+        With ``secret``, all strings in it are secrets.
         """
         match value:
             case EditedStr():
@@ -264,14 +264,14 @@ class Redactor:
             return _for_server(value)
         secret = is_secret_name(key) and not isinstance(value, dict)
         if key == "token" and "logprob" in parent:
-            secret = False  # The string is a piece of the model's text rather than a secret.
+            secret = False  # This string is a token of the model's text rather than a secret.
         if key in _SCHEMA_VALUES and is_secret_name(parent_name):
-            secret = not isinstance(value, dict)  # The object is the schema of a secret rather than its value.
+            secret = not isinstance(value, dict)  # An object here is a schema for a secret rather than its value.
         return self._walk(value, text, key, secret=secret)
 
 
 def _for_server(value: Any) -> Any:
-    """Hide data meant only for an MCP server: all headers, and the user and path of a URL, which might be keys."""
+    """Hide data meant only for an MCP server: all headers, and the user and path of the URL, which might be keys."""
     if isinstance(value, dict):
         return {name: "x" * len(item) if isinstance(item, str) else HIDDEN for name, item in value.items()} or value
     found = _ORIGIN.match(value) if isinstance(value, str) else None
@@ -284,7 +284,7 @@ def _for_server(value: Any) -> Any:
 
 
 def _data_of(url: re.Match[str]) -> str:
-    """Return the text in a data URL, or "" if the URL contains data of another kind."""
+    """Return the text in a data URL, or "" if the URL contains binary data."""
     try:
         if url["type"].endswith(";base64"):
             return base64.b64decode(url["data"] + "===", altchars=b"-_" if "-" in url["data"] else None).decode()
@@ -294,7 +294,7 @@ def _data_of(url: re.Match[str]) -> str:
 
 
 def _elements(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the positions of the contents of elements that have a secret's name and contain no other elements."""
+    """Yield the positions of contents of elements that have a secret's name and no child elements."""
     opened: dict[str, int] = {}
     latest = ""
     for found in _TAG.finditer(text):
@@ -316,7 +316,7 @@ def _elements(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _items(text: str, start: int) -> Iterator[tuple[int, int]]:
-    """Yield the positions of the strings at the beginning of a list, starting after the list's bracket."""
+    """Yield the positions of a list's strings, up to the first other value. ``start`` is after the bracket."""
     while (item := _ITEM.match(text, start)) is not None:
         end = _end_of_string(text, item.end(), item["open"])
         yield item.end(), end
@@ -334,7 +334,7 @@ def _mask(found: re.Match[str]) -> str:
 
 
 def _end_of_string(text: str, start: int, opening: str) -> int:
-    """Return the end of a quoted value. The closing quote is escaped no more deeply than the opening quote."""
+    """Return the end of a quoted value. Quotes with more backslashes than the opening quote belong to the value."""
     for found in _CLOSE[opening[-1]].finditer(text, start):
         if len(found[0]) <= len(opening):
             return found.start()
@@ -342,7 +342,7 @@ def _end_of_string(text: str, start: int, opening: str) -> int:
 
 
 def _credentials(name: str, value: str) -> Iterator[str]:
-    """Yield the secrets in the value of a header."""
+    """Yield the credentials in a header's value."""
     if name.endswith("cookie"):
         for pair in value.split(";"):
             yield pair.partition("=")[2].strip(' \t"')
@@ -357,7 +357,7 @@ def _credentials(name: str, value: str) -> Iterator[str]:
 
 
 def _default_of(name: str, secret: str) -> re.Pattern[str]:
-    """Return a pattern that matches the default value of a property in manifests of any form.
+    """Return a pattern that matches a property's default value in manifests of any form:
 
     "pin": <string, default "1234">         "pin":{"type":"string","default":"1234"}
     """
@@ -367,7 +367,7 @@ def _default_of(name: str, secret: str) -> re.Pattern[str]:
 
 
 def _schema_secrets(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the name and value of each string that a schema gives as a value of a property with a secret's name."""
+    """Yield the name and value of each string that a schema specifies as a value of a secret property."""
     match value:
         case dict():
             if value.get("type") == "mcp" and isinstance(headers := value.get("headers"), dict):

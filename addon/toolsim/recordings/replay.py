@@ -1,4 +1,4 @@
-"""Replays recorded exchanges through the addon's hooks, which are called as mitmproxy calls them for a live exchange.
+"""Replays recorded exchanges through the addon's hooks, calling them as mitmproxy does for a live exchange.
 
 ``toolsim replay [--update] [--cut SEED] PATH…`` replays files and folders, and fails if the addon's output differs from
 the recorded output. ``--update`` writes the new output to the files.
@@ -51,8 +51,9 @@ def cut_by(chance: random.Random) -> Cut:
 def replay(stored: HTTPFlow, cut: Cut = uncut, *, by_hand: Collection[str] = ()) -> HTTPFlow:
     """Return the client's side that the addon now generates from the backend's side of a recorded exchange.
 
-    ``cut`` splits a stream into chunks. ``by_hand`` contains the names of options that override the recorded options.
-    Options with values other than the default override them, too. mitmproxy's context must contain the addon's options.
+    ``cut`` splits a stream into chunks. ``by_hand`` contains the names of options that override the recorded options,
+    even if they have default values. Options with other values always do. The addon's options must be registered in
+    mitmproxy's context.
     """
     addon = ToolSim(alone=True, by_hand=by_hand)
     addon.configure({"toolsim_backend"})
@@ -80,7 +81,7 @@ def replay(stored: HTTPFlow, cut: Cut = uncut, *, by_hand: Collection[str] = ())
 
 
 def _streamed(flow: HTTPFlow, body: bytes, cut: Cut) -> Iterator[bytes]:
-    """Feed a streamed answer to the addon in the same way as ``ExchangeStream``."""
+    """Pass a streamed answer to the addon in the same way as ``ExchangeStream``, and yield its output."""
     assert flow.response is not None
     stream = flow.response.stream
     assert callable(stream)
@@ -93,7 +94,7 @@ def _streamed(flow: HTTPFlow, body: bytes, cut: Cut) -> Iterator[bytes]:
 
 
 def replay_file(path: Path, cut: Cut = uncut, *, update: bool = False, by_hand: Collection[str] = ()) -> Result:
-    """Replay a file and compare the result. With ``update``, write a different output to the file afterwards."""
+    """Replay a file and compare the result. With ``update``, rewrite the file if the output differs."""
     try:
         backend, client = recorded(path)
     except (ValueError, FlowReadException) as problem:
@@ -130,10 +131,7 @@ def update_recording(client: HTTPFlow, made: HTTPFlow, *, answered: bool) -> Non
 
 
 def unanswerable(backend: HTTPFlow, client: HTTPFlow) -> str:
-    """Return why an answer cannot be replayed, or "" if it can.
-
-    A recording contains only data that the backend sent.
-    """
+    """Return why an answer cannot be replayed, or "" if it can."""
     note = backend.metadata[NOTE]
     if note["missing_bytes"]:
         return "the answer was too long to be recorded completely: only the request is compared"
@@ -184,7 +182,7 @@ async def _main(arguments: argparse.Namespace) -> int:
 
 
 def parser() -> Parser:
-    """Return the parser of the replay command."""
+    """Return the parser for the replay command."""
     made = Parser(prog="toolsim replay", description="Replay recorded exchanges and compare the results.")
     made.add_argument("paths", nargs="+", type=Path, help=".flow files, or folders with such files")
     made.add_argument("--update", action="store_true", help="update the files with the new results")

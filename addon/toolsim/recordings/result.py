@@ -1,4 +1,4 @@
-"""The results of replaying recorded exchanges. They can be written as JUnit XML, which CI systems display."""
+"""Contains the results of replaying recorded exchanges, and converts them to JUnit XML, which CI systems display."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _UNWRITABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]
 class Result:
     """The result for one file.
 
-    ``note`` names parts that could not be compared, and ``problem`` the reason for a failure.
+    ``note`` names parts that could not be compared. ``problem`` is the reason why the file could not be replayed.
     """
 
     path: Path
@@ -29,7 +29,7 @@ class Result:
 
     @property
     def same(self) -> bool:
-        """Whether the output is the same as the recorded output."""
+        """Whether the file was replayed and the output equals the recorded output."""
         return not self.differences and not self.problem
 
     def __str__(self) -> str:

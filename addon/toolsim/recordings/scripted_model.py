@@ -1,8 +1,8 @@
-"""A model whose answers, faults and pace are scripted by a test, served over HTTP by a thread of the test's process.
+"""Serves a scripted model over HTTP, in a thread of the test's process. The test sets its answers, faults and pace.
 
-``ScriptedModel`` contains the script of one test and the received requests. ``ModelServer`` presents the current model
-as a text-only backend. A mitmdump with the addon runs in front of the server, so that a test's client receives real
-calls over any API.
+``ScriptedModel`` contains one test's script and the requests that it has received. ``ModelServer`` serves the current
+test's model as a text-only backend. A mitmdump with the addon runs in front of the server, so that a test's client
+receives real calls over any API.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ MODEL = "scripted"
 DEFAULT_TAG = "tool_call"
 
 Part = str | tuple[str, Mapping[str, Any]]
-"""A piece of an answer: text, or a call as the name and arguments of a tool."""
+"""A part of an answer: text, or a call as a tool's name and arguments."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeenRequest:
     """A request as the model received it.
 
-    ``question`` and ``outputs`` are the user's text and the tools' outputs since the last answer. ``tools`` contains
+    ``question`` contains the user's text, and ``outputs`` the tool outputs, since the last answer. ``tools`` contains
     the names of the tools on offer. ``messages`` is the entire prompt, as pairs of role and text.
     """
 
@@ -58,9 +58,9 @@ class _Answer:
 
 
 class ScriptedModel:
-    """The model of one test. Clients of any of the three APIs use its ``base_url``, with any API key.
+    """The scripted model for one test. Clients of any of the three APIs use its ``base_url``, with any API key.
 
-    ``asked`` contains all requests, in order. The first access to ``base_url`` starts the proxy.
+    ``asked`` contains all requests so far, in order. The first access to ``base_url`` starts the proxy.
     """
 
     def __init__(self, start: Callable[[Sequence[str]], int]) -> None:
@@ -83,7 +83,7 @@ class ScriptedModel:
         return f"http://127.0.0.1:{self._port}/v1"
 
     def set_option(self, name: str, *texts: str) -> None:
-        """Set a toolsim option, named without its prefix. Raises RuntimeError if the proxy has already been started."""
+        """Set a toolsim option, named without its prefix. Raises RuntimeError if the proxy is already running."""
         if self._port is not None:
             raise RuntimeError("toolsim_model: set options before reading base_url")
         self._settings[name] = texts
@@ -91,12 +91,12 @@ class ScriptedModel:
     def answer(
         self, *parts: Part, when: str = "", delay: float = 0.0, pause: float = 0.0, cut: int | None = None
     ) -> None:
-        """Add an answer of text and calls, each call as a pair such as ``("get_weather", {"city": "Bonn"})``.
+        """Add an answer that consists of text and calls. A call is a pair: ``("get_weather", {"city": "Bonn"})``.
 
-        Without ``when``, the answer is for one request, in order. If ``when`` is a regular expression, the answer is
-        for all requests whose question or tool outputs match it. If several answers match, the latest is used.
-        ``delay`` is the number of seconds before the first event, and ``pause`` the number of seconds after each event.
-        ``cut`` is the number of events after which the server breaks off.
+        Without ``when``, each answer is used once, in the order in which they were added. With ``when``, a regular
+        expression, the answer is used for all requests whose question or tool output matches it. If several answers
+        match, the last one added is used. ``delay`` is the number of seconds before the first event, and ``pause`` the
+        number of seconds after each event. ``cut`` is the number of events after which the server aborts the response.
         """
         made = _Answer(parts, delay, pause, cut)
         if when:
@@ -105,7 +105,7 @@ class ScriptedModel:
             self._ordered.append(made)
 
     def call(self, name: str, /, **arguments: Any) -> None:
-        """Add an answer that consists of one call, for the next request in order."""
+        """Add an answer that consists of one call. It is used once, in order."""
         self.answer((name, arguments))
 
     def next_error(self, status: int, message: str = "", *, retry_after: int | None = None) -> None:
@@ -120,7 +120,7 @@ class ScriptedModel:
         return len(self._ordered) + len(self._errors)
 
     def assert_asked(self, pattern: str, *, times: int | None = None) -> None:
-        """Fail unless a question or tool output matches the pattern, in exactly ``times`` requests if specified."""
+        """Fail unless the pattern matches a question or tool output, in exactly ``times`` requests if set."""
         found = sum(_matches(re.compile(pattern, re.IGNORECASE), asked) for asked in self.asked)
         wanted = found > 0 if times is None else found == times
         if not wanted:
@@ -131,7 +131,7 @@ class ScriptedModel:
             )
 
     def take(self, asked: SeenRequest) -> _Answer:
-        """Return the answer to a request. If there is no answer, return an error and fail the request's test."""
+        """Return the answer to a request. If there is none, return an error and record it, so that the test fails."""
         self.asked.append(asked)
         if self._errors:
             return self._errors.pop(0)
@@ -146,7 +146,7 @@ class ScriptedModel:
 
 
 class ModelServer(TextBackend):
-    """Serves the current model on any free port of 127.0.0.1, from an event loop in a thread."""
+    """Serves the current model on a free port of 127.0.0.1, from an event loop in a thread."""
 
     def __init__(self) -> None:
         self.current: ScriptedModel | None = None
@@ -162,7 +162,7 @@ class ModelServer(TextBackend):
         return f"http://127.0.0.1:{self._loopback.port}/v1"
 
     def close(self) -> None:
-        """Stop serving, and end the server's thread."""
+        """Stop serving, and end the thread."""
         self._run(self._loopback.stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -176,7 +176,7 @@ class ModelServer(TextBackend):
         return [MODEL]
 
     async def answer(self, request: ClientRequest) -> AsyncGenerator[BackendEvent]:
-        """Answer one request. The token counts are counts of words."""
+        """Answer one request. The token counts are word counts."""
         messages, model = messages_of(request), self.current
         if model is None:
             yield Failed(ApiError("No test is running.", status=503))
@@ -192,7 +192,7 @@ class ModelServer(TextBackend):
         text = _text(answer.parts, catalogs[0].tag if catalogs else DEFAULT_TAG)
         for number, piece in enumerate(pieces(text)):
             if number == answer.cut:
-                # Without ``Closed``, the server cuts off the answer.
+                # If ``Closed`` is missing, the server aborts the response.
                 return
             yield TextDelta(piece)
             await asyncio.sleep(answer.pause)

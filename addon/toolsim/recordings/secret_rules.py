@@ -35,7 +35,7 @@ KEPT_HEADERS = frozenset(
         "x-should-retry",
     }
 ).union(*(api.headers for api in APIS.values()))
-"""Headers whose values are retained, except for secrets in their text.
+"""Headers whose values are retained, except for text that looks like a secret.
 
 Headers with one of ``KEPT_PREFIXES`` are retained, too.
 """
@@ -68,7 +68,7 @@ DROPPED_HEADERS = frozenset(
         "x-request-id",
     }
 )
-"""Headers that only describe a machine, a connection or a time."""
+"""Headers that are omitted because they describe only a machine, a connection or a time."""
 DROPPED_PREFIXES = ("x-stainless-", "cf-", "sec-")
 
 SECRET_NAME = re.compile(
@@ -76,14 +76,15 @@ SECRET_NAME = re.compile(
     r"|passwords?|passwd|passphrase|pwd|secrets?|token|(?:access|auth|refresh|session|bearer)_?tokens"
     r"|authorization|credentials?|cookie|bearer)$"
 )
-"""Names, in snake case, of fields, parameters and headers that contain secrets."""
-# "key" alone is too common as a field name, but Google uses it as a URL parameter, and many header names end with it.
+"""Matches the snake-case names of fields, parameters and headers that contain secrets."""
+# Names that indicate a secret only in URL parameters and headers. "key", for example, is too common as a field name,
+# but Google uses it as a URL parameter, and many header names end with it.
 _SECRET_PARAMETER = re.compile(r"(?:^|_)(?:key|sig|signature|code|sid|auth|session)$")
 
 PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("OpenAI and similar", re.compile(r"\bsk-(?P<secret>[\w-]{8,512})")),
     (
-        # Prefixes that are also words. If the text after such a prefix has no digit, it is the name of a tool.
+        # These prefixes are also words. Without a digit, the text after the prefix is probably part of a tool's name.
         "other vendors",
         re.compile(r"\b(?:[spr]k|sess|gsk|hf|xai|pplx|nvapi|r8|glpat)[-_](?=[\w-]{0,64}\d)(?P<secret>[\w-]{8,512})"),
     ),
@@ -138,7 +139,7 @@ PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
         re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?P<secret>(?:[^-]|-(?!----))++)"),
     ),
 )
-"""Patterns of text that looks like a secret. Only the group ``secret`` is hidden."""
+"""Patterns for text that looks like a secret. Only the group ``secret`` is hidden."""
 
 
 @lru_cache(maxsize=4096)
@@ -149,7 +150,7 @@ def is_secret_name(name: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_secret_parameter(name: str) -> bool:
-    """Return whether a URL parameter or header with this name contains a secret. More names than for fields qualify."""
+    """Return whether a URL parameter or header with this name contains a secret. More names than for fields match."""
     return is_secret_name(name) or _SECRET_PARAMETER.search(_snake(name)) is not None
 
 

@@ -1,12 +1,12 @@
-"""Serves recorded answers of a backend to live clients, with ``mitmdump -S FILE -s addon/toolsim.py``.
+"""Serves a backend's recorded answers to live clients, with ``mitmdump -S FILE -s addon/toolsim.py``.
 
-mitmproxy's own server replay looks for a stored flow with the same request, but only after the addon's hooks. By then
-the live request has been rewritten, while the recorded request is the client's original. A live request is therefore
-matched before it is rewritten (``ServerReplay``, listed before ToolSim). Afterwards, the stored answer is registered
-for the rewritten request (``Handover``, listed after ToolSim). mitmproxy then sends the answer, which passes through
-the ordinary hooks.
+mitmproxy's own server replay looks for a stored flow with the same request, but only after the addon's hooks. By then,
+the live request has been rewritten, while the recorded request is the client's original request. A live request is
+therefore matched before it is rewritten (``ServerReplay``, listed before ToolSim). Afterwards, the stored answer is
+registered for the rewritten request (``Handover``, listed after ToolSim). mitmproxy then sends the answer, which passes
+through the ordinary hooks.
 
-Hosts, ports and secrets are ignored. Clients that address the listener itself are also served.
+Hosts, ports and secrets are ignored. Clients that send requests to the listener's own address are also served.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 NOT_RECORDED = "No recorded exchange began with this request"
 NORMALISE = "normalise"
-"""The key in a recording's note for the patterns of text that is ignored when requests are compared."""
+"""The key in a recording's note under which the patterns for ignored text are stored."""
 _MAX_SHOWN = 5
 
 # Matches a hidden secret. Its length is irrelevant here.
@@ -43,23 +43,23 @@ _HIDDEN = re.compile("x{4,}")
 
 
 class ServerReplay:
-    """An addon that recognizes requests whose answers were recorded."""
+    """Finds the recorded exchange for each live request."""
 
     def __init__(self) -> None:
         self.handover = Handover()
 
     def running(self) -> None:
-        """Drop the flows that were loaded before this script and must not be served."""
+        """Drop the client's sides of exchanges that were loaded before this script."""
         if (playback := _playback()) is not None:
             _drop_clients_sides(playback)
 
     def requestheaders(self, flow: HTTPFlow) -> None:
-        """Redirect a request for the listener to the recorded backend."""
+        """Redirect a request that addresses the listener to the recorded backend."""
         request, playback = flow.request, _playback()
         if playback is None:
             return
-        # Files can be loaded at any time. mitmproxy's ``update`` hook would report this, but it is also called after
-        # every other hook.
+        # Files can be loaded at any time. mitmproxy's ``update`` hook would report this, but mitmproxy also calls it
+        # after every other hook.
         _drop_clients_sides(playback)
         if flow.response is not None or not route.endpoint(request.path):
             return
@@ -72,17 +72,17 @@ class ServerReplay:
                     stored.request.port,
                 )
                 self.handover.redirected.add(flow.id)
-                # The note of the recording marks the flow as a request for a model, regardless of its API.
+                # The recording's note marks the flow as a request for a model, whichever API it uses.
                 flow.metadata[NOTE] = stored.metadata[NOTE]
 
     def request(self, flow: HTTPFlow) -> None:
-        """Find the recorded exchange that began with this request."""
+        """Find the recorded exchange that began with this request, or log the closest recording."""
         playback = _playback()
         if playback is None or flow.response is not None or not flow.live:
             return
         if route.api_of(flow.request.method, flow.request.path) is None:
             return
-        # The module is imported on demand, because only live API requests need it.
+        # The module is imported only when needed, for API requests in a replay.
         from toolsim.recordings.compare import differences
 
         nearest: tuple[HTTPFlow, list[str]] | None = None
@@ -103,7 +103,7 @@ class ServerReplay:
 
 
 class Handover:
-    """An addon that passes a recorded answer to mitmproxy's server replay, as the answer to the rewritten request."""
+    """Registers a recorded answer with mitmproxy's server replay, as the answer to the rewritten request."""
 
     def __init__(self) -> None:
         self.found: dict[str, HTTPFlow] = {}
@@ -131,7 +131,7 @@ class Handover:
         playback.add_flows([handed])
 
     def responseheaders(self, flow: HTTPFlow) -> None:
-        """Remove an answer that has been used or will never be used."""
+        """Remove an answer that has been used, or will not be used."""
         handed, playback = self._handed.pop(flow.id, None), _playback()
         if handed is not None and playback is not None:
             _take(playback, handed)
@@ -147,7 +147,7 @@ def _playback() -> ServerPlayback | None:
 
 
 def _file_of(stored: HTTPFlow) -> str:
-    """Return the name of a recording's file. mitmproxy does not store this name."""
+    """Return the name of a recording's file. mitmproxy does not store the name, so all files are searched."""
     for path in map(Path, ctx.options.server_replay):
         try:
             if any(flow.id == stored.id for flow in read_flows_from_paths([path])):
@@ -158,7 +158,7 @@ def _file_of(stored: HTTPFlow) -> str:
 
 
 def _listed(found: list[str]) -> str:
-    """Return the first differences, one per line."""
+    """Return the first few differences, one per line."""
     more = [f"and {len(found) - _MAX_SHOWN} more"] if len(found) > _MAX_SHOWN else []
     return "".join(f"\n  {line}" for line in [*found[:_MAX_SHOWN], *more])
 
@@ -169,7 +169,7 @@ def _stored(playback: ServerPlayback) -> Iterator[HTTPFlow]:
 
 
 def _drop_clients_sides(playback: ServerPlayback) -> None:
-    """Keep only the backend's side of each exchange, because toolsim must not rewrite its own answers again."""
+    """Keep only the backend's side of each exchange, because toolsim must not rewrite its own answers."""
     for stored in list(_stored(playback)):
         if stored.metadata[NOTE].get("side") == "client":
             _take(playback, stored)
@@ -187,7 +187,8 @@ def _take(playback: ServerPlayback, flow: HTTPFlow) -> None:
 def _comparable(flow: HTTPFlow, patterns: Sequence[str] = ()) -> dict[str, Any]:
     """Return the parts of a request that are compared.
 
-    Secrets (as in recordings) and matches of the patterns are removed."""
+    Secrets are hidden as in recordings, and matches of the patterns are replaced.
+    """
     from toolsim.recordings.capture import clean
 
     copy: HTTPFlow = flow.copy()  # type: ignore[no-untyped-call]

@@ -25,5 +25,5 @@ def recorded(path: Path) -> tuple[HTTPFlow, HTTPFlow]:
 
 
 def flow_files(paths: Iterable[Path]) -> list[Path]:
-    """Return the files among the paths, and all .flow files in the folders among the paths."""
+    """Return all files among the paths, and all .flow files in the folders among the paths."""
     return [file for path in paths for file in (sorted(path.glob("*.flow")) if path.is_dir() else [path])]

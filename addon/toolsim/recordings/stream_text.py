@@ -1,7 +1,7 @@
 """Edits the text in an event stream, in which words and secrets can span several events.
 
-Strings that arrive in pieces are joined, edited as one text of the same length, and split again at the same places. The
-bytes of unchanged events remain the same.
+Strings that are split across events are joined, edited without changing their length, and split again at the same
+positions. Events without changes remain identical byte for byte.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ Edit = Callable[[str], str]
 
 _BOM = "\ufeff"
 
-# Keys of strings that a stream sends piece by piece.
+# Keys of strings that a stream sends in fragments.
 _PIECES = frozenset[str]().union(*(api.delta_text_keys for api in APIS.values()))
 _PLACE = ("type", "item_id", "output_index", "content_index", "summary_index", "index")
 
 
 class EditedStr(str):
-    """A string that was edited as part of a longer text. It is not edited again with the rest of its event."""
+    """A fragment that was edited as part of a longer text. It must not be edited again with the rest of its event."""
 
     __slots__ = ()
 
 
 MAX_DEPTH = 100
-"""Maximum nesting depth of a document. Functions that walk through a document need several calls per level."""
+"""Maximum nesting depth of a document. Functions that traverse a document recursively need several calls per level."""
 
 
 def edit_stream(data: bytes, text: Edit, value: Callable[[Any], Any], line: Edit = str) -> bytes:
-    """Return an event stream whose text is edited.
+    """Return an event stream with edited text.
 
-    ``text`` edits text that arrives in pieces, and must keep its length. ``value`` edits the JSON of an event, and
-    returns the same object if it changes nothing. ``line`` edits lines without JSON. An event that is nested too deeply
-    to be traversed loses its data.
+    ``text`` edits text that is split across events, and must not change its length. ``value`` edits an event's JSON,
+    and returns the same object if it changes nothing. ``line`` edits lines without JSON. The data of an event that is
+    nested too deeply is replaced with ``{}``.
     """
     # The stream is split as bytes, because str.splitlines also splits at U+2028.
     lines = [raw.decode("utf-8", "surrogateescape") for raw in data.splitlines(keepends=True)]
@@ -62,14 +62,14 @@ def edit_stream(data: bytes, text: Edit, value: Callable[[Any], Any], line: Edit
 
 @dataclass(frozen=True, slots=True)
 class _Event:
-    """Lines that contain one JSON document, or other lines. ``document`` is None for other lines."""
+    """Consecutive lines of a stream. ``document`` is the JSON document that they contain, or None."""
 
     lines: list[str]
     document: Any
 
 
 def _events(lines: Iterable[str]) -> Iterator[_Event]:
-    """Group the lines of a stream. The ``data`` lines of an event form one document, or one document per line."""
+    """Group the lines of a stream. An event's ``data`` lines form one document if possible, or one per line."""
     data: list[str] = []
     for line in [*lines, ""]:
         if line.startswith("data:"):
@@ -95,7 +95,8 @@ def _line_end(line: str) -> str:
 def _parse(text: str) -> Any:
     """Return the JSON object or array in text, or None if there is none.
 
-    Return ``_TooDeep`` if the object or array is nested too deeply."""
+    Return a ``_TooDeep`` if the object or array is nested too deeply.
+    """
     try:
         document = json.loads(text)
     except ValueError:
@@ -108,9 +109,9 @@ def _parse(text: str) -> Any:
 
 
 def is_deep(document: Any, text: str) -> bool:
-    """Return whether a document has too many levels for functions that walk through it.
+    """Return whether a document has more than ``MAX_DEPTH`` levels.
 
-    ``text`` is the document's JSON.
+    ``text`` is the document's JSON, which a faster check uses.
     """
     if text.count("[") + text.count("{") <= MAX_DEPTH:
         return False
@@ -124,11 +125,11 @@ def is_deep(document: Any, text: str) -> bool:
 
 
 class _TooDeep(dict[str, Any]):
-    """A placeholder for data that is nested too deeply to be edited. It is written as ``{}``."""
+    """A placeholder for data that is nested too deeply to be edited. It is serialized as ``{}``."""
 
 
 def edit_pieces(documents: Iterable[Any], text: Edit) -> set[int]:
-    """Edit, in place, text that is split across documents, and return the numbers of the changed documents."""
+    """Edit, in place, text that is split across documents. Return the indexes of the changed documents."""
     texts: dict[tuple[Any, ...], list[tuple[int, dict[str, Any], str]]] = defaultdict(list)
     for number, document in enumerate(documents):
         for place, owner, key in pieces_of(document):
@@ -142,7 +143,7 @@ def edit_pieces(documents: Iterable[Any], text: Edit) -> set[int]:
             end = start + len(owner[key])
             if whole[start:end] != edited[start:end]:
                 if "bytes" in owner:
-                    owner["bytes"] = None  # The field ``bytes`` of a token repeats the token's text.
+                    owner["bytes"] = None  # This field repeats the token's text.
                 touched.add(number)
             owner[key] = EditedStr(edited[start:end])
             start = end
@@ -150,9 +151,9 @@ def edit_pieces(documents: Iterable[Any], text: Edit) -> set[int]:
 
 
 def pieces_of(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], dict[str, Any], str]]:
-    """Yield the strings of an event that are pieces, as (place, owner, key).
+    """Yield each string in an event that is a fragment of a longer text, as (place, owner, key).
 
-    Pieces of the same text have the same place.
+    Fragments of the same text have the same place.
     """
     match value:
         case dict():

@@ -1,6 +1,6 @@
-"""Recorded turns as data, with the client's request, its tools, and the answer.
+"""Converts recordings to turns, which contain the client's request, its tools, and the answer.
 
-Some recordings cannot be sent to another model: errors, truncated answers, toolsim's own rounds, and requests that
+Some recordings cannot be sent to another model: errors, truncated answers, toolsim's internal rounds, and requests that
 refer to stored answers. ``Unusable`` contains the reason.
 """
 
@@ -29,17 +29,17 @@ from toolsim.wire.apis import api_of_path
 from toolsim.wire.json_codec import parse_object
 
 Kind = Literal["call wanted", "answer wanted", "after an error"]
-"""The kind of a turn, as shown by its recorded answer. Turns after a failed tool are always "after an error"."""
+"""The kind of a turn: whether the recorded answer has calls or only text, or whether it follows a failed tool."""
 KINDS: tuple[Kind, ...] = ("call wanted", "answer wanted", "after an error")
 
-# Matches the output of a failed tool. Only the Messages API has a field for failures. toolsim converts this field to
-# text of this form.
+# Matches the output of a failed tool. Only the Messages API has a field for failures, which toolsim converts to text
+# that this pattern matches.
 _FAILED_TEXT = re.compile(r"\s*(?:\[?error\b|traceback\b|exception\b|failed\b)", re.IGNORECASE)
 _FAILED_FIELDS = {"error": True, "isError": True, "is_error": True, "ok": False, "success": False}
 
 
 class Unusable(Exception):
-    """Raised if a file contains no turn that can be sent to a model again. The message states the reason."""
+    """Raised if a file contains no turn that can be sent to a model again. The message contains the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +54,20 @@ class MadeCall:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The content of one choice of an answer. ``error`` is the message of the error, or "" if there was none."""
+    """The content of an answer's first choice. ``error`` is the error's message, or "" if there was no error."""
 
     text: str = ""
     calls: tuple[MadeCall, ...] = ()
     error: str = ""
     is_invalid_call: bool = False
-    """Whether the error is an invalid call of a strict tool."""
+    """Whether the error reports an invalid call to a strict tool."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedTurn:
     """The turn in a recording.
 
-    ``endpoint`` is its path and query. ``headers`` contains the headers that the API needs.
+    ``endpoint`` is the request's path and query. ``headers`` contains only the headers that the API needs.
     """
 
     path: Path
@@ -82,13 +82,13 @@ class RecordedTurn:
     kind: Kind
 
     def with_content(self, body: Mapping[str, Any], reply: Reply) -> RecordedTurn:
-        """Return a copy of the turn with another conversation and another answer. Raises Unusable."""
+        """Return a copy of the turn with a different body and answer. Raises Unusable."""
         request = _read(self.api, body)
         return replace(self, body=body, request=request, tools=tools_on_offer(request, Policy()), reply=reply)
 
 
 def read_turn(path: Path, *, is_cleaned: bool = False) -> RecordedTurn:
-    """Return the turn in a file. With ``is_cleaned``, remove secrets again, by the current rules. Raises Unusable."""
+    """Return the turn in a file. With ``is_cleaned``, remove secrets again by the current rules. Raises Unusable."""
     try:
         backend, client = recorded(path)
         if is_cleaned:
@@ -135,7 +135,7 @@ def _read(api: Api, body: Mapping[str, Any]) -> ClientRequest:
 
 
 def read_turns(files: Iterable[Path]) -> tuple[list[RecordedTurn], dict[Path, str]]:
-    """Return the turns in the files. For each file without a turn, return the reason."""
+    """Return the turns in the files, and the reason for each file without a turn."""
     turns: list[RecordedTurn] = []
     left_out: dict[Path, str] = {}
     for file in files:
@@ -147,7 +147,7 @@ def read_turns(files: Iterable[Path]) -> tuple[list[RecordedTurn], dict[Path, st
 
 
 def read_reply(data: bytes, tools: Sequence[Tool]) -> Reply:
-    """Return the first choice in the body of an answer, which can be a stream."""
+    """Return the first choice of an answer from its body, which can be a stream."""
     answer = read_answer(data)
     if not answer.known:
         return Reply(error="the answer cannot be parsed")
@@ -163,7 +163,7 @@ def read_reply(data: bytes, tools: Sequence[Tool]) -> Reply:
 
 
 def _unusable(note: Mapping[str, Any], report: Mapping[str, Any], client: HTTPFlow) -> str:
-    """Return why a recording is not a client's turn that another model can answer, or "" if it is one."""
+    """Return why a recorded turn cannot be sent to another model, or "" if it can."""
     round_ = note.get("round") or {}
     if round_.get("is_aside") or round_.get("number", 1) > 1 or round_.get("hosted"):
         return "the recording is an internal round of a longer turn"
@@ -199,7 +199,7 @@ def _kind(request: ClientRequest, reply: Reply) -> Kind:
 
 
 def is_failed(output: str) -> bool:
-    """Return whether the output of a tool reports that the tool failed."""
+    """Return whether a tool's output reports that the tool failed."""
     try:
         value = json.loads(output)
     except (ValueError, RecursionError):

@@ -10,7 +10,7 @@ from html import escape
 from importlib.resources import files
 
 MAX_TEXT = 12_000
-"""Maximum number of characters in one text. It is more than anyone reads, but small enough for a browser."""
+"""Maximum number of characters in one quoted text. It is more than anyone reads, but small enough for a browser."""
 
 
 def document(title: str, body: Iterable[str]) -> str:
@@ -31,7 +31,7 @@ def tile(name: str, value: str, detail: str) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: int) -> str:
-    """Return a table. The column with the index ``numbers`` and all later columns contain numbers."""
+    """Return a table. Columns from the index ``numbers`` onward contain numbers."""
 
     def line(tag: str, cells: Sequence[str]) -> str:
         return "".join(
@@ -44,7 +44,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: int) -
 
 
 def quoted(who: str, text: str, kind: str = "") -> str:
-    """Return quoted text with its source. Long text without a ``kind`` is collapsed."""
+    """Return quoted text with its source. Without a ``kind``, long text is collapsed."""
     long = len(text) > 900 and not kind
     body = f"<pre>{escape(cut(text, MAX_TEXT))}</pre>"
     if long:
@@ -54,5 +54,5 @@ def quoted(who: str, text: str, kind: str = "") -> str:
 
 
 def cut(text: str, limit: int) -> str:
-    """Return text up to the limit, followed by the number of omitted characters, if any."""
+    """Return the text, or its beginning and the number of omitted characters if it exceeds the limit."""
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit} more characters)"
