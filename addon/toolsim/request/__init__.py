@@ -1,1 +1,1 @@
-"""The request path: from the client's body to the backend's body, and the plan for the answer."""
+"""Implements the request path: from the client's body to the backend's body and the plan for the answer."""

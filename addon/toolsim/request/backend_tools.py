@@ -1,4 +1,4 @@
-"""Decides which tools that a backend runs (``web_search``, ``mcp``, …) are forwarded; dropped tools are reported.
+"""Decides which of the tools that a backend runs (``web_search``, ``mcp``, …) are forwarded, and reports the others.
 
 | the request has               | a backend of the same API                        | a backend of another API     |
 |-------------------------------|--------------------------------------------------|------------------------------|
@@ -9,14 +9,14 @@
 | a ``tool_choice`` that names  | 400                                              | 400                          |
 | a dropped tool                |                                                  |                              |
 
-A text-only backend might reject tools that it does not know. If the request also has functions, which toolsim exists to
-support, the operator decides whether to forward the other tools. Tools that a client forbids (``tool_choice: none``)
-are dropped without a warning, as are tools that the operator's lists exclude, by their type or by an MCP server's
-label. A choice that requires such a dropped tool causes a 400. ``mcp_servers`` of a Messages request that toolsim does
-not run itself always cause a 400.
+A backend might reject tools that it does not know. If the request also has functions, which toolsim can serve without
+the backend's help, the operator decides whether to forward the other tools. Tools are dropped without a warning if the
+client forbids all calls (``tool_choice: none``), or if the operator's lists exclude them by their type or by an MCP
+server's label. A ``tool_choice`` that requires such a dropped tool causes a 400. ``mcp_servers`` of a Messages request
+that toolsim does not run itself always cause a 400.
 
-A client's own tool is treated like a backend-run tool if only a program that runs on the backend
-(``programmatic_tool_calling``) is allowed to call it, and not the model itself (``allowed_callers``).
+A client's own tool is treated like a backend-run tool if its ``allowed_callers`` include only programs that run on the
+backend (``programmatic_tool_calling``), and not the model.
 """
 
 from __future__ import annotations
@@ -38,18 +38,19 @@ _TOOLSET = "mcp_toolset"
 _WITH_SEARCH = 'with "web_search" for a server in toolsim_mcp_config, toolsim runs web searches itself'
 
 DROPPED = "TOOL_DROPPED"
-"""The warning about a backend-run tool that was not forwarded."""
+"""The code of the warning that a backend-run tool was not forwarded."""
 
 
 def excludes_any(body: Mapping[str, Any], policy: Policy) -> bool:
-    """Return whether the operator's lists exclude any tool of a request that has only backend-run tools."""
+    """Return whether the operator's lists exclude any of the tools in ``body``, all of which the backend runs."""
     return any(_is_excluded(tool, policy) for tool in mappings(body.get("tools")))
 
 
 def with_backend_tools(request: ClientRequest, backend: ApiName, policy: Policy, report: Report) -> ClientRequest:
-    """Return a request that declares only the tools that its backend receives. Dropped tools are reported.
+    """Return the request without the backend-run tools that are not forwarded. Dropped tools are reported.
 
-    With ``policy.mode`` native, all tools that the lists allow are forwarded. Raises BadRequest.
+    If ``policy.mode`` is native and the backend has the same API, all tools that the lists allow are forwarded. Raises
+    BadRequest.
     """
     allowed = tuple(tool for tool in request.hosted if not _is_excluded(tool, policy))
     is_same = backend == request.api
@@ -73,14 +74,14 @@ def with_backend_tools(request: ClientRequest, backend: ApiName, policy: Policy,
     if not forbidden and not passes:
         report.warnings += [entry(DROPPED, loggable_name(_label(tool))) for tool in allowed]
     if not left_out:
-        # The part of the tool choice that concerns these tools is also forwarded.
+        # The part of the tool choice that concerns these tools is also forwarded, so it is not reported as dropped.
         report.dropped[:] = [note for note in report.dropped if not (kept and note.startswith("tool_choice:"))]
         return request
     return replace(request, hosted=kept)
 
 
 def _label(tool: Hosted) -> str:
-    """Return the label of a backend-run tool, or the name of a client's own tool."""
+    """Return the type of a backend-run tool, or the name of a client's own tool if it has one."""
     kind = string(tool.get("type"))
     return string(tool.get("name")) or kind if kind in ("function", "custom", "namespace") else kind
 

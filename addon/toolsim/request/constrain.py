@@ -1,22 +1,23 @@
-"""Answer formats that a backend enforces, so that the model can write only calls.
+"""Builds answer formats that a backend enforces, so that the model can write only valid calls.
 
-When only the prompt requests a call, a small model calls when and how it likes. A grammar prevents this behavior:
+If calls are requested only in the prompt, a small model often ignores the request or the format. An enforced format
+prevents this. There are three types:
 
 - ``json_schema``: the entire answer is one JSON object, ``{"name": …, "arguments": {…}}``, without a tag. This format
-  is for answers that must call (``tool_choice`` required, or a named function). It is enforced by llama.cpp, vLLM,
-  SGLang, Ollama, LM Studio and most hosted APIs. If any tool is allowed and several calls may be made, the answer is a
-  list of such objects for engines known to accept a list; hosted APIs require an object.
-- ``structural_tag``: text is free until the sentinel's opening tag, after which only the tool's name and arguments that
-  match its schema are allowed. This format is for every answer with tools, so that a call is valid whenever the model
-  makes one. It is enforced by engines that sample with xgrammar (vLLM and SGLang), over chat completions.
+  is for answers that must contain a call (``tool_choice`` required, or a named function). It is enforced by llama.cpp,
+  vLLM, SGLang, Ollama, LM Studio and most hosted APIs. If any tool and several calls are allowed, the answer is a list
+  of such objects, but only for engines that are known to accept a list. Hosted APIs require an object.
+- ``structural_tag``: text is free until the sentinel's opening tag. After the tag, only a tool's name and arguments
+  that match its schema are allowed. This format is for every answer with tools, and makes every call valid. Engines
+  that sample with xgrammar (vLLM and SGLang) enforce it over chat completions.
 - ``gbnf``: the same restrictions as a grammar in llama.cpp's own notation, in a separate field (``gbnf.py``).
 
-The first two are answer formats in the flat shape of ``text.format``, which ``compose`` writes in the backend's API.
-The answer is judged like any other: if a server ignores the format, the result depends on its model alone.
+The first two are answer formats in the flat shape of ``text.format``, which ``compose`` converts to the backend's API.
+The judge checks the answer in any case, because a server might ignore the format.
 
 No format bounds the length of a string that the tool's schema leaves open. A small model can then write until its token
-limit truncates the string, which the client can see (finish reason ``length``, status ``incomplete``). With a bound set
-by toolsim every call would be complete, but the content of a file might be silently truncated.
+limit truncates the string, which the client can see (finish reason ``length``, status ``incomplete``). If toolsim set a
+bound, every call would be complete, but the content of a file might be truncated silently.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from toolsim.request.forms import compact_schema
 from toolsim.request.gbnf import TooLarge, call_grammar
 from toolsim.wire.json_codec import value_line
 
-# Engines that enforce a schema whose root is not an object.
+# Engines that can enforce a schema whose root is not an object.
 _TAKE_LISTS = ("llama.cpp", "ollama", "sglang", "vllm")
 _SCHEMAS_BY_NAME = frozenset({"properties", "$defs", "definitions"})
 _LISTS_OF_SCHEMAS = frozenset({"anyOf", "oneOf", "prefixItems"})
@@ -39,9 +40,9 @@ _OPENING = frozenset(
 
 
 def constraint(tools: Sequence[Tool], choice: ToolChoice, *, policy: Policy, one_call: bool) -> dict[str, Any] | None:
-    """Return the format that an answer must have, or None if the answer is free.
+    """Return the answer format that the backend has to enforce, or None if there is none.
 
-    ``tools``: the offered tools, at least one.
+    ``tools`` contains the offered tools, at least one.
     """
     match policy.constrain:
         case "json_schema" if choice.mode == "required":
@@ -57,10 +58,10 @@ def constraint(tools: Sequence[Tool], choice: ToolChoice, *, policy: Policy, one
 def grammar_fields(
     tools: Sequence[Tool], choice: ToolChoice, *, policy: Policy, one_call: bool, untagged: bool
 ) -> dict[str, Any]:
-    """Return the fields of a backend's body that contain a grammar; empty if the answer's format is not a grammar.
+    """Return the fields of a backend's body that contain a grammar, or no fields if ``policy.constrain`` is not gbnf.
 
-    The result is also empty if there are too many tools or a schema cannot be written out; then only the prompt
-    requests calls. ``untagged``: whether calls without the tag count.
+    The result is also empty if the grammar would be too large or a schema is nested too deeply. In that case, only the
+    prompt requests calls. ``untagged`` specifies whether calls without the tag count.
     """
     if policy.constrain != "gbnf":
         return {}
@@ -76,7 +77,7 @@ def grammar_fields(
 def call_schema(tools: Iterable[Tool]) -> dict[str, Any]:
     """Return the schema of one call to any of ``tools``: ``name``, then ``arguments`` as an object.
 
-    A tool's own references remain valid: its schema moves below ``$defs`` under the tool's name, and the references are
+    If a tool's schema contains references, it is moved to ``$defs`` under the tool's name, and the references are
     rewritten.
     """
     calls: list[dict[str, Any]] = []
@@ -89,7 +90,7 @@ def call_schema(tools: Iterable[Tool]) -> dict[str, Any]:
         calls.append(
             {
                 "type": "object",
-                # The order matters, because an engine writes properties in schema order.
+                # The order matters, because an engine generates properties in schema order.
                 "properties": {"name": {"const": tool.name}, "arguments": schema},
                 "required": ["name", "arguments"],
                 "additionalProperties": False,
@@ -102,7 +103,7 @@ def call_schema(tools: Iterable[Tool]) -> dict[str, Any]:
 def calls_schema(tools: Iterable[Tool], most: int) -> dict[str, Any]:
     """Return the schema of a list of one or more calls to any of ``tools``.
 
-    ``most``: the maximum number, or 0 for any number.
+    ``most`` is the maximum number of calls, or 0 for no maximum.
     """
     call = call_schema(tools)
     moved = {"$defs": call.pop("$defs")} if "$defs" in call else {}
@@ -134,9 +135,9 @@ def _arguments(tool: Tool) -> dict[str, Any]:
 
 
 def _closed(schema: Any) -> Any:
-    """Return a schema whose objects allow only their named properties, unless they state otherwise.
+    """Return a schema in which objects allow only their named properties, unless the schema specifies otherwise.
 
-    By default JSON Schema allows any property, and a weak model invents properties.
+    By default, JSON Schema allows any property, but weak models invent properties.
     """
     if not isinstance(schema, dict):
         return schema
@@ -150,7 +151,7 @@ def _closed(schema: Any) -> Any:
         else value
         for keyword, value in schema.items()
     }
-    # If the schema has one of these keywords, a property can be defined elsewhere.
+    # With any of these keywords, properties can be defined elsewhere in the schema.
     if isinstance(schema.get("properties"), dict) and not _OPENING & schema.keys():
         closed["additionalProperties"] = False
     return closed
@@ -178,5 +179,5 @@ def _moved(schema: Any, root: str) -> Any:
 
 
 def _escaped(name: str) -> str:
-    """Return a name as one step of a JSON pointer; only ``~`` and ``/`` need escaping in a tool's name."""
+    """Return a name as one step of a JSON pointer. In a tool's name, only ``~`` and ``/`` need escaping."""
     return name.replace("~", "~0").replace("/", "~1")

@@ -1,4 +1,4 @@
-"""The context window of a model, in tokens, as reported by inference servers.
+"""Determines a model's context window, in tokens, from the pages of inference servers.
 
 A server reports the context window in its list of models, or on a separate page:
 
@@ -6,7 +6,7 @@ A server reports the context window in its list of models, or on a separate page
 |-----------------|--------------------|-----------------------------------------------------------------------|
 | llama.cpp       | ``/props``         | ``default_generation_settings.n_ctx``: per slot, hence per request    |
 | vLLM, SGLang    | ``/v1/models``     | ``max_model_len``                                                     |
-| Ollama          | ``/api/ps``        | ``context_length`` of a loaded model: the number it runs with         |
+| Ollama          | ``/api/ps``        | ``context_length`` of a loaded model: the configured window           |
 |                 | ``/api/show``      | ``num_ctx`` of its parameters, or ``….context_length`` (trained)      |
 | LM Studio       | ``/api/v0/models`` | ``loaded_context_length``, or ``max_context_length``                  |
 | hosted gateways | ``/v1/models``     | one of ``WINDOW_FIELDS``                                              |
@@ -25,9 +25,9 @@ from toolsim.wire.api import WINDOW_FIELDS
 from toolsim.wire.json_fields import mapping, mappings, string
 
 PAGES = ("/props", "/api/ps", "/api/v0/models")
-"""Pages that report the context window without a request about a specific model, relative to the server's root."""
+"""Paths, relative to the server's root, of pages that report context windows and need no request body."""
 SHOW = "/api/show"
-"""Ollama's page for one model, requested by a POST of ``{"model": NAME}``."""
+"""Ollama's page for one model, which requires a POST of ``{"model": NAME}``."""
 
 _LISTED = ("max_model_len", "loaded_context_length", "context_length", "context_window", "max_context_length")
 _NUM_CTX = re.compile(r"^num_ctx\s+(\d+)\s*$", re.MULTILINE)
@@ -39,7 +39,7 @@ def listed_window(model: Mapping[str, Any]) -> int | None:
 
 
 def windows_on(page: str, document: Mapping[str, Any]) -> dict[str, int]:
-    """Return the context windows that one of ``PAGES`` reports, by model; "" stands for any model."""
+    """Return the context windows that ``page``, one of ``PAGES``, reports, by model. "" stands for any model."""
     match page:
         case "/props":
             slot = _count(mapping(document.get("default_generation_settings")).get("n_ctx"))
@@ -57,7 +57,7 @@ def windows_on(page: str, document: Mapping[str, Any]) -> dict[str, int]:
 
 
 def shown_window(document: Mapping[str, Any]) -> int | None:
-    """Return the context window on Ollama's page for one model (``SHOW``)."""
+    """Return the context window from Ollama's page for one model (``SHOW``), or None if the page has none."""
     set_to = _NUM_CTX.search(string(document.get("parameters")))
     if set_to is not None:
         return int(set_to[1]) or None
@@ -66,7 +66,7 @@ def shown_window(document: Mapping[str, Any]) -> int | None:
 
 
 def with_window(model: Mapping[str, Any], window: int | None) -> dict[str, Any]:
-    """Return an entry of a list of models with the context window added under all missing ``WINDOW_FIELDS``."""
+    """Return a model list's entry with the context window added under each missing name in ``WINDOW_FIELDS``."""
     number = listed_window(model) or window
     return {**dict.fromkeys(WINDOW_FIELDS, number), **model} if number else dict(model)
 

@@ -1,18 +1,19 @@
-"""A manifest that lists many tools only by name; the model looks up the tools that it needs.
+"""Shortens a manifest with many tools to their names, so that the model looks up the tools that it needs.
 
-128 tools add more than 12,000 tokens to every question, and a small model cannot find the right tool among them. Beyond
-``catalog_budget`` characters, a manifest therefore shows most tools by name and the first line of their description,
-plus an additional tool, ``find_tools``, which returns the entries of the tools named in its call. toolsim itself runs
-``find_tools``: a call to it ends a round (``response/retry.py``), and the next round starts with the entries
-(``rounds/round_planner.py``). The client does not see these calls.
+128 tools add more than 12,000 tokens to every question, and a small model cannot find the right tool among them. If the
+entries exceed ``catalog_budget`` characters, the manifest therefore shows only the name of each tool and the first line
+of its description. An additional tool, ``find_tools``, returns the entries of the tools that its arguments name.
+toolsim itself runs ``find_tools``: a call to it ends a round (``response/retry.py``), and the next round starts with
+the entries (``rounds/round_planner.py``). The client does not see these calls.
 
 1. The manifest depends only on the tools and the budget, so it is identical in all requests.
-2. The entry of a tool that the conversation has called before is shown at the point of that call
-   (``prompt_suffix.py``): the tool is likely to be called again, and earlier lookups are not part of the conversation.
-   The entries of all offered tools are also shown there if no further round is allowed or the entries fit the budget.
-3. Every tool is offered, even before it has been looked up: a call that matches its schema counts. A call that does not
-   match counts as the first lookup, because Qwen2.5-Coder-0.5B never looks up tools that it sees only by name, but
-   guesses their arguments (``response/judge.py``).
+2. If a tool was called earlier in the conversation, its entry is shown at the point of that call
+   (``prompt_suffix.py``), because the tool is likely to be called again, and earlier lookups are not part of the
+   conversation. The entries of all offered tools are shown at the end of the prompt if no further round is allowed or
+   these entries fit the budget.
+3. The model can call every tool, even before it has looked up the tool. If the call matches the tool's schema, it
+   counts. Otherwise, it counts as the first lookup (``response/judge.py``), because Qwen2.5-Coder-0.5B never looks up
+   tools that it sees only by name, but guesses their arguments.
 4. If the client has its own ``find_tools``, or a single tool, the manifest is complete.
 """
 
@@ -27,8 +28,8 @@ from toolsim.request.transforms import tools_shown
 from toolsim.wire.json_codec import value_line
 from toolsim.wire.json_fields import array
 
-# The tool is not of kind "function", so a call that does not match the schema remains text, and no call is announced
-# early.
+# The tool's kind is not "function", so that a call that does not match the schema remains text, and no call is
+# announced early.
 FINDER = Tool(
     FIND_TOOLS,
     FIND_TOOLS,
@@ -44,13 +45,13 @@ FINDER = Tool(
 INTRO = "These are further tools, of which only the names are listed. Before you call one, look it up by {finder}:"
 
 _MAX_LINE = 100
-"""Maximum length of a description next to a name."""
+"""Maximum number of characters of a description after a name."""
 _MAX_LOOKUPS = 64
 """Maximum number of names that one call can look up."""
 
 
 def names_only(tools: tuple[Tool, ...], policy: Policy) -> frozenset[str]:
-    """Return the names of the ``tools`` that the manifest shows only by name; empty if the manifest is complete."""
+    """Return the names of the ``tools`` that the manifest shows only by name, or no names if it is complete."""
     budget = policy.catalog_budget
     if not budget or len(tools) < 2 or any(tool.name == FIND_TOOLS for tool in tools):
         return frozenset()
@@ -68,7 +69,7 @@ def name_lines(tools: Iterable[Tool]) -> str:
 def found_tools(tools: tuple[Tool, ...], arguments: str, policy: Policy) -> str:
     """Return the output of a call to ``find_tools``: the entries of the tools that ``arguments`` names.
 
-    ``tools``: the offered tools. Returns as many entries as fit the budget, but at least one.
+    ``tools`` are the offered tools. The output contains as many entries as fit the budget, but at least one.
     """
     shape = form_named(policy.manifest)
     by_name = {tool.name: tool for tool in tools_shown(tools, policy.transforms)}
@@ -100,7 +101,7 @@ def found_tools(tools: tuple[Tool, ...], arguments: str, policy: Policy) -> str:
 
 
 def _names(arguments: str) -> list[str]:
-    """Return the tool names in valid arguments of a call to ``find_tools``."""
+    """Return the tool names in the arguments of a call to ``find_tools``. The arguments must be a JSON object."""
     names = json.loads(arguments).get("names")
     return [name for name in array(names) if isinstance(name, str)]
 

@@ -1,20 +1,20 @@
-"""The server software behind a backend's address: how it is recognized, and how it affects a request.
+"""Recognizes the server software behind a backend's address (the engine), and adapts requests to it.
 
-Servers speak the same API but differ in how they process a request. Each row of ``PROBES`` is a page that only one kind
-of server has, and the expected content; ``proxy/backend_registry.py`` fetches these pages. The server affects a request
-in three ways:
+Servers with the same API differ in how they process a request. Each row of ``PROBES`` describes a page that identifies
+one server; ``proxy/backend_registry.py`` fetches these pages. The server affects a request in three ways:
 
-1. *The tag.* Ollama itself parses ``<tool_call>`` in the answers of some models, whether the request has tools or not,
-   and fails with HTTP 500 ``{"error":"EOF"}`` if the body is not in its own form. These models get a private tag.
-2. *The form of a call.* With a schema, each of these servers lets the model write only JSON. The schema is sent if the
-   answer must call. llama.cpp, vLLM and SGLang can also activate a grammar within free text, which is used for strict
-   tools.
+1. *The tag.* Ollama itself parses ``<tool_call>`` in the answers of some models, even if the request has no tools, and
+   fails with HTTP 500 ``{"error":"EOF"}`` if the call is not in the form that it expects. For these models, a private
+   tag is used.
+2. *The form of a call.* If a request has a schema, each of these servers lets the model write only JSON that matches
+   it. A schema is sent if the answer must contain a call. llama.cpp, vLLM and SGLang can also activate a grammar within
+   free text, which is used for strict tools.
 3. *Special tokens.* vLLM and SGLang drop special tokens from answers to requests without ``tools``, including the
-   markers around the calls of some models. The tokens are kept only for these models: both servers always drop the
-   end-of-turn token, but not the other special tokens that a model can write.
+   markers around the calls of some models. toolsim requests these tokens only for these models, because the option
+   keeps all special tokens except the end-of-turn token.
 
-If a feature chosen by ``auto`` is rejected by a backend for a model, toolsim does not send it for that model again. A
-feature chosen by the operator is always sent, and the backend's error is passed to the client.
+If ``auto`` selects a feature and the backend rejects it for a model, toolsim does not use the feature for that model
+again. A feature selected by the operator is always used, and the client receives the backend's error.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from toolsim.wire.api import Api
 from toolsim.wire.content import has_files
 
 TAG = "tool_call"
-"""The tag of the Hermes models. Of all tags, models are most likely to have been trained on this tag."""
+"""The tag of the Hermes models, which is the tag that models are most likely to know from their training."""
 PRIVATE_TAG = "call_tool"
 """A tag that no server's own parser recognizes."""
 
@@ -43,7 +43,7 @@ _VERSION = re.compile(r"\d+\.\d+[\w.+-]*")
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A page that identifies one engine. ``fits``: returns whether the JSON object on the page is from that engine."""
+    """A page that identifies one engine. ``fits`` returns whether a JSON object comes from this page of the engine."""
 
     path: str
     engine: Engine
@@ -64,19 +64,17 @@ PROBES = (
 def engine_of(probe: Probe, status: int, headers: Mapping[str, str], body: Mapping[str, Any]) -> Engine | None:
     """Return the engine that the answer to a probe identifies, or None if it identifies no engine.
 
-    The names of ``headers`` are case-insensitive or lowercase. ``body`` is empty if the answer is not a JSON object.
+    The keys of ``headers`` are case-insensitive or in lowercase. ``body`` is empty if the answer is not a JSON object.
     """
     if headers.get("server", "").lower() == "llama.cpp":
-        return "llama.cpp"  # Error responses, such as the error about a missing key, also have the header.
+        return "llama.cpp"  # Error responses have this header, too, such as the response to a missing key.
     return probe.engine if status == 200 and probe.fits(body) else None
 
 
 def resolve_auto(
     policy: Policy, request: ClientRequest, backend: Api, refused: Collection[tuple[str, Feature]]
 ) -> tuple[Policy, frozenset[Feature]]:
-    """Return the policy for one request and the features to attempt. ``auto`` is resolved where it depends on the
-    engine.
-    """
+    """Return the policy for one request, with ``auto`` resolved, and the features that the request attempts to use."""
     model = policy.model_at_backend(request.form.model)
     mode, constrain = policy.mode, policy.constrain
     attempts: set[Feature] = set()
@@ -103,10 +101,10 @@ def engine_fields(engine: str, model: str) -> dict[str, Any]:
 
 
 def is_refusal(attempt: Feature, status: int, message: str) -> bool:
-    """Return whether a backend's error means that it does not support the attempted feature.
+    """Return whether a backend's error means that the backend does not support the attempted feature.
 
-    The function is called only after an attempt, so it is sufficient that the error names the feature. A status that
-    concerns the key, a timeout or the load is not an error in the body.
+    The feature was used in the request, so it is sufficient that the error names the feature. Statuses about the key,
+    timeouts or the server's load are excluded.
     """
     return 400 <= status < 600 and status not in _OTHER_REASONS and _REFUSAL[attempt].search(message) is not None
 
@@ -117,7 +115,7 @@ _CANNOT = (
     r"|unknown|unrecogni[sz]ed|unexpected|extra|no endpoints"
 )
 _REFUSAL: Mapping[Feature, re.Pattern[str]] = {
-    # Errors about a client's own tools also mention tools, but do not contain the words of ``_CANNOT``.
+    # Errors about a client's own tools also mention tools, but contain none of the words in ``_CANNOT``.
     "tools": re.compile(
         rf"(?=.*(?:\btools?\b|tool[_ -](?:us|choice|call)|function[_ -]?call))(?=.*(?:{_CANNOT}))",
         re.IGNORECASE | re.DOTALL,
@@ -127,7 +125,7 @@ _REFUSAL: Mapping[Feature, re.Pattern[str]] = {
         rf"(?=.*(?:{_CANNOT}|invalid|only text|must|should be|expected))",
         re.IGNORECASE | re.DOTALL,
     ),
-    # An error in a client's schema is not a reason to avoid the feature.
+    # An error about a client's schema does not mean that the feature is unsupported.
     "format": re.compile(
         r"(?=.*(?:response_?\s?format|text\.format|output_?(?:format|config)|json_(?:schema|object)|structured))"
         rf"(?=.*(?:{_CANNOT}|unavailable|must be|should be|one of|invalid (?:type|value)))(?!.*invalid schema)",

@@ -1,13 +1,13 @@
-"""Estimates token counts of requests, and of answers without usage, when no tokenizer is available.
+"""Estimates the token counts of requests, and of answers that lack usage figures, without a tokenizer.
 
-Tokenizers agree on the cost of each kind of character: a word is about one token regardless of its length, punctuation
-comes in runs, digits are single tokens. The weights were fitted to Qwen2.5's tokenizer on Python, Markdown, JSON and
-tool manifests, in pieces of 2,000 characters. The estimate is 0.91 to 1.10 times the true count, whereas a quarter of
-the number of bytes is 0.43 to 1.34 times the true count. Estimates for other scripts are within a fifth of the true
-count; estimates for pure numbers are a quarter too high.
+Tokenizers treat each class of characters similarly: a word is about one token regardless of its length, a run of
+punctuation is a few tokens, and each digit is a token. The weights were fitted to Qwen2.5's tokenizer on Python,
+Markdown, JSON and tool manifests, in samples of 2,000 characters. The estimate is 0.91 to 1.10 times the true count,
+whereas the usual formula, one token per four bytes, yields 0.43 to 1.34 times the true count. Estimates for other
+scripts are within 20% of the true count. Estimates for pure numbers are 25% too high.
 
-Weighing a megabyte takes 60 ms, too long for the event loop, so a long text is estimated from evenly spaced samples.
-For the same reason, a long request is not parsed to estimate the usage of its answer; samples of its JSON are weighed.
+Examining a megabyte takes 60 ms, which is too long for the event loop, so the estimate for a long text is based on
+evenly spaced samples. For the same reason, a long request is not parsed. Instead, samples of its JSON are examined.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from toolsim.core.events import Usage
 from toolsim.wire.apis import APIS
 from toolsim.wire.json_codec import dump, parse_object
 
-# Weights by kind of character: tokens per run, and tokens per character.
+# Weights by class of characters: tokens per run of such characters, and tokens per character.
 _WEIGHTS: tuple[tuple[re.Pattern[str], float, float], ...] = (
     (re.compile(r"[A-Za-z]+"), 0.9, 0.027),
     (re.compile(r"[!-/:-@\[-`{-~]+"), 0.34, 0.3),
     (re.compile(r"[0-9]+"), 0.0, 1.7),
     (re.compile(r"\n\s*"), 1.5, 0.0),
-    # The character classes are scripts without spaces, alphabets of Europe and Asia, and others such as accents and
-    # emoji.
+    # The following classes are scripts without spaces, the other alphabets of Europe and Asia, and all other
+    # characters, such as accents and emoji.
     (re.compile("[\u3000-\u30ff\u4e00-\u9fff\uac00-\ud7af\uff00-\uffef]+"), 0.0, 0.63),
     (re.compile("[\u0370-\u1fff]+"), 0.0, 0.43),
     (
@@ -38,11 +38,11 @@ _WEIGHTS: tuple[tuple[re.Pattern[str], float, float], ...] = (
     ),
 )
 
-# Maximum number of characters that are weighed, and the size of one sample.
+# Maximum number of characters to examine, and the size of one sample.
 _MAX_CHARS = 128 * 1024
 _SAMPLE_CHARS = 2048
 
-# Maximum size of a request that is parsed, and a pattern for images and files in the JSON of a longer request.
+# Maximum size of a request to parse, and a pattern for images and files in the JSON of longer requests.
 _MAX_PARSED = 128 * 1024
 _BASE64 = re.compile(r"[A-Za-z0-9+/]{120,}={0,2}")
 _ESCAPE = re.compile(r'\\(?:([nrt])|(["\\/]))')
@@ -54,7 +54,7 @@ _DEMANDS = ("tools", "response_format", "text")
 
 
 def estimated_tokens(body: Mapping[str, Any]) -> int:
-    """Return an estimate of the tokens in a backend's request, in any API; images and files count as 0."""
+    """Estimate the tokens in a backend's request, in any API. Images and files count as 0."""
     texts = [text for key in _CONVERSATION for text in _texts(body.get(key))]
     texts += [dump(body[key]) for key in _DEMANDS if body.get(key)]
     messages = sum(len(value) for key in _CONVERSATION if isinstance(value := body.get(key), list))
@@ -62,14 +62,14 @@ def estimated_tokens(body: Mapping[str, Any]) -> int:
 
 
 def estimated_usage(sent: bytes, written: str) -> Usage:
-    """Return an estimate of the usage of an answer. ``sent``: the backend's request; ``written``: the model's text."""
+    """Estimate the usage of an answer. ``sent`` is the backend's request, and ``written`` the model's text."""
     read = estimated_tokens(parse_object(sent) or {}) if len(sent) <= _MAX_PARSED else _sampled_tokens(sent)
     wrote = ceil(_tokens_of([written]))
     return Usage(read, wrote, read + wrote, estimated=True)
 
 
 def _sampled_tokens(sent: bytes) -> int:
-    """Return an estimate of the tokens in the JSON of a long request, based on samples of its bytes."""
+    """Estimate the tokens in a long request from samples of its JSON."""
     step = len(sent) * _SAMPLE_CHARS // _MAX_CHARS
     samples = [sent[start : start + _SAMPLE_CHARS] for start in range(0, len(sent), step)]
     texts = [_BASE64.sub("", sample.decode("utf-8", "ignore")) for sample in samples]
@@ -96,7 +96,7 @@ def _tokens(text: str) -> float:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield the texts of a conversation that the model sees, including texts in message parts."""
+    """Yield the texts in a conversation that the model sees, including texts in message parts."""
     match value:
         case str():
             yield value

@@ -7,7 +7,8 @@ from typing import Any
 
 from toolsim.wire.json_fields import array, mapping
 
-# Limits of an example. An example only has to show the form of a call. The budget also stops self-referential schemas.
+# Limits for an example, which only has to show the form of a call. The number of values is limited because schemas can
+# refer to themselves.
 _MAX_DEPTH = 6
 _MAX_VALUES = 60
 _MAX_TEXT = 200
@@ -15,10 +16,9 @@ _MAX_NUMBER = 10**15
 
 
 def example_arguments(parameters: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return example arguments for a tool with the schema ``parameters``: the required arguments, or only the first if
-    none is required.
+    """Return example arguments for a tool with the schema ``parameters``: the required arguments, or else the first.
 
-    Constants, enums, defaults, types, bounds and local references are respected; ``pattern`` and conditions are not.
+    Constants, enums, defaults, types, bounds and local references are respected. ``pattern`` and conditions are not.
     """
     value = _Builder(parameters).build(parameters or {}, "value", 0)
     return value if isinstance(value, dict) else {}
@@ -62,7 +62,7 @@ class _Builder:
                 return _string(schema, name)
 
     def _inner(self, schema: Mapping[str, Any]) -> object:
-        """Return the effective schema: the target of a reference, or the first alternative that is not null."""
+        """Return the target of the schema's reference or its first alternative that is not null, if any."""
         reference = schema.get("$ref")
         if isinstance(reference, str):
             return referred(self._root, reference)
@@ -90,7 +90,7 @@ class _Builder:
 
 
 def referred(root: Mapping[str, Any] | None, reference: str) -> Any:
-    """Return the target of a reference within the schema ``root``, or None if it has none."""
+    """Return the part of the schema ``root`` to which a local reference points, or None if there is no such part."""
     found: Any = root
     for step in reference.removeprefix("#").split("/")[1:]:
         key = step.replace("~1", "/").replace("~0", "~")
@@ -119,7 +119,7 @@ def _number(schema: Mapping[str, Any]) -> int | float:
 
 
 def _bound(schema: Mapping[str, Any], keyword: str) -> int | float | None:
-    """Return the bound that a keyword sets, or None if it is not a number suitable for an example."""
+    """Return a keyword's bound, or None if the bound is missing or too large for an example."""
     bound = schema.get(keyword)
     number = isinstance(bound, int | float) and not isinstance(bound, bool) and abs(bound) < _MAX_NUMBER
     return bound if number else None

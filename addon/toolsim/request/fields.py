@@ -1,4 +1,4 @@
-"""Fields that the operator adds to a backend's body: defaults, and overrides that replace the client's fields."""
+"""Adds the operator's fields to a backend's body: defaults, and overrides that replace the client's fields."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ RESERVED = frozenset(
     | {"parallel_tool_calls", "stream", "stream_options", "n", "store", "background", "prompt", "text"}
     | {"response_format", "previous_response_id", "conversation"}
 )
-"""Fields that only the client and toolsim can set, because other values would change the question or the answer's form.
-"""
+"""Fields that only the client and toolsim can set. Other values would change the question or the answer's form."""
 
 
 def read_fields(text: str) -> Mapping[str, Any]:
@@ -31,7 +30,7 @@ def read_fields(text: str) -> Mapping[str, Any]:
 
 
 def with_fields(body: dict[str, Any], *, defaults: str, overrides: str) -> dict[str, Any]:
-    """Return a body with the operator's fields added. An override of null removes the client's field."""
+    """Return a body with the operator's fields added. An override with the value null removes the client's field."""
     more = read_fields(overrides)
     whole = {**read_fields(defaults), **body, **more}
     return {name: value for name, value in whole.items() if not (name in more and value is None)}

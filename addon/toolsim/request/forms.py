@@ -1,26 +1,25 @@
-"""The forms of the manifest, as data: the notation of a tool, and the request for calls.
+"""Defines the forms of the manifest: how a tool is written, and how calls are requested.
 
-The wording was chosen by measurement (addon/docs/figures.md), mostly with a coder model of 0.5 billion parameters,
-sometimes with a model of 1.5 billion:
+The wording was chosen by measurement (addon/docs/figures.md), mostly with a coder model of 0.5 billion parameters, and
+in part with a model of 1.5 billion parameters:
 
-1. A weak model copies anything that looks like a call: a negative example, ``name(key: type)``, a string of arguments
-   with its escapes. No form therefore shows text that the model must not write, and arguments are always shown as an
+1. A weak model copies anything that looks like a call, such as a negative example, ``name(key: type)``, or arguments as
+   an escaped string. Therefore, no form shows text that the model must not write, and arguments are always shown as an
    object.
-2. "Answer in words if no tool fits" makes weak models answer everything in prose. "What a tool can find out, never
-   answer yourself" makes them call tools, but they still answer greetings and requests for poems in prose.
+2. With "Answer in words if no tool fits", weak models answer everything in prose. With "What a tool can find out, never
+   answer yourself", they call tools, but still answer greetings and requests for poems in prose.
 3. The sentence that Hermes and Qwen models were trained on ("For each … call, return a json object …") helps these
-   models more than the manifest's notation: with this sentence they call instead of calculating or writing Python
-   themselves.
-4. Several calls: if shown a template with two items, ``[{…}, {…}]``, the model invents a second call where one is
-   needed (such as writing an unwanted file); if shown two lines, it makes one call where three are needed. A list of
-   one item, followed by the reason for a second call, yields as many calls as needed; with the reason before the list,
-   the model makes only one call.
+   models more than the notation of the tools: with this sentence, they make calls instead of calculating or writing
+   Python themselves.
+4. The template determines the number of calls. If it shows a list of two items, ``[{…}, {…}]``, the model invents a
+   second call where one is needed (such as writing an unwanted file). If it shows two lines, the model makes one call
+   where three are needed. If it shows a list of one item, followed by the reasons for a second call, the model makes as
+   many calls as needed. If the reasons precede the list, it makes only one call.
 5. A model imitates the text that it reads, so past calls are shown as blocks, like the calls in the manifest or its
    example.
 
-A form is one row of the table at the end of this module; its entries can be parsed back. A client sends the same tools
-with each request, and ``wire.tools`` returns identical ``Tool`` objects for the same tools, so entries are cached by
-identity.
+A form is one row of the table at the end of this module. A client sends the same tools with each request, and
+``wire.tools`` returns identical ``Tool`` objects for the same tools, so entries are cached by identity.
 """
 
 from __future__ import annotations
@@ -38,23 +37,23 @@ from toolsim.schema import SchemaError, compile_schema
 from toolsim.wire.json_codec import value_line
 from toolsim.wire.json_fields import array
 
-# The last sentence about calling, identical in all forms; it marks the end of a manifest.
+# The last sentence about calls, which is identical in all forms and marks the end of a manifest.
 CLOSING = "The client runs your calls, wherever you run, and the results come in the next user message."
 SCHEMA_LINE = "  The arguments obey this JSON schema: "
 
 EXAMPLE = "Example: "
-"""The beginning of the line with an example call."""
+"""The text before an example call, at the beginning of the line."""
 
 _MAX_EXAMPLES = 2
 _MAX_EXAMPLES_CHECKED = 8
 _MAX_EXAMPLE = 2_000
-"""Maximum length of the arguments in an example."""
+"""Maximum number of characters of the arguments in an example."""
 
 _MAX_DEPTH = 8
 _IDENTIFIER = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 
 _DROPPED_KEYWORDS = frozenset({"$schema", "title", "encrypted"})
-# Keywords whose keys are the client's own names, and keywords whose values are data.
+# Keywords whose value maps the client's own names to schemas, and keywords whose value is data rather than a schema.
 _NAMED_SCHEMAS = frozenset(
     {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"}
 )
@@ -65,13 +64,13 @@ _DATA = frozenset({"enum", "const", "default", "examples", "example", "required"
 class ManifestStyle:
     """A form of the manifest.
 
-    Rules contain the placeholders ``{tag}``, the sentinel's tag, and ``{example}``, a call to a tool.
+    ``rule`` can contain the placeholders ``{tag}`` (the sentinel's tag) and ``{example}`` (a call to a tool).
     """
 
     entry: Callable[[Tool, str], str]
-    """Returns the entry for a tool, given the sentinel's tag."""
+    """Returns the entry for a tool. The second argument is the sentinel's tag."""
     rule: str
-    """The rule about when and how to call."""
+    """The rule about when and how to make calls."""
     several: str = ""
     """The rule about several calls."""
     intro: str = ""
@@ -86,9 +85,9 @@ MAX_TOOL_SETS = 64
 
 @dataclass(frozen=True, slots=True)
 class ToolSet:
-    """Tools as a cache key; keys are equal if they contain identical objects.
+    """A set of tools as a cache key. Two keys are equal if they contain identical objects in the same order.
 
-    A key holds references, so ids are not reused.
+    The key holds references to the tools, so that the ids are not reused.
     """
 
     ids: tuple[int, ...]
@@ -111,7 +110,7 @@ def _entries(key: ToolSet, write: Callable[[Tool, str], str], sentinel: str) -> 
 
 
 def _call_entry(tool: Tool, tag: str) -> str:
-    """Write a tool as a call with slots for the values."""
+    """Write a tool as a call with slots in place of the values."""
     schema = tool.shown_parameters
     shown = SlotNotation(schema)
     call = f'{{"name": {value_line(tool.name)}, "arguments": {shown.template}}}'
@@ -135,7 +134,7 @@ def _schema_entry(tool: Tool, tag: str) -> str:
 
 
 def _json_entry(tool: Tool, tag: str) -> str:
-    """Write a tool as one line of JSON, as the API declares it."""
+    """Write a tool as one line of JSON, in the format in which the API declares it."""
     description = "\n".join(filter(None, [tool.description, *(line.strip() for line in _free_form_lines(tool))]))
     function: dict[str, Any] = {"name": tool.name}
     if description:
@@ -144,13 +143,14 @@ def _json_entry(tool: Tool, tag: str) -> str:
     if tool.strict:
         function["strict"] = True
     if tool.examples and (examples := _fitting(tool)):
-        # The examples are not part of the description, because a model copies the escapes of a string.
+        # The examples are not part of the description, because the description is a JSON string, and a model would copy
+        # its escapes.
         function["examples"] = [{"name": tool.name, "arguments": example} for example in examples]
     return value_line({"type": "function", "function": function})
 
 
 def _typescript_entry(tool: Tool, tag: str) -> str:
-    """Write a tool as a TypeScript declaration; descriptions are comments."""
+    """Write a tool as a TypeScript declaration, with descriptions as comments."""
     schema = tool.shown_parameters
     words = "\n".join(filter(None, [tool.description, *(line.strip() for line in _free_form_lines(tool))]))
     lines = [f"// {line}" for line in words.splitlines()]
@@ -161,12 +161,12 @@ def _typescript_entry(tool: Tool, tag: str) -> str:
 
 
 def _example_calls(tool: Tool, tag: str) -> list[str]:
-    """Return the client's examples as calls, in the form that the manifest requests."""
+    """Return the client's examples as calls in the tag."""
     return [sentinel_block(tool.name, value_line(example), tag) for example in _fitting(tool)] if tool.examples else []
 
 
 def _fitting(tool: Tool) -> list[Mapping[str, Any]]:
-    """Return the first examples that match the tool's schema. A model would copy the mistakes in other examples."""
+    """Return the first few examples that match the tool's schema. A model would copy the mistakes in other examples."""
     try:
         schema = compile_schema(tool.shown_parameters)
     except SchemaError:
@@ -205,14 +205,14 @@ def typescript(schema: object, depth: int = 0) -> str:
 
 
 def schema_line(schema: Mapping[str, Any]) -> str:
-    """Return a JSON schema on one line, as compacted by ``compact_schema``."""
+    """Return a JSON schema on one line, without the keywords that ``compact_schema`` removes."""
     line = value_line(schema)
-    # A schema too deep for a traversal is shown unchanged if no keyword has to be removed.
+    # If there is no keyword to remove, the schema is not traversed, because it can be too deep for that.
     return value_line(compact_schema(schema)) if any(keyword in line for keyword in _DROPPED_KEYWORDS) else line
 
 
 def compact_schema(schema: Any) -> Any:
-    """Return a JSON schema without the keywords that are useless to a model. Properties with such names are kept."""
+    """Return a JSON schema without keywords that are useless to a model. Properties with the same names are kept."""
     if isinstance(schema, list):
         return [compact_schema(item) for item in schema]
     if not isinstance(schema, dict):
@@ -277,5 +277,5 @@ DEFAULT = "calls"
 
 
 def form_named(name: str) -> ManifestStyle:
-    """Return the form chosen by the operator; ``auto`` means the default form."""
+    """Return the form with this name, or the default form for ``auto``."""
     return FORMS[DEFAULT if name == "auto" else name]

@@ -1,4 +1,4 @@
-"""Grammars for llama.cpp (GBNF): text without a call, followed by calls that match their tools' schemas.
+"""Builds grammars for llama.cpp (GBNF): text without a call, followed by calls that match their tools' schemas.
 
     root  := text calls?                  or calls, if the answer must call
     calls := block (newline block)*       or bare or fenced, if the answer must call
@@ -7,20 +7,20 @@
     list  := "[" call ("," call)* "]"     the form that the manifest requests
     call  := {"name": …, "arguments": …}
 
-1. *Text* is any text without the opening tag. GBNF has no negation, so the grammar is written out letter by letter,
-   with one rule for each prefix of the tag that has been read. The tag contains only one ``<``, so no other state is
-   needed.
-2. *A call without the tag* is text to the grammar if the answer is free. If the answer must call, the model chooses the
-   form: a model that would not write the tag on its own makes too few calls when forced to.
-3. No text may follow the calls, or precede a required call: a small model that is allowed to write text first keeps
-   writing until it is cut off.
-4. *Whitespace* within JSON is at most one space or one line's indentation; otherwise a derailed model would write only
-   whitespace.
+1. *Text* is any text without the opening tag. GBNF has no negation, so the grammar has one rule for each prefix of the
+   tag that the preceding text can end with. The tag contains only one ``<``, so no other state is needed.
+2. *A call without the tag* counts as text if no call is required. If a call is required, the model chooses the form,
+   because a model that does not write the tag by itself makes too few calls if it is forced to write the tag.
+3. *Text* must not follow the calls or precede a required call. A small model that is allowed to write text first keeps
+   writing until the token limit.
+4. *Whitespace* within JSON is limited to one space, or a newline with indentation. Otherwise, a derailed model could
+   write whitespace forever.
 5. *Arguments* follow the schema as far as a grammar can express it: types, properties in order, required properties,
-   enums, constants, unions, references, the lengths of arrays and short strings, small ranges of integers. All other
-   restrictions (patterns, ``not``, conditions, bounds of numbers, formats) are left open; the judge checks them later.
+   enums, constants, unions, references, the lengths of arrays and short strings, small ranges of integers. The grammar
+   ignores all other restrictions (patterns, ``not``, conditions, bounds of numbers, formats). The judge checks them
+   later.
 6. *The number of calls* in a list is up to the model, unless the client or the operator has set a limit. A grammar
-   cannot forbid repetition; ``response/repetition.py`` stops a model that repeats itself endlessly.
+   cannot forbid repetition, so ``response/repetition.py`` stops a model that repeats itself endlessly.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from toolsim.request.example import referred
 from toolsim.wire.json_fields import array, mapping
 
 _MAX_RULES = 4000
-"""Maximum number of rules, more than any real manifest needs. The limit stops schemas with endless self-references."""
+"""Maximum number of rules. Real manifests need fewer; schemas with endless self-references would need more."""
 _MAX_REPEAT = 500
-"""Maximum length of bounded strings and arrays. llama.cpp expands ``x{0,n}`` to n rules, and rejects a grammar in which
-n is a few thousand.
+"""Maximum length of strings and arrays that the grammar enforces. llama.cpp expands ``x{0,n}`` to n rules, and rejects
+a grammar if n is a few thousand.
 """
 _MAX_RANGE = 200
-"""Maximum size of an integer range that is listed value by value."""
+"""Maximum size of an integer range whose values are listed in the grammar."""
 
 _COMMON = {
     "ws": '( " " | "\\n" [ ]{0,40} )?',
@@ -58,7 +58,7 @@ _COMMON = {
     "null": '"null"',
 }
 _ANNOTATIONS = frozenset({"allOf", "default", "deprecated", "description", "examples", "readOnly", "writeOnly"})
-"""Keywords next to an ``allOf`` that do not change the values that it allows."""
+"""Keywords next to ``allOf`` that do not restrict the allowed values."""
 _TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 
 
@@ -67,8 +67,8 @@ def call_grammar(
 ) -> str:
     """Return the grammar of an answer with calls to ``tools``, each with the schema of its arguments.
 
-    ``untagged``: whether a call without the tag counts. ``limit``: the maximum number of calls, or 0 for no limit.
-    Raises TooLarge.
+    ``required`` specifies whether the answer must contain a call, and ``untagged`` whether a call without the tag
+    counts. ``limit`` is the maximum number of calls, or 0 for no limit. Raises TooLarge.
     """
     rules = Rules()
     for name, body in _COMMON.items():
@@ -97,13 +97,13 @@ def call_grammar(
 
 
 def _named(rules: Rules, tool: Tool, schema: Mapping[str, Any]) -> str:
-    """Return the rule for a call to one tool, from the tool's name to the end of the call."""
+    """Return the name of a rule for a call to one tool, which begins with the tool's name."""
     arguments = f'ws "," ws {literal(_json("arguments"))} ws ":" ws {_Values(rules, schema).rule(schema)}'
     return rules.add(f'{literal(_json(tool.name))} {arguments} ws "}}"')
 
 
 class _Values:
-    """The rules for the values of one tool's schema. ``root``: the schema into which its references point."""
+    """Adds the rules for the values that one tool's schema allows. ``root`` is the schema that references refer to."""
 
     def __init__(self, rules: Rules, root: Mapping[str, Any]) -> None:
         self._rules = rules
@@ -111,7 +111,7 @@ class _Values:
         self._references: dict[str, str] = {}
 
     def rule(self, schema: Any) -> str:
-        """Return the name of a rule for the values of ``schema``."""
+        """Return the name of a rule for the values that ``schema`` allows."""
         if not isinstance(schema, Mapping) or not schema:
             return "value"
         if isinstance(reference := schema.get("$ref"), str):
@@ -126,7 +126,7 @@ class _Values:
                 merged = [{**rest, **branch} if isinstance(branch, Mapping) else rest for branch in branches]
                 return self._either(merged)
         if isinstance(parts := schema.get("allOf"), list):
-            # Older generators refer to a model with this keyword, and a model can contain itself.
+            # Older generators refer to a named type in this way, and a named type can contain itself.
             is_one = len(parts) == 1 and schema.keys() <= _ANNOTATIONS
             return self.rule(parts[0] if is_one else self._merged(schema, parts))
         match schema.get("type"):
@@ -152,7 +152,7 @@ class _Values:
     def _reference(self, reference: str) -> str:
         if reference not in self._references:
             target = self._target(reference)
-            # The rule is named before it is built, because a schema can contain itself.
+            # The rule's name is stored before the rule is built, because a schema can contain itself.
             name = self._references[reference] = self._rules.new()
             self._rules.set(name, self.rule(target))
         return self._references[reference]
@@ -162,7 +162,7 @@ class _Values:
         return target if reference.startswith("#") and target != {"$ref": reference} else None
 
     def _merged(self, schema: Mapping[str, Any], parts: Sequence[Any]) -> dict[str, Any]:
-        """Return one schema for an ``allOf``. Properties are merged; for other keywords, the last part wins."""
+        """Return a single schema for an ``allOf``. Properties are merged; for other keywords, the last part counts."""
         whole: dict[str, Any] = {}
         for part in (*parts, {key: value for key, value in schema.items() if key != "allOf"}):
             if isinstance(part, Mapping) and isinstance(part.get("$ref"), str):
@@ -204,7 +204,8 @@ class _Values:
         further = schema.get("additionalProperties", not properties)
         if "patternProperties" in schema:
             further = True
-        # Built from the last property to the first: ``later`` follows an earlier property, ``first`` does not.
+        # The rules are built from the last property to the first. ``later`` matches the properties from here on if
+        # another property precedes them, ``first`` if none does.
         later, first = "", ""
         if further is not False:
             pair = self._rules.add(f'string ws ":" ws {self.rule(further)}')
@@ -230,7 +231,7 @@ def _repeat(least: int, most: int | None) -> str:
 def _names(required: object) -> list[str]:
     """Return the names in a ``required`` list.
 
-    In old schemas, ``required`` is instead a boolean on the property itself and contains no names.
+    In old schemas, ``required`` is a boolean on the property itself. In that case, there are no names.
     """
     return [name for name in array(required) if isinstance(name, str)]
 
@@ -244,7 +245,7 @@ def _json(value: Any) -> str:
 
 
 class TooLarge(ValueError):
-    """Raised for a grammar with more rules than a server would accept."""
+    """Raised if a grammar has more rules than a server would accept."""
 
 
 class Rules:
@@ -260,13 +261,13 @@ class Rules:
         self._rules[name] = body
 
     def new(self) -> str:
-        """Return a new name for a rule that is defined later."""
+        """Reserve and return a new name, for a rule that is defined later."""
         name = f"r{len(self._rules)}"
         self.set(name, "")
         return name
 
     def add(self, body: str) -> str:
-        """Add a rule and return its new name."""
+        """Define a rule under a new name, and return the name."""
         name = self.new()
         self._rules[name] = body
         return name
@@ -277,7 +278,7 @@ class Rules:
 
 
 def literal(text: str) -> str:
-    """Return ``text`` as a literal of the grammar."""
+    """Return ``text`` as a literal in GBNF."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
     return f'"{escaped}"'
 

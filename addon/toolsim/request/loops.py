@@ -1,14 +1,14 @@
-"""Detects a model that repeats a call over several turns although the output stays the same.
+"""Detects a model that repeats a call over several turns although the output remains the same.
 
-Each request contains the history, so no state is kept. A pair of a call and its output counts as a repetition whenever
-it occurs again. The counts are reset by
+Each request contains the history, so no state is kept. Whenever a call occurs again with the same output, it counts as
+a repetition. The counts are reset by
 
 1. a new pair: a changed argument, a changed output (polling), or another call is progress;
 2. a user message. Context that programs add to the outputs in tags does not count as a user message.
 
-The counts also reveal a cycle of several calls. When a pair has occurred half as often as the limit allows (rounded
-up), a line about it is added to the prompt at that point, and again in each later request, so that the beginning of the
-prompt remains the same. At the limit, the model is not called; the answer is text that describes the loop.
+The counts also reveal a cycle of several calls. When a pair has occurred half as often as the limit (rounded up), a
+line about it is added to the prompt at that point. Later requests contain the line at the same point, so that the
+beginning of the prompt remains the same. At the limit, toolsim itself answers with a text that describes the loop.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from toolsim.core.plan import Policy
 from toolsim.core.report import loggable_name
 
 LOOP_ENDED = "LOOP_ENDED"
-"""The warning that toolsim itself answered because the model repeated a call too often."""
+"""The code of the warning that toolsim itself answered because the model repeated a call too often."""
 
 _MAX_SHOWN = 200
-"""Maximum length of the arguments that the answer shows."""
+"""Maximum number of characters of the arguments that the answer shows."""
 _MAX_SEARCHED = 65_536
-"""Number of characters of a message in which the user's own text is searched for."""
+"""Maximum number of characters of a message that are searched for the user's own text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """A call that has occurred ``count`` times with the same output and without progress in between."""
+    """A call that has occurred ``count`` times with the same output, without progress in between."""
 
     call: Call
     count: int
 
 
 class LoopCounter:
-    """Counts the repeated calls in a conversation, from the beginning of the conversation."""
+    """Counts repeated calls, from the beginning of a conversation."""
 
     def __init__(self) -> None:
         self._calls: dict[str, Call] = {}
@@ -46,7 +46,7 @@ class LoopCounter:
         self._counts: dict[tuple[object, ...], int] = {}
 
     def take(self, items: Iterable[Item]) -> Iterator[Repetition]:
-        """Process the next items, and yield the repetition at each tool output."""
+        """Process the next items, and yield a Repetition for each tool output."""
         for item in items:
             match item:
                 case Call():
@@ -66,7 +66,7 @@ class LoopCounter:
 
 
 def lines_about(repetitions: Iterable[Repetition], policy: Policy) -> list[str]:
-    """Return the line for the model about the first repetition that has just reached half of the limit, or []."""
+    """Return a line for the model about the first call that has just reached half of the limit, or []."""
     half = (policy.loop_limit + 1) // 2
     found = next((each for each in repetitions if each.count == half > 1), None)
     if found is None:
@@ -78,9 +78,7 @@ def lines_about(repetitions: Iterable[Repetition], policy: Policy) -> list[str]:
 
 
 def loop_at_end(items: Iterable[Item], policy: Policy) -> Repetition | None:
-    """Return the repetition that reaches the limit at the last outputs of a conversation, or None if no repetition
-    does.
-    """
+    """Return the repetition with which a conversation ends if its count has reached the limit, otherwise None."""
     found: Repetition | None = None
     counter = LoopCounter()
     for item in items:

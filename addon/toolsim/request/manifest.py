@@ -1,10 +1,10 @@
-"""The manifest: the tools as text for a model.
+"""Writes the manifest, which describes the tools to a model as text.
 
-The manifest consists of heading, entries and the rule for calling, in the wording and notation of the chosen form
-(``forms.py``). Further instructions for a request are at the end of its prompt (``prompt_suffix.py``). Some gateways
-mistake a prompt with the phrases "output format", "concise title" or "conversation:" for one of their own utility
-requests, so the manifest avoids these phrases. Text that the client controls (descriptions, grammars) is indented, in a
-comment or inside JSON, so that it cannot be mistaken for a tool or a rule.
+The manifest consists of a heading, the entries and the rule for making calls, in the wording and notation of the chosen
+form (``forms.py``). Further instructions for a request are at the end of its prompt (``prompt_suffix.py``). Some
+gateways mistake a prompt with the phrases "output format", "concise title" or "conversation:" for one of their own
+utility requests, so the manifest avoids these phrases. Text that the client controls (descriptions, grammars) is
+indented, in a comment or inside JSON, so that it cannot be mistaken for a tool or a rule.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ FURTHER = "Tools of the client tool catalog, and how to call them:"
 """The heading of entries that are shown outside the manifest."""
 
 ANSWER_RULE = "An answer that calls no tool must be "
-"""The beginning of the rule about the answer's format, a paragraph that can follow the instructions for calling."""
+"""The beginning of the rule about the format of an answer without calls."""
 
 WHOLE_ANSWER_RULE = "Your answer must be "
-"""The beginning of the rule about the answer's format if there are no tools."""
+"""The beginning of the rule about the answer's format in a request without tools."""
 
 
 def manifest(
@@ -40,11 +40,12 @@ def manifest(
     named: Collection[str] = (),
     finder: str = FIND_TOOLS,
 ) -> str:
-    """Return the manifest of ``tools`` (at least one), and the rule for calling them.
+    """Return the manifest of ``tools`` (at least one), with the rule for calling them.
 
-    ``form``: a name in ``forms.FORMS``, or auto. ``answer_format``: the format, in the flat shape of ``text.format``,
-    that a text answer must follow. The backend cannot enforce this format in addition to calls. ``named``: the tools
-    listed only by name; ``finder``: the name of the tool for looking up these tools.
+    ``form`` is a name in ``forms.FORMS``, or auto. ``answer_format`` is the required format of an answer without calls,
+    in the flat shape of ``text.format``. The manifest requests this format, because a backend that enforced it would
+    prevent calls. ``named`` contains the names of tools listed only by name, and ``finder`` is the name of the tool for
+    looking them up.
     """
     shape = form_named(form)
     whole = [tool for tool in tools if tool.name not in named] if named else tools
@@ -63,7 +64,7 @@ def manifest(
 
 
 def further_entries(tools: Sequence[Tool], *, sentinel: str, form: str = "auto") -> str:
-    """Return the entries of ``tools`` that the manifest lists only by name."""
+    """Return the entries of ``tools``, for use outside the manifest, which does not show these entries."""
     return f"{FURTHER}\n{entries(tools, form_named(form).entry, sentinel)}"
 
 
@@ -82,7 +83,7 @@ def _strict_rule(tools: Sequence[Tool]) -> str:
 
 
 def whole_answer_rule(answer_format: Mapping[str, Any]) -> str:
-    """Return the rule about the answer's format if there are no tools; ``answer_format``: see ``manifest``."""
+    """Return the rule about the answer's format for a request without tools. See ``manifest`` for ``answer_format``."""
     return _answer_rule(answer_format, WHOLE_ANSWER_RULE)
 
 

@@ -1,9 +1,9 @@
-"""A tool's schema as the JSON object of a call's arguments, with a slot in place of each value.
+"""Writes a tool's schema as the JSON object of a call's arguments, with a slot in place of each value.
 
     {"city": <string>, "unit": <"celsius" | "fahrenheit", optional>, "stops": [{"name": <string>}, ...]}
 
 A model only has to fill in the slots to write its arguments. This notation is shorter than a JSON schema, and safer to
-copy than a signature: given ``get_weather(city: string)``, weak models write ``get_weather(city: "Bonn")``.
+copy than a signature: if shown ``get_weather(city: string)``, weak models write ``get_weather(city: "Bonn")``.
 
     object := "{" [pair ("," pair)*] "}"          an object with known properties
     pair   := JSON string ":" value
@@ -25,7 +25,7 @@ from typing import Any
 
 from toolsim.wire.json_fields import array, mapping, string
 
-# Maximum depth of a template. A deeper template is not helpful, so the schema itself is shown.
+# Maximum depth of a template. Deeper schemas are shown as JSON schemas instead, because a template would not help.
 MAX_DEPTH = 8
 
 TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
@@ -39,19 +39,18 @@ _SCALAR = frozenset({"type", "enum", "const", "description", "title"})
 _CHOICES = frozenset({"enum", "const", "anyOf", "oneOf"})
 # Keywords that a slot does not show.
 _NAMELESS = _STRUCTURE | _UNINFORMATIVE
-# Keywords that do not restrict the value: they are shown elsewhere, or the model does not need them.
+# Keywords that do not have to be expressed, because they are shown elsewhere or the model does not need them.
 _FREE = _NAMELESS - {"type", "properties", "items", "anyOf", "oneOf", "additionalProperties"}
 _KEYWORD = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
 _WHITESPACE = re.compile(r"\s")
 
 
 class SlotNotation:
-    """An object's schema as shown to a model, without the parts that neither slots nor notes can express.
+    """An object's schema as shown to a model. Parts that neither slots nor notes can express are missing.
 
-    ``template``: the object with slots; ``notes``: a line ``  path: description`` for each described property, with the
-    path for nested properties. Objects and lists of objects have no slot that could mark them as optional, so their
-    note does. ``is_all``: whether template and notes express the entire schema (except titles and
-    additionalProperties).
+    ``template`` is the object with slots. ``notes`` has a line ``  path: description`` for each property with a
+    description, and for each optional property that has no slot, such as an object or a list of objects. ``is_all``
+    states whether template and notes express the entire schema, except for titles and additionalProperties.
     """
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
@@ -59,10 +58,10 @@ class SlotNotation:
         self.template = self._unnamed(schema, "", 0) if "properties" in schema else "{}"
         self.is_all = _is_expressible(schema)
 
-    # Each method returns a part of the template. ``prefix``: the prefix of the paths of the schema's properties.
+    # Each method returns a part of the template. ``prefix`` is prepended to the paths of the schema's properties.
 
     def _unnamed(self, schema: Mapping[str, Any], prefix: str, depth: int) -> str:
-        """Write the entire object, or the items of a list. The properties have notes even without a template."""
+        """Write the outermost object, or a list's items. Without a template, only the notes are written."""
         if not _is_object(schema, depth) and depth <= MAX_DEPTH and isinstance(schema.get("properties"), dict):
             self._object(schema, prefix, depth)
         return self._value(schema, prefix, depth, optional=False)
@@ -93,7 +92,7 @@ class SlotNotation:
     def _note(self, prefix: str, name: str, schema: Mapping[str, Any], *, optional: bool = False) -> str:
         """Add the note on a property, if any, and return the property's path.
 
-        ``optional``: whether the note has to mark the property as optional, because no slot does.
+        ``optional`` specifies whether the note marks the property as optional, because there is no slot to do it.
         """
         path = prefix + (name if name.isidentifier() else _WHITESPACE.sub("_", name))
         words = indented(string(schema.get("description")))
@@ -148,7 +147,7 @@ def _has_properties(schema: object) -> bool:
 
 
 def _is_item(schema: object, depth: int) -> bool:
-    """Return whether a slot's ``type[]``, or a nested template, expresses the entire schema of the items."""
+    """Return whether ``type[]`` in a slot, or a nested template, can express the entire schema of a list's items."""
     if not isinstance(schema, dict):
         return False
     if "properties" in schema:
@@ -165,9 +164,9 @@ def _is_plain(schema: object) -> bool:
 
 
 def _is_nested(schema: Mapping[str, Any], depth: int) -> bool:
-    """Return whether a schema is shown as a template rather than a slot."""
+    """Return whether a schema is shown as a nested template rather than a slot."""
     if "properties" not in schema and "items" not in schema:
-        return False  # Most properties have no such keywords.
+        return False  # This shortcut applies to most properties.
     return _is_object(schema, depth) or _is_list_of_objects(schema, depth)
 
 
@@ -184,7 +183,7 @@ def _is_list_of_objects(schema: Mapping[str, Any], depth: int) -> bool:
 
 
 def slot_type(schema: Mapping[str, Any], depth: int = 0) -> str:
-    """Return the type of a schema in slot notation, without properties."""
+    """Return a schema's type in slot notation, without properties."""
     if not _CHOICES.isdisjoint(schema):
         if "const" in schema:
             return _json(schema["const"])

@@ -1,19 +1,20 @@
-"""Matches outputs to calls, and labels the records of outputs accordingly.
+"""Matches tool outputs to calls, and labels the record of each output with its call.
 
 Clients send the outputs of parallel calls in any order, ids can repeat, and a model sees no ids if past calls are shown
-as blocks. The prompt must therefore state which output belongs to which call, in a way that works for small models
+as blocks. The prompt must therefore state which output belongs to which call. These rules work for small models
 (``docs/figures.md``):
 
 1. An output belongs to the first preceding call with the same id and no output yet. If there is none, it belongs to the
    last preceding call with that id or, since some clients send outputs first, to the first following call with that id.
 2. The record of an output names the call by its content (``name=… arguments=…``), or by ``call_id=…`` if past calls are
-   shown as records, which contain their ids. Among calls with the same content, the second is ``nth=2``, and so on.
-3. Adjacent outputs are shown in the order of their calls: small models rely on the order more than on labels.
-4. An output without a call is labeled with its id. The backend might have the call, so these outputs are shown first,
-   in the order of their numbers if toolsim created the ids.
+   shown as records, which contain their ids. The label for the second call with the same content ends with ``nth=2``,
+   and so on.
+3. Adjacent outputs are shown in the order of their calls, because small models rely on the order more than on labels.
+4. An output without a call is labeled with its id. The call might be in a history stored at the backend, so these
+   outputs are shown first. If toolsim created the ids, they are in the order of the ids' numbers.
 
-Items after an answer or a user message do not change the preceding text, so the backend's prefix cache stays valid.
-However, an output that came before its call is labeled again once the call has arrived.
+Later items do not change the text before an answer or a user message, so the backend's prefix cache remains valid.
+There is one exception: an output that precedes its call has a different label until the call arrives.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from toolsim.wire.ids import highest_number
 
 
 def label_outputs(items: Sequence[Item], *, by_id: bool) -> Iterator[tuple[Item, str]]:
-    """Yield ``items`` in the order shown, each output with its label, and all other items with "".
+    """Yield ``items`` in the order in which they are shown, each output with its label, and other items with "".
 
-    ``by_id``: calls are shown with their ids.
+    ``by_id`` means that calls are shown with their ids.
     """
     owners = _owners(items)
     labels = _labels([item for item in items if isinstance(item, Call)], by_id=by_id)
@@ -48,12 +49,11 @@ def label_outputs(items: Sequence[Item], *, by_id: bool) -> Iterator[tuple[Item,
 
 
 def _owners(items: Sequence[Item]) -> dict[int, int]:
-    """Return a dict from the position of each output to the number of its call (rule 1)."""
+    """Return the number of each output's call, by the output's position (rule 1)."""
     having: dict[str, list[int]] = {}
     for number, call in enumerate(item for item in items if isinstance(item, Call)):
         having.setdefault(call.call_id, []).append(number)
-    # The number of calls with each id so far, and the number of these calls with an output (always the first of these
-    # calls).
+    # By id: the number of calls so far, and how many of these calls (always the first ones) have an output.
     before: dict[str, int] = {}
     answered: dict[str, int] = {}
     owners = {}
@@ -69,7 +69,7 @@ def _owners(items: Sequence[Item]) -> dict[int, int]:
 
 
 def _labels(calls: Sequence[Call], *, by_id: bool) -> list[str]:
-    """Return the label of each call's outputs (rule 2)."""
+    """Return the label for the output of each call (rule 2)."""
     labels = []
     named: dict[str, int] = {}
     for call in calls:
@@ -80,6 +80,6 @@ def _labels(calls: Sequence[Call], *, by_id: bool) -> list[str]:
 
 
 def _in_order(outputs: list[tuple[tuple[int, int], CallOutput, str]]) -> list[tuple[Item, str]]:
-    """Return adjacent outputs without their sort keys, in the order of their calls."""
+    """Return adjacent outputs in the order of their calls, without the sort keys."""
     outputs.sort(key=itemgetter(0))
     return [(output, label) for _, output, label in outputs]

@@ -1,18 +1,17 @@
 """Puts variable instructions about tools at the end of the prompt so that its prefix stays cacheable.
 
 Servers cache the prefix of a prompt; on a CPU, 10,000 tokens take minutes. The manifest at the beginning therefore
-depends only on the client's tools and the operator's options. All other instructions are appended to the last
-client-side message:
+depends only on the client's tools and the operator's options. All other instructions follow the last client-side item:
 
 1. the entries of called tools that the manifest only names (``deferred_tools``); the entries of tools that the client
    declares within the conversation (``additional_tools``), with the names of the tools that it withdraws; and a line
    about a call that the model has repeated (``loops``);
 2. the requirement of this request: a call, no call, or only some of the tools.
 
-No state is stored between requests, but a prompt has ended wherever a model's item follows a client-side item.
-Instructions that depend on the items up to that point (1, and a requirement of the operator's ``tool_use_mode``) are
-repeated at the same point in each later request. A requirement of this request alone (2) is not repeated: the next
-prompt differs from that point onward.
+No state is stored between requests. Earlier prompts ended wherever a model's item follows a client-side item.
+Instructions that depend only on the items up to such a point (1, and a requirement from the operator's
+``tool_use_mode``) are repeated there in each later request. A requirement of this request alone (2) is not repeated, so
+the next prompt differs from that point onward.
 
 The manifest is not repeated as a reminder. A reminder at each of these points makes a small model return an empty
 answer, and a single reminder at the end changes the position of the text after it (addon/docs/figures.md).
@@ -36,21 +35,21 @@ class _Prompt(NamedTuple):
     """A point in a conversation where a prompt ended."""
 
     last: int
-    """The index of the user's last message or the last output, or of a declaration if the prompt has neither."""
+    """The index of the last user message or output. If there is neither, it is the index of the first declaration."""
     end: int
     """The index after the prompt's last item."""
 
 
 def with_suffixes(items: Sequence[Item], plan: Plan) -> list[Item]:
-    """Return a conversation with the closing lines of each prompt added as user messages."""
-    # The last item requests a summary; toolsim has appended it to the prompt that the client would have sent.
+    """Return a conversation with each prompt's suffix lines added as a user message."""
+    # The last item requests a summary. toolsim has appended it to the prompt that the client would have sent.
     spoken = len(items) - 1 if plan.form.compacts else len(items)
     prompts = _prompts(items[:spoken])
     if plan.form.compacts:
         prompts.append(_Prompt(spoken, len(items)))
     lines = _SuffixLines(plan)
     if not prompts:
-        # The conversation has no message: it is stored at the backend, or the request has only instructions.
+        # There is no message, because the history is stored at the backend or the request has only instructions.
         said = lines.of_request()
         return [*items, Message("user", (Text("\n\n".join(said)),))] if said else list(items)
     after: dict[int, str] = {}
@@ -65,7 +64,7 @@ def with_suffixes(items: Sequence[Item], plan: Plan) -> list[Item]:
         if not isinstance(item, Declaration):
             shown.append(item)
         if text := after.get(index):
-            # A message with a participant's name belongs to a different speaker.
+            # A message with a participant's name starts a new speaker, so the added message has the same name.
             shown.append(Message("user", (Text(text),), item.name if isinstance(item, Message) else None))
     return shown
 
@@ -85,19 +84,19 @@ def _prompts(items: Sequence[Item]) -> list[_Prompt]:
 
 
 class _SuffixLines:
-    """The closing lines of a conversation's prompts, from the first to the last."""
+    """Generates the suffix lines of a conversation's prompts, from the first prompt to the last."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._loops = LoopCounter() if plan.policy.loop_limit else None
         self._known = {tool.name: tool for tool in plan.visible_tools}
-        self._named: dict[str, Tool] = {}  # Tools listed only by name whose entries have not been shown yet.
+        self._named: dict[str, Tool] = {}  # Tools listed only by name, until their entries are shown.
         if plan.name_only_tools:
             shown = tools_shown(plan.visible_tools, plan.policy.transforms)
             self._named = {tool.name: tool for tool in shown if tool.name in plan.name_only_tools}
 
     def of_history(self, items: Sequence[Item]) -> list[str]:
-        """Return the lines that result from the items since the last prompt."""
+        """Return the lines that depend on the items since the last prompt."""
         called = dict.fromkeys(item.name for item in items if isinstance(item, Call)) if self._named else ()
         shown = [self._named.pop(name) for name in called if name in self._named]
         policy = self._plan.policy
@@ -119,20 +118,20 @@ class _SuffixLines:
         return [*self._entries(shown), *withdrawn, *repeated]
 
     def of_operator(self, items: Sequence[Item]) -> list[str]:
-        """Return the operator's requirement in an earlier prompt; ``items``: the items since the previous prompt."""
+        """Return the operator's requirement in an earlier prompt. ``items`` are those since the preceding prompt."""
         is_enforced = self._plan.policy.tool_use_mode == "enforced" and not isinstance(
             last_user_items(items), CallOutput
         )
         return [self._demand(())] if is_enforced else []
 
     def of_request(self) -> list[str]:
-        """Return the lines for the last prompt, the prompt of this request."""
+        """Return the lines for the last prompt, which are specific to this request."""
         plan = self._plan
-        # The model does not know a deferred tool that was not loaded.
+        # The model does not know deferred tools that have not been loaded.
         offered = [tool.name for tool in plan.tools if tool.name in self._known]
         if not plan.tools:
             return [NO_CALL]
-        # Tools that the model can no longer look up are shown with their entries.
+        # If lookups are not possible, the entries of tools listed only by name are shown.
         said = (
             []
             if plan.tools_to_look_up
@@ -148,7 +147,7 @@ class _SuffixLines:
         return [further_entries(tools, sentinel=policy.sentinel, form=policy.manifest)] if tools else []
 
     def _demand(self, some: Sequence[str]) -> str:
-        """Return the requirement to call one of the ``some`` tools, or any tool if ``some`` is empty."""
+        """Return the requirement to call one of the tools in ``some``, or any tool if ``some`` is empty."""
         names = some or list(self._known)
         if len(names) == 1:
             return f"You MUST call {names[0]} in this answer."

@@ -1,4 +1,4 @@
-r"""Past calls and their outputs as one-line records, in a form that tool outputs and users cannot forge.
+r"""Writes past calls and their outputs as one-line records, which tool outputs and users cannot forge.
 
     [function_call id=fc_001 call_id=fc_001 name=get_weather arguments={"city":"Paris"}]
     [function_call_output call_id=fc_001 output={"celsius":21}]
@@ -7,9 +7,9 @@ r"""Past calls and their outputs as one-line records, in a form that tool output
 
 Every value is JSON on one line (plain ids and names are unquoted), so that a value cannot end its record or start
 another record. A line of a user's text that begins like a record is marked as text by an additional backslash
-(``as_text``): ``\[function_call_output …``, even if it contains or follows invisible characters. In a further round of
-an answer, toolsim itself writes error records into the user's messages. Only in such a round can a user's line look
-like an error record. JSON loses only its whitespace: 1.0 stays 1.0, and a number of any length stays complete.
+(``as_text``): ``\[function_call_output …``, even if it contains or follows invisible characters. In a later round of a
+turn, toolsim itself writes error records into user messages, so in such a round a user's error record is not marked.
+JSON loses only its insignificant whitespace: 1.0 remains 1.0, and a number of any length remains complete.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SPACES = re.compile(r"[ \t\r\n]*+")
 _PLAIN = re.compile(r"[A-Za-z0-9_.:-]+")
 OUTPUT = "function_call_output"
 ERROR = "function_call_error"
-# Maximum length of a label. Longer labels are shortened, since they repeat earlier text; strings are cut to 60
+# Maximum length of a label. Longer labels are shortened, since they repeat earlier text. Their strings are cut to 60
 # characters.
 _MAX_LABEL = 240
 _STRING = re.compile(r'"((?:[^"\\]|\\(?:u[0-9a-fA-F]{4}|.)){0,60}+)[^"\\]*+(?:\\.[^"\\]*+)*+"')
@@ -40,11 +40,11 @@ _STRING = re.compile(r'"((?:[^"\\]|\\(?:u[0-9a-fA-F]{4}|.)){0,60}+)[^"\\]*+(?:\\
 _INVISIBLE = (
     r"\s\x00-\x1f\x7f-\xa0\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2000-\u200f\u2028-\u202f\u205f-\u206f"
     r"\u2800\u3000\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffc\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
-    # Combining marks, as part of the preceding character.
+    # Combining marks, which belong to the preceding character.
     r"\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"
 )
-# Look-alikes of a record's characters: brackets, letters of other alphabets, and characters that Unicode normalizes to
-# them (NFKC), such as mathematical and full-width letters.
+# Characters that look like those in a record: brackets, letters in other alphabets, and characters that Unicode
+# normalizes to them (NFKC), such as mathematical and full-width letters.
 _ALIKE = {
     "[": "［⁅⟦〚【〔﹝﹇⦋⦍⦏❲⟬⎡⎣",
     "_": "＿﹍﹎﹏‿⁀",
@@ -62,7 +62,7 @@ _FORMS = (range(0x2100, 0x2150), range(0x24B6, 0x24EA), range(0xFF01, 0xFF5F), r
 
 
 def _alike() -> Mapping[str, str]:
-    """Return a pattern for each character of a record: the character and its look-alikes."""
+    """Return a pattern for each character of a record's beginning. It also matches the look-alikes."""
     forms: dict[str, str] = dict(_ALIKE)
     for number in chain.from_iterable(_FORMS):
         plain = unicodedata.normalize("NFKC", chr(number)).lower()
@@ -74,17 +74,17 @@ def _alike() -> Mapping[str, str]:
 _PATTERNS = _alike()
 _SEEN = re.compile(rf"[{_INVISIBLE}]*+".join(_PATTERNS[char] for char in "[function_call"))
 _LINE_END = r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]"
-# Matches a record at the start of a line, followed by any kind of space. The space is a lookahead, so that the search
-# for the next record starts there. A record name at the end of a line is not a record.
+# Matches a record's beginning at the start of a line, followed by any kind of space. The space is only looked ahead at,
+# so that the next match can start there. A name at the end of a line does not begin a record.
 _BEGINS = rf"((?:^|{_LINE_END})[{_INVISIBLE}]*+)(\\*+{_SEEN.pattern}(?:%s)?(?!{_LINE_END})(?=[{_INVISIBLE}]))"
 _LOOKS_LIKE_RECORD = re.compile(_BEGINS % "_output|_error")
 _LOOKS_LIKE_CALL_OR_OUTPUT = re.compile(_BEGINS % "_output")
 
 
 def as_text(text: str, *, errors: bool = True) -> str:
-    """Return a user's ``text`` with a backslash before each line that looks like a record, otherwise unchanged.
+    """Return a user's ``text`` with a backslash before each line that looks like a record.
 
-    ``errors``: also mark lines that look like error records.
+    With ``errors``, lines that look like error records are also marked.
     """
     if _SEEN.search(text) is None:
         return text
@@ -92,34 +92,34 @@ def as_text(text: str, *, errors: bool = True) -> str:
 
 
 def call_record(call: Call) -> str:
-    """Return the record of ``call``. A custom tool's input is shown as the single argument that the model knows."""
+    """Return the record for ``call``. A custom tool's input is shown as the tool's single argument."""
     call_id = _word(call.call_id)
     item_id = _word(call.item_id) if call.item_id else call_id
     return f"[function_call id={item_id} call_id={call_id} name={_word(call.name)} arguments={call_arguments(call)}]"
 
 
 def output_record(label: str, output: str) -> str:
-    """Return the record of a tool's output; ``label`` identifies its call."""
+    """Return the record for a tool's output. ``label`` identifies its call."""
     return f"[{OUTPUT} {label} output={json_line(output)}]"
 
 
 def id_label(call_id: str) -> str:
-    """Return the label of an output if calls are shown with their ids."""
+    """Return the label for an output if calls are shown with their ids."""
     return f"call_id={_word(call_id)}"
 
 
 def call_label(call: Call) -> str:
-    """Return the label of an output if ids are not shown: the call's name and arguments, shortened if long."""
+    """Return the label for an output if ids are not shown. It consists of the call's name and arguments."""
     return f"name={_word(call.name)} arguments={_shortened(call_arguments(call))}"
 
 
 def _shortened(arguments: str) -> str:
-    """Return JSON on one line, shortened if it is long.
+    """Return JSON arguments, shortened if they are long.
 
-    Its strings are cut. If the result is still too long, it is cut as a whole and written as one string.
+    Long strings in the JSON are cut. If the result is still too long, it is cut and written as one string.
 
-    A "…" follows shortened JSON, outside of any string, so that a secret that a recording has masked (``x`` per
-    character) is cut at the same place.
+    A "…" after the JSON, outside of any string, marks the cut. It does not depend on the text, so a secret that a
+    recording has masked (an ``x`` per character) is cut at the same position.
     """
     if len(arguments) <= _MAX_LABEL:
         return arguments
@@ -128,7 +128,7 @@ def _shortened(arguments: str) -> str:
 
 
 def error_record(reason: str, name: str | None, expected: str) -> str:
-    """Return the record of a rejected call: a code, the intended tool, and the expected form of the call."""
+    """Return the record for a rejected call: a code, the intended tool, and a description of a valid call."""
     named = f" name={_word(name)}" if name is not None else ""
     return f"[{ERROR} reason={reason}{named} expected={value_line(expected)}]"
 
@@ -139,7 +139,7 @@ def sentinel_record(call: Call, tag: str) -> str:
 
 
 def sentinel_block(name: str, arguments: str, tag: str) -> str:
-    """Return a call block with ``arguments``, JSON text on one line."""
+    """Return a call as a block. ``arguments`` is JSON on one line."""
     return f'<{tag}>{{"name": {value_line(name)}, "arguments": {arguments}}}</{tag}>'
 
 
@@ -151,7 +151,7 @@ def call_arguments(call: Call) -> str:
 
 
 def json_line(text: str) -> str:
-    """Return ``text`` on one line: JSON without its insignificant whitespace, anything else as a JSON string."""
+    """Return ``text`` on one line: JSON without insignificant whitespace, or other text as a JSON string."""
     found = _MAY_BE_JSON(text)
     if found is None or not _is_json(text, found.end() - 1):
         return value_line(text)
@@ -175,5 +175,5 @@ def _is_json(text: str, start: int) -> bool:
     return end == len(text) or _SPACES.fullmatch(text, end) is not None
 
 
-# Numbers are kept as text: their value does not matter, and Python limits the digits of an int.
+# Numbers are kept as text, because their value does not matter and Python limits the number of digits in an int.
 _decode = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=finite).raw_decode

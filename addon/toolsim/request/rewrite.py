@@ -1,4 +1,4 @@
-"""Turns a client's request into a backend's request and the plan for its answer.
+"""Converts a client's request to a backend's request and the plan for the answer.
 
 The rewrite has three stages, each with one input and one output, so that a loop over several rounds can repeat only the
 last stage::
@@ -7,22 +7,22 @@ last stage::
     plan      ClientRequest, Policy ─▶ Plan      the offered tools, the number of calls, the number of the first call
     compose   ClientRequest, Plan ─▶ body bytes  the backend's API; tools and history as text
 
-``compose`` consists of six steps:
+``compose`` writes the request in six steps:
 
-1. ``to_items`` converts the items to the form of the backend's API. An item that this API cannot represent is dropped
-   and reported, or causes a 400 if dropping it would change the question.
+1. ``to_items`` converts the items to types that the backend's API can represent. Any other item is dropped and
+   reported, or causes a 400 if dropping it would change the question.
 2. Backend-run tools that are still allowed (``backend_tools``) are kept, together with their history items.
-3. ``flatten`` turns calls and outputs into records in messages, and merges adjacent messages of one role.
+3. ``flatten`` converts calls and outputs to records in messages, and merges adjacent messages with the same role.
 4. If tools are offered, or were offered earlier in the conversation, the manifest is placed before the conversation.
 5. Further instructions about tools are appended to user messages (``prompt_suffix``), so that the beginning of the
    prompt never changes.
 6. ``compose`` writes the messages into the client's own body, or into a new body for another API.
 
-A backend with native tool support (``toolsim_mode=native``) receives the client's own body, without ``compose``. Its
-answer is read like any other, so that a call that the backend's parser missed still counts.
+A backend with native tool support (``toolsim_mode=native``) receives the client's own body, without ``compose``. The
+answer is parsed like any other, so that a call that the backend's parser missed still counts.
 
-A request without tools, for a backend of the client's own API, is not rewritten: it passes byte for byte, unless the
-backend has another name for its model.
+A request without tools to a backend with the client's API is not rewritten. It is forwarded byte for byte, unless the
+backend has another name for the model.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ from toolsim.wire.json_codec import TOO_DEEP, dump, read_body
 from toolsim.wire.json_fields import string
 from toolsim.wire.tools import offered_natively
 
-# The range of the first call's number if the history is stored at the backend (see first_number).
+# The first call's number is in this range if the history is stored at the backend (see first_number).
 _STORED_START = 1_000
 _STORED_RANGE = 900_000
 _MAX_TOOLS_BYTES = 1024 * 1024
-# The fields that can require JSON in an answer, in the shapes that ``wire`` reads.
+# Fields that can require an answer in JSON, in the APIs that ``wire`` reads.
 _FORMATS = ("response_format", "text", "output_config")
 
 
@@ -87,13 +87,13 @@ class Rewritten:
     path: str
     """The path, including the query."""
     items: tuple[Item, ...] = ()
-    """The conversation as the client sent it, for logs and pages."""
+    """The conversation as the client sent it, for the log and web pages."""
     asked: Mapping[str, Any] = MappingProxyType({})
     """The JSON object of the client's request."""
     answer: bytes = b""
-    """A complete answer in the backend's format that is used instead of calling the model."""
+    """A complete answer in the backend's format, to be used instead of calling the model, or b""."""
     passes: bool = False
-    """Whether the request passes byte for byte, and the ``plan`` is only used to check the answer."""
+    """Whether the request is forwarded byte for byte. If so, the ``plan`` is used only to check the answer."""
 
 
 def rewrite_request(
@@ -109,17 +109,16 @@ def rewrite_request(
     is_round: bool = False,
     is_auxiliary: bool = False,
 ) -> Rewritten | None:
-    """Rewrite a client's request for the backend in ``policy``; fills ``report``.
+    """Rewrite a client's request for the backend in ``policy``, and fill ``report``.
 
-    ``api_name``: the client's API. ``output_mode``: the client's preference (a header), which overrides the policy's.
-    ``refused``: features that the backend has rejected before, by model. ``stored_as``: None if the answer is not
-    stored. ``is_round``, ``is_auxiliary``: this is a later round, or an auxiliary operation, which toolsim always
-    handles.
+    ``api_name`` is the client's API. ``output_mode`` is the value of the client's header, which overrides the policy.
+    ``refused`` contains features that the backend has rejected for a model. ``stored_as`` is None if the answer is not
+    stored. ``is_round`` marks a later round, and ``is_auxiliary`` an auxiliary operation; toolsim always handles both.
 
-    Returns None for a request that passes byte for byte because toolsim does not handle it: a request that is not a
-    JSON object, or a request to a backend of the same API that has no tools, no calls in its history, no answer to
-    store and the same model name. If such a request requires JSON, its answer is checked, and the request passes until
-    the backend returns an incorrect answer. Raises BadRequest for the client's errors.
+    Returns None if the request is forwarded byte for byte because toolsim does not handle it. The body of such a
+    request is not a JSON object, or its backend has the same API and the same model name and it has no tools, no calls
+    in its history and no answer to store. If such a request requires JSON, the answer is checked, and the result has
+    ``passes`` set until the backend has been found to ignore the format. Raises BadRequest for the client's errors.
     """
     client = APIS[api_name]
     backend = backend_of(client, policy.backend)
@@ -130,8 +129,8 @@ def rewrite_request(
     report.stream = asked.get("stream") is True
     if stored_as is not None and not should_store(asked, stored_as):
         stored_as = None
-    # Convert items that only toolsim can read to text, and shapes of another API to this API's shapes; the result of a
-    # conversion is a new object.
+    # Convert items that only toolsim can read to text, and fields in another API's format to this API's format. The
+    # document is a new object if anything was converted.
     document = client.expand_opaque_items(asked)
     is_changed = document is not asked
     must_rewrite = is_round or is_auxiliary or is_changed or stored_as is not None
@@ -163,18 +162,18 @@ def rewrite_request(
         if wanted is not None and (model, "format") not in refused and backend.can_demand(wanted):
             attempts |= {"format"}
         if is_auxiliary and backend is not client:
-            # An auxiliary operation makes no calls.
+            # An auxiliary operation makes no calls, so hosted tools are not needed.
             request = replace(request, hosted=())
         if request.hosted:
             declared = request
             request = with_backend_tools(request, backend.name, policy, report)
             is_changed = is_changed or request is not declared
             if any(search_kind(tool) == "tool_search" and tool not in request.hosted for tool in declared.hosted):
-                # A search is not available, so all tools are shown from the start.
+                # Tool search is not available, so all tools are shown from the start.
                 at_once = tuple(replace(tool, deferred=False) for tool in request.tools)
                 request = replace(request, tools=at_once, first_tools=())
         planned = plan(request, backend, policy, report, attempts)
-        # The tools can exceed the limit only if the body exceeds it.
+        # The size is checked only for large bodies, because the tools are part of the body.
         if len(body) > _MAX_TOOLS_BYTES:
             _check_tools_size(planned)
         is_format_in_prompt = planned.json_only and "format" not in attempts
@@ -185,7 +184,8 @@ def rewrite_request(
         else:
             written = compose(request, planned, report, is_round=is_round)
         if request.form.compacts:
-            # No tool was offered, but if the model calls a tool anyway, it has not written a summary.
+            # No tool was offered. The tools are added to the plan because if the model calls one anyway, the answer is
+            # not a summary.
             planned = replace(planned, tools=request.tools, masked_tools=frozenset(), tool_choice=ToolChoice())
         loop = loop_at_end(request.items, policy) if policy.loop_limit and not is_auxiliary else None
     except RecursionError:
@@ -203,7 +203,7 @@ def rewrite_request(
 
 
 def _text_answer(backend: Api, text: str, request: ClientRequest) -> bytes:
-    """Return a complete answer of the backend's API with this text."""
+    """Return a complete answer with this text, in the backend's API."""
     writer = backend.writer(AnswerForm(model=request.form.model))
     for event in (Opened(), TextDelta(text), Ended({0: "stop"})):
         writer.write(event)
@@ -211,18 +211,18 @@ def _text_answer(backend: Api, text: str, request: ClientRequest) -> bytes:
 
 
 def demands_json(request: ClientRequest, policy: Policy) -> bool:
-    """Return whether the answer to a request must be JSON because no tools are offered.
+    """Return whether the answer to a request must be JSON, which is possible only if no tools are offered.
 
-    The answer is never required to be JSON if it is a summary, or if several choices are requested.
+    Summaries, and answers with several choices, are never required to be JSON.
     """
     is_one = request.n == 1 and not request.form.compacts
     return request.answer_format is not None and is_one and not tools_on_offer(request, policy)
 
 
 def _demanded(client: Api, document: Mapping[str, Any]) -> ClientRequest | None:
-    """Parse a request that requires JSON. Returns None for any other request.
+    """Parse a request that requires JSON. Return None for any other request.
 
-    Also returns None for an invalid request, so that the backend reports the error.
+    None is also returned for an invalid request, so that the backend reports the error.
     """
     if not any(key in document for key in _FORMATS):
         return None
@@ -234,7 +234,7 @@ def _demanded(client: Api, document: Mapping[str, Any]) -> ClientRequest | None:
 
 
 def read(client: Api, document: Mapping[str, Any], report: Report) -> ClientRequest:
-    """Parse a client's request. Raises BadRequest with the exact param."""
+    """Parse a client's request. Raises BadRequest with the exact ``param``."""
     request = client.read(document)
     report.model = request.form.model
     report.stream = request.form.stream
@@ -248,16 +248,17 @@ def read(client: Api, document: Mapping[str, Any], report: Report) -> ClientRequ
 
 
 def should_store(document: Mapping[str, Any], stored_as: StoredAs) -> bool:
-    """Return whether a request concerns the store, because its answer is stored or it refers to stored data."""
+    """Return whether a request uses the store: its answer is stored, or it refers to stored data."""
     return bool(stored_as.echo) or document.get("store") is not False
 
 
 def prepare_for_store(request: ClientRequest, stored_as: StoredAs) -> ClientRequest:
-    """Return a request whose answer only toolsim stores, under its own id. Raises BadRequest."""
+    """Return a request whose answer only toolsim stores, under toolsim's own id. Raises BadRequest."""
     if request.stored_history is not None:
         raise BadRequest("The request refers to stored data in an invalid format.", "input")
     if request.body.get("background") is True:
-        # The backend would also reject the request, but with an error about a ``store`` that the client has not sent.
+        # The backend would also reject the request, but its error would mention a ``store`` field that the client has
+        # not sent.
         message = "'background' cannot be parsed: write the key without escapes."
         raise BadRequest(message, "background", "unsupported_parameter")
     echo = {**request.form.echo, **stored_as.echo}
@@ -272,7 +273,7 @@ def plan(
     report: Report,
     attempts: frozenset[Feature] = frozenset(),
 ) -> Plan:
-    """Return the plan for the answer to a request. Raises BadRequest for tools that cannot be offered."""
+    """Return the plan for the answer to a request. Raises BadRequest if tools cannot be offered."""
     choice = request.tool_choice
     any_strict = any(tool.strict for tool in request.tools)
     if any_strict:
@@ -292,13 +293,14 @@ def plan(
             shortened = frozenset(tool.name for tool in listed if tool.deferred)
             named = frozenset(tool.name for tool in offered if tool.deferred and finder in names)
         elif request.original_body is not None:
-            # A client of the Messages API can load deferred tools with any of its own tools, and provides them itself.
+            # A client of the Messages API can use any of its own tools to load deferred tools, and shows them to the
+            # model itself.
             listed = tuple(tool for tool in listed if not tool.deferred)
     if policy.catalog_budget and not is_native:
         budgeted = names_only(tuple(tool for tool in listed if not tool.deferred), policy)
         shortened |= budgeted
         finder = FIND_TOOLS if budgeted else finder
-        # If the offered tools alone fit the budget, the prompt shows their entries, so no lookup is needed.
+        # If the entries of the offered tools fit the budget, the prompt shows them, so no lookup is needed.
         if policy.may_look_up and names_only(tuple(tool for tool in offered if not tool.deferred), policy):
             named |= budgeted.intersection(names)
     named -= _called(request)
@@ -309,9 +311,9 @@ def plan(
     report.stop_after_tools_mode = policy.stop_after_tools_mode if ends_turns else "off"
     report.tools.extend(names)
     if named and finder == FIND_TOOLS:
-        # The finder is first, because the example in a form uses the first tool.
+        # The finder is first, because some forms use the first tool as the example.
         offered = (FINDER, *offered)
-    # A round after outputs has no tools, either, but belongs to an answer that had tools.
+    # A later round after outputs has no tools, but belongs to a turn that had tools.
     json_only = demands_json(request, policy) and policy.tool_use_mode != "withheld"
     enforced: Mapping[str, Any] | None = None
     fields = engine_fields(policy.engine, policy.model_at_backend(request.form.model))
@@ -350,9 +352,7 @@ def plan(
 
 
 def outputs_to_match(request: ClientRequest, policy: Policy) -> Outputs:
-    """Return the outputs from which the model can quote calls: all outputs that it sees, except those of
-    ``find_tools``.
-    """
+    """Return the outputs from which the model can quote calls: all that it sees, except those of find_tools."""
     if policy.untagged == "all":
         return Outputs()
     calls = [item for item in request.items if isinstance(item, Call)]
@@ -366,10 +366,10 @@ def outputs_to_match(request: ClientRequest, policy: Policy) -> Outputs:
 
 
 def first_number(request: ClientRequest) -> int:
-    """Return the number for the first call of the answer: one more than the highest in the request's own history.
+    """Return the number for the answer's first call: one more than the highest number in the request's history.
 
-    A history stored by the backend is not visible. In that case the number is a hash of the previous response's id, or
-    of the entire request, since a conversation's id does not change.
+    If the backend stores the history, the number is derived from a hash of the previous response's id. If the request
+    refers to a conversation instead, whose id does not change, the hash is of the entire request.
     """
     number = request.highest_call + 1
     if request.stored_history is None:
@@ -386,12 +386,12 @@ def compose(request: ClientRequest, plan: Plan, report: Report, *, is_round: boo
     api = APIS[plan.backend]
     items, notes = api.to_items(request)
     if "files" not in plan.attempts:
-        # The backend has rejected files before, although its API can represent files, so text replaces them.
+        # The backend has rejected files before, so they are replaced with text although its API can represent files.
         items = [with_parts_for(item, None, notes) for item in items]
     keep_hosted = plan.backend == plan.client and (plan.policy.forward_hosted_tools or bool(request.hosted))
     report.dropped += notes if plan.backend == plan.client else [*request.untranslatable, *notes]
     transformed = outputs_shown(items, plan.policy.transforms) if plan.policy.transforms else items
-    # Without tools and calls, the conversation contains no records, so no line can be mistaken for a record.
+    # Without tools and calls, the conversation contains no records, so a user's line cannot be mistaken for one.
     records = bool(plan.visible_tools) or any(isinstance(item, Call | CallOutput) for item in items)
     shown = with_suffixes(transformed, plan) if plan.visible_tools else transformed
     messages = flatten(shown, plan.policy, report, keep_hosted=keep_hosted, records=records, is_round=is_round)
@@ -400,16 +400,17 @@ def compose(request: ClientRequest, plan: Plan, report: Report, *, is_round: boo
     is_enforced = plan.answer_format is None or "format" in plan.attempts
     if plan.json_only and plan.answer_format is not None and not is_enforced and not plan.visible_tools:
         messages = insert_manifest(messages, whole_answer_rule(plan.answer_format), _manifest_role(plan))
-    # A backend that enforced the client's answer format could never write a call, so the manifest requests the format.
+    # If the backend enforced the client's answer format, the model could not write calls, so the manifest requests the
+    # format.
     wanted: Demand = plan.constraint if plan.tools else "as sent" if is_enforced or plan.choices > 1 else None
     body = api.compose(request, messages, wanted, keep_hosted)
     return dump(_with_operator_fields(plan, {**body, **plan.fields})).encode()
 
 
 def kept_body(request: ClientRequest, plan: Plan, body: bytes) -> bytes:
-    """Return the body for a backend with native tool support: as sent, but without masked tools.
+    """Return the body for a backend with native tool support: as the client sent it, but without masked tools.
 
-    ``body``: the body as sent, or b"" if the request has been changed since.
+    ``body`` is the body as sent, or b"" if toolsim has changed the request.
     """
     policy = plan.policy
     has_fields = policy.request_overrides or policy.request_defaults or policy.backend_model
@@ -431,7 +432,7 @@ def _with_operator_fields(plan: Plan, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_tools_size(plan: Plan) -> None:
-    """Reject tools that are too large, because a Response repeats them three times."""
+    """Raise BadRequest if the tools are too large, because a Response repeats them three times."""
     carried = [tool.shown_parameters for tool in plan.tools] + [tool.description for tool in plan.tools]
     size = len(dump([carried, plan.form.echo]))
     if size > _MAX_TOOLS_BYTES:
@@ -443,7 +444,7 @@ def _check_tools_size(plan: Plan) -> None:
 
 
 def tools_on_offer(request: ClientRequest, policy: Policy) -> tuple[Tool, ...]:
-    """Return the client's tools without those that its choice or the operator masks."""
+    """Return the client's tools, except those that the tool choice or the operator masks."""
     choice = _choice(request, policy)
     if choice.mode == "none":
         return ()
@@ -452,7 +453,7 @@ def tools_on_offer(request: ClientRequest, policy: Policy) -> tuple[Tool, ...]:
 
 
 def _allowed(tools: tuple[Tool, ...], policy: Policy) -> tuple[Tool, ...]:
-    """Return tools without those that the operator masks."""
+    """Return the tools that the operator does not mask."""
     return tuple(tool for tool in tools if not policy.excludes((tool.name, tool.wire_name)))
 
 
@@ -474,10 +475,9 @@ def _called(request: ClientRequest) -> frozenset[str]:
 
 
 def _may_invent(request: ClientRequest, policy: Policy) -> bool:
-    """Return whether to ask the model again, for plain text, if its answer consists only of an undeclared call.
+    """Return whether to ask the model again, for plain text, if its answer is only a call to an undeclared tool.
 
-    This is never done if several choices, JSON or a summary were requested, or for a background answer, for which no
-    client is waiting.
+    This never happens if the request is for several choices, JSON, a summary or a background answer.
     """
     is_plain = request.n == 1 and request.answer_format is None and not request.form.compacts
     may_ask = policy.second_opinion != "off" and is_plain and is_watched(request)
@@ -490,7 +490,7 @@ def is_watched(request: ClientRequest) -> bool:
 
 
 def may_call_unprompted(request: ClientRequest, policy: Policy) -> bool:
-    """Return whether the model is answering the user and can freely decide whether to call a tool."""
+    """Return whether the request allows but does not require calls, and does not end with a tool output."""
     return _choice(request, policy).mode == "auto" and not is_after_outputs(request)
 
 
@@ -505,14 +505,14 @@ def _choice(request: ClientRequest, policy: Policy) -> ToolChoice:
 
 
 def is_after_outputs(request: ClientRequest) -> bool:
-    """Return whether a conversation ends with the output of a tool."""
+    """Return whether a conversation ends with a tool output."""
     return isinstance(last_user_items(request.items), CallOutput)
 
 
 def catalog_of(plan: Plan) -> str:
-    """Return the manifest of a plan's tools, with the rules for calling them."""
+    """Return the manifest for a plan's tools, with the rules for calling them."""
     policy = plan.policy
-    # The finder is first, because the example in a form uses the first tool.
+    # The finder is first, because some forms use the first tool as the example.
     tools = (FINDER, *plan.visible_tools) if plan.finder == FIND_TOOLS else plan.visible_tools
     return manifest(
         tools_shown(tools, policy.transforms) if policy.transforms else tools,
@@ -530,7 +530,7 @@ def _manifest_role(plan: Plan) -> Literal["developer", "system", "user"]:
 
 
 def _with_output_mode(policy: Policy, client: Api, header: str | None) -> Policy:
-    """Return the policy with the output mode for this request: from the client's header, or else from the policy."""
+    """Return the policy with the output mode from the client's header or, without the header, from the policy."""
     word = header.strip().lower() if header else ""
     if not word:
         mode = client.output_mode(policy)

@@ -1,4 +1,4 @@
-"""Checks, once per set of tools, whether the schemas of strict tools can be used."""
+"""Checks whether the schemas of strict tools can be used, once per set of tools."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ from toolsim.schema import SchemaError, compile_schema
 from toolsim.wire.tools import schema_param
 
 _MAX_ATOMS = 25_000
-"""Maximum size of the patterns of all strict tools in a request, in atoms. Compiling them blocks the event loop for up
-to 50 ms.
-"""
+"""Maximum size of all patterns in a request's strict tools, in atoms. Compiling this many takes up to 50 ms."""
 
 
 def check_strict(request: ClientRequest) -> None:
-    """Check that the schemas of all strict tools compile. Raises BadRequest."""
+    """Check that the schemas of all strict tools compile. Raises BadRequest if one does not."""
     if (found := _unusable(ToolSet.of(request.tools))) is not None:
         tool, problem = found
         message = f"Invalid schema for function '{tool.wire_name}': {problem}"
@@ -27,7 +25,7 @@ def check_strict(request: ClientRequest) -> None:
 
 @lru_cache(maxsize=MAX_TOOL_SETS)
 def _unusable(key: ToolSet) -> tuple[Tool, str] | None:
-    """Return the first strict tool whose schema cannot be used, and the reason."""
+    """Return the first strict tool whose schema cannot be used, with the reason, or None if all can be used."""
     atoms = 0
     for tool in key.tools:
         if not tool.strict or tool.parameters is None:

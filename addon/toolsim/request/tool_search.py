@@ -1,7 +1,7 @@
-"""Searches deferred tools by regular expression, or by word.
+"""Searches deferred tools by regular expression or by words.
 
 A search covers the names, descriptions and parameters of tools. A small model's pattern is often just a list of words,
-so if a pattern has no match or is invalid, its words are searched for.
+so if a pattern has no match or is invalid, its words are searched for instead.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ MAX_FOUND = 5
 _MAX_PATTERN = 200
 """Maximum length of a pattern, as in Anthropic's search."""
 _SECONDS, _LEAST_SECONDS = 0.25, 0.001
-"""Time for all searches of one pattern, and the minimum time for each search, in seconds."""
+"""Time limit for all searches for one pattern, and the minimum time limit for each search, in seconds."""
 _MAX_TEXT = 4_000
-"""Number of characters of a tool's text that are searched."""
+"""Maximum number of characters of a tool's description and parameters that are searched."""
 _WORD = re.compile(r"[^\W_]+")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 # BM25 with the usual constants. A word in a name counts three times.
 _K, _B, _OF_NAME = 1.2, 0.75, 3
 _LEAST = 0.25
-"""Minimum score as a share of the best score; only matches of words such as "the" score lower."""
+"""Minimum score, as a share of the best score. It excludes matches of only common words such as "the"."""
 
 
 def find_tools(tools: Sequence[Tool], arguments: Mapping[str, Any]) -> list[Tool]:
-    """Return at most ``MAX_FOUND`` tools that match a search, with the best match first."""
+    """Return the tools that match a search, best match first, and at most ``MAX_FOUND``."""
     pattern, query = string(arguments.get("pattern")), string(arguments.get("query"))
     # In the Responses API, a search can name a namespace or tool by its path.
     paths = [path for path in array(arguments.get("paths")) if isinstance(path, str)]
@@ -45,13 +45,13 @@ def find_tools(tools: Sequence[Tool], arguments: Mapping[str, Any]) -> list[Tool
 
 
 def _texts(tool: Tool) -> tuple[str, str]:
-    """Return the name of a tool, and its other searchable text."""
+    """Return the name of a tool, and the rest of its searchable text."""
     described = [f"{name} {string(mapping(schema).get('description'))}" for name, schema in tool.declared.items()]
     return tool.name, "\n".join([tool.description or "", *described])[:_MAX_TEXT]
 
 
 def _by_pattern(tools: Sequence[Tool], texts: Sequence[tuple[str, str]], pattern: str) -> list[Tool]:
-    # ``regex`` is imported on demand, because the import takes a while.
+    # ``regex`` is imported only when needed, because the import takes a while.
     import regex
 
     from toolsim.schema.patterns import MAX_ATOMS, atoms
@@ -75,7 +75,7 @@ def _by_pattern(tools: Sequence[Tool], texts: Sequence[tuple[str, str]], pattern
 
 
 def _by_words(tools: Sequence[Tool], texts: Sequence[tuple[str, str]], query: str) -> list[Tool]:
-    """Return the tools that contain any of the words, ranked by BM25; a tool whose name is the query comes first."""
+    """Return the tools that contain any of the words, ranked by BM25. A tool named by the query is first."""
     words = _words(query)
     if not words:
         return []

@@ -1,4 +1,4 @@
-"""A conversation as messages for a text-only backend: the history as text, and the manifest."""
+"""Converts a conversation to messages for a text-only backend, with past calls as text, and inserts the manifest."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def flatten(
 ) -> list[Message | HostedItem]:
     """Return ``items`` as messages that a text-only backend understands, in order.
 
-    Hosted items are kept if ``keep_hosted`` is true. Counts calls and replaced outputs in ``report``. Each output names
-    its call, and adjacent outputs are in the order of their calls (see ``pairing``). Text is unchanged, byte for byte;
-    adjacent messages with the same role are merged (many chat templates require alternation) with an empty line
-    between. If the messages may contain ``records``, a user's line that looks like a record is marked as text (see
-    ``record``). In a round (``is_round``), only lines that look like a call or an output are marked.
+    ``keep_hosted`` specifies whether hosted items are kept. Calls and replaced outputs are counted in ``report``. Each
+    output names its call, and adjacent outputs are in the order of their calls (see ``pairing``). Text is kept byte for
+    byte. Adjacent messages with the same role are merged, separated by an empty line, because many chat templates
+    require alternating roles. If ``records`` is true, user lines that look like records are marked as text (see
+    ``record``). In a later round (``is_round``), only user lines that look like calls or outputs are marked.
     """
-    # ``auto`` means ``sentinel``, because this form works with every form of the manifest.
+    # ``auto`` means ``sentinel``, because blocks work with every form of the manifest.
     tag = None if policy.history == "bracketed" else policy.sentinel
     draft = Draft()
     listed = tuple(items)
@@ -65,7 +65,7 @@ def flatten(
                 if beside := [part for part in item.parts if not isinstance(part, Text)]:
                     draft.parts(beside)
             case Message(role="user") if records and _has_brackets(item):
-                # In a round, toolsim itself writes error records into user messages.
+                # In a later round, toolsim itself writes error records into user messages.
                 draft.message(_marked(item, errors=not is_round))
             case Message():
                 draft.message(item)
@@ -78,7 +78,7 @@ def flatten(
             case HostedItem():
                 report.dropped.append(item.kind)
             case Declaration():
-                pass  # Without tools, there is no manifest to extend.
+                pass  # There are no tools, so there is no manifest to extend.
     return draft.finish()
 
 
@@ -87,7 +87,7 @@ def insert_manifest(
 ) -> list[Message | HostedItem]:
     """Return ``messages`` with the manifest ``text`` inserted before the conversation.
 
-    With the role ``system``, the manifest is appended to the first of the leading system messages, because chat
+    With the role ``system``, the manifest is appended to the first of the leading system messages, because many chat
     templates support only one. With ``developer``, it follows all leading instructions. With ``user``, it is prepended
     to the user message that follows the instructions, if any.
     """
@@ -114,17 +114,17 @@ def _role(item: Message | HostedItem) -> Role | None:
 
 
 def is_longer(text: str, size: int) -> bool:
-    """Return whether ``text`` has more than ``size`` bytes in UTF-8. A character has at most four bytes."""
+    """Return whether ``text`` has more than ``size`` bytes in UTF-8."""
     return 4 * len(text) > size and len(text.encode("utf-8", "surrogatepass")) > size
 
 
 def _has_brackets(message: Message) -> bool:
-    """Return whether a message contains a bracket. Without a bracket, no line can look like a record."""
+    """Return whether a message contains a bracket, which every record begins with."""
     return any("[" in part.text for part in message.parts if isinstance(part, Text))
 
 
 def _marked(message: Message, *, errors: bool) -> Message:
-    """Return a user message in which every line that looks like a record is marked."""
+    """Return a user message in which lines that look like records are marked as text."""
     return _with_parts(
         message,
         *[Text(as_text(part.text, errors=errors)) if isinstance(part, Text) else part for part in message.parts],
@@ -147,24 +147,22 @@ def _closed(message: Message, text: str) -> Message:
 
 
 def _with_parts(message: Message, *parts: Part) -> Message:
-    """Return a message with other parts. This takes a fifth of the time of ``dataclasses.replace``."""
+    """Return a message with other parts, five times as fast as ``dataclasses.replace``."""
     return Message(message.role, parts, message.name)
 
 
 @dataclass(slots=True)
 class Draft:
-    """The messages of a transcript under construction."""
+    """A transcript under construction."""
 
     done: list[Message | HostedItem] = field(default_factory=list)
     """Finished messages."""
     role: Role | None = None
     """The role of the open message, or None if there is none."""
     name: str | None = None
-    """The name of the open message."""
+    """The name of the open message's participant, if any."""
     pieces: list[Part | list[str]] = field(default_factory=list)
-    """The parts of the open message. Adjacent texts are collected in lists, so that joining a long history takes linear
-    time.
-    """
+    """The parts of the open message. Adjacent texts are collected in lists, to join a long history in linear time."""
     is_after_record: bool = False
     """Whether the open message ends with a record."""
 
@@ -176,13 +174,13 @@ class Draft:
             if not isinstance(part, Text):
                 self.pieces.append(part)
             elif part.text:
-                # Only the first text is joined to the preceding text; the following texts are separate parts.
+                # Only the first text is joined to the preceding text. The others become separate parts.
                 self._text(part.text, "\n\n" if first else None)
             first = False
         self.is_after_record = False
 
     def record(self, role: Role, line: str) -> None:
-        """Add a record as one line of a message with this ``role``."""
+        """Add a record as one line, in a message with this ``role``."""
         self._turn_to(role, None)
         self._text(line, "\n" if self.is_after_record else "\n\n")
         self.is_after_record = True
@@ -198,7 +196,7 @@ class Draft:
         self.done.append(item)
 
     def finish(self) -> list[Message | HostedItem]:
-        """Return the messages. No message can be added afterwards."""
+        """Return the messages. Nothing can be added afterwards."""
         self._close()
         return self.done
 

@@ -1,8 +1,8 @@
-"""Opt-in changes to requests for certain backends, under names that other tools also use.
+"""Implements opt-in changes to requests for certain backends, under names that other tools also use.
 
 A text-only backend needs few of these changes, since its calls and outputs are records. Changes to messages therefore
 apply only if the backend has native tool support (``toolsim_mode=native``), over chat completions; all other changes
-apply in either mode. Even the changes that toolsim always makes have names, so that a list written for another tool
+apply in either mode. The changes that toolsim always makes have names, too, so that a list written for another tool
 works unchanged.
 """
 
@@ -50,7 +50,7 @@ _MESSAGE_CHANGES: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "assistant_tool_calls_reasoning_content_empty_if_missing": _reasoning_empty,
     "assistant_tool_calls_signature_skip_validator_if_missing": _signatures,
 }
-"""Functions that change an assistant message with calls, by transform name."""
+"""Functions that change an assistant message with calls, by the name of the change."""
 
 BUILT_IN = (
     "assistant_function_call_to_tool_calls",
@@ -68,13 +68,13 @@ PRESETS: Mapping[str, tuple[str, ...]] = {
     "deepseek_openrouter_compat": (*_RELIABLE, "assistant_tool_calls_reasoning_content_empty_if_missing"),
     "gemini_openrouter_compat": (*_RELIABLE, "assistant_tool_calls_signature_skip_validator_if_missing"),
 }
-"""Named sets of changes; maps each name to the names of its changes."""
+"""Named sets of changes: the names of the changes in each set."""
 
 NAMES = (*_MESSAGE_CHANGES, STRIP_DESCRIPTIONS, COMPACT, *BUILT_IN)
 
 
 def expand(names: Iterable[str]) -> frozenset[str]:
-    """Return the transforms with these names, including those in presets. Raises ValueError for an unknown name."""
+    """Return the names of changes, with presets expanded. Raises ValueError for an unknown name."""
     found: set[str] = set()
     for name in names:
         if name not in NAMES and name not in PRESETS:
@@ -84,14 +84,14 @@ def expand(names: Iterable[str]) -> frozenset[str]:
 
 
 def tools_shown(tools: tuple[Tool, ...], transforms: Collection[str]) -> tuple[Tool, ...]:
-    """Return the tools as shown to the model."""
+    """Return the tools as the model sees them after the transforms."""
     if STRIP_DESCRIPTIONS not in transforms:
         return tools
     return tuple(replace(tool, description=None) for tool in tools)
 
 
 def outputs_shown(items: list[Item], transforms: Collection[str]) -> list[Item]:
-    """Return a conversation with the outputs of its tools as shown to the model."""
+    """Return a conversation in which tool outputs are as the model sees them after the transforms."""
     if COMPACT not in transforms:
         return items
     return [
@@ -101,7 +101,7 @@ def outputs_shown(items: list[Item], transforms: Collection[str]) -> list[Item]:
 
 
 def native_body(body: Mapping[str, Any], transforms: Collection[str]) -> dict[str, Any]:
-    """Return the body of a request for a backend that supports tools natively, with the transforms applied."""
+    """Return the body of a request to a backend with native tool support, with the transforms applied."""
     changed = dict(body)
     messages = body.get("messages")
     if isinstance(messages, list):
@@ -136,7 +136,7 @@ def _compact_part(part: Any) -> Any:
 
 
 def compact(output: str) -> str:
-    """Return an output of the shape {ok, data, warnings, errors} without its empty fields."""
+    """Return an output of the form {ok, data, warnings, errors} without empty fields, or any other output unchanged."""
     value = loaded(output)
     if value is None or not isinstance(value.get("ok"), bool):
         return output
