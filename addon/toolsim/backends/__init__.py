@@ -1,1 +1,1 @@
-"""The built-in backends, which are models in this process, and the loopback server that presents them over HTTP."""
+"""Contains the built-in backends, which are models in this process, and their loopback HTTP server."""

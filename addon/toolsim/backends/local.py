@@ -1,8 +1,8 @@
-"""A model file as a backend, run by llama.cpp in this process through the package xllamacpp (the extra ``[local]``).
+"""Runs a model file as a backend, with llama.cpp in this process, through the package xllamacpp (extra ``[local]``).
 
-The library answers a chat completions request in a separate thread, and passes each chunk to a callback. This module
-creates the request and parses the chunks as for any other chat server. When a client disconnects, the model stops at
-its next token. The model answers one request at a time.
+The library answers a chat completions request in a separate thread, and passes each chunk to a callback. The request is
+written and the chunks are parsed as for any other chat completions server. When a client disconnects, the model stops
+at its next token. The model answers one request at a time.
 
 llama.cpp also opens a port on 127.0.0.1. toolsim does not use the port, and protects it with a random secret key.
 """
@@ -36,8 +36,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CONTEXT_TOKENS = 16_384
-"""Context size in tokens. It is large enough for an agent's tool manifest and an answer, and small enough for a laptop.
-"""
+"""Context size in tokens. It fits an agent's tool manifest and an answer, and the memory of a laptop."""
 
 _NOT_LOADED = ApiError("The model is not loaded.", code="backend_unavailable", status=503, retry_after=5)
 
@@ -50,7 +49,7 @@ class LocalBackend(TextBackend):
         self._server: Any = None
 
     async def start(self) -> None:
-        """Load the model. If this fails, the reason is logged and requests are answered with 503."""
+        """Load the model. If this fails, the reason is logged and requests fail with a 503."""
         try:
             library = importlib.import_module("xllamacpp")
         except ModuleNotFoundError as problem:
@@ -69,11 +68,11 @@ class LocalBackend(TextBackend):
         await asyncio.to_thread(holder.clear)
 
     async def models(self) -> Sequence[str] | ApiError:
-        """Return the name of the model. It is the name of the model's file."""
+        """Return the name of the model's file, without its extension, as the only model."""
         return [self._file.stem] if self._server is not None else _NOT_LOADED
 
     async def answer(self, request: ClientRequest) -> AsyncGenerator[BackendEvent]:
-        """Answer one request. Raises BadRequest for content that chat completions cannot express."""
+        """Answer one request. Raises BadRequest if chat completions cannot represent its content."""
         server = self._server
         if server is None:
             yield Failed(_NOT_LOADED)
@@ -84,7 +83,7 @@ class LocalBackend(TextBackend):
         has_left = threading.Event()
 
         def enqueue(chunk: str | Exception | None) -> bool:
-            with contextlib.suppress(RuntimeError):  # The event loop is already closed, so no one waits for the answer.
+            with contextlib.suppress(RuntimeError):  # If the event loop is closed, nothing waits for the answer.
                 loop.call_soon_threadsafe(chunks.put_nowait, chunk)
             return has_left.is_set()
 
@@ -112,7 +111,7 @@ class LocalBackend(TextBackend):
 
 
 def chat_body(request: ClientRequest) -> dict[str, Any]:
-    """Return a request in llama.cpp's format, with streaming and token counts enabled. Raises BadRequest."""
+    """Return the request as a chat completions body, with streaming and token counts enabled. Raises BadRequest."""
     items, notes = CHAT.to_items(request)
     named = [with_parts_for(item, None, notes) for item in items]
     messages = [item for item in named if isinstance(item, Message)]
@@ -126,7 +125,7 @@ def _load(library: Any, file: Path) -> Any:
     params = library.CommonParams()
     params.model.path = str(file)
     params.n_ctx, params.n_parallel = CONTEXT_TOKENS, 1
-    # One core is left for all other work, because llama.cpp's threads busy-wait.
+    # One core is left for other work, because llama.cpp's threads busy-wait.
     params.cpuparams.n_threads = max(1, (os.cpu_count() or 2) - 1)
     params.hostnames, params.port, params.api_keys = ["127.0.0.1"], 0, [secrets.token_hex(16)]
     params.ui, params.verbosity = False, 0

@@ -1,14 +1,14 @@
-"""An HTTP server on 127.0.0.1 that presents a built-in backend as a text-only OpenAI upstream.
+"""Serves a built-in backend on 127.0.0.1, as a text-only upstream with OpenAI's APIs.
 
-mitmproxy hooks cannot stream responses that they create. A built-in backend therefore answers over HTTP, on the
-existing event loop, and toolsim treats it like any other upstream.
+mitmproxy's hooks cannot stream responses that they create. A built-in backend therefore answers over HTTP, in the same
+event loop, and toolsim treats it like any other upstream.
 
     POST …/responses, …/chat/completions ─▶ ClientRequest ─▶ backend.answer ─▶ events ─▶ frames, or one body
     GET …/models, …/models/NAME          ─▶ backend.models
 
-Each answer is a task that ends with its connection. If the connection is closed, the backend's generator is also
-closed, which stops the model. A failure before ``Opened`` results in an HTTP error. After ``Opened``, a failure ends a
-stream with the API's error event, and still results in an HTTP error for a non-streamed answer.
+Each answer is generated in a task. If the connection is closed, the task ends and the backend's generator is closed,
+which stops the model. A failure before ``Opened`` results in an HTTP error. After ``Opened``, a failure ends a stream
+with the API's error event. For a non-streamed answer, it still results in an HTTP error.
 """
 
 from __future__ import annotations
@@ -47,29 +47,28 @@ from toolsim.wire.responses.request import wants_background
 from toolsim.wire.sse import UNBUFFERED
 
 FLOW = "toolsim-flow"
-"""The name of the header that contains the id of a request's flow. The addon has authenticated the client of that flow.
-"""
+"""The header that contains the id of the request's flow, whose client the addon has authenticated."""
 
 
 class Loopback:
     """Serves ``backend`` on 127.0.0.1:``port``.
 
-    If ``port`` is 0, any free port is bound, and ``port`` then returns its number. Any program and any web page on this
-    machine can reach the port and could cause costs at the backend. A request is therefore answered only if its flow is
-    ``expected`` and its host is this machine. Each flow is expected once, so that a flow id seen in a page or a file is
-    useless. ``is_open`` admits all requests, for a backend that costs nothing.
+    If ``port`` is 0, a free port is used, and the property ``port`` returns its number. Any program and any web page on
+    this machine can reach the port, and could cause costs at the backend. A request is therefore answered only if its
+    flow is ``expected`` and its Host header names this machine. Each flow is expected only once, so a flow id copied
+    from a page or a file is useless. ``is_open`` admits all requests, for a backend that causes no costs.
     """
 
     def __init__(self, backend: TextBackend, port: int = 0, *, is_open: bool = False) -> None:
         self.backend = backend
         self.expected: set[str] = set()
-        """The ids of flows whose requests were sent but have not arrived yet."""
+        """The ids of flows that are allowed to send a request and have not sent it yet."""
         self.is_open = is_open
         self._listener = LocalServer(port)
 
     @property
     def port(self) -> int:
-        """The bound port. Before ``start``, it is the port to bind."""
+        """The port that the server uses or, before ``start``, the configured port."""
         return self._listener.port
 
     async def start(self) -> None:
@@ -85,12 +84,12 @@ class Loopback:
         return await self.backend.models()
 
     def admit(self, flow: str) -> dict[str, str]:
-        """Expect the request of a flow, and return the header that identifies the flow."""
+        """Allow one request from a flow, and return the header that identifies the flow."""
         self.expected.add(flow)
         return {FLOW: flow}
 
     def forget(self, flow: str) -> None:
-        """Stop expecting the request of a flow that has ended, perhaps without sending it."""
+        """Withdraw the permission of a flow that has ended, possibly without sending its request."""
         self.expected.discard(flow)
 
     async def stop(self) -> None:
@@ -101,7 +100,7 @@ class Loopback:
 
 
 class _Handler(StreamHandler):
-    """An HTTP handler that rejects requests for unknown resources.
+    """An HTTP handler that rejects unexpected requests, unknown resources and other methods.
 
     ``METHODS`` contains the allowed methods of the resource.
     """
@@ -191,8 +190,8 @@ class _Answers(_Handler):
         writer: Writer | None = None
         reason: FinishReason = "stop"
         usage: Usage | None = None
-        # Other tasks have to run here. Reading events that have arrived does not suspend the task, and a connection
-        # often accepts all of them immediately.
+        # Reading events that have arrived does not suspend this task. Writing does not suspend it either if the
+        # connection accepts all data immediately. The time slice lets other tasks run.
         pace = TimeSlice()
         async for event in events:
             await pace.yield_to_others()
@@ -232,7 +231,7 @@ class _Answers(_Handler):
 
 
 def _read(api: Api, data: bytes) -> ClientRequest:
-    """Parse a request body. Raises BadRequest, including for requests that need a store or a background worker."""
+    """Parse a request body. Raises BadRequest, also for requests that need tools, a store or a background worker."""
     body = parse_object(data)
     if body is None:
         raise BadRequest("The request body is not a JSON object.")

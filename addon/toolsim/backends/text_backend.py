@@ -1,4 +1,4 @@
-"""The base class of built-in backends."""
+"""Defines the base class of built-in backends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class TextBackend(ABC):
     async def start(self) -> None:  # noqa: B027  # Many backends have nothing to start.
         """Start the backend.
 
-        A backend that cannot serve yet does not raise an exception here, but answers with ``Failed`` (503).
+        If a backend cannot serve yet, this does not raise an exception. Instead, ``answer`` yields ``Failed`` (503).
         """
 
     async def stop(self) -> None:  # noqa: B027
@@ -30,13 +30,13 @@ class TextBackend(ABC):
 
     @abstractmethod
     async def models(self) -> Sequence[str] | ApiError:
-        """Return the ids of the models that the backend offers."""
+        """Return the ids of the models that the backend offers, or an error if they are unknown."""
 
     @abstractmethod
     def answer(self, request: ClientRequest) -> AsyncGenerator[BackendEvent]:
         """Answer one request with events. The last event is ``Closed`` or ``Failed``.
 
-        The first event is ``Opened``, once the model has started. If the first event is ``Failed`` instead, the client
-        receives an HTTP error. Closing the generator early stops the model. Raises errors.BadRequest for a request that
-        cannot be served.
+        The first event is ``Opened``, when the model has started to answer. If the first event is ``Failed`` instead,
+        the client receives an HTTP error. Closing the generator early stops the model. Raises errors.BadRequest if the
+        request cannot be served.
         """

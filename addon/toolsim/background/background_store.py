@@ -1,4 +1,4 @@
-"""Background answers in the store: the record of each answer, its lease while it is in progress, and its events."""
+"""Stores background answers: the record of each answer, its lease while it is in progress, and its events."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from toolsim.wire.responses.stored import appended
 RENEW_SECONDS = 2.0
 """Seconds between renewals of a lease.
 
-It is also the longest time that a model runs after a cancellation at another proxy.
+After a cancellation through another proxy, the model runs at most this much longer.
 """
 LEASE_SECONDS = 10.0
 """Seconds for which a lease is valid, by the store's clock.
 
-It is long enough for several renewals to fail, as when the store restarts.
+It is long enough to survive several failed renewals, such as while the store restarts.
 """
 FOLLOW_SECONDS = 1.0
-"""Seconds between writes, and between reads, of the stored events while a client follows them at another proxy."""
+"""Seconds between writes, and between reads, of the stored events while a client follows them through another proxy."""
 RETRY_SECONDS = 1.0
-"""Seconds to wait before a retry after the store has failed."""
+"""Seconds to wait before a retry after a store failure."""
 PATIENCE = 20
-"""Number of consecutive store failures after which an answer is given up.
+"""Number of consecutive store failures after which the proxy gives up on an answer.
 
-A restarting server causes several failures.
+A store that restarts causes several failures.
 """
 _OVER = "over"
 
@@ -59,7 +59,7 @@ class Lease:
         return _named(self.name, f"{self.state} {self.token}".encode())
 
     def over(self) -> Record:
-        """Return the record that replaces the lease at the end of the answer."""
+        """Return the record that replaces the lease's record when the answer ends."""
         return _named(self.name, f"{_OVER} {self.token}".encode())
 
 
@@ -67,8 +67,8 @@ class Lease:
 class Entry:
     """The state of an answer at one moment.
 
-    ``state`` and ``version`` are read from the lease. ``state`` is "" if no proxy is generating the answer. ``record``
-    is the answer's record.
+    ``state`` and ``version`` are from the lease's record. ``state`` is "" if no proxy is generating the answer.
+    ``record`` is the version of the answer's record.
     """
 
     partition: str
@@ -81,7 +81,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The data to store at the end of an answer: its record's ``value`` and names, and its events (b"" for none).
+    """The data to store when an answer ends: the ``value`` and names of its record, and its events (b"" for none).
 
     The request's ``own`` items (a JSON array) and the ``output`` are added to ``conversation``, if the answer has one.
     """
@@ -96,7 +96,7 @@ class Ending:
 
 
 class BackgroundStore:
-    """Reads and writes the records of background answers. Every method raises StoreError while the store is down."""
+    """Reads and writes the records of background answers. Methods raise StoreError if the store is unavailable."""
 
     def __init__(self, memory: ResponseStore) -> None:
         self._memory = memory
@@ -109,7 +109,7 @@ class BackgroundStore:
         return lease
 
     async def read(self, partition: str, id: str) -> Entry | None:
-        """Return the current state of an answer, or None if the answer does not exist or is not a background answer."""
+        """Return the current state of an answer, or None if there is no background answer with this id."""
         found = await self._memory.find(partition, [id, LEASE + id])
         record, lease = found.get(id), found.get(LEASE + id)
         if record is None or record.id != id or not is_background_value(record.value):
@@ -122,16 +122,16 @@ class BackgroundStore:
     async def renew(self, lease: Lease, events: bytes = b"") -> bool:
         """Renew the lease of an answer in progress, and store the answer's events.
 
-        Return whether the lease is still held.
+        Return whether this proxy still holds the lease.
         """
         return await self._replace(lease, [lease.record(), *_events(lease.id, events)])
 
     async def request_events(self, partition: str, id: str) -> None:
-        """Request the proxy that generates an answer to store the answer's events as they arrive."""
+        """Ask the proxy that generates an answer to store the events as they arrive."""
         await self._memory.write(partition, [_named(WANTED + id)], {})
 
     async def events_requested(self, lease: Lease) -> bool:
-        """Return whether another proxy has requested the events of an answer to be stored."""
+        """Return whether another proxy has asked for an answer's events to be stored."""
         return bool(await self._memory.find(lease.partition, [WANTED + lease.id]))
 
     async def store_events(self, lease: Lease, events: bytes) -> None:
@@ -142,9 +142,9 @@ class BackgroundStore:
                 await self._memory.write(lease.partition, _events(lease.id, events), {lease.id: entry.record})
 
     async def end(self, lease: Lease, ending: Ending) -> ApiError | bool:
-        """Write the end of an answer that this proxy has generated.
+        """Store the end of an answer that this proxy has generated.
 
-        Return True if the end was written, False if another proxy has already ended the answer, or an error if the
+        Return True if the end is stored, False if another proxy has already ended the answer, or an error if the
         answer's conversation no longer exists.
         """
         records = [Record(lease.id, ending.value, ending.parent, (lease.id, *ending.names))]
@@ -166,9 +166,9 @@ class BackgroundStore:
         raise StoreError(f"the conversation {ending.conversation} is changing too often")
 
     async def finalize(self, entry: Entry, value: bytes) -> bool:
-        """Write the end of an answer, regardless of which proxy generates the answer.
+        """Store the end of an answer, even if another proxy is generating the answer.
 
-        Return False if the answer has changed in the meantime.
+        Return False if the answer's state has changed since ``entry`` was read.
         """
         lease = Lease(entry.partition, entry.id)
         records = [_named(entry.id, value), lease.over()]
@@ -187,7 +187,7 @@ class BackgroundStore:
     async def events(self, partition: str, id: str) -> bytes | None:
         """Return the events stored so far, or None if no events are stored.
 
-        The events of a finished answer are complete.
+        For a finished answer, these are all of its events.
         """
         name = EVENTS + id
         found = await self._memory.find(partition, [name])
@@ -201,7 +201,7 @@ class BackgroundStore:
         await self._memory.forget(partition, [LEASE + id, id, EVENTS + id, WANTED + id])
 
     async def _replace(self, lease: Lease, records: Sequence[Record]) -> bool:
-        """Write records, including the lease's record. Return whether the lease was still held."""
+        """Write records, one of which replaces the lease's record. Return whether this proxy still held the lease."""
         while True:
             try:
                 await self._memory.write(lease.partition, records, {lease.name: lease.version})
@@ -213,9 +213,9 @@ class BackgroundStore:
             return True
 
     async def _standing(self, lease: Lease) -> Literal["held", "over", "lost"]:
-        """Return the state of a lease, and update the lease's version.
+        """Read the current state of a lease, and update the lease's version.
 
-        The version also changes with this proxy's own writes, since a write that timed out might have succeeded.
+        The version can differ because of this proxy's own writes, since a write that timed out might have succeeded.
         """
         found = (await self._memory.find(lease.partition, [lease.name])).get(lease.name)
         state, token = _read(found)
@@ -226,7 +226,7 @@ class BackgroundStore:
 
 
 def _named(name: str, value: bytes = b"") -> Record:
-    """Return a record with this id, which is also one of the record's names."""
+    """Return a record with this id, and with the id as its only name."""
     return Record(name, value, names=(name,))
 
 

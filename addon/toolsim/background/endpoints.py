@@ -1,4 +1,4 @@
-"""The HTTP endpoints of background answers, for requests that start an answer and requests about an existing answer."""
+"""Implements the HTTP endpoints that start background answers and serve requests about existing answers."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class BackgroundAnswers:
     async def begin(self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy, settings: Settings) -> None:
         """Start an answer.
 
-        Send the client the Response object with the status "queued", or answer the flow with an error.
+        The client receives the Response object with the status "queued", a stream of the answer's events, or an error.
         """
         context, store = exchange.stored_context, settings.store
         assert context is not None
@@ -98,9 +98,9 @@ class BackgroundAnswers:
             turn.take_longer()
             run.turn = turn
         self._runs.start(run)
-        # The answer is logged and counted when it ends, rather than with this flow.
+        # The answer is logged and counted when it ends, and not as part of this flow.
         exchange.report = Report()
-        if not flow.comment and run.job.hosted is None:  # An existing comment lists calls that wait for approval.
+        if not flow.comment and run.job.hosted is None:  # An existing comment lists calls awaiting approval.
             flow.comment = flow.metadata[COMMENT] = f"in the background: {run.lease.id}"
         if run.log is not None:
             self._rounds.show(flow, exchange, partial(run.log.follow, -1))
@@ -126,8 +126,8 @@ class BackgroundAnswers:
         made = done.read
         mcp_context = exchange.mcp_context(self._servers.context(settings.origins, flow, exchange.owner))
         answer = job_of(made, flow, api, policy, settings.bounds, mcp_context, self._rounds)
-        # The request is rewritten now, so that an error in it is reported immediately rather than as a failed answer.
-        # Tools that run in the proxy are not sent to the backend.
+        # The request is rewritten now, only to report an error in it immediately rather than as a failed answer. The
+        # backend does not receive tools that run in the proxy, so they are removed first.
         body = made.body if answer.hosted is None else dump(answer.hosted.for_backend()).encode()
         mode, once = request.headers.get(MODE_HEADER), replace(policy, catalog_budget=0)
         job = RequestJob(api.name, request.path, once, mode, data=body, limit=limit, owner=owner, is_round=True)
@@ -147,7 +147,7 @@ class BackgroundAnswers:
         return run, shown
 
     async def serve(self, flow: HTTPFlow, exchange: Exchange, call: ResourceCall) -> bool:
-        """Answer a request about a background answer, and return whether that answer exists."""
+        """Answer a request about a background answer. Return False if there is no such answer."""
         context = exchange.stored_context
         assert context is not None
         if call.resource.kind not in ("response", "cancel"):
@@ -169,9 +169,9 @@ class BackgroundAnswers:
         return reply is not False
 
     async def _current(self, partition: str, call: ResourceCall) -> bytes | ApiError | Literal[False]:
-        """Make the changes to an answer that a call requests.
+        """Perform a request to retrieve, cancel or delete an answer.
 
-        Return the answer's current state, or False if it does not exist.
+        Return the body of the response, an error, or False if the answer does not exist.
         """
         id = call.resource.id
         for _ in range(MAX_TRIES):

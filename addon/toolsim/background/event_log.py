@@ -1,7 +1,7 @@
-"""The events of an answer that is generated without a waiting client. Followers can start after any event.
+"""Keeps the events of an answer that is generated while no client is waiting. Followers can start after any event.
 
-All followers receive the same frames. The newest frames are kept in bounded memory. A follower that starts too late, or
-reads too slowly, receives an error.
+All followers receive the same frames. Only the newest frames are kept, up to a limit. A follower that needs older
+frames, because it starts too late or reads too slowly, receives an error.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class EventLog:
         return self._first + len(self._frames) - 1
 
     def add(self, written: Sequence[bytes]) -> None:
-        """Add the output of a writer to the log, as frames."""
+        """Add a writer's output to the log, as frames."""
         frames = frames_of(written)
         self._frames += frames
         self._bytes += sum(map(len, frames))
@@ -44,20 +44,20 @@ class EventLog:
         self._wake()
 
     def end(self) -> None:
-        """Mark the answer as ended, so that every follower's stream ends after the last event."""
+        """Mark the answer as ended. The stream of every follower then ends after the last event."""
         self._is_over = True
         self._wake()
 
     def has(self, after: int) -> bool:
-        """Return whether all events after the event numbered ``after`` are still available."""
+        """Return whether all events that follow the event with the number ``after`` are still available."""
         return after + 1 >= self._first
 
     def value(self, end: Sequence[bytes] = ()) -> bytes:
-        """Return the events in stored form, followed by the final events in ``end``, which are not in the log yet."""
+        """Return the events in stored form. The events in ``end`` are appended, because they are not in the log yet."""
         return events_value(self._first, [*self._frames, *frames_of(end)])
 
     async def follow(self, after: int) -> AsyncGenerator[bytes]:
-        """Yield the frames after the event numbered ``after`` as they arrive, until the answer ends."""
+        """Yield the frames that follow the event with the number ``after`` as they arrive, until the answer ends."""
         place = after + 1
         while True:
             if place < self._first:
@@ -74,7 +74,7 @@ class EventLog:
                 await self._grown.wait()
 
     def _forget(self) -> None:
-        """Drop the oldest events until three quarters of the limit remain, so that only few events cause a deletion."""
+        """Drop the oldest events until three quarters of the limit remain, so that deletions are rare."""
         count = 0
         while count < len(self._frames) and self._bytes > self._max_bytes * 3 // 4:
             self._bytes -= len(self._frames[count])

@@ -1,7 +1,7 @@
-"""The frames of a background answer, and the query parameters of a client that requests them.
+"""Converts the events of a background answer to and from stored frames, and parses the query parameters for them.
 
-Events are stored as frames, so that every reader receives the same bytes. Frames are ordered by ``sequence_number``. If
-their total size exceeds the limit, the oldest frames are dropped.
+Events are stored as frames, which are the bytes that clients receive, so that every reader receives the same bytes.
+Frames are ordered by ``sequence_number``.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _ENDS = tuple(b"event: response.%s\n" % end for end in (b"completed", b"incomple
 
 
 def wants_stream(query: str) -> bool:
-    """Return whether the query of a URL requests the answer as a stream of events."""
+    """Return whether a URL's query requests the answer as a stream of events."""
     return parse_qs(query).get("stream", [""])[-1].lower() == "true"
 
 
 def cursor(query: str) -> int:
-    """Return the number of the event after which a client resumes, or -1 for the beginning. Raises BadRequest."""
+    """Return the number of the last event that the client has received, or -1 for none. Raises BadRequest."""
     after = parse_qs(query).get("starting_after", ["-1"])[-1]
     if not re.fullmatch(r"-1|[0-9]{1,15}", after):
         message = f"Invalid 'starting_after': expected the sequence_number of an event, but got {after[:20]!r}."
@@ -51,12 +51,12 @@ def frames_of(written: Sequence[bytes]) -> list[bytes]:
 
 
 def events_value(first: int, frames: Sequence[bytes]) -> bytes:
-    """Return the stored form of events. The first event has the number ``first``."""
+    """Return frames in stored form. ``first`` is the number of the first event."""
     return b"%d\n" % first + b"".join(frames)
 
 
 def frames_after(value: bytes, after: int) -> list[bytes] | None:
-    """Return the stored frames after the event numbered ``after``, or None if the first of them has been dropped."""
+    """Return the stored frames after the event with the number ``after``, or None if some of them have been dropped."""
     head, _, rest = value.partition(b"\n")
     if not head.isdigit() or after + 1 < (first := int(head)):
         return None
@@ -70,5 +70,5 @@ def has_end(value: bytes) -> bool:
 
 
 def error_frame(error: ApiError, number: int) -> bytes:
-    """Return the event that ends a stream that cannot continue. ``number`` is the event's sequence number."""
+    """Return an error event for a stream that cannot continue. ``number`` is the event's sequence number."""
     return encode(dump({"type": "error", **error_fields(error), "sequence_number": number}), "error")

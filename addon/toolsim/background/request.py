@@ -1,4 +1,4 @@
-"""A request for a background answer, with the request to the model, the API of the answer, and the answer's job."""
+"""Parses a request for a background answer, and creates the job that generates the answer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from toolsim.wire.responses.stored import Recalled, resolve
 
 
 class BackgroundRequest(NamedTuple):
-    """A request for a background answer. ``body`` is the body of the request to the model."""
+    """A parsed request for a background answer. ``body`` is the body of the request to the model."""
 
     form: AnswerForm
     body: bytes
@@ -48,8 +48,8 @@ def read_request(client: ApiName, stored_as: StoredAs, data: bytes) -> Backgroun
 def in_background(client: Api, document: Mapping[str, Any], stored_as: StoredAs) -> tuple[AnswerForm, dict[str, Any]]:
     """Return the initial Response of a background answer, and the request to the model.
 
-    The request to the model always requests a stream, because a stream shows that the backend is alive and can be
-    stopped at any time. Raises BadRequest.
+    The answer from the model is always streamed, because a stream shows that the backend is alive and can be stopped at
+    any time. Raises BadRequest.
     """
     asked = {key: value for key, value in document.items() if key != "background"}
     request = prepare_for_store(read(client, asked, Report()), stored_as)
@@ -73,7 +73,7 @@ def job_of(
 ) -> RunnerJob:
     """Return the job that generates the answer to a request.
 
-    The job runs at least one round, because no other code sends the request.
+    The job runs at least one round, because it has to send the request itself.
     """
     form, body = asked.form, asked.body
     policy = policy.for_model(form.model)

@@ -1,4 +1,4 @@
-"""The background answers that this proxy generates, each in a separate task."""
+"""Generates this proxy's background answers, each in a separate task."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class BackgroundRun:
     """A background answer in progress.
 
     The request's ``own`` items, whose ids are ``names``, and the output are added to ``conversation``. ``why`` is the
-    reason for ending the answer early. ``end`` contains the final frames to publish, and ``failed`` is the error in
-    these frames.
+    reason if the answer is ended early. ``end`` contains the final frames, which are not published yet, and ``failed``
+    is the error in these frames, if any.
     """
 
     job: RunnerJob
@@ -62,7 +62,7 @@ class BackgroundRun:
     parent: str = ""
     conversation: str = ""
     turn: UserTurn | None = None
-    """The user's turn, or None if the user has no limits."""
+    """The user's turn if the user has limits, otherwise None."""
     why: ApiError | None = None
     end: list[bytes] = field(default_factory=list)
     failed: ApiError | None = None
@@ -76,7 +76,7 @@ class BackgroundRun:
             self.log.add(frames)
 
     def fail(self, error: ApiError) -> None:
-        """Replace the end of the answer with this error."""
+        """Replace the final frames of the answer with this error."""
         self.end = [as_failed(b"".join(self.end), error)]
         self.failed = error
 
@@ -86,7 +86,7 @@ class BackgroundRun:
             self.turn.end()
 
     def ending(self, response: Mapping[str, Any]) -> Ending:
-        """Return the data to be stored when the answer ends with the given final Response."""
+        """Return the data to store if the answer ends with this final Response."""
         names, stream = output_names(response), self.log is not None
         value = value_of(dump(response).encode(), self.own, stream=stream)
         events = self.log.value(self.end) if self.log is not None else b""
@@ -122,27 +122,27 @@ class Runs:
         return [running, ended]
 
     def find(self, partition: str, id: str) -> BackgroundRun | None:
-        """Return the answer with this id if this proxy is generating it, or None."""
+        """Return the answer with this id, or None if this proxy is not generating it."""
         run = self._runs.get(id)
         return run if run is not None and run.lease.partition == partition else None
 
     def start(self, run: BackgroundRun) -> None:
-        """Start to generate an answer whose record is already stored."""
+        """Start the task that generates an answer. The answer's record must already be stored."""
         self._runs[run.lease.id] = run
         run.task = asyncio.create_task(self._run(run))
 
     async def end(self, run: BackgroundRun, why: ApiError) -> None:
-        """End an answer early, and wait until its model has stopped."""
+        """End an answer early, and wait until the model has stopped."""
         if run.task is not None and not run.task.done():
             run.why = run.why or why
             run.task.cancel()
             await asyncio.wait([run.task])
-        # The entry is removed here, because a task that never started did not clean up after itself.
+        # The entry is removed here, because a task that was canceled before it started has not removed it.
         self._runs.pop(run.lease.id, None)
         run.end_turn()
 
     async def stop(self) -> None:
-        """End all answers as failed, because the proxy is stopping."""
+        """End all answers as failed, because the proxy is shutting down."""
         await asyncio.gather(*(self.end(run, STOPPED) for run in list(self._runs.values())))
 
     async def _run(self, run: BackgroundRun) -> None:
@@ -166,7 +166,7 @@ class Runs:
     async def _answer(self, run: BackgroundRun) -> None:
         """Run the model and publish the frames of its answer.
 
-        The last frames are published only once the answer is stored.
+        The final frames are only collected in ``end``, because they are published after the answer has been stored.
         """
         error = _UNFINISHED
         try:
@@ -186,7 +186,7 @@ class Runs:
         run.end = run.writer.write(Failed(error))
 
     async def _store(self, run: BackgroundRun) -> None:
-        """Store a finished answer before its final frames are published."""
+        """Store a finished answer. Its final frames are published afterwards."""
         assert run.writer.body is not None
         ending = run.ending(run.writer.body)
         for _ in range(PATIENCE):
@@ -213,7 +213,7 @@ class Runs:
     async def _cut(self, run: BackgroundRun, why: ApiError) -> None:
         """End an answer early.
 
-        If the proxy stops when the answer is complete but not stored, try to store the answer.
+        If the reason is that the proxy is shutting down, the answer is stored, either complete or as failed.
         """
         if run.writer.body is None:
             run.end = run.writer.write(Failed(why))

@@ -1,8 +1,8 @@
 """Limits the number of concurrent background answers, without a queue.
 
 1. A single key can use all slots.
-2. If another key has slots, or has requested a slot within the last minute, no key can have more than half of the
-   slots. A key that already has more keeps its slots, but other keys receive the next free slots.
+2. If another key has slots, or has requested a slot within the last minute, a key is granted no slot beyond half of the
+   slots. A key that already has more keeps them, but other keys receive the slots that become free.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from toolsim.core.errors import ApiError
 
 LATELY_SECONDS = 60.0
-"""Seconds for which a key counts as a contender after it has requested a slot. Clients wait much less after a 429."""
+"""Seconds for which a key counts as waiting after it has requested a slot. After a 429, clients retry much sooner."""
 _RETRY_SECONDS = 5
 
 
@@ -26,12 +26,12 @@ class Slots:
         self._taken = taken
         self._starting: list[str] = []
         self._clock = clock
-        # The last two keys that requested a slot, with the times of their requests. Two keys are enough, because at
-        # least one of them differs from the key of the next request.
+        # The last two keys that requested a slot, with the times of their requests. Two are enough, because at least
+        # one of them differs from the key of the next request.
         self._asked: dict[str, float] = {}
 
     def refusal(self, partition: str, most: int) -> ApiError | None:
-        """Return the error for a partition that cannot have another of the ``most`` slots, or None if it can."""
+        """Return the error if a partition cannot have another of the ``most`` slots, or None if it can."""
         taken = Counter([*self._starting, *self._taken()])
         has_others = self._have_others_asked(partition) or bool(taken.keys() - {partition})
         share = (most + 1) // 2 if has_others else most
@@ -43,7 +43,7 @@ class Slots:
 
     @contextmanager
     def starting(self, partition: str) -> Iterator[None]:
-        """Reserve a slot for an answer until the answer is in progress or has failed to start."""
+        """Reserve a slot while an answer is being started."""
         self._starting.append(partition)
         try:
             yield
@@ -51,7 +51,7 @@ class Slots:
             self._starting.remove(partition)
 
     def _have_others_asked(self, partition: str) -> bool:
-        """Record a partition's request for a slot, and return whether another partition made a request recently."""
+        """Record a partition's request for a slot, and return whether another partition has requested one recently."""
         now = self._clock()
         self._asked.pop(partition, None)
         lately = any(at > now - LATELY_SECONDS for at in self._asked.values())

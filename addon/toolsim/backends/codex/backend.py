@@ -1,28 +1,30 @@
-"""The Codex app-server as a text-only model, which runs each request as one turn of a short-lived thread.
+"""Uses the Codex app-server as a text-only model. Each request runs as one turn of a short-lived thread.
 
     request ─▶ thread/start ─▶ thread/inject_items ─▶ turn/start ─▶ notifications ─▶ events
-                                                          client leaves, turn is cut ─▶ turn/interrupt
-                                                          in any case, at the end    ─▶ thread/unsubscribe
+                                                 client disconnects, turn is cut ─▶ turn/interrupt
+                                                       in any case, at the end   ─▶ thread/unsubscribe
 
-Each request gets its own thread, which contains the client's entire conversation, so no state has to be stored between
+Each request has a separate thread, which contains the client's entire conversation. No state has to be stored between
 requests, and concurrent requests are independent. ``ephemeral`` keeps the thread off the user's disk, and
 ``thread/unsubscribe`` removes it from the child's memory.
 
-``thread/inject_items`` passes the history, and the turn itself has no input. ``turn/start`` accepts only one text from
-the user, whereas injected items retain their roles, order and images, and Codex does not add to them.
+``thread/inject_items`` passes the entire conversation, and the turn itself has no input. ``turn/start`` would accept
+only one text from the user, whereas injected items retain their roles, order and images, and Codex adds nothing to
+them.
 
-Codex is a coding agent. Three kinds of settings together reduce it to a text model, since no single kind is sufficient.
+Codex is a coding agent. Three types of settings together reduce it to a text model; no single type is sufficient.
 toolsim passes all settings to the child, and never writes them to the user's files:
 - ``thread/start``: empty base and developer instructions (Codex would use its own instructions if they were absent), no
   approvals, a read-only sandbox in an empty folder;
 - its ``config``: no shell, web search, plugins, skills, memories, MCP servers and so on (``text_only.settings``);
 - the model catalog: properties of each model that override the settings (``text_only.text_catalog``).
 
-A global ``AGENTS.md`` still reaches the model. No setting prevents this, so the file is logged once.
+A global ``AGENTS.md`` still reaches the model. No setting prevents this, so a warning with the file's path is logged
+once.
 
 Two timeouts apply. Codex never answers a line that it cannot parse (such as a schema nested too deeply), so a request
 that is not accepted within ``_ACCEPT_TIMEOUT`` fails with a 504. The response headers are delayed until the model's
-first word, so that an earlier failure can be reported as an HTTP status, but for at most ``_HEADERS_TIMEOUT``.
+first word, but for at most ``_HEADERS_TIMEOUT``, so that an earlier failure can be reported as an HTTP status.
 """
 
 from __future__ import annotations
@@ -57,11 +59,11 @@ logger = logging.getLogger(__name__)
 # Maximum delay of the response headers, in seconds (see the module docstring).
 _HEADERS_TIMEOUT = 10.0
 _ACCEPT_TIMEOUT = 60.0
-# Maximum duration, in seconds, of the background cleanup after a request. The method ``stop`` waits for the cleanup.
+# Maximum duration, in seconds, of the cleanup after a request, which runs in the background. ``stop`` waits for it.
 _CLEANUP_TIMEOUT = 30.0
 _STOP_PATIENCE = 1.0
 
-# A page size that exceeds the number of models in Codex, so that one page is sufficient.
+# A page size larger than the number of models in Codex, so that one page contains all of them.
 _MODELS_PAGE = 100
 
 
@@ -85,7 +87,7 @@ class CodexBackend(TextBackend):
         self._cleanups: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Start the app-server. If it cannot start, the reason is logged and requests are answered with 503."""
+        """Start the app-server without waiting for it. If it fails, the reason is logged and requests fail (503)."""
         await self._server.start()
 
     async def stop(self) -> None:
@@ -117,8 +119,8 @@ class CodexBackend(TextBackend):
         except CodexUnavailable as unavailable:
             yield Failed(unavailable.error)
             return
-        # A separate task is used, because it continues if the client disconnects now, and obtains the ids for the
-        # cleanup.
+        # The start runs in a separate task, so that it continues if the client disconnects. The cleanup needs its
+        # result.
         starting = asyncio.create_task(_start(child, asked))
         has_ended = False
         try:
@@ -155,9 +157,10 @@ class CodexBackend(TextBackend):
 
 
 async def _start(child: Child, request: CodexRequest) -> _Running:
-    """Start a thread that contains the conversation, and the thread's turn.
+    """Start a thread that contains the conversation, and start its turn.
 
-    If this raises RpcError or CodexUnavailable, there is no thread."""
+    Raises RpcError or CodexUnavailable. In that case, the thread has been unloaded.
+    """
     started = await child.request(
         "thread/start",
         {
@@ -198,7 +201,7 @@ async def _clean_up(child: Child, starting: asyncio.Task[_Running], *, has_ended
 
 
 async def _unload(child: Child, thread: str) -> None:
-    """Unload a thread from Codex."""
+    """Unload a thread, which frees Codex's memory."""
     with contextlib.suppress(RpcError, CodexUnavailable):
         await child.request("thread/unsubscribe", {"threadId": thread})
 

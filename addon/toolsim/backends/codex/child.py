@@ -1,14 +1,15 @@
-"""A ``codex app-server`` process, and the JSON-RPC connection over its pipes.
+"""Represents a ``codex app-server`` process, and the JSON-RPC connection over its pipes.
 
-A child is used once, from ``connection_made``, when the event loop has spawned it, to the end of ``run``. After that,
-every request, pending or new, raises ``CodexUnavailable``, and every subscribed queue has received its None.
+A child's life begins with ``connection_made``, which the event loop calls after the spawn, and ends when ``run``
+returns. After that, every pending or new request raises ``CodexUnavailable``, and every subscribed queue has received
+None.
 
 A child counts as dead as soon as it exits *or* closes its output, because it is useless without output. It is stopped
 in three steps of ``_STOP_TIMEOUT`` each: end of input, SIGTERM, SIGKILL. SIGKILL is sent to the entire process group,
-because npm's ``codex`` is a wrapper, and the real binary that it starts survives when the wrapper is killed.
+because npm's ``codex`` is a wrapper, and the actual binary survives if only the wrapper is killed.
 
 The class is an asyncio protocol instead of ``asyncio.subprocess.Process``, whose ``wait`` also waits for the pipes to
-close. The pipes stay open while the real binary lives, even when the wrapper has been killed.
+close. The pipes stay open while the actual binary is running, even if the wrapper has been killed.
 """
 
 from __future__ import annotations
@@ -32,25 +33,25 @@ from toolsim.wire.json_fields import mapping
 
 logger = logging.getLogger(__name__)
 
-# Timeout, in seconds, of each of the three steps that end a child.
+# Timeout, in seconds, of each of the three steps that stop a child.
 _STOP_TIMEOUT = 2.0
 # Maximum time, in seconds, to wait for the last output of a dead child.
 _LAST_OUTPUT_TIMEOUT = 0.3
 
-# Limits for standard error: the buffered bytes of an unfinished line, the logged bytes per line, and the number of
-# lines kept for the exit reason.
+# Limits for standard error: buffered bytes of an unfinished line, logged characters per line, and number of lines kept
+# for the exit reason.
 MAX_STDERR_TAIL_BYTES = 64 * 1024
 MAX_STDERR_LINE_CHARS = 500
 MAX_STDERR_LINES = 20
 
-# Exit statuses of a child that was killed from outside (SIGINT, SIGKILL, SIGTERM). Its last output does not explain the
+# Exit statuses of a child that another process stopped (SIGINT, SIGKILL, SIGTERM). Its last output does not explain the
 # exit.
 _EXTERNAL_SIGNALS = (-2, -9, -15)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Child(asyncio.SubprocessProtocol):
-    """One child process. ``workdir`` is the empty folder in which its threads work.
+    """One child process. ``workdir`` is an empty folder, which its threads use as the working directory.
 
     The handshake sets ``version``, ``default_model`` and the names of the user's ``mcp_servers``.
     """
@@ -67,14 +68,14 @@ class Child(asyncio.SubprocessProtocol):
         self._stderr_lines: deque[str] = deque(maxlen=MAX_STDERR_LINES)
         self._stderr_tail = b""
         self._reported_sources: set[str] = set()
-        # ``_ended`` is set when the child exits or closes its output, and ``_closed`` once all of its pipes are also
+        # ``_ended`` is set when the child exits or closes its output. ``_closed`` is set when all of its pipes are also
         # closed.
         self._ended = asyncio.Event()
         self._closed = asyncio.Event()
 
     @property
     def is_alive(self) -> bool:
-        """Whether the child is known to be running."""
+        """Whether the child still runs, as far as is known."""
         return not self._ended.is_set()
 
     @property
@@ -83,7 +84,7 @@ class Child(asyncio.SubprocessProtocol):
         return self._transport.get_pid()
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the result of a request. Raises RpcError for an error, and CodexUnavailable if the child is dead."""
+        """Send a request and return its result. Raises RpcError, or CodexUnavailable if the child is dead."""
         if self.death is not None:
             raise CodexUnavailable(self.death)
         number, line = self._peer.request(method, params)
@@ -100,7 +101,7 @@ class Child(asyncio.SubprocessProtocol):
         self._stdin.write(self._peer.notify(method))
 
     def subscribe(self, thread: str) -> asyncio.Queue[Notification | None]:
-        """Return the queue of a thread's notifications.
+        """Return a queue that receives a thread's notifications.
 
         A None in the queue means that the child has died (see ``death``).
         """
@@ -124,7 +125,7 @@ class Child(asyncio.SubprocessProtocol):
     async def run(self) -> None:
         """Wait for the child to exit, or stop it if this task is canceled.
 
-        Then fail all pending requests and subscriptions.
+        Then, all pending requests fail, and all subscribed queues receive None.
         """
         try:
             await self._ended.wait()
@@ -184,7 +185,7 @@ class Child(asyncio.SubprocessProtocol):
         params = mapping(message.get("params"))
         match message:
             case {"method": str(method), "id": int() | str() as number}:
-                # Requests from the child are refused, because a text model has no use for approvals, elicitations and
+                # Requests from the child are refused, because a text model does not need approvals, elicitations or
                 # tool calls.
                 logger.debug("Codex requested %s; toolsim refused the request", method)
                 self._stdin.write(self._peer.refuse(number, "toolsim uses Codex only as a text model"))
@@ -198,11 +199,11 @@ class Child(asyncio.SubprocessProtocol):
                 if (future := self._take_pending(number)) is not None:
                     future.set_result(mapping(result))
             case _:
-                # Some versions and wrappers print log lines among the messages.
+                # Some versions and wrappers print log lines between the messages.
                 logger.debug("Codex wrote a line that is not a message: %.200r", line)
 
     def _take_pending(self, number: int) -> asyncio.Future[Mapping[str, Any]] | None:
-        """Remove and return the future that waits for a response, or return None if its caller was canceled."""
+        """Remove and return the future for a response, or return None if the caller was canceled."""
         future = self._pending.pop(number, None)
         return None if future is None or future.done() else future
 

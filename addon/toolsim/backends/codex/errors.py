@@ -1,11 +1,12 @@
-"""Converts errors between toolsim and Codex to OpenAI's error format.
+"""Converts Codex's errors to OpenAI's error format.
 
-Codex reports a failed turn as ``{"message": …, "codexErrorInfo": …}``. The info is a word (``"usageLimitExceeded"``),
-an object with the failed operation and its HTTP status (``{"httpConnectionFailed": {"httpStatusCode": 401}}``), or
-``"other"``. With ``"other"``, the message can be the complete error body of the model's server, as JSON text.
+Codex reports a failed turn as ``{"message": …, "codexErrorInfo": …}``. ``codexErrorInfo`` is a word
+(``"usageLimitExceeded"``), an object with the failed operation and its HTTP status (``{"httpConnectionFailed":
+{"httpStatusCode": 401}}``), or ``"other"``. With ``"other"``, the message can be the complete error body from the
+model's server, as JSON text.
 
-Clients use the status to decide whether to retry, so it matters more than the message. A request that would fail again
-results in a 4xx status, and a request that might succeed later in 429 or 5xx.
+Clients use the status to decide whether to retry, so it matters more than the message. If the same request would fail
+again, the status is 4xx. If it might succeed later, the status is 429 or 5xx.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class RpcError(Exception):
 
 
 class CodexUnavailable(Exception):
-    """Raised while no app-server is running. ``error`` contains the reason and the time after which to retry."""
+    """Raised while no app-server is running. ``error`` contains the reason and the delay before a retry."""
 
     def __init__(self, error: ApiError) -> None:
         super().__init__(error.message)
@@ -44,7 +45,7 @@ def child_died(how: str) -> ApiError:
 
 
 def request_rejected(error: RpcError) -> ApiError:
-    """Return the error for a request that Codex itself rejects, and would reject again."""
+    """Return the error for a request that Codex itself rejects, and would reject again if it were repeated."""
     return ApiError(f"Codex refused the request: {error.message}", type="invalid_request_error", status=400)
 
 
@@ -72,7 +73,7 @@ _KINDS: Mapping[str, tuple[int, str, str | None]] = {
     "policyCapacityUnavailable": (503, "server_error", "server_is_overloaded"),
     "internalServerError": (502, "server_error", "server_error"),
 }
-# Error kind for each HTTP status of the model's own server, if Codex reports the status.
+# The ``codexErrorInfo`` word for each HTTP status of the model's server, if Codex reports only the status.
 _KIND_BY_STATUS: Mapping[int, str] = {
     401: "unauthorized",
     403: "unauthorized",
@@ -86,7 +87,7 @@ _KIND_BY_STATUS: Mapping[int, str] = {
 
 
 def turn_error(error: Mapping[str, Any]) -> ApiError:
-    """Return the ``error`` of a failed turn in OpenAI's format. If the kind of error is unknown, its status is 502."""
+    """Convert the ``error`` of a failed turn to OpenAI's format. The status of an unknown error is 502."""
     message = string(error.get("message")) or "The turn failed, and Codex did not report a reason."
     info = error.get("codexErrorInfo")
     if info == "contextWindowExceeded":
@@ -112,13 +113,14 @@ def turn_error(error: Mapping[str, Any]) -> ApiError:
 def _quoted_error(message: str) -> ApiError | None:
     """Return the error quoted in ``message``, or None if there is none.
 
-    If the model's server returns a 400, Codex passes on the entire body."""
+    If the model's server returns a 400, Codex uses the entire body as the message.
+    """
     body = parse_object(message.encode())
     if not body:
         return None
     quoted = mapping(body.get("error"))
     return ApiError(
-        # ChatGPT's own server sends only "detail", for example about a model that is not available to the account.
+        # ChatGPT's server sends only "detail", for example about a model that the account cannot use.
         string(quoted.get("message")) or string(body.get("detail")) or message,
         type="invalid_request_error",
         code=string(quoted.get("code")) or None,

@@ -12,8 +12,8 @@ from typing import Any
 
 from toolsim.wire.json_codec import dump
 
-# Maximum length of a line, in bytes. It is far above the length of any text message, but an endless line must not
-# exhaust the memory.
+# Maximum length of a line, in bytes. It is far longer than any text message, but prevents an endless line from
+# exhausting the memory.
 MAX_LINE_BYTES = 64 * 1024 * 1024
 
 METHOD_NOT_FOUND = -32601
@@ -28,7 +28,7 @@ class Notification:
 
 
 class Peer:
-    """One side of a JSON-RPC connection."""
+    """The client's side of a JSON-RPC connection: assigns ids, encodes messages, and splits the input into lines."""
 
     def __init__(self) -> None:
         self._last_id = 0
@@ -45,11 +45,11 @@ class Peer:
         return _line({"method": method})
 
     def refuse(self, number: int | str, message: str) -> bytes:
-        """Return the line to send in order to refuse a request from the remote side."""
+        """Return the line that refuses a request from the remote side."""
         return _line({"id": number, "error": {"code": METHOD_NOT_FOUND, "message": message}})
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the lines that are complete with ``data``, except lines that are blank or too long."""
+        """Add received data, and return the lines that are now complete, except for blank and overlong lines."""
         lines = []
         *complete, rest = data.split(b"\n")
         for part in complete:

@@ -1,9 +1,9 @@
-"""Translates a client's request into the form that Codex accepts, without I/O.
+"""Converts a client's request to the parameters of Codex's methods, without I/O.
 
-The conversation becomes message items, each with its role, for ``thread/inject_items``. Settings for which Codex has no
-parameter are dropped (``temperature``, ``top_p``, ``max_output_tokens``, …). An answer format is also requested in the
-prompt, because not every model behind Codex follows ``outputSchema``, and there is no parameter for ``json_object``.
-Files and images by URL are rejected with a 400, because the answer would be wrong without them.
+The conversation is converted to message items for ``thread/inject_items``. Settings for which Codex has no parameter
+are dropped (``temperature``, ``top_p``, ``max_output_tokens``, …). An answer format is also requested in the prompt,
+because not every model behind Codex follows ``outputSchema``, and there is no parameter for ``json_object``. Images at
+URLs are rejected with a 400, because Codex accepts only data URLs.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class CodexRequest:
 
 
 def codex_request(request: ClientRequest) -> CodexRequest:
-    """Translate a Responses request. Items other than messages are dropped. Raises BadRequest."""
+    """Convert a Responses request. Items other than messages are dropped. Raises BadRequest."""
     items = [_item("developer", [Text(request.instructions)])]
     turn: dict[str, Any] = {}
     if request.answer_format is not None:
-        # The rule precedes the conversation, so that each prompt begins with the previous prompt.
+        # The rule precedes the conversation, so that each prompt begins with the preceding prompt.
         items.append(_item("developer", [Text(whole_answer_rule(request.answer_format))]))
         if request.answer_format["type"] == "json_schema":
             turn["outputSchema"] = request.answer_format.get("schema")
@@ -75,5 +75,6 @@ def _content(role: Role, part: Part) -> dict[str, Any]:
                 raise BadRequest("The codex backend accepts images only as data URLs.", "input", "invalid_value")
             return {"type": "input_image", "image_url": url, **({"detail": detail} if detail else {})}
         case _:
-            # Only OpenAI's server can interpret other kinds of parts. Of these parts, only the text, if any, is used.
+            # Only OpenAI's server can interpret other types of parts. They are replaced with their text or a
+            # description.
             return {"type": kind, "text": string(part.part.get("text")) or described(part.part)}

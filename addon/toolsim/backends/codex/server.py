@@ -1,11 +1,11 @@
-"""Supervises the ``codex app-server`` child. It starts the child, performs the handshake, and restarts a dead child.
+"""Supervises the ``codex app-server`` child: starts it, performs the handshake, and restarts it after it has died.
 
     start() ──▶ starting ── handshake done ──▶ serving
                  ▲    │                           │ the child dies
                  │    │ cannot start              ▼
-                 └────┴──── delay over ◀───── backing off          stop(), from any state: the child is ended
+                 └────┴──── delay over ◀───── backing off          stop(), from any state: the child is stopped
 
-``child()`` returns or raises, by state:
+The state determines the result of ``child()``:
 - serving: the child, immediately.
 - starting: the child, or a 503 after ``_START_PATIENCE``. A child that served and then died is replaced within a
   second, so that the next request also waits instead of failing.
@@ -21,13 +21,13 @@ model in the user's configuration. Versions that are too old are rejected. Fourt
 tested:
 
     up to 0.120   no ``thread/inject_items``
-    up to 0.121   no ``codex debug models``: some models would keep tools of their own
-    up to 0.132   a turn without input of its own fails, with an ``error`` that no ``turn/completed`` follows
+    up to 0.121   no ``codex debug models``, so some models would keep their own tools
+    up to 0.132   a turn without input fails, with an ``error`` but no ``turn/completed``
     from 0.133    all of this works
 
 Each child has a temporary folder with the model catalog, from which tools are removed, and an empty working directory,
-in which Codex finds no project. It runs in its own session, so that Ctrl-C reaches only mitmproxy, which then stops its
-child.
+in which Codex finds no project. It runs in a separate session, so that Ctrl-C reaches only mitmproxy, which then stops
+the child.
 """
 
 from __future__ import annotations
@@ -60,16 +60,16 @@ _MIN_DELAY = 0.25
 _MAX_DELAY = 30.0
 _STEADY_SECONDS = 10.0
 
-# Maximum delay, in seconds, for which requests wait for the replacement of a dead child.
+# If the restart delay, in seconds, is longer than this, requests fail instead of waiting for the new child.
 _SHORT_DELAY = 1.0
 _MAX_QUOTED_CHARS = 200
 
-# Minimum major and minor version (see the module docstring).
+# Minimum major and minor version of Codex (see the module docstring).
 _MIN_VERSION = (0, 133)
 
 
 class _StartFailure(Exception):
-    """Raised for a child that cannot serve. The message is for the operator."""
+    """Raised if a child cannot be started or used. The message is for the operator."""
 
 
 class AppServer:
@@ -85,7 +85,7 @@ class AppServer:
         self._last_logged: str | None = None
 
     async def start(self) -> None:
-        """Start supervising a child, without waiting for its start. Never raises an exception."""
+        """Start the supervision of a child, without waiting until the child has started. Never raises an exception."""
         self._supervisor = asyncio.create_task(self._supervise())
 
     async def stop(self) -> None:
@@ -98,7 +98,7 @@ class AppServer:
         self._changed.set()
 
     async def child(self) -> Child:
-        """Return the running child, waiting for its start if necessary. Raises CodexUnavailable (503)."""
+        """Return the running child. Wait if it is starting. Raises CodexUnavailable (503)."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_START_PATIENCE):
                 while not (self._child and self._child.is_alive) and self._failure is None:
@@ -150,7 +150,7 @@ class AppServer:
             self._last_logged = message
 
     async def _spawn(self, folder: Path) -> tuple[Child, asyncio.Task[None]]:
-        """Start a child in ``folder`` and perform the handshake. Return the task that executes the child's ``run``."""
+        """Start a child in ``folder`` and perform the handshake. Return the child and the task for ``Child.run``."""
         workdir = folder / "empty"
         workdir.mkdir()
         options = ["-c", "thread_unload_delay_secs=0"]
@@ -184,7 +184,7 @@ class AppServer:
         return child, running
 
     async def _catalog(self) -> bytes | None:
-        """Return Codex's model catalog without tools, or None if Codex cannot print the catalog."""
+        """Return Codex's model catalog without tools, or None if Codex does not print one."""
         if "app-server" not in self._command:
             return None
         printer = [*self._command[: self._command.index("app-server")], "debug", "models"]
@@ -205,7 +205,7 @@ class AppServer:
 
     @contextlib.contextmanager
     def _spawn_errors(self) -> Iterator[None]:
-        """Convert errors of the operating system to a one-line message with the remedy."""
+        """Convert operating system errors to a one-line message that includes the solution."""
         try:
             yield
         except OSError as problem:
@@ -239,7 +239,7 @@ async def _handshake(child: Child) -> None:
 
 
 def _check_version(version: str) -> None:
-    """Raise _StartFailure if Codex is too old. A version that is unknown or 0.0.0 (a private build) is accepted."""
+    """Raise _StartFailure if Codex is too old. Unknown versions and 0.0.0 (a private build) are accepted."""
     parts = re.match(r"(\d+)\.(\d+)", version)
     if parts and (0, 0) < (int(parts[1]), int(parts[2])) < _MIN_VERSION:
         raise _StartFailure(
@@ -251,7 +251,7 @@ def _check_version(version: str) -> None:
 async def _cancel_and_wait(task: asyncio.Task[None]) -> None:
     """Cancel a task and wait for it to finish.
 
-    The wait continues even if it is canceled, so that no child is left half stopped.
+    If the caller is canceled, this function continues to wait, so that no child is left half stopped.
     """
     task.cancel()
     cancelled: asyncio.CancelledError | None = None

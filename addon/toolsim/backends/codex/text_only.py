@@ -1,4 +1,4 @@
-"""Settings that turn the Codex app-server into a text model, without tools, built-in prompts or execution.
+"""Contains settings that reduce the Codex app-server to a text model without tools, built-in prompts or execution.
 
 toolsim passes all settings to the child, and never writes them to the user's files. tests/codex checks the settings
 against the prompt that a real Codex sends to its model.
@@ -12,11 +12,11 @@ from typing import Any
 from toolsim.wire.json_codec import dump, parse_object
 from toolsim.wire.json_fields import mappings
 
-# A number of tokens far above any model's window. With a lower limit, Codex would replace a long history with a
-# summary.
+# A context window, in tokens, far larger than any real one. With a lower value, Codex would replace a long history with
+# a summary.
 _NO_LIMIT = 1_000_000_000
 
-# Codex ignores unknown settings with a warning, so older and newer versions also accept these settings.
+# Codex only warns about unknown settings, so that older and newer versions also accept these settings.
 _SETTINGS: Mapping[str, Any] = {
     "web_search": "disabled",
     "project_doc_max_bytes": 0,
@@ -53,14 +53,15 @@ _SETTINGS: Mapping[str, Any] = {
 
 
 def settings(mcp_servers: Iterable[str]) -> dict[str, Any]:
-    """Return the ``config`` of a thread. It disables the user's own MCP servers by name."""
+    """Return the ``config`` for a thread. It disables the user's MCP servers, which have to be named."""
     return {**_SETTINGS, "mcp_servers": {name: {"enabled": False} for name in mcp_servers}}
 
 
 def text_catalog(printed: bytes) -> bytes | None:
     """Return the output of ``codex debug models`` without the models' tools, or None if it is not a catalog.
 
-    The catalog overrides the settings for code mode, patches, agents and their instructions.
+    The changed catalog is needed because a model's properties override the settings for code mode, patches, agents and
+    instructions.
     """
     catalog = parse_object(printed) or {}
     models = [_without_tools(model) for model in mappings(catalog.get("models"))]

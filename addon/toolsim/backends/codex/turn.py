@@ -1,20 +1,21 @@
 """Converts the notifications of one Codex turn to backend events, without I/O.
 
-A Codex turn can sample the model several times. When the model has called a tool, Codex answers the call and samples
-again. toolsim needs only one sampling. All tools are disabled. If the model calls a tool anyway, Codex answers with an
-error, and would continue to sample a model that continues to call tools. Therefore:
+A Codex turn can query the model several times (each query is a *sampling*). When the model calls a tool, Codex answers
+the call and samples again. toolsim needs only one sampling, and all tools are disabled. If the model calls a tool
+anyway, Codex answers with an error and samples again, without end if the model continues to call tools. Therefore:
 
-- ``thread/tokenUsage/updated`` ends a sampling. Text before it is the answer, and the turn is closed at the first sign
-  of a second sampling. Without text, the model is sampled up to ``MAX_SAMPLINGS`` times.
-- ``item/agentMessage/delta`` is the text; ``item/completed`` repeats the entire text, including any text that the
+- ``thread/tokenUsage/updated`` ends a sampling. If there was text, it is the answer, and the turn is closed at the
+  first sign of another sampling. If there was no text, up to ``MAX_SAMPLINGS`` samplings are allowed.
+- ``item/agentMessage/delta`` contains the text. ``item/completed`` repeats the entire text, including any text that the
   deltas omitted.
 - ``error`` with ``willRetry`` means that Codex lost the connection to the model's server and restarts the answer.
-  Before the first text, this has no effect. After it, this is a failure, since the same text would arrive twice.
-  Without ``willRetry``, the turn has failed; some versions send no further notification.
+  Before the first text, this has no effect. After it, this is a failure, because text would arrive twice. Without
+  ``willRetry``, the turn has failed. Some versions send no further notification.
 - A ``contextCompaction`` item means that Codex is replacing the history, including the tool catalog, with its own
   summary. This is a failure, like exceeding the model's own limit.
-- ``turn/completed`` ends the turn. A token limit or a content filter has no separate status. Codex reports a failed
-  turn, and quotes the reason from the model's server in the message. For a client, this is a regular end of an answer.
+- ``turn/completed`` ends the turn. If the answer ended because of a token limit or a content filter, Codex reports a
+  failed turn, and the message quotes the reason from the model's server. The client receives this as a regular end of
+  the answer.
 """
 
 from __future__ import annotations
@@ -49,27 +50,27 @@ _INCOMPLETE = re.compile(rf"Incomplete response\b.*\breason: ({'|'.join(_CUT_REA
 class CodexTurn:
     """Converts the notifications of a turn to events.
 
-    ``is_done`` is true once it has returned ``Closed`` or ``Failed``.
+    ``is_done`` is true once ``Closed`` or ``Failed`` has been returned.
     """
 
     def __init__(self, model: str | None) -> None:
         self.is_done = False
         self.is_opened = False
         self._model = model
-        # The number of characters emitted so far for each message item.
+        # The number of characters returned so far for each message item.
         self._emitted: dict[str, int] = {}
         self._samplings = 0
         self._usage: Usage | None = None
 
     def open(self) -> list[BackendEvent]:
-        """Return the event that announces the answer. Later calls return no event."""
+        """Return the event that announces the answer. Later calls return no events."""
         if self.is_opened:
             return []
         self.is_opened = True
         return [Opened(model=self._model)]
 
     def feed(self, notification: Notification) -> list[BackendEvent]:
-        """Return the events for one notification of the thread. Most notifications have no events."""
+        """Return the events for one notification. Most notifications result in no events."""
         if self.is_done:
             return []
         params = notification.params
@@ -155,7 +156,7 @@ class CodexTurn:
 
 
 def _cut_reason(error: Mapping[str, Any]) -> FinishReason | None:
-    """Return the reason why the model's server truncated the answer, or None if the error is of another kind."""
+    """Return why the model's server truncated the answer, or None if the error has another cause."""
     found = _INCOMPLETE.search(string(error.get("message")))
     return _CUT_REASONS[found[1]] if found else None
 

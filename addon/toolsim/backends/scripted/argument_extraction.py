@@ -1,19 +1,19 @@
 """Extracts the arguments of a tool from a sentence.
 
-Each parameter is a slot. A slot is filled with the first of the following kinds of values that the sentence contains.
-No two slots use the same words.
+Each parameter is a slot. The following types of values are tried in order, and a slot is filled with the first type
+that the sentence contains. No two slots use the same words.
 
     1. enum: values whose words are in the sentence
     2. numbers, in order of appearance
     3. quotations, for free text first (``_FREE_TEXT``: query, message, …) unless there is one for each slot
-    4. names: addresses, URLs, dates, and runs of capitalized words that do not begin a sentence; for required slots
-       first, not for free text
+    4. names: addresses, URLs, dates, and runs of capitalized words that do not begin a sentence; only for required
+       slots if there are any, and not for free text
     5. phrases after a preposition: everything to the end for free text, otherwise cut at "and" and at commas
     6. for required free text, the sentence itself, if nothing else was taken from it
 
-A slot that is the only one of its kind receives all values of this kind, each in a separate call ("in Bonn and in
-Paris"). An array receives all values in one call. A required slot without a value is filled with the schema's example,
-or null if allowed. An optional slot without a value is omitted.
+If only one slot can use a type of value, it receives all values of this type, each in a separate call ("in Bonn and in
+Paris"). An array receives all values in one call. A required slot without a value is null if the schema allows null, or
+else an example value. An optional slot without a value is omitted.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ _PREPOSITION = re.compile(
     r"\b(?:about|at|called|for|from|in|named|near|of|on|saying|that|to|with)\s+|:\s+", re.IGNORECASE
 )
 _EDGES = " \t\r\n.,;:!?\0"
-# Schema keywords that supply a value independently of the sentence.
+# Schema keywords that provide a value regardless of the sentence.
 _KNOWN_VALUES = frozenset({"const", "default", "enum", "examples"})
 # Maximum number of words in a name. Longer phrases are not treated as names.
 _MAX_PHRASE_WORDS = 4
 
 
 def fill(tool: Tool, text: str) -> list[dict[str, Any]]:
-    """Return the arguments of each call of ``tool`` that ``text`` requires. The list has at least one entry."""
+    """Return the arguments for each call to ``tool`` that ``text`` requires. There is at least one call."""
     schema = tool.parameters or {}
     found = _find(tool, text)
     example = example_arguments(schema)
@@ -64,9 +64,9 @@ def fill(tool: Tool, text: str) -> list[dict[str, Any]]:
 
 
 def unanswered(tool: Tool, text: str) -> str | None:
-    """Return a required parameter that ``text`` does not contain.
+    """Return the name of a required parameter whose value ``text`` does not contain, or None.
 
-    Return None if ``text`` has any argument of ``tool``.
+    Return None if ``text`` contains a value for any parameter.
     """
     schema = tool.parameters or {}
     if _find(tool, text):
@@ -88,7 +88,7 @@ def _find(tool: Tool, text: str) -> dict[str, list[Any]]:
 
 
 class _Slot:
-    """One parameter of a tool. ``values`` contains the values found so far; it is None at first."""
+    """One parameter of a tool. ``values`` contains the values found for it, or is None until there are any."""
 
     def __init__(self, name: str, schema: Mapping[str, Any], *, is_required: bool) -> None:
         self.name = name
@@ -101,14 +101,14 @@ class _Slot:
         self.is_free_text = bool(_FREE_TEXT.intersection(words(name)))
 
     def take(self, values: Iterable[Any]) -> None:
-        """Set the values that match the slot, if any: one value for each call, or all values as one array."""
+        """Store the values that match the slot, if any. Each value is for a separate call, except in an array."""
         fitting = (value for value in values if self.type != "integer" or isinstance(value, int))
         if taken := list(dict.fromkeys(fitting)):
             self.values = [taken] if self.is_array else taken
 
 
 class _Sentence:
-    """A sentence in which the words that a slot already uses are masked."""
+    """A sentence from which the words used by slots are removed."""
 
     def __init__(self, text: str, tool: str) -> None:
         self._text = text
@@ -125,12 +125,12 @@ class _Sentence:
         strings = _open(slots, "string")
         quoted = [found[0][1:-1] for found in quotes(self._text)]
         if len(quoted) < len(strings):
-            # The last of several similar slots is preferred, such as a body over a subject.
+            # Of several similar slots, the last one is preferred, such as a body over a subject.
             strings.reverse()
             strings.sort(key=lambda slot: (not slot.is_free_text, not slot.is_required))
         _allot(strings, quoted)
         nameable = [slot for slot in _open(slots, "string") if not slot.is_free_text]
-        # An optional slot must not take the second of two values, because a required slot needs it.
+        # An optional slot must not receive a value that a required slot needs.
         nameable = [slot for slot in nameable if slot.is_required] or nameable
         _allot(nameable, self._take(_NAME, self._is_name) if nameable else [])
         for slot in _open(slots, "string"):
@@ -139,7 +139,7 @@ class _Sentence:
     def _take(
         self, pattern: re.Pattern[str], counts: Callable[[re.Match[str]], bool] = lambda found: True
     ) -> list[str]:
-        """Return the matches of the pattern for which ``counts`` is true, and mask them."""
+        """Return the matches of the pattern for which ``counts`` returns true, and mask them."""
         taken = [found for found in pattern.finditer(self._left) if counts(found)]
         for found in taken:
             start, end = found.span()
@@ -155,14 +155,14 @@ class _Sentence:
         return is_there
 
     def _is_name(self, found: re.Match[str]) -> bool:
-        """Return whether a word can be a name. A word in the tool's name, or at the beginning of a sentence, cannot."""
+        """Return whether a match can be a name. Words in the tool's name and single words after a full stop cannot."""
         before = self._left[: found.start()].rstrip()
         begins = not before or before[-1] in ".?!:"
         is_own = any(is_alike(word, other) for word in words(found[0]) for other in self._tool)
         return found[0] != "I" and not is_own and (not begins or " " in found[0])
 
     def _phrases(self, slot: _Slot) -> list[str]:
-        """Return the phrases after prepositions, and mask them."""
+        """Return the phrases after the first preposition, and mask the sentence if there are any."""
         found = _PREPOSITION.search(self._left)
         rest = self._left[found.end() :] if found else ""
         if slot.is_free_text:
@@ -179,7 +179,7 @@ class _Sentence:
 
 
 def _without_stop_words(phrase: str) -> str:
-    """Return a phrase without the stop words at its ends, such as an article or "please"."""
+    """Return a phrase without stop words at its ends, such as an article or "please"."""
     left = phrase.split()
     while left and left[0].lower() in STOP_WORDS:
         del left[0]
@@ -189,14 +189,14 @@ def _without_stop_words(phrase: str) -> str:
 
 
 def _open(slots: Sequence[_Slot], *types: str) -> list[_Slot]:
-    """Return the slots of the given types that have no value yet. Slots with an enum are omitted."""
+    """Return the slots of the given types that have no value yet, except for slots with an enum."""
     return [slot for slot in slots if slot.values is None and slot.type in types and "enum" not in slot.item]
 
 
 def _allot(slots: Sequence[_Slot], values: Sequence[Any]) -> None:
-    """Assign all values to the slot if it is the only one or the first is an array.
+    """Assign all values to the first slot if it is the only one or an array.
 
-    Otherwise, assign one value per slot.
+    Otherwise, assign one value to each slot.
     """
     if len(slots) == 1 or (slots and slots[0].is_array):
         slots[0].take(values)
@@ -215,7 +215,7 @@ def _required(schema: Mapping[str, Any]) -> list[str]:
 
 
 def _default(schema: Mapping[str, Any], name: str, example: Mapping[str, Any]) -> Any:
-    """Return the value for a required slot that matches nothing in the sentence."""
+    """Return the value of a required slot for which the sentence has no value."""
     kinds = mapping(mapping(schema.get("properties")).get(name)).get("type")
     return None if isinstance(kinds, list) and "null" in kinds else example.get(name, name)
 

@@ -1,7 +1,8 @@
-"""The scripted model as a backend. It is a deterministic substitute for a real model.
+"""Implements the scripted model as a backend. It is a deterministic substitute for a real model.
 
-``script.reply`` generates the answer. This module streams the answer in small pieces at a human pace. A stage direction
-can make it slow, partial or absent. Identical conversations have identical answers.
+``script.reply`` generates the answer. This module streams the answer in small pieces, at a pace that people can follow.
+A stage direction can make the answer slow, cut it short, or replace it with an error. Identical conversations have
+identical answers.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
 
 MODEL = "toolsim-scripted"
 DELAY_SECONDS = 0.015
-"""Seconds between two pieces of text. The delay imitates a human pace."""
+"""Seconds between two pieces of text, at a pace that people can follow."""
 
 # Number of characters per piece. Small pieces split tags, names and escapes, as a model's tokens do.
 _PIECE_CHARS = 7
-# The delay, in seconds, before the first word of an answer to "[slow]", and the slowdown factor for all other words.
+# For "[slow]": the delay before the first word, in seconds, and the factor by which all other delays are longer.
 _SLOW_START = 3.0
 _SLOW_FACTOR = 10
 
@@ -52,7 +53,7 @@ class ScriptedBackend(TextBackend):
         return [MODEL]
 
     async def answer(self, request: ClientRequest) -> AsyncGenerator[BackendEvent]:
-        """Answer one request. The token counts are counts of words."""
+        """Answer one request. The token counts are word counts."""
         messages = messages_of(request)
         played = direction(messages)
         if played == "429":
@@ -67,7 +68,7 @@ class ScriptedBackend(TextBackend):
             yield TextDelta(piece)
             await asyncio.sleep(delay)
         if played == "cut":
-            # Without ``Closed``, the loopback server cuts off the answer, as if a server had crashed.
+            # If ``Closed`` is missing, the loopback server aborts the response, like a server that has crashed.
             return
         read, written = sum(len(message.text.split()) for message in messages), len(text.split())
         yield Finished("stop")
@@ -76,7 +77,7 @@ class ScriptedBackend(TextBackend):
 
 
 def pieces(text: str) -> Iterator[str]:
-    """Split text into pieces like those in a model's stream."""
+    """Split text into pieces like the deltas of a real model."""
     return (text[start : start + _PIECE_CHARS] for start in range(0, len(text), _PIECE_CHARS))
 
 

@@ -1,14 +1,14 @@
 """Generates the answers of the scripted model, as text.
 
-Like any text-only model, the scripted model sees only messages. They contain the tools in a manifest, and past calls
-and outputs in records. If outputs have arrived since its last answer, it answers in prose and quotes them. Otherwise,
-it writes a sentence to the user and then calls the tools that the question requires (``tool_selection``,
+Like any text-only model, the scripted model sees only messages. The messages contain the tools in a manifest, and past
+calls and outputs as records. If outputs have arrived since its last answer, it answers in prose and quotes them.
+Otherwise, it writes a sentence to the user and then calls the tools that the question requires (``tool_selection``,
 ``argument_extraction``). If no tool fits, it explains which questions work.
 
-A stage direction in the question (a word in square brackets) makes the scripted model imitate a model or a server that
-misbehaves: "What is the weather in Bonn? [malformed]". ``DIRECTIONS`` lists all stage directions. This module
-implements the broken calls, and the backend implements the other directions. After a retry because of a broken call
-(``rounds/``), the scripted model writes the call correctly.
+A stage direction in the question (a word in square brackets) makes the scripted model imitate a faulty model or server:
+"What is the weather in Bonn? [malformed]". ``DIRECTIONS`` lists all stage directions. This module implements the broken
+calls, and the backend implements the other directions. If toolsim retries a broken call (``rounds/``), the scripted
+model writes the call correctly.
 """
 
 from __future__ import annotations
@@ -46,10 +46,11 @@ DIRECTIONS = {
     "429": "a server that has received too many requests",
     "cut": "a server that breaks off in the middle",
 }
-"""Stage directions and their effects."""
+"""The effect of each stage direction."""
 
 MAX_QUOTE_CHARS = 300
-# Maximum length of a question, because the event loop compares each word with every word of every tool.
+# Maximum number of characters of a question that are used, because the event loop compares each of its words with every
+# word of every tool.
 MAX_QUESTION_CHARS = 500
 
 _DIRECTION = re.compile(rf"\[({'|'.join(DIRECTIONS)})\]", re.IGNORECASE)
@@ -65,7 +66,7 @@ def messages_of(request: ClientRequest) -> list[Message]:
 
 
 def direction(messages: Sequence[Message]) -> str | None:
-    """Return the stage direction in the question, or None if it has none."""
+    """Return the question's stage direction, or None if there is none. In retries, it is ignored."""
     if len(_asked_first(messages)) < len(messages):
         return None
     found = _DIRECTION.search(question_of(messages))
@@ -100,7 +101,7 @@ def reply(messages: Sequence[Message]) -> str:
 
 
 def _tools(messages: Sequence[Message], catalog: Catalog, choice: ToolChoice) -> tuple[Tool, ...]:
-    """Return the tools that can be called. These are the tools in the manifest and in later entries."""
+    """Return the tools that can be called: those in the manifest and later entries that the tool choice allows."""
     if choice.mode == "none":
         return ()
     further = filter(None, (find_further(message.text) for message in messages if message.role == "user"))
@@ -109,7 +110,7 @@ def _tools(messages: Sequence[Message], catalog: Catalog, choice: ToolChoice) ->
 
 
 def _asked_first(messages: Sequence[Message]) -> Sequence[Message]:
-    """Return the conversation without retries for broken calls, because the answer to a retry is always correct."""
+    """Return the conversation without retries after broken calls."""
     while len(messages) > 1 and is_error_record(messages[-1].text.partition("\n")[0]):
         messages = messages[:-2]
     return messages
@@ -118,7 +119,7 @@ def _asked_first(messages: Sequence[Message]) -> Sequence[Message]:
 def question_of(messages: Sequence[Message]) -> str:
     """Return the user's text since the last answer.
 
-    The manifest, records, context and toolsim's own lines are left out.
+    The manifest, records, context and lines that toolsim added are left out.
     """
     spoken = [index for index, message in enumerate(messages) if message.role == "assistant"]
     since = messages[spoken[-1] + 1 :] if spoken else messages
@@ -128,7 +129,7 @@ def question_of(messages: Sequence[Message]) -> str:
 def _without_context(lines: Sequence[str]) -> Iterator[str]:
     """Yield the lines outside of elements whose tags are on separate lines.
 
-    In these elements, agents describe themselves.
+    Agents send context in such elements.
     """
     ends = {found[1]: place for place, line in enumerate(lines) if (found := _CLOSING.fullmatch(line))}
     end = -1
@@ -147,7 +148,7 @@ def _words_of(text: str) -> str:
 
 
 def _is_ours(line: str) -> bool:
-    """Return whether toolsim wrote a line, as a record or at the end of a prompt."""
+    """Return whether toolsim wrote a line: a record, or a requirement at the end of a prompt."""
     return bool(read_call_record(line) or read_output_record(line)) or read_choice(line) is not None
 
 
@@ -164,7 +165,7 @@ def outputs_of(messages: Sequence[Message]) -> list[str]:
 
 
 def _readable(output: str) -> str:
-    """Return an output (JSON) in readable form. Quoted text is changed so that it cannot become a call."""
+    """Return an output, which is JSON, in readable form, with each ``<`` replaced so that it cannot begin a call."""
     value = json.loads(output)
     return (value if isinstance(value, str) else output).replace("<", "‹")
 
@@ -186,6 +187,6 @@ def _block(tool: Tool, arguments: dict[str, Any], catalog: Catalog, played: str 
 
 
 def _misfit(tool: Tool, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments, with each value replaced by a value of the wrong type."""
+    """Return the arguments with values of the wrong types."""
     names = list(arguments or mapping(mapping(tool.parameters).get("properties")))
     return {name: "badly" if isinstance(arguments.get(name), int | float | bool) else 0 for name in names}

@@ -1,12 +1,14 @@
-"""Selects the tools that a question needs, based only on its words.
+"""Selects the tools that a question needs, based only on the question's words.
 
-A question is split into clauses ("… and …", "…, …", sentences), never inside quotation marks. Each clause scores each
-tool:
+A question is split into clauses ("… and …", "…, …", sentences), but never inside quotation marks. For each clause, each
+tool has a score:
 
-    3 for each word of the tool's name, 1 for each of its description, its parameters' names and their enum values
+    3 for each word in the clause from the tool's name, and 1 for each word from its description, parameter names or
+    enum values
 
-The tool with the highest score is called if the score reaches ``_MIN_SCORE``. A clause without a tool ("and in Paris")
-belongs to the previous tool, and words before the first tool belong to the first tool. The selection is deterministic.
+The tool with the highest score is called if the score reaches ``_MIN_SCORE``. A clause that selects no tool ("and in
+Paris") belongs to the preceding tool, and clauses before the first tool belong to the first tool. The selection is
+deterministic.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from toolsim.core.plan import Tool
 from toolsim.wire.json_fields import mapping
 
 _NAME_SCORE = 3
-# One word of the tool's name, or two other words, are sufficient for this score.
+# Minimum score for a call. One word from the tool's name, or two other words, are enough.
 _MIN_SCORE = 2
 
 _QUOTED = re.compile(r"\"[^\"]*\"|“[^”]*”|„[^“”]*[“”]|(?<!\w)'[^']*'(?!\w)|`[^`]*`")
@@ -28,9 +30,9 @@ _CLAUSE_END = re.compile(r"[?!;\n]|\.(?=\s|$)|,(?=\s)|\b(?:and|then)\b")
 
 
 def choose(question: str, tools: Sequence[Tool], *, forced: bool = False) -> list[tuple[Tool, str]]:
-    """Return each tool that the question requires, together with the part of the question that requires it.
+    """Return the tools that the question requires, each with its part of the question.
 
-    ``forced`` specifies whether to return at least one tool for any question.
+    With ``forced``, the result contains at least one tool.
     """
     chosen: list[tuple[Tool, int]] = []
     for start, end in _clauses(question):
@@ -45,12 +47,12 @@ def choose(question: str, tools: Sequence[Tool], *, forced: bool = False) -> lis
 
 
 def mask_quotes(text: str) -> str:
-    """Return the text with all quotations masked. Each masked character is replaced by one character."""
+    """Return the text with a placeholder in place of each character inside a quotation."""
     return _QUOTED.sub(lambda found: "\0" * len(found[0]), text)
 
 
 def quotes(text: str) -> Iterable[re.Match[str]]:
-    """Yield each quotation, including its quotation marks."""
+    """Return an iterator over the quotations in the text. A match includes the quotation marks."""
     return _QUOTED.finditer(text)
 
 
@@ -63,7 +65,7 @@ def _clauses(text: str) -> list[tuple[int, int]]:
 def _best(text: str, tools: Sequence[Tool], least: int = _MIN_SCORE) -> Tool | None:
     """Return the tool with the highest score if the score is at least ``least``.
 
-    If scores are equal, the shortest name wins.
+    If scores are equal, the tool whose name has the fewest words is returned.
     """
     sentence = words(mask_quotes(text))
     ranked = [(_score(tool, sentence), -len(words(tool.name)), -index) for index, tool in enumerate(tools)]

@@ -1,12 +1,13 @@
-"""Compares words for the scripted model. Words are lowercase, split at underscores and camel case, without endings."""
+"""Compares words for the scripted model. Words are in lowercase, and are compared without their endings."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 
-# Two words are similar if they share a prefix of at least this length that lacks at most the last letter of the shorter
-# word. For example, note and notes are similar, as are translate and translation, but city and cite are not.
+# Two words are similar if they share a prefix of at least this length, and this prefix lacks at most the last letter of
+# the shorter word. For example, note and notes are similar, and so are translate and translation, but not city and
+# cite.
 _MIN_STEM = 4
 
 STOP_WORDS = frozenset(
@@ -23,7 +24,7 @@ STOP_WORDS = frozenset(
 
 
 def words(text: str) -> list[str]:
-    """Return the words in text or a name. For example, ``getWeather_v2`` has the words get, weather and v2."""
+    """Return the words in text or in a name, in lowercase. For example, ``getWeather_v2`` has get, weather and v2."""
     humps = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", text)
     return re.findall(r"[^\W_]+", humps.lower())
 
