@@ -1,1 +1,1 @@
-"""The command ``toolsim``, which starts mitmproxy with the addon, and related programs."""
+"""Implements the command ``toolsim``, which starts mitmproxy with the addon, and its subcommands."""

@@ -1,7 +1,7 @@
-"""The settings that make agent programs use toolsim: environment variables and flags, never files.
+"""Configures agent programs to use toolsim, with environment variables and flags, but never with files.
 
-For each program, a function returns the settings, given an endpoint and the user's arguments. The user's arguments come
-last, so that they override the settings. If the user's arguments name a model, the settings do not.
+For each program, a function returns the settings for an endpoint and the user's arguments. The user's arguments follow
+the arguments in the settings, and thus override them. If the user's arguments specify a model, it is used.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """A running toolsim as a client sees it. ``origin`` is a URL such as ``http://127.0.0.1:8080``.
+    """A running toolsim as a client sees it. ``origin`` is its URL, such as ``http://127.0.0.1:8080``.
 
     ``model`` is the model to use, and ``models`` contains all models that the backend lists. ``window`` is the context
     window of ``model`` in tokens, or None if it is unknown.
@@ -43,10 +43,10 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """The settings of one run. ``arguments`` are inserted before the user's own arguments.
+    """The settings for one run of an agent program. ``arguments`` are inserted before the user's arguments.
 
-    ``variables`` are environment variables to set, or to unset if the value is None. ``defaults`` are variables that
-    the user's environment overrides.
+    ``variables`` are environment variables to set, or to unset if the value is None. ``defaults`` are variables to set
+    unless the user's environment contains them.
     """
 
     arguments: Sequence[str] = ()
@@ -54,7 +54,7 @@ class AgentSettings:
     defaults: Mapping[str, str] = field(default_factory=dict)
 
     def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
-        """Return the environment of the program, based on the ``inherited`` environment."""
+        """Return the environment for the program, based on the ``inherited`` environment."""
         found = {**self.defaults, **inherited}
         if any(name.lower() in _PROXY_VARIABLES for name in inherited):
             # Without these variables, the program would send requests for this machine to the user's HTTP proxy.
@@ -86,7 +86,7 @@ class Agent:
 
 
 def named_model(arguments: Sequence[str]) -> str | None:
-    """Return the model that the user's arguments name, or None if they name no model."""
+    """Return the model that the user's arguments specify, or None if they specify no model."""
     for position, word in enumerate(arguments):
         if found := _MODEL_FLAG.fullmatch(word):
             following = arguments[position + 1 : position + 2]
@@ -98,7 +98,7 @@ def _claude(endpoint: Endpoint, arguments: Sequence[str]) -> AgentSettings:
     variables: dict[str, str | None] = {
         "ANTHROPIC_BASE_URL": endpoint.origin,
         "ANTHROPIC_AUTH_TOKEN": endpoint.key,
-        # The user's own key must not reach this backend, and requests must not be sent to another service.
+        # This backend must not receive the user's Anthropic key, and requests must not be sent to another service.
         "ANTHROPIC_API_KEY": None,
         "CLAUDE_CODE_USE_BEDROCK": None,
         "CLAUDE_CODE_USE_FOUNDRY": None,
@@ -106,7 +106,7 @@ def _claude(endpoint: Endpoint, arguments: Sequence[str]) -> AgentSettings:
     }
     model = named_model(arguments) or endpoint.model
     variables["ANTHROPIC_MODEL"] = model
-    # Claude Code's subagents use short model names, which otherwise map to Anthropic's models.
+    # Claude Code's subagents use short model names, which would otherwise stand for Anthropic's models.
     variables |= {f"ANTHROPIC_DEFAULT_{name}_MODEL": model for name in ("HAIKU", "OPUS", "SONNET")}
     # Some versions disable tool search for any server other than Anthropic's.
     defaults = {"ENABLE_TOOL_SEARCH": "true"}
@@ -116,7 +116,7 @@ def _claude(endpoint: Endpoint, arguments: Sequence[str]) -> AgentSettings:
 
 
 def claude_line(host: str, port: int) -> str:
-    """Return the settings of Claude Code for a listener, in the form of a command line."""
+    """Return a command line that starts Claude Code with the settings for a listener."""
     settings = _claude(Endpoint(origin=f"http://{url_host(host)}:{port}"), ())
     names = ("ANTHROPIC_BASE_URL", "ANTHROPIC_AUTH_TOKEN")
     variables = {**{name: settings.variables[name] for name in names}, **settings.defaults}
@@ -134,7 +134,7 @@ def _codex(endpoint: Endpoint, arguments: Sequence[str]) -> AgentSettings:
 
 
 def _toml(text: str) -> str:
-    """Return text as a TOML string, in single quotes if possible, because a ``.cmd`` file does not change those."""
+    """Return text as a TOML string, in single quotes if possible, which ``.cmd`` files do not change."""
     return json.dumps(text) if "'" in text or not text.isprintable() else f"'{text}'"
 
 

@@ -1,4 +1,4 @@
-"""Checks the command's arguments, including options, before mitmproxy sees them."""
+"""Checks command-line arguments, including options, before mitmproxy sees them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from toolsim.proxy.options.option import PREFIX
 _ENDPOINT = re.compile(r"/(?:chat/completions|completions|responses|messages|models)/?$")
 _OLLAMA_API = re.compile(r"/api/(?:chat|generate|tags|show)/?$")
 MODEL_SUFFIX = ".gguf"
-"""The suffix of file names that identifies a model file."""
+"""The file name suffix by which a model file is recognized."""
 DEFAULT_PORT = 8080
 """The default port of toolsim."""
 _OLLAMA_PORT = 11434
@@ -33,7 +33,7 @@ _COMMANDS_OF_OTHERS = ("codex", "demo", "scripted")
 
 
 def backend_url(text: str) -> str:
-    """Return the base URL of a backend, as specified by the user. Raises ArgumentTypeError."""
+    """Return ``text`` if it is the base URL of a backend. Raises ArgumentTypeError."""
     if text.lower() in _COMMANDS_OF_OTHERS:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected a URL; did you mean toolsim {command_for(text)}?")
     if port := _PORTS.get(text.lower()):
@@ -42,7 +42,7 @@ def backend_url(text: str) -> str:
         backend = parse_url(text)
     except ValueError as problem:
         raise argparse.ArgumentTypeError(str(problem)) from None
-    # Ollama answers on both paths, but only one path has the supported API. On other servers, the path /api can be
+    # Ollama answers on both paths, but only /v1 has the API that toolsim supports. On other servers, /api can be
     # correct.
     found = _OLLAMA_API.search(text)
     if found or (backend.port, backend.path) == (_OLLAMA_PORT, "/api"):
@@ -58,15 +58,15 @@ def backend_url(text: str) -> str:
 
 
 def is_named(backend: str) -> bool:
-    """Return whether a built-in backend is selected by its name.
+    """Return whether the argument is the name of a built-in backend.
 
-    The backend ``local`` is selected by its model file.
+    ``local`` does not count, because its model file is specified instead.
     """
     return backend in BUILTIN and backend != "local"
 
 
 def served_backend(text: str) -> str:
-    """Return the base URL of a backend, a model file or a name. Raises ArgumentTypeError."""
+    """Return ``text`` if it is a base URL, a model file or the name of a backend. Raises ArgumentTypeError."""
     if is_named(text) and text not in _COMMANDS_OF_OTHERS:
         return text
     if not text.endswith(MODEL_SUFFIX):
@@ -82,19 +82,19 @@ def command_for(backend: str) -> str:
 
 
 def recorded_backend(text: str) -> str:
-    """Return the backend to record, which is codex, scripted, or any backend of ``serve``. Raises ArgumentTypeError."""
+    """Return ``text`` if it is codex, scripted, or any backend for ``serve``. Raises ArgumentTypeError."""
     return text if is_named(text) else served_backend(text)
 
 
 def port(text: str) -> int:
-    """Return a port number. The number 0 means any free port. Raises ArgumentTypeError."""
+    """Return a port number. 0 stands for any free port. Raises ArgumentTypeError."""
     if not re.fullmatch(r"\d{1,5}", text) or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected a port number from 0 to 65535")
     return int(text)
 
 
 def setting(text: str) -> str:
-    """Return a ``NAME=VALUE`` setting for mitmproxy or toolsim. Raises ArgumentTypeError."""
+    """Return ``text`` if it is a ``NAME=VALUE`` setting for mitmproxy or toolsim. Raises ArgumentTypeError."""
     name, sign, _ = text.partition("=")
     if not sign or not name:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected NAME=VALUE")
@@ -121,9 +121,9 @@ def check_settings(given: Iterable[str], *, host: str) -> None:
 
 
 def check_known(manager: Options, given: Iterable[str]) -> None:
-    """Raise UsageError for the first name that is not an option of any addon, or for a value that its option rejects.
+    """Raise UsageError for the first unknown option name, or the first value that a mitmproxy option rejects.
 
-    ``manager`` contains the options of mitmproxy and its own addons, but not yet toolsim's options.
+    ``manager`` contains the options of mitmproxy and its own addons, but not toolsim's options.
     """
     for pair in given:
         name = pair.partition("=")[0]

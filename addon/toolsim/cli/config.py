@@ -24,7 +24,8 @@ from toolsim.proxy.options import profiles, table
 from toolsim.proxy.options.option import PREFIX
 
 _ARGUMENTS = {"backend": str, "host": str, "port": int, "web": bool}
-# Minimum similarity for a hint. mitmproxy's options, such as web_port, are less similar to these names.
+# Minimum similarity for suggesting an argument. mitmproxy's options, such as web_port, are less similar to the
+# arguments.
 _CUTOFF = 0.75
 _TYPES = {str: "a string", int: "a whole number", bool: "true or false"}
 
@@ -32,13 +33,13 @@ _TYPES = {str: "a string", int: "a whole number", bool: "true or false"}
 def with_config_file(words: Sequence[str], args: Namespace, file: Path) -> list[str]:
     """Return the arguments of a command line, preceded by the contents of a settings file.
 
-    ``args`` contains the same arguments, parsed. A later argument overrides an earlier one, but options accumulate. The
-    options set on the command line are therefore omitted from the file's contents. Raises UsageError, with a one-line
-    message that contains the location.
+    ``args`` contains the parsed arguments of the command line. A later argument overrides an earlier one, but values of
+    ``--set`` accumulate, so options that are set on the command line are omitted from the file's contents. Raises
+    UsageError, with a one-line message that contains the location.
     """
     values, text = _read(file)
     given = {pair.partition("=")[0] for pair in args.set}
-    # The command ``launch`` is followed by the name of a program.
+    # In ``launch``, the name of a program follows the command.
     end = 1 + hasattr(args, "agent")
     own = list(words[end:])
     of_file: list[str] = []
@@ -47,7 +48,7 @@ def with_config_file(words: Sequence[str], args: Namespace, file: Path) -> list[
             if name not in _ARGUMENTS:
                 of_file += [f"--set={name}={word}" for word in _option(name, value) if name not in given]
             elif name == "backend":
-                # The built-in backends have separate commands, which do not have this argument.
+                # The commands for the built-in backends do not have this argument.
                 if getattr(args, name, "") is None:
                     own.append(_argument(name, value))
             elif name == "web":
@@ -78,13 +79,13 @@ def _argument(name: str, value: Any) -> Any:
 
 
 def _option(name: str, value: Any) -> list[str]:
-    """Return the value of an option as it appears on the command line. A list has one entry for each of its items."""
+    """Return an option's value as strings for the command line, with one string for each item of a list."""
     if isinstance(value, dict):
         raise ValueError("got a table, expected an option: options are not grouped in tables")
     known = [*(option.full_name for option in table.OPTIONS), *(PREFIX + renamed for renamed in RENAMED)]
     if name.startswith(PREFIX) and name not in known:
         raise ValueError(f"no such option{nearest(name, known)}")
-    # mitmproxy's own options are checked later, because its addons define further options.
+    # Options of mitmproxy are checked later, when its addons have defined all of them.
     if hint := nearest(name, _ARGUMENTS, cutoff=_CUTOFF):
         raise ValueError(f"no such option{hint}")
     for option in table.OPTIONS:

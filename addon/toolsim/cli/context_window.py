@@ -1,4 +1,4 @@
-"""Finds the context window of a model from the command line (``request/context_window.py``)."""
+"""Determines a model's context window by querying a server (see ``request/context_window.py``)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _SECONDS = 3.0
 
 
 def context_window(base_url: str, model: str, *, key: str = "") -> int | None:
-    """Return the context window of a model in tokens, for prompt and answer together, or None if it is unknown.
+    """Return a model's context window, which is the maximum number of tokens in prompt and answer, or None if unknown.
 
     ``base_url`` is the base URL of toolsim or of a backend, with ``/v1``, as clients use it. ``key`` is the server's
-    key, or "" for none. toolsim's own list of models includes the number if the backend reports it. Otherwise, this
-    function queries the engine's own pages (llama.cpp, Ollama, LM Studio), which are not reachable through toolsim. It
-    blocks for a few seconds at most, so call it in a thread. Never raises an exception.
+    key, or "" for none. toolsim's own list of models includes the window if the backend reports it. Otherwise, the
+    engine's pages (llama.cpp, Ollama, LM Studio) are queried, which are not reachable through toolsim. The function can
+    block for several seconds, so call it in a thread. Never raises an exception.
     """
     url = base_url.rstrip("/")
     listed = mappings((_page(f"{url}/models", key) or {}).get("data"))

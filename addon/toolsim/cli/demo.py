@@ -1,7 +1,7 @@
-"""``toolsim demo``, which plays one turn of each kind through the proxy to fill the log and mitmweb with examples.
+"""``toolsim demo``, which sends example requests through the proxy to fill the log and mitmweb.
 
-The turns are data. The demo sends them to the proxy's own listener over HTTP, like a client. It checks only the status
-of each answer, because the log shows the details.
+The demo sends the requests to the proxy's own listener over HTTP, like a client. It checks only the HTTP status of each
+answer, because the log shows the details.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from toolsim.wire.apis import CHAT, RESPONSES
 
 logger = logging.getLogger(__name__)
 
-# Timeout, in seconds, for the built-in backend, which can start more slowly than the proxy.
+# Startup timeout for the built-in backend, in seconds. The backend can start more slowly than the proxy.
 _START_SECONDS = 20.0
 _TURN_SECONDS = 60.0
 _PAUSE = 0.5
@@ -33,9 +33,9 @@ _PAUSE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class DemoTurn:
-    """One question.
+    """One request of the demo.
 
-    ``items`` contains the preceding history in the API's format. ``status`` is the expected HTTP status.
+    ``items`` contains the rest of the conversation in the API's format. ``status`` is the expected HTTP status.
     """
 
     text: str
@@ -83,7 +83,7 @@ _TWO_CITIES = "What is the weather in Bonn and in Paris?"
 
 
 def _history(**outputs: str) -> tuple[dict[str, Any], ...]:
-    """Return the history that a chat client would send back: the assistant's calls, one per city, and the outputs."""
+    """Return the calls and outputs that a chat client would send after the question, with one call per city."""
     calls, answers = [], []
     for number, (city, output) in enumerate(outputs.items(), 1):
         call = {"name": "get_weather", "arguments": json.dumps({"city": city})}
@@ -111,9 +111,9 @@ TURNS = (
 
 
 class Player:
-    """An addon that plays ``turns`` once the proxy is running. With ``once``, it then shuts down the proxy.
+    """An addon that sends the requests in ``turns`` once the proxy runs. With ``once``, it then stops the proxy.
 
-    ``failed`` is the number of turns that were not answered as expected, or None until all turns have been played.
+    ``failed`` is the number of answers with an unexpected status, or None until all requests have been sent.
     """
 
     def __init__(self, turns: Sequence[DemoTurn] = TURNS, *, once: bool = False) -> None:
@@ -123,16 +123,16 @@ class Player:
         self.failed: int | None = None
 
     def running(self) -> None:
-        """Start to play the turns."""
+        """Start to send the requests."""
         self._task = asyncio.get_running_loop().create_task(self._play())
 
     def done(self) -> None:
-        """Stop playing."""
+        """Stop sending requests."""
         if self._task is not None:
             self._task.cancel()
 
     async def _play(self) -> None:
-        # The turns wait until the startup banner has appeared.
+        # The pause ensures that the startup banner appears first.
         await asyncio.sleep(_PAUSE)
         host, port, *_ = ctx.master.addons.get("proxyserver").listen_addrs()[0]  # type: ignore[no-untyped-call]
         url = f"http://{url_host(host)}:{port}/v1"
@@ -161,7 +161,7 @@ class Player:
 
 
 async def _status(url: str, body: object = None) -> int:
-    """Return the HTTP status of an answer after reading it completely, or 0 if the server does not answer."""
+    """Read an answer completely, and return its HTTP status, or 0 if the server cannot be reached."""
     key = ctx.options.toolsim_api_key
     try:
         answer = await asyncio.to_thread(ask, url, key=key, json_body=body, seconds=_TURN_SECONDS)
@@ -171,7 +171,7 @@ async def _status(url: str, body: object = None) -> int:
 
 
 def run(start: serve.Start, *, once: bool) -> int:
-    """Serve the scripted model, play the turns, and return the exit code."""
+    """Serve the scripted model, send the demo's requests, and return the exit code."""
     player = Player(once=once)
     code = serve.run(replace(start, backend="scripted"), player)
     return code or int(once and player.failed != 0)

@@ -1,9 +1,11 @@
-"""``toolsim doctor URL``, which reports the features of a server and the command that serves it.
+"""``toolsim doctor URL``, which reports a server's features and the toolsim command for this server.
 
-The diagnosis has four checks, each of which can end it. The first check is whether any server answers (``/models``).
-The second is which APIs exist: an empty body costs nothing, and an existing API rejects it with a status other than
-404. The third is which models exist. The last is whether a model calls tools on its own (one short question with one
-tool).
+1. Does a server answer, and which models does it list (``/models``)?
+2. Which APIs does it have? A request with an empty body costs nothing. An existing API rejects it with a status other
+   than 404.
+3. Does a model call tools by itself? It is asked one short question with one tool.
+
+A problem ends the diagnosis.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from toolsim.wire.json_fields import mapping, mappings, string
 
 _MAX_SHOWN = 6
 _MAX_CHARS = 120
-# Timeout, in seconds. It is long because a model might have to be loaded before it answers.
+# Timeout for a model's answer, in seconds. It is long because the model might have to be loaded first.
 _TURN_SECONDS = 120.0
 _MAX_TOKENS = 200
 
@@ -44,7 +46,7 @@ class DiagnosisError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """The result of the probe: the base URL that answered, its APIs, and the names of its models."""
+    """The result of the probe: the base URL at which the server answered, its APIs, and the ids of its models."""
 
     url: str
     apis: tuple[Api, ...]
@@ -83,7 +85,7 @@ def main(args: Namespace) -> int:
 
 
 def _profile(model: str) -> str:
-    """Return a model's default profile and the settings in that profile."""
+    """Describe the profile that toolsim would use for a model, and the settings in this profile."""
     try:
         found = most_specific_profile(read_profiles("auto", os.environ), model)
     except ValueError as problem:
@@ -95,9 +97,9 @@ def _profile(model: str) -> str:
 
 
 def examine(url: str, key: str) -> ProbeResult:
-    """Return the APIs and models at a base URL. If it has no path, look below ``/v1``. Raises DiagnosisError."""
+    """Return the APIs and models at a base URL. Without a path, ``/v1`` is also tried. Raises DiagnosisError."""
     path = url.partition("://")[2].partition("/")[2]
-    # Some servers have the list of models at two paths, but the API only below /v1.
+    # Some servers have the list of models at both paths, but the API only below /v1.
     places = [url] if path.endswith("v1") else [f"{url}/v1", url] if not path else [url, f"{url}/v1"]
     answers: list[tuple[str, Answer]] = []
     for place in places:
@@ -119,9 +121,10 @@ def examine(url: str, key: str) -> ProbeResult:
 
 
 def calls_by_itself(found: ProbeResult, model: str, key: str) -> str:
-    """Return a description of whether a model calls an offered tool.
+    """Ask a question that requires a tool, and describe whether the model calls the tool.
 
-    It starts with "yes", "no" or "unknown". Raises DiagnosisError."""
+    The description starts with "yes", "no" or "unknown". Raises DiagnosisError.
+    """
     api = found.apis[0]
     answer = _ask(found.url + api.path_suffix, key, _question(api, model), _TURN_SECONDS, api)
     if answer.status in (401, 403):
@@ -141,7 +144,7 @@ def calls_by_itself(found: ProbeResult, model: str, key: str) -> str:
 
 def serve_line(found: ProbeResult, *, native: bool) -> str:
     """Return the command that serves the backend."""
-    # A server on this machine might already use toolsim's default port. In that case, toolsim needs another port.
+    # If the server on this machine uses toolsim's default port, toolsim needs another port.
     backend = parse_url(found.url)
     is_taken = backend.port == DEFAULT_PORT and is_loopback(backend.host)
     port = " --port 9000" if is_taken else ""
@@ -175,7 +178,7 @@ def _apis(url: str, key: str) -> tuple[Api, ...]:
 
 
 def _other_place(url: str, key: str) -> str:
-    """Return a hint with the correct base URL of the API on the same server."""
+    """Return a hint for the user, which names the correct base URL if it can be found on the same server."""
     for place in other_places(url):
         if (answer := _ask(f"{place}/models", key)).status == 200 and answer.body is not None:
             return f"; did you mean {place}?"
@@ -209,7 +212,7 @@ def _question(api: Api, model: str) -> dict[str, Any]:
 
 
 def _contents(body: Mapping[str, Any]) -> tuple[list[str], str]:
-    """Return the names of the calls, and the text, in an answer from any API."""
+    """Return the names of the called tools and the text in an answer, whichever API it is from."""
     calls, texts = [], []
     for choice in mappings(body.get("choices")):
         message = mapping(choice.get("message"))

@@ -1,11 +1,11 @@
-"""``toolsim launch``, which starts an agent program with a backend, and a proxy unless one runs with this backend.
+"""``toolsim launch``, which starts an agent program with a backend. Also starts a proxy, unless one is running.
 
     toolsim launch claude http://127.0.0.1:11434/v1 -- --continue
 
-Without a URL, launch uses the backend of a running toolsim, otherwise the backend in the user's settings file, and
-otherwise Ollama or LM Studio on this machine. The proxy runs in this process, and ends with the program. The exit code
-is the program's, or 128 plus the number of the signal that killed the program, as in a shell. The user's files are
-never changed.
+If no URL is specified, the backend is that of a running toolsim, or else the one in the user's settings file, or else
+Ollama or LM Studio on this machine. The proxy runs in this process, and ends when the program ends. The exit code is
+the program's, or 128 plus the number of the signal that killed the program, as in a shell. The user's files are never
+changed.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from toolsim.stores.url import parse_store_url
 from toolsim.wire.json_fields import mappings, string
 
 _FIND_SECONDS = 3.0
-"""Timeout, in seconds, for a server that might not be running."""
+"""Timeout of a query to a server that might not be running, in seconds."""
 _MODELS_SECONDS = 20.0
-"""Timeout, in seconds, for the list of models. A built-in backend needs a few seconds to start."""
+"""Timeout of a query for the list of models, in seconds. A built-in backend needs a few seconds to start."""
 _KILL_SECONDS = 5.0
 _PAUSE = 0.1
 _MAX_CHARS = 200
 _INTERRUPTED = 130
-# Options that silence the proxy, because the program uses the terminal.
+# Options that silence the proxy's log, because the program uses the terminal.
 _QUIET = ("toolsim_log=off", "termlog_verbosity=error", "flow_detail=0")
 
 
@@ -58,14 +58,13 @@ class LaunchError(Exception):
 def run(args: Namespace, arguments: Sequence[str], with_file: Callable[[Path], Namespace]) -> int:
     """Start the program with ``arguments``, and return its exit code. Raises UsageError.
 
-    ``with_file`` is a function that returns the arguments on the command line together with the arguments in a settings
-    file.
+    ``with_file`` parses the command line again, together with the arguments in a settings file.
     """
     agent = AGENTS[args.agent]
     if shutil.which(agent.command) is None:
         raise UsageError(f"{agent.title} is not installed: {agent.installation}")
     key = key_of(args.key_env)
-    # A proxy that is already running would ignore these arguments.
+    # A proxy that is already running cannot apply these arguments.
     is_plain = not (args.set or args.web)
     if args.config is not None:
         args = with_file(args.config)
@@ -101,7 +100,7 @@ class _Running:
 
 
 def _find_running(args: Namespace, key: str) -> _Running | None:
-    """Return the toolsim that runs at the listener's address with the requested backend, or None. Raises UsageError."""
+    """Return the toolsim at the listener's address if one is running with the requested backend. Raises UsageError."""
     port = DEFAULT_PORT if args.port is None else args.port
     if not port:
         return None
@@ -122,7 +121,7 @@ def _find_running(args: Namespace, key: str) -> _Running | None:
 
 
 def _is_backend(wanted: str, facts: Mapping[str, Any]) -> bool:
-    """Return whether a running toolsim, as described by its overview page, serves the requested backend."""
+    """Return whether the requested backend is that of a running toolsim, according to its overview page."""
     if wanted in BUILTIN:
         return facts.get("backend") == BUILTIN[wanted].words
     if wanted.endswith(MODEL_SUFFIX):
@@ -141,7 +140,7 @@ def _place(url: str) -> tuple[str, str, int, str]:
 
 
 def _local_server(agent: Agent) -> str:
-    """Return the base URL of a known server on this machine that lists models. Raises UsageError."""
+    """Return the base URL of Ollama or LM Studio if it is running on this machine with a model. Raises UsageError."""
     is_empty = ""
     for title, port in LOCAL_SERVERS.values():
         url = f"http://127.0.0.1:{port}/v1"
@@ -166,7 +165,7 @@ def _answer(url: str, key: str = "", seconds: float = _FIND_SECONDS) -> Answer |
 
 
 def _names(answer: Answer) -> tuple[str, ...]:
-    """Return the names of the models in a server's list of models."""
+    """Return the models' names from a server's list of models."""
     names = [string(model.get("id")) for model in mappings((answer.body or {}).get("data"))]
     return tuple(name for name in names if name)
 
@@ -180,7 +179,7 @@ def _usable(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _serve(args: Namespace, backend: str, session: _Session) -> int:
-    """Run the program with a new proxy. Raises LaunchError, UsageError."""
+    """Start a proxy, and run the program with it. Return the exit code. Raises LaunchError and UsageError."""
     port = args.port
     if port is None:
         try:
@@ -204,7 +203,7 @@ class _OnceListening:
         self._session = session
         self._task: asyncio.Task[None] | None = None
         self.code = _INTERRUPTED
-        """The exit code of the program. Until the program ends, it is the exit code for an interruption."""
+        """The program's exit code. Until the program ends, this is the exit code for an interruption."""
         self.problem: LaunchError | None = None
 
     def running(self) -> None:
@@ -212,7 +211,7 @@ class _OnceListening:
         self._task = asyncio.get_running_loop().create_task(self._begin())
 
     def done(self) -> None:
-        """Stop the program with the proxy."""
+        """Stop the program, because the proxy is stopping."""
         if self._task is not None:
             self._task.cancel()
 
@@ -239,7 +238,7 @@ class _OnceListening:
 class _Session:
     """One run of a program.
 
-    ``key`` is the key that the program sends. ``model`` is the requested model, or "" for none.
+    ``key`` is the API key that the program sends. ``model`` is the model that the user requested, or "" for none.
     """
 
     agent: Agent
@@ -248,7 +247,7 @@ class _Session:
     model: str
 
     async def run(self, origin: str, backend: str) -> int:
-        """Run the program with a running toolsim, and return the program's exit code. Raises LaunchError."""
+        """Run the program against the toolsim at ``origin``, and return the program's exit code. Raises LaunchError."""
         names = await self._ask_models(origin)
         model = self.model or named_model(self.arguments) or next(iter(_usable(names)), "any")
         window = await asyncio.to_thread(context_window, f"{origin}/v1", model, key=self.key)
@@ -264,7 +263,7 @@ class _Session:
         return await run_program(command, settings.environment(os.environ))
 
     async def _ask_models(self, origin: str) -> tuple[str, ...]:
-        """Return the models of the backend. Wait for a built-in backend to start first. Raises LaunchError."""
+        """Return the backend's models. If a built-in backend is still starting, wait for it. Raises LaunchError."""
         end = asyncio.get_running_loop().time() + _MODELS_SECONDS
         while True:
             answer = await asyncio.to_thread(_answer, f"{origin}/v1{MODELS}", self.key, _MODELS_SECONDS)
@@ -287,7 +286,7 @@ class _Session:
 async def run_program(command: Sequence[str], environment: Mapping[str, str]) -> int:
     """Run a program in the foreground, and pass on signals. Return the program's exit code. Raises LaunchError.
 
-    If the task that runs this function is canceled, the program is ended, too.
+    If the task that runs this function is canceled, the program is stopped, too.
     """
     signals = _Signals()
     with signals.taken():
@@ -318,14 +317,14 @@ async def _end(child: asyncio.subprocess.Process) -> None:
 
 @dataclass(slots=True)
 class _Signals:
-    """A handler that passes signals from this process on to the running program."""
+    """Passes signals that this process receives on to the running program."""
 
     _child: asyncio.subprocess.Process | None = None
     _pending: list[int] = field(default_factory=list)
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """Return a context in which signals to this process are handled."""
+        """Return a context in which this object handles the signals to this process."""
         names = ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGBREAK")
         numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
         loop = asyncio.get_running_loop()
@@ -334,7 +333,7 @@ class _Signals:
             try:
                 loop.add_signal_handler(number, self._receive, number)
             except NotImplementedError:
-                # On Windows, Ctrl-C already reaches both processes.
+                # On Windows, Ctrl-C reaches both processes anyway, so this process ignores it.
                 before[number] = signal.signal(number, lambda *_: None)
         try:
             yield
@@ -343,7 +342,7 @@ class _Signals:
                 signal.signal(number, handler)
 
     def pass_to(self, child: asyncio.subprocess.Process) -> None:
-        """Pass on signals to this process, including signals that arrived before the program started."""
+        """Pass on signals to ``child``, including signals that arrived before the program started."""
         self._child = child
         for number in self._pending:
             self._send(number)
@@ -361,7 +360,7 @@ class _Signals:
 
 
 def _is_in_foreground() -> bool:
-    """Return whether Ctrl-C on the terminal reaches all processes in this process's group, including the program."""
+    """Return whether this process's group is in the foreground, so that Ctrl-C also reaches the program."""
     try:
         with open("/dev/tty", "rb", buffering=0) as terminal:
             return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()

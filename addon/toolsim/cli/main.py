@@ -1,9 +1,8 @@
-"""The command ``toolsim``, for users who do not want to learn mitmproxy's commands.
+"""Implements the command ``toolsim``, for users who do not want to learn mitmproxy's commands.
 
-Modules that need mitmproxy are imported where they are used, so that a missing package is reported in one line. Each
-command is a function of parsed arguments. The commands in ``PLUGINS`` have separate parsers. The exit codes are 0 for
-success, 1 for a problem with a server or a recording, 2 for a usage error, 130 after Ctrl-C, and 141 if the reader of
-the output has closed it.
+Modules that need mitmproxy are imported where they are used, so that a missing package is reported in one line. The
+commands in ``PLUGINS`` have separate parsers. The exit codes are 0 for success, 1 for a problem with a server or a
+recording, 2 for a usage error, 130 after Ctrl-C, and 141 if the reader of the output has closed it.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ PLUGINS = {
     "replay": "toolsim.recordings.replay",
     "export": "toolsim.recordings.export",
 }
-"""The commands of other packages.
+"""The commands that other packages implement.
 
-Each is mapped to the module whose ``main(words)`` is called with the remaining arguments.
+The value is the module whose ``main(words)`` is called with the remaining arguments.
 """
 
 RENAMED = {"learn": "tune"}
-"""Former names of commands, which remain valid for one release."""
+"""Former names of commands, mapped to their current names. Former names remain valid for one release."""
 
 _DESCRIPTION = "Function calling for any text-only model backend."
 _EPILOG = "toolsim COMMAND --help shows details; toolsim options [WORD] lists the options for --set."
@@ -59,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _reported(words: list[str]) -> int:
-    """Run the command line, and print each problem in one line."""
+    """Run the command line and return its exit code. Each problem is printed in one line."""
     try:
         return _run(words)
     except UsageError as problem:
@@ -79,7 +78,7 @@ def _run(words: list[str]) -> int:
     if words and words[0] in PLUGINS:
         return int(importlib.import_module(PLUGINS[words[0]]).main(words[1:]))
     made = parser()
-    # Arguments after -- belong to the program that these commands run.
+    # In these commands, arguments after -- belong to the program.
     words, of_program = _split(words) if words[:1] in (["launch"], ["claude"]) else (words, [])
     if words[:1] == ["claude"] and "--run" in words:
         print("toolsim claude --run: this command is now called launch claude", file=sys.stderr)
@@ -121,7 +120,7 @@ def _run(words: list[str]) -> int:
         return demo.run(start, once=args.once)
     if args.command == "record":
         settings = (*start.settings, f"toolsim_capture={args.folder}")
-        # Answers are not stored, because a replay could not access the stored answers to which a recording refers.
+        # Answers are not stored, because a replay could not retrieve the stored answers that a recording refers to.
         start = serve.Start(start.backend, start.host, start.port, start.web, settings, remembers=False)
     return serve.run(start)
 
@@ -138,12 +137,12 @@ def _backend(args: argparse.Namespace) -> str:
             return "codex"
         case "demo":
             return "scripted"
-    # The file in toolsim_models can name all backends.
+    # The file in toolsim_models can specify all backends.
     return str(args.backend or "")
 
 
 def parser() -> Parser:
-    """Return the parser of all commands. The commands in ``PLUGINS`` are only listed in it."""
+    """Return the parser for all commands. It lists the commands in ``PLUGINS``, but does not parse their arguments."""
     from toolsim.cli import arguments
     from toolsim.cli.agents import AGENTS
 
@@ -152,7 +151,7 @@ def parser() -> Parser:
     commands = made.add_subparsers(dest="command", metavar="command", parser_class=Parser)
 
     def command(name: str, words: str, description: str = "", **more: Any) -> Parser:
-        """Add a command. By default, its description is the help text as a sentence."""
+        """Add a command. Its default description is the help text as a sentence."""
         sentence = description or f"{words[0].upper()}{words[1:]}."
         added: Parser = commands.add_parser(name, help=words, description=sentence, **more)
         return added
@@ -250,9 +249,9 @@ def parser() -> Parser:
 
 
 def _add_listener(parser: argparse.ArgumentParser, *, takes_any_port: bool = False) -> None:
-    """Add the arguments of a command that serves.
+    """Add the arguments of commands that start a proxy.
 
-    With ``takes_any_port``, use any free port if the default is in use.
+    ``takes_any_port`` means that any free port is used if the default port is in use.
     """
     from toolsim.cli import arguments
 

@@ -1,7 +1,7 @@
-"""``toolsim options [WORD]``, which prints toolsim's options, each with its value, its default and its help.
+"""``toolsim options [WORD]``, which prints toolsim's options with their values, defaults and help texts.
 
-The values are those with which a proxy would start now, from the command line, a settings file, mitmproxy's config.yaml
-and the environment. Keys are not printed.
+The values are those with which a proxy would start now. They come from the command line, a settings file, mitmproxy's
+config.yaml and the environment. Keys are not printed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CONFIG_FILES = ("config.yaml", "config.yml")
 
 
 def main(args: Namespace) -> int:
-    """Print the options that match the word, and return the exit code. Raises UsageError."""
+    """Print the options that match ``args.word``, and return the exit code. Raises UsageError."""
     found = matching(args.word)
     settings = [*args.set]
     if args.config is not None:
@@ -43,9 +43,9 @@ def main(args: Namespace) -> int:
 
 
 def matching(word: str) -> Sequence[Option]:
-    """Return the options whose names contain a word or, if there are none, whose help does.
+    """Return the options whose names contain a word or, if there are none, the options whose help texts contain it.
 
-    Raises UsageError without a match.
+    Raises UsageError if no option matches.
     """
     plain = word.lower().removeprefix(PREFIX)
     found = [option for option in OPTIONS if plain in option.name]
@@ -56,9 +56,9 @@ def matching(word: str) -> Sequence[Option]:
 
 
 def current(settings: Sequence[str]) -> Options:
-    """Return the values with which a proxy would start.
+    """Return the option values with which a proxy would start.
 
-    ``settings`` have the form ``NAME=VALUE``. Raises UsageError.
+    ``settings`` are strings of the form ``NAME=VALUE``. Raises UsageError.
     """
     manager = Options()
     try:
@@ -87,7 +87,7 @@ def shown(option: Option, value: Any, width: int) -> str:
 
 
 def _text(option: Option, value: Any) -> str:
-    """Return a value in the form used on the command line, with keys and passwords removed."""
+    """Return a value as written on the command line, with keys and passwords removed."""
     if isinstance(value, bool):
         return "true" if value else "false"
     text = (" ".join(value) if isinstance(value, list | tuple) else str(value)).replace("\n", r"\n")

@@ -28,12 +28,12 @@ _MAX_BYTES = 4 * 1024 * 1024
 
 
 class Unreachable(Exception):
-    """Raised if a server does not answer, or does not answer over HTTP. The message states the reason in one line."""
+    """Raised if a server does not answer over HTTP. The message contains the reason in one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The response of a server. ``body`` is None if the response is not a JSON object."""
+    """A server's response. ``body`` is None if the response is not a JSON object."""
 
     status: int
     content_type: str
@@ -46,7 +46,7 @@ class Answer:
 
     @property
     def problem(self) -> str:
-        """The message of an error response, or "" for any other response."""
+        """The message in an error response, or "" for any other response."""
         if self.body is None:
             return ""
         message = read_error(self.body).message
@@ -54,10 +54,10 @@ class Answer:
 
 
 class _NoRedirect(HTTPRedirectHandler):
-    """A redirect handler that returns a redirect as the answer, because urllib would replace a POST with a GET."""
+    """Returns redirects as responses, because urllib would follow a redirected POST with a GET."""
 
     def redirect_request(self, *_: Any) -> None:
-        """Return None, so that redirects are not followed."""
+        """Return None, which means that the redirect is not followed."""
 
 
 def ask(
@@ -68,7 +68,7 @@ def ask(
     json_body: object = None,
     seconds: float = 10.0,
 ) -> Answer:
-    """Return the answer to a GET request, or to a POST request with ``json_body``. Raises Unreachable.
+    """Send a GET request, or a POST request if there is a ``json_body``, and return the response. Raises Unreachable.
 
     ``key`` is sent as a Bearer token. For an API that uses another header, pass the key in ``headers``.
     """
@@ -93,7 +93,7 @@ def ask(
 
 
 def _opened(opener: OpenerDirector, request: Request, seconds: float) -> Any:
-    """Return the response, even for an HTTP error. The body of an error can break off like any other body."""
+    """Return the response, including an HTTP error. The caller reads an error's body like any other body."""
     try:
         return opener.open(request, timeout=seconds)
     except HTTPError as error:

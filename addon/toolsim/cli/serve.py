@@ -1,8 +1,8 @@
 """Starts mitmdump or mitmweb with the addon, in this process.
 
 This module builds an ordinary command line: ``mitmdump -s …/toolsim.py --mode reverse:…``. In addition, it reports user
-errors in one line before mitmproxy starts. It silences mitmproxy's own startup messages, because the startup banner
-contains the same information.
+errors in one line before mitmproxy starts, and suppresses mitmproxy's own startup messages, because toolsim's startup
+banner contains the same information.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from toolsim.command_line import EXIT_PIPE, UsageError, addon_script, discard_ou
 from toolsim.proxy.address import parse_url, url_host
 from toolsim.proxy.options.settings import folder_problem
 
-# Loggers of mitmproxy that log only warnings here. Their other messages are also in the startup banner, or are
-# irrelevant to users who did not type the mitmproxy command themselves.
+# Loggers of which only warnings are shown. The startup banner contains the same information as their other messages, or
+# users who did not type the mitmproxy command do not need them.
 _TALKERS = ("mitmproxy.addons.script", "mitmproxy.proxy.mode_servers", "toolsim.proxy.builtin")
 WEB_PORT = 8081
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The startup parameters. ``backend`` is codex, scripted, a URL, a model file, or "" for none.
+    """The startup parameters of a proxy. ``backend`` is codex, scripted, a URL, a model file, or "" for none.
 
-    ``settings`` have the form ``NAME=VALUE``. ``remembers`` specifies whether to store answers in the user's state
-    folder, unless the settings name a store.
+    ``settings`` are strings of the form ``NAME=VALUE``. ``remembers`` means that answers are stored in the user's state
+    folder, unless the settings specify a store.
     """
 
     backend: str
@@ -54,7 +54,7 @@ class Start:
 
 
 def arguments(start: Start) -> list[str]:
-    """Return the arguments for mitmdump or mitmweb."""
+    """Return the command-line arguments for mitmdump or mitmweb."""
     words = ["-s", addon_script(), "--listen-host", start.host, "--listen-port", str(start.port)]
     settings = list(start.settings)
     if is_named(start.backend):
@@ -83,7 +83,7 @@ def state_folder() -> Path:
 
 
 def run(start: Start, *addons: object) -> int:
-    """Serve until a signal arrives, with additional ``addons``. Return the exit code. Raises UsageError."""
+    """Run the proxy, with additional ``addons``, until a signal arrives. Return the exit code. Raises UsageError."""
     words = arguments(start)
     check_settings([*words[words.index("--set") + 1 :: 2]] if "--set" in words else [], host=start.host)
     _check_confdir(start.settings)
@@ -96,7 +96,7 @@ def run(start: Start, *addons: object) -> int:
     base = WebMaster if start.web else DumpMaster
 
     class Started(base):  # type: ignore[misc, valid-type]
-        """mitmproxy's own class, extended to check the names of all options as soon as they are defined."""
+        """mitmproxy's own class, which also checks the names in the settings once mitmproxy's options are defined."""
 
         def __init__(self, options: Options) -> None:
             super().__init__(options)
@@ -117,7 +117,7 @@ def run(start: Start, *addons: object) -> int:
 
 
 def _folder_problem(folder: Path) -> str:
-    """Create a folder, and return why files cannot be written to it, or "" if they can."""
+    """Create a folder if it does not exist. Return why files cannot be written to it, or "" if they can."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
@@ -126,7 +126,7 @@ def _folder_problem(folder: Path) -> str:
 
 
 def _check_confdir(settings: Sequence[str]) -> None:
-    """Raise UsageError if mitmproxy would be unable to create its certificates."""
+    """Raise UsageError if mitmproxy has no certificates and could not write them."""
     values = [given.partition("=")[2] for given in settings if given.startswith("confdir=")]
     folder = Path(values[-1] if values else CONF_DIR).expanduser()
     if not (folder / f"{CONF_BASENAME}-ca.pem").exists() and (problem := _folder_problem(folder)):
@@ -137,10 +137,10 @@ def _check_confdir(settings: Sequence[str]) -> None:
 
 
 class _Output:
-    """The output stream of mitmproxy, which shuts down the proxy if its reader closes it.
+    """mitmproxy's output stream. If the reader closes the stream, the proxy is shut down.
 
-    For example, ``head`` in ``toolsim demo | head`` closes the stream. mitmproxy itself would exit during a logging
-    call, and that would print a traceback.
+    For example, ``head`` in ``toolsim demo | head`` closes the stream. Without this class, the proxy would exit during
+    a logging call and print a traceback.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -176,9 +176,9 @@ class _Output:
 
 
 def check_free(host: str, port: int, remedy: str) -> None:
-    """Raise UsageError if the address is in use. ``remedy`` is the argument for another port, without the number.
+    """Raise UsageError if the address cannot be bound. ``remedy`` is the argument for another port, without the number.
 
-    If the port is occupied only after this check, mitmproxy reports the problem.
+    If another program binds the port after this check, mitmproxy reports the problem.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:

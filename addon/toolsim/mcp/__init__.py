@@ -1,6 +1,6 @@
-"""MCP servers, whose tools the proxy runs itself.
+"""Connects to MCP servers, whose tools the proxy runs itself.
 
-For the core, which needs no connection:
+These modules are for the core, and need no connection:
 
     servers      a server's settings: which of its tools are allowed, and which need approval
     runtime      the protocol of the runtime that lists tools and calls them
@@ -8,7 +8,8 @@ For the core, which needs no connection:
     outcome      the outcome of a call, for the client and for the model
     approvals    calls that wait for approval
 
-The runtime, which the core finds by name (``MCP`` in ``plugins.py``) and imports if MCP servers are configured:
+These modules are the runtime, which the core finds by name (``MCP`` in ``plugins.py``) and imports if MCP servers are
+configured:
 
     engine          implements ``runtime``
     server_config   the known servers: the operator's file, and servers that requests name
@@ -19,19 +20,19 @@ The runtime, which the core finds by name (``MCP`` in ``plugins.py``) and import
     supervisor      the parent process of a local server, a separate program
     fair_lock       a fair lock for servers that handle one request at a time
 
-Servers are untrusted. Their output is only text for the model. Their capabilities are limited:
+Servers are untrusted. Their output is only text for the model, and their capabilities are limited:
 
 1. *Addresses.* Commands come only from the operator's file. A client can name hosts in the operator's list, or servers
    in the file by their labels. Redirects are followed only on the same host.
-2. *Data sent to a server.* A server receives the arguments of its calls and its own headers or environment. It receives
-   no other header except the ids of a trace, none of the proxy's keys, and no part of the conversation. It cannot query
-   the model or the user.
+2. *Data sent to a server.* A server receives the arguments of its calls and the headers or environment variables in its
+   settings. It receives no other headers except the ids of a trace, none of the proxy's keys, and no part of the
+   conversation. It cannot query the model or the user.
 3. *Data from a server.* The size of one message is bounded, as is the total size between two requests. A server that
    sends more is disconnected. Results are text of bounded size.
 4. *Time.* Each request has a timeout. A local server that exceeds the timeout is killed with all of its children. It is
-   restarted on next use, after increasing pauses. Answers take turns in using a server, and no answer waits longer than
-   the timeout.
+   restarted on the next use, but after repeated failures only after increasing pauses. Concurrent answers take turns in
+   using a local server, and no answer waits longer than the timeout.
 5. *Failure.* A server failure affects only the output of the failed call.
 
-The package ``mcp`` is imported at the first request to a server. The import takes a second, so it runs in a thread.
+The package ``mcp`` is imported when a server is first used. The import takes a second, so it runs in a thread.
 """

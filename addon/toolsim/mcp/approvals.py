@@ -1,13 +1,13 @@
-"""Calls that wait for approval.
+"""Manages calls that wait for approval.
 
-1. The approved call is the call that was shown: tool, arguments and server are stored here, and the client's copy is
-   not trusted. An id carries no information and cannot be guessed.
-2. An id is valid for one decision, for a limited time, and only for the same client. A client with another key for the
-   proxy or the backend cannot use it.
+1. The call that runs is the call that was shown: its tool, arguments and server are stored here, and the client's copy
+   is not trusted. The id of a call contains no information and cannot be guessed.
+2. An id is valid for one decision, for a limited time, and only for the client that received it. A client with another
+   key for the proxy or the backend cannot use it.
 3. The number of waiting calls is limited. Beyond the limit, the oldest calls of the client with the most calls are
-   dropped, which counts as a refusal. So no client can displace another client's calls.
-4. If the operator decides (``OperatorApprovals``), the answer itself waits, for a limited time. A timeout counts as a
-   refusal, as does a client that disconnects.
+   dropped, which counts as a refusal. Thus no client can displace another client's calls.
+4. If the operator decides (``OperatorApprovals``), the answer itself waits for a limited time. If the time runs out or
+   the client disconnects, the call is refused.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class PendingApproval:
 
 
 class Approvals:
-    """The calls that wait for approval, by id."""
+    """The calls that wait for a client's approval, by id."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -53,7 +53,7 @@ class Approvals:
         return name
 
     def take(self, name: str, owner: str) -> PendingApproval | None:
-        """Remove and return the call with this id, or return None if it has expired or this owner has no such call."""
+        """Remove and return the call with this id. Return None if it has expired or does not belong to this owner."""
         key = name.encode("utf-8", "surrogatepass")
         asked = self._asked.get(key)
         if asked is None or not secrets.compare_digest(asked.owner, owner):
@@ -64,9 +64,9 @@ class Approvals:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalPrompt:
-    """The prompt for a call that the operator has to approve.
+    """A call that the operator has to approve or refuse.
 
-    ``answer`` is the id of the client's flow, whose answer waits for the approval.
+    ``answer`` is the id of the flow whose answer waits for the decision.
     """
 
     answer: str
@@ -76,9 +76,9 @@ class ApprovalPrompt:
 
 
 class OperatorApprovals:
-    """Approval prompts for the operator.
+    """The calls that wait for the operator's decision.
 
-    ``changed`` is called with an answer's id when the answer's prompts have changed.
+    ``changed`` is called with the id of an answer whenever the answer's prompts change.
     """
 
     def __init__(self, changed: Callable[[str], None] = lambda answer: None) -> None:
@@ -86,7 +86,7 @@ class OperatorApprovals:
         self._waiting: dict[asyncio.Future[bool], ApprovalPrompt] = {}
 
     async def ask(self, question: ApprovalPrompt, seconds: float) -> bool:
-        """Wait for the operator's decision, and return whether the call is approved. Return False on a timeout."""
+        """Wait for the operator's decision, and return whether the call is approved. After a timeout, return False."""
         decision: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting[decision] = question
         self._changed(question.answer)

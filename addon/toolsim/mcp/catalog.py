@@ -1,9 +1,9 @@
-"""The tools of MCP servers as functions for the model, and the mapping from the model's calls to the tools.
+"""Declares the tools of MCP servers as functions for the model, and finds the tool for each of the model's calls.
 
 1. A tool is shown as ``label__tool``, in characters allowed in function names. If the name is taken by one of the
    client's functions or by another server's tool, a number is appended, so that no tool can impersonate another.
-2. A server's description of a tool is text for the model, and is truncated. A schema that does not describe an object
-   is replaced with a schema that accepts any object. The number and total size of a server's tools are bounded.
+2. A tool's description is text for the model, and is truncated. A tool's schema that does not describe an object is
+   replaced with a schema that accepts any object. The number and total size of a server's tools are bounded.
 3. Masked tools are not in the catalog, and tools that are not in the catalog are never called.
 """
 
@@ -20,14 +20,14 @@ from toolsim.wire.mcp_items import shown_name
 MAX_TOOLS = 256
 """Maximum number of tools per server. It is more than any model can handle."""
 MAX_TOOLS_BYTES = 512 * 1024
-"""Maximum total size, in bytes, of one server's tools as JSON."""
+"""Maximum total size, in bytes, of one server's tools in JSON."""
 _MAX_DESCRIPTION = 4_000
 _MAX_NAME = 64
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteTool:
-    """A tool as listed by its server. ``is_read_only`` is true if the tool's own annotations declare it read-only."""
+    """A tool as its server lists it. ``is_read_only`` is true if the tool's annotations declare it read-only."""
 
     name: str
     description: str = ""
@@ -49,7 +49,7 @@ def remote_tool(name: str, description: str | None, schema: Any, *, is_read_only
 
 @dataclass(frozen=True, slots=True)
 class HostedTool:
-    """A callable tool and its server. ``needs_approval`` is true if calls to the tool need approval."""
+    """A tool that can be called, with its server. ``needs_approval`` is true if calls to the tool need approval."""
 
     server: Server
     tool: RemoteTool
@@ -57,7 +57,7 @@ class HostedTool:
 
 
 class McpCatalog:
-    """The MCP tools of an answer, by the names under which the model sees them."""
+    """The MCP tools for one answer, by the names under which the model sees them."""
 
     def __init__(self, taken: Collection[str], allow: Collection[str] = (), deny: Collection[str] = ()) -> None:
         self._taken = set(taken)
@@ -68,7 +68,7 @@ class McpCatalog:
         self._withheld: set[str] = set()
 
     def add(self, server: Server, tools: Sequence[RemoteTool]) -> list[RemoteTool]:
-        """Add the tools of a server, and return the tools that are offered to the model."""
+        """Add a server's tools, and return those that are offered to the model."""
         offered: list[RemoteTool] = []
         size = 0
         for tool in tools:
@@ -77,7 +77,8 @@ class McpCatalog:
             if len(offered) >= MAX_TOOLS or size > MAX_TOOLS_BYTES:
                 break
             if tool.name == server.web_search:
-                # This tool runs the web searches that requests declare, so it is not offered under its own name.
+                # This tool runs web searches that requests declare as ``web_search``, so it is not offered under its
+                # own name.
                 continue
             if not self.permits(server.label, tool.name) or not server.allows(tool.name, read_only=tool.is_read_only):
                 self._withheld.add(name)
@@ -102,18 +103,18 @@ class McpCatalog:
         return self._tools
 
     def free_name(self, name: str) -> str:
-        """Return a variant of ``name`` that is not taken, and reserve it for a tool outside of the catalog."""
+        """Return an unused variant of ``name``, and reserve it for a tool outside of the catalog."""
         self._taken.add(free := self._free(name))
         return free
 
     def names(self, label: str) -> dict[str, str]:
-        """Return the names under which the model sees one server's tools, by tool."""
+        """Return the names under which the model sees one server's tools, by the tools' own names."""
         return {tool: name for (whose, tool), name in self._names.items() if whose == label}
 
     def name(self, label: str, tool: str) -> str:
         """Return the name under which the model sees a tool.
 
-        For a tool that is not offered, return a name that is not taken.
+        For a tool that is not offered, return an unused name.
         """
         return self._names.get((label, tool)) or self._free(shown_name(label, tool))
 
@@ -124,7 +125,7 @@ class McpCatalog:
 
     @property
     def masked(self) -> frozenset[str]:
-        """The names under which the model would see the withheld tools if it were allowed to call them."""
+        """The names that the withheld tools would have if they were offered."""
         return frozenset(self._withheld - self._taken - self._tools.keys())
 
     def functions(self) -> list[dict[str, Any]]:
@@ -144,13 +145,13 @@ class McpCatalog:
     def permits(self, label: str, tool: str) -> bool:
         """Return whether the operator's lists allow a tool.
 
-        They can contain the tool's own name, or the model's name for it.
+        The lists can contain the tool's own name, or the name under which the model sees it.
         """
         names = {shown_name(label, tool), tool}
         return (not self._allow or bool(names & set(self._allow))) and not names & set(self._deny)
 
     def _free(self, name: str) -> str:
-        """Return a variant of ``name`` that is not taken."""
+        """Return ``name`` if it is unused, or else an unused variant with a number."""
         number, free = 1, name
         while free in self._taken or free in self._tools:
             number += 1

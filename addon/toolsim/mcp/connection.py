@@ -1,18 +1,19 @@
-"""The connection to one server.
+"""Manages the connection to one server.
 
-It is opened for the first request, kept open, dropped when it fails, and retried later.
+The connection is opened for the first request, kept open, closed if it fails, and reopened later.
 
     idle ──ask──▶ opening ──▶ up ──failure or close──▶ idle, not before a while has passed
                      └──failure──────────────────────▶
 
-1. The package's client lives in a separate task, from opening to closing, because its resources can only be released in
-   the task that acquired them.
-2. Each request has a timeout. A server that exceeds the timeout, or whose connection breaks, is dropped, and its
-   pending calls fail. A server that answers with an error stays connected.
-3. A local server receives one request at a time, because most servers were never tested with more. Answers take turns,
-   and a request that has waited for the full timeout fails, so that its client receives an answer in bounded time.
-4. After each consecutive failure, the pause before the next attempt is longer, up to a minute. Meanwhile, calls fail
-   immediately.
+1. The client of the package ``mcp`` is opened and closed in one separate task, because its resources can be released
+   only in the task that acquired them.
+2. Each request has a timeout. If a server exceeds the timeout or its connection breaks, the connection is closed and
+   its pending calls fail. If a server answers with an error, the connection stays open.
+3. A local server receives one request at a time, because most servers were never tested with more. Concurrent answers
+   take turns. A request that has waited for the full timeout fails, so that its client receives an answer in bounded
+   time.
+4. With each consecutive failure, the pause before the next attempt becomes longer, up to a minute. During the pause,
+   calls fail immediately.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ from toolsim.mcp.stdio import run_server
 from toolsim.version import __version__
 
 logger = logging.getLogger(__name__)
-# The package ``mcp`` and its HTTP client log URLs and the messages of a server, which might contain secrets.
+# The package ``mcp`` and its HTTP client log URLs and messages from servers, which might contain secrets.
 for _name in ("mcp", "client", "httpx2", "httpcore2"):
     logging.getLogger(_name).setLevel(logging.CRITICAL)
 
 _MAX_PAGES = 20
 _MAX_PAUSE = 60.0
-# The client's error codes for failures of the connection rather than of the tool.
+# The client's error codes for a failure of the connection rather than of the tool.
 _BROKEN = (CONNECTION_CLOSED, REQUEST_TIMEOUT, INVALID_REQUEST)
 _MAX_WORDS = 300
 
@@ -53,7 +54,7 @@ class ServerFailed(Exception):
 
 
 class McpConnection:
-    """The connection to one server. ``timeout`` applies to each request and to opening the connection."""
+    """The connection to one server. The server's ``timeout`` applies to opening the connection and to each request."""
 
     def __init__(self, server: Server, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.server = server
@@ -69,11 +70,11 @@ class McpConnection:
 
     @property
     def is_busy(self) -> bool:
-        """Whether any requests are in flight."""
+        """Whether a request is waiting or in progress."""
         return self._asking > 0
 
     async def tools(self, who: Caller = NO_CALLER) -> tuple[RemoteTool, ...]:
-        """Return the server's tools. They are listed once per connection. Raises ServerFailed."""
+        """Return the server's tools. The server is asked only once per connection. Raises ServerFailed."""
         if self._tools is None or self._life is None or self._life.is_over:
             self._tools = await self._asked(self._listed, who)
         return self._tools
@@ -81,7 +82,7 @@ class McpConnection:
     async def call(self, tool: str, arguments: Mapping[str, Any], limit: int, who: Caller = NO_CALLER) -> ToolOutcome:
         """Call a tool.
 
-        ``limit`` is the maximum size of its output in bytes. Never raises an exception, regardless of the server.
+        ``limit`` is the maximum size of the output in bytes. Server failures are reported in the outcome, never raised.
         """
 
         async def called(client: Client) -> ToolOutcome:
@@ -101,7 +102,7 @@ class McpConnection:
             return failed(str(problem))
 
     async def close(self) -> None:
-        """Close the connection. Waiting callers receive an error."""
+        """Close the connection. Callers that wait for an answer receive an error."""
         life, self._life = self._life, None
         if life is not None:
             life.end_later()
@@ -109,7 +110,7 @@ class McpConnection:
         await asyncio.gather(*self._ending, return_exceptions=True)
 
     def _ends(self, life: _Session) -> None:
-        # The session keeps its task, because asyncio itself holds only weak references to tasks.
+        # A reference to the task is kept, because asyncio itself holds only weak references to tasks.
         if life.task is not None:
             self._ending.add(life.task)
             life.task.add_done_callback(self._ending.discard)
@@ -129,7 +130,7 @@ class McpConnection:
         return tuple(tools)
 
     async def _asked[T](self, question: Callable[[Client], Awaitable[T]], who: Caller) -> T:
-        """Send a request. If necessary, open the connection first. Raises ServerFailed."""
+        """Wait for the server to be free, open the connection if necessary, and send a request. Raises ServerFailed."""
         self._asking += 1
         try:
             if not self.server.command:
@@ -157,7 +158,7 @@ class McpConnection:
         except TimeoutError:
             raise self._given_up(life, f"it gave no answer within {self.server.timeout:g} seconds") from None
         except OSError as problem:
-            # The exception's message is not used, because it contains the names of files on this machine.
+            # The exception's message is not used, because it contains file names on this machine.
             what = "be started" if self.server.command else "be reached"
             raise self._given_up(life, f"it cannot {what} ({type(problem).__name__})") from problem
         except Exception as problem:
@@ -173,13 +174,13 @@ class McpConnection:
                     label = self.server.label
                     raise ServerFailed(f"The server {label!r} has failed; the next attempt is in {pause:.0f} s.")
                 self._life, self._tools = _Session(self), None
-            # The session might still be opening, because the caller that requested it might be gone.
+            # The session might still be opening, even if the caller that started it has been canceled.
             life = self._life
             await life.begin()
             return life
 
     def _given_up(self, life: _Session | None, why: str) -> ServerFailed:
-        """Close a connection that failed, and return the error to report to the caller."""
+        """Close a failed connection, and return the error for the caller."""
         life = life or self._life
         if life is not None and life is self._life:
             self._life = None
@@ -187,7 +188,8 @@ class McpConnection:
             self._not_before = self._clock() + min(_MAX_PAUSE, 2.0 ** min(self._failures - 1, 10) - 1)
         if life is not None:
             why = "; ".join([*life.cut, why])
-            # Closing happens in the background, because it can take a while and the caller has no time left.
+            # The session is closed in the background, because closing can take a while and the caller's time is used
+            # up.
             life.has_failed = True
             life.end_later()
             self._ends(life)
@@ -208,7 +210,7 @@ class McpConnection:
 
 
 class _Session:
-    """The lifetime of a server's client, from opening to closing, in a separate task."""
+    """Opens, keeps and closes the client for a server, all in one separate task."""
 
     def __init__(self, connection: McpConnection) -> None:
         self._connection = connection
@@ -217,7 +219,7 @@ class _Session:
         self.task: asyncio.Task[None] | None = None
         self._last_words: list[str] = []
         self.cut: list[str] = []
-        """The reasons for which the server was disconnected, such as an exceeded limit."""
+        """The reasons why the server was disconnected, such as an exceeded limit."""
         self.has_failed = False
 
     @property
@@ -227,11 +229,11 @@ class _Session:
 
     @property
     def is_over(self) -> bool:
-        """Whether no further request can be sent."""
+        """Whether the session can accept no further requests."""
         return self._closing.is_set() or (self.task is not None and self.task.done())
 
     async def begin(self) -> None:
-        """Open the session, or wait until it is open. Raises the exceptions of the package ``mcp``."""
+        """Open the session, or wait until it is open. Raises the exceptions of the package ``mcp`` if this fails."""
         self.task = self.task or asyncio.create_task(self._run())
         await asyncio.shield(self._up)
 
@@ -244,15 +246,15 @@ class _Session:
     async def _run(self) -> None:
         info = Implementation(name="toolsim", version=__version__)
         try:
-            # Every server supports this legacy handshake. A probe for the newer one causes some servers to exit.
+            # Every server supports this legacy handshake. A probe for the newer handshake makes some servers exit.
             async with Client(self._transport(), mode="legacy", client_info=info, cache=None) as client:
                 self._up.set_result(client)
                 await self._closing.wait()
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as problem:
-            # Callers that wait for the session receive the exception, or a "connection closed" error if the task was
-            # canceled.
+            # If the session could not be opened, waiting callers receive the exception, or an error "the connection was
+            # closed" if the task was canceled.
             if not self._up.done():
                 is_plain = isinstance(problem, Exception)
                 self._up.set_exception(problem if is_plain else ConnectionError("the connection was closed"))
@@ -261,7 +263,7 @@ class _Session:
             self._closing.set()
             never_up = self._up.done() and self._up.exception() is not None
             if (self.has_failed or never_up) and self._last_words:
-                # The server's standard error is logged, so that only the operator sees it.
+                # The server's standard error is only logged, so that only the operator sees it.
                 label, words = self._connection.server.label, self._connection.clean(self._last_words[-1])
                 logger.warning("toolsim: the last output of the MCP server %r: %s", label, words[-_MAX_WORDS:].strip())
 

@@ -1,4 +1,4 @@
-"""Implements ``McpRuntime`` of ``toolsim.mcp.runtime`` with the package ``mcp``."""
+"""Implements the protocol ``McpRuntime`` in ``toolsim.mcp.runtime`` with the package ``mcp``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["is_host_allowed", "missing", "open_pool", "read_file", "read_tool"]
 
 
 def open_pool() -> Pool:
-    """Return a pool without connections."""
+    """Return a pool, which has no connections yet."""
     return pool.Pool()
 
 

@@ -1,7 +1,7 @@
-"""A fair lock, which ensures that a server receives one request at a time and that answers take turns.
+"""Provides a fair lock, so that a server receives one request at a time and concurrent answers take turns.
 
-An answer can make dozens of concurrent calls. These calls run in order, but a call of another answer waits for at most
-one of them.
+An answer can make dozens of concurrent calls, which run in order. A call by another answer waits for at most one of
+them.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from toolsim.mcp.runtime import Caller
 
 
 class FairLock:
-    """A lock with one holder at a time."""
+    """A lock with at most one holder, which is passed on to each waiting answer in turn."""
 
     def __init__(self) -> None:
-        # The waiters by answer, in order. The first waiter of the first answer receives the lock next.
+        # The waiters by answer, in order. The first waiter of the first answer is next.
         self._waiting: OrderedDict[Caller, deque[asyncio.Future[None]]] = OrderedDict()
         self._last = Caller()
         self._is_taken = False
 
     @asynccontextmanager
     async def acquire(self, who: Caller, seconds: float) -> AsyncGenerator[None]:
-        """Wait for the lock and hold it. Raises TimeoutError after ``seconds`` of waiting."""
+        """Wait for the lock, and hold it in a context. Raises TimeoutError after ``seconds`` of waiting."""
         if self._is_taken:
             await self._wait(who, seconds)
         self._is_taken, self._last = True, who
@@ -41,7 +41,7 @@ class FairLock:
             async with asyncio.timeout(seconds):
                 await mine
         except BaseException:
-            # The lock might have been granted just as the waiter was canceled.
+            # If the lock was granted just before the waiter was canceled, it is passed on.
             if mine.done() and not mine.cancelled():
                 self._pass_on()
             raise

@@ -1,10 +1,9 @@
-"""The outcome of a call, as an item for the client and as output for the model.
+"""Represents the outcome of a call, with the output for the model and the error for the client.
 
-1. For the model, an error is an output in plain text. It quotes the server's own text, because that text is not
-   trusted.
-2. A result is text: its text parts in order, and a note with kind and size for any other part. If there is no text, the
-   structured content is used.
-3. A result beyond the limit is dropped, because half of a document would be misleading.
+1. The model sees an error as plain text. The server's own text is quoted, because it is not trusted.
+2. The model sees a result as text, which consists of the text parts in order, with a note about the type and size of
+   each other part. If there is no text, the structured content is used.
+3. A result that exceeds the size limit is dropped, because half of a document would be misleading.
 """
 
 from __future__ import annotations
@@ -23,38 +22,38 @@ REFUSED = "REFUSED"
 LIMIT = "LIMIT"
 
 MAX_WORDS = 2_000
-"""Maximum length, in characters, of the quoted text of an error."""
+"""Maximum number of characters that are quoted from a server's error."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
     """The outcome of a call.
 
-    After a success, ``output`` is the text. After a failure, ``error`` is in the API's format. The other field is None.
-    ``code`` is one of the codes above for a failure, or "" for a success.
+    If the call succeeded, ``output`` is the text, ``error`` is None and ``code`` is "". If it failed, ``output`` is
+    None, ``error`` is the error in the API's format, and ``code`` is one of the codes above.
     """
 
     output: str | None
     error: Mapping[str, Any] | None = None
     code: str = ""
     found: tuple[Mapping[str, Any], ...] = ()
-    """The results of a search (``wire/hosted_items.py``)."""
+    """The results, if the call was a search (``wire/hosted_items.py``)."""
 
     @property
     def shown(self) -> str:
-        """The output as shown to the model."""
+        """The output that the model sees."""
         return self.output if self.output is not None else error_text(self.error)
 
 
 def failed(message: str, code: str = UNREACHABLE, number: int = -32000) -> ToolOutcome:
-    """Return the outcome of a call that was never made or was never answered."""
+    """Return the outcome of a call that was not made or not answered."""
     return ToolOutcome(None, {"type": "mcp_protocol_error", "code": number, "message": message[:MAX_WORDS]}, code)
 
 
 def outcome_of(parts: Iterable[Mapping[str, Any]], structured: Any, *, is_error: bool, limit: int) -> ToolOutcome:
-    """Return the outcome of a server's result.
+    """Convert a server's result to an outcome.
 
-    ``parts`` is the content of the result in wire format, and ``limit`` is the maximum size of its text in bytes.
+    ``parts`` is the content of the result in wire format, and ``limit`` is the maximum size of the text in bytes.
     """
     texts = [_text(part) for part in parts]
     if not texts and structured is not None:

@@ -1,4 +1,4 @@
-"""The connections of this proxy to MCP servers. Connections to local servers stay open; others are closed when idle."""
+"""Manages this proxy's connections to MCP servers. Local servers keep running; other connections close when idle."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MAX_CONNECTIONS = 32
 """Maximum number of connections to URLs.
 
-Clients do not share these connections, because each client sends its own credentials for the servers that it names.
+The connections need a limit, because clients do not share them: each client sends its own credentials.
 """
 MAX_OF_ONE = 8
 """Maximum number of connections per client."""
@@ -30,28 +30,28 @@ IDLE_SECONDS = 300.0
 
 
 class TooManyConnections(Exception):
-    """Raised if the limit on connections has been reached. The message is safe for anyone to read."""
+    """Raised if the limit on connections has been reached. The message contains no confidential information."""
 
 
 class Pool:
-    """Opens connections and keeps them open."""
+    """The connections of this proxy. They are opened when needed and kept open."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._module: ModuleType | None = None
         self._connections: OrderedDict[Server, McpConnection] = OrderedDict()
-        # The owners of the connections to MCP servers.
+        # The client that opened each connection.
         self._owners: dict[Server, str] = {}
         self._ending: set[asyncio.Task[None]] = set()
 
     async def tools(self, server: Server, who: Caller = NO_CALLER) -> tuple[RemoteTool, ...]:
-        """Return the tools of a server. The message of any exception is safe for anyone to read."""
+        """Return a server's tools. Messages of exceptions contain no confidential information."""
         return await (await self._connection(server, who.owner)).tools(who)
 
     async def call(
         self, server: Server, tool: str, arguments: Mapping[str, Any], limit: int, who: Caller = NO_CALLER
     ) -> ToolOutcome:
-        """Call a tool of a server. ``limit`` is the maximum size of the output in bytes."""
+        """Call a server's tool. ``limit`` is the maximum size of the output in bytes. Never raises an exception."""
         try:
             connection = await self._connection(server, who.owner)
         except TooManyConnections as problem:
@@ -87,9 +87,10 @@ class Pool:
                 self._close(key)
 
     def _make_room(self, owner: str) -> None:
-        """Close the least recently used connection of this owner, or of the owner with the most connections.
+        """Close a connection if this owner has too many, or if there are too many in total.
 
-        Busy connections stay open. Raises TooManyConnections if no connection can be closed.
+        The least recently used connection of this owner, or else of the owner with the most connections, is closed.
+        Busy connections stay open. Raises TooManyConnections if none can be closed.
         """
         shares = Counter(self._owners[key] for key in self._connections if not key.command)
         if shares[owner] >= MAX_OF_ONE:

@@ -1,4 +1,4 @@
-"""The protocol of the runtime that lists and calls MCP tools. ``MCP`` in ``plugins.py`` names the runtime."""
+"""Defines the protocol of the runtime for MCP tools, and imports the runtime named in ``plugins.py``."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from toolsim.plugins import MCP
 
 
 class Caller(NamedTuple):
-    """The originator of a request to a server.
+    """The answer for which a request is sent to a server.
 
-    ``owner`` identifies the client by its key, and ``answer`` is the id of the flow.
+    ``owner`` identifies the client by its key, and ``answer`` is the id of the answer's flow.
     """
 
     owner: str = ""
@@ -26,28 +26,28 @@ NO_CALLER = Caller()
 
 
 class Pool(Protocol):
-    """The connections of this proxy to servers, opened on demand."""
+    """This proxy's connections to servers, which are opened when needed."""
 
     async def tools(self, server: Server, who: Caller = NO_CALLER) -> Sequence[RemoteTool]:
-        """Return the tools of a server. The message of any exception is safe for anyone to read."""
+        """Return a server's tools. Messages of exceptions contain no confidential information."""
 
     async def call(
         self, server: Server, tool: str, arguments: Mapping[str, Any], limit: int, who: Caller = NO_CALLER
     ) -> ToolOutcome:
-        """Call a tool of a server. ``limit`` is the maximum size of the output in bytes. Never raises an exception."""
+        """Call a server's tool. ``limit`` is the maximum size of the output in bytes. Never raises an exception."""
 
     async def close(self) -> None:
         """Stop all local servers, and close all connections."""
 
 
 class McpRuntime(Protocol):
-    """The interface of the module that implements the runtime."""
+    """The protocol of the module that implements the runtime."""
 
     def missing(self) -> str:
         """Return a message for the operator if a package is missing, or "" if all packages are installed."""
 
     def read_file(self, text: str, environment: Mapping[str, str]) -> tuple[Server, ...]:
-        """Parse the operator's file. Raises ValueError, whose message does not quote any value in the file."""
+        """Parse the operator's file. Raises ValueError with a message that quotes no values from the file."""
 
     def read_tool(
         self, declared: Mapping[str, Any], param: str, known: Mapping[str, Server], hosts: Collection[str]
@@ -58,12 +58,12 @@ class McpRuntime(Protocol):
         """
 
     def is_host_allowed(self, server: Server, hosts: Collection[str]) -> bool:
-        """Return whether a request can name a server with this URL, given the allowed ``hosts`` (see ``read_tool``)."""
+        """Return whether requests can name a server with this URL. See ``read_tool`` for ``hosts``."""
 
     def open_pool(self) -> Pool:
-        """Return a pool without connections."""
+        """Return a pool, which has no connections yet."""
 
 
 def engine() -> McpRuntime:
-    """Return the runtime. It is imported on the first call."""
+    """Return the runtime's module, which is imported on the first call."""
     return cast(McpRuntime, importlib.import_module(MCP))

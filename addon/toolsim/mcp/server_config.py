@@ -1,4 +1,4 @@
-"""Parses the settings of MCP servers, in the operator's file and in requests.
+"""Parses the settings of MCP servers, from the operator's file and from requests.
 
 The file has the usual format of MCP clients, with four additional keys: ``require_approval``, ``allowed_tools``,
 ``timeout`` (seconds for startup and for each call) and ``web_search`` (the tool that searches the web)::
@@ -9,9 +9,9 @@ The file has the usual format of MCP clients, with four additional keys: ``requi
 1. ``${NAME}`` and ``${env:NAME}`` refer to variables of the proxy's environment, so that the file does not have to
    contain secrets.
 2. Approval is the default: ``require_approval`` is ``always`` if it is missing, and for each tool that its filters do
-   not name. For a server in the file, a request can require approval for more tools, but never for fewer.
-3. A request names a server in the file by its label, or a server on an allowed host by its URL. A label from the file
-   with another URL is rejected, since the model and the user identify servers by their labels.
+   not select. For a server in the file, a request can require approval for more tools, but never for fewer.
+3. A request names a server in the file by its label, or a server on an allowed host by its URL. If a request combines a
+   label from the file with another URL, it is rejected, since the model and the user identify servers by their labels.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ EVERY, NONE = Filter(), Filter(frozenset())
 
 
 def read_file(text: str, environment: Mapping[str, str]) -> tuple[Server, ...]:
-    """Parse the operator's file. Raises ValueError, whose message does not quote any value in the file."""
+    """Parse the operator's file. Raises ValueError with a message that quotes no values from the file."""
     document = parse_object(text.encode())
     if document is None:
         raise ValueError("the file is not a JSON object")
@@ -94,9 +94,9 @@ def _timeout(value: Mapping[str, Any], param: str) -> float:
 
 
 def _strings(value: Mapping[str, Any], key: str, param: str) -> tuple[tuple[str, str], ...]:
-    """Return the members of an object whose values are strings, such as headers.
+    """Return the members of the object in a field, such as ``headers``.
 
-    Raises BadRequest for any other value.
+    Raises BadRequest if any value is not a string of one line.
     """
     given = optional(value, key, dict, param) or {}
     for name, text in given.items():
@@ -128,7 +128,7 @@ def _allowed(value: Mapping[str, Any], param: str) -> tuple[Filter, ...]:
 
 
 def _free(value: Mapping[str, Any], param: str) -> tuple[Filter, ...]:
-    """Return filters that select the tools that need no approval. A tool in both lists needs approval."""
+    """Return filters for tools that need no approval. Tools in both ``never`` and ``always`` need approval."""
     param = f"{param}.require_approval"
     match value.get("require_approval"):
         case None | "always":
@@ -161,7 +161,7 @@ def _check_url(url: str, param: str) -> str:
 
 
 def is_host_allowed(server: Server, hosts: Collection[str]) -> bool:
-    """Return whether a request can name a server with this URL, given the allowed ``hosts`` (see ``read_tool``)."""
+    """Return whether requests can name a server with this URL. See ``read_tool`` for ``hosts``."""
     try:
         return server.url is not None and _is_among(_check_url(server.url, ""), hosts)
     except BadRequest:
@@ -193,8 +193,7 @@ def read_tool(declared: Mapping[str, Any], param: str, known: Mapping[str, Serve
         if url is not None and url != own.url:
             message = f"'{label}' is the label of a server of this proxy: omit 'server_url', or choose another label."
             raise BadRequest(message, f"{param}.server_url", "invalid_value")
-        # A tool has to match the filters of the operator and of the client, so a client can only restrict the rules
-        # further.
+        # A tool has to match the operator's and the client's filters, so a client can only make the rules stricter.
         stricter = own.free
         if declared.get("require_approval") is not None:
             stricter = (*own.free, *free) if own.free and free else ()

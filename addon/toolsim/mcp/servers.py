@@ -1,4 +1,4 @@
-"""The settings of an MCP server: its location, the allowed tools, and the tools that need approval.
+"""Defines the settings of an MCP server: its location, the allowed tools, and the tools that need approval.
 
 The runtime parses these settings from the operator's file and from requests.
 """
@@ -13,9 +13,9 @@ SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A selection of a server's tools, by their ``names`` or by whether they declare themselves read-only.
+    """A filter for a server's tools, by name and by whether they declare themselves read-only.
 
-    ``excluded`` contains the names of tools that are not selected.
+    ``names`` and ``read_only`` are None if they do not matter. ``excluded`` contains names that the filter rejects.
     """
 
     names: frozenset[str] | None = None
@@ -46,9 +46,9 @@ class Server:
     allowed: tuple[Filter, ...] = ()
     free: tuple[Filter, ...] = ()
     timeout: float = SECONDS
-    """Time limit in seconds for startup and for each call."""
+    """Timeout of the startup and of each call, in seconds."""
     web_search: str = ""
-    """The tool that runs the web searches that requests declare, or "" if there is none."""
+    """The name of the tool that runs web searches for requests with ``web_search``, or "" if there is none."""
     defers: bool = False
     """Whether the server's tools are shown only after a search has found them.
 
@@ -58,12 +58,12 @@ class Server:
 
     @property
     def endpoint(self) -> Server:
-        """The server without its rules for tools. Servers that differ only in these rules share a connection."""
+        """The settings without the rules for tools. Servers that differ only in these rules share a connection."""
         return replace(self, allowed=(), free=(), web_search="", defers=False, deferred=())
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The values of headers and environment variables. They must never be echoed."""
+        """The values of headers and environment variables, which must not appear in the log or in answers."""
         return tuple(value for _, value in (*self.headers, *self.environment) if len(value) > 2)
 
     def allows(self, tool: str, *, read_only: bool) -> bool:
@@ -75,5 +75,5 @@ class Server:
         return dict(self.deferred).get(tool, self.defers)
 
     def needs_approval(self, tool: str, *, read_only: bool) -> bool:
-        """Return whether calls of a tool need approval."""
+        """Return whether calls to a tool need approval."""
         return not self.free or not all(rule.fits(tool, read_only=read_only) for rule in self.free)

@@ -1,10 +1,10 @@
 """An MCP server that runs as a local process and exchanges lines of JSON, with limits on its output.
 
-The package's own transport reads a line of any length into memory, rescanning it from its beginning. Here, a server
-that writes a line of more than ``MAX_MESSAGE_BYTES``, or more than ``MAX_BETWEEN_BYTES`` since its last request, is
-killed. ``supervisor`` is the parent of a server, so that the server's children are killed with it. The server receives
-only the environment variables that a program needs, and those that the operator adds. Its standard error is kept for
-the log, without its secrets.
+This module replaces the transport of the package ``mcp``, which reads lines of any length into memory. Here, a server
+is killed if it writes a line longer than ``MAX_MESSAGE_BYTES``, or more than ``MAX_BETWEEN_BYTES`` between two
+requests. ``supervisor`` is the server's parent process, so that the server's children are killed with it. The server
+receives only the environment variables that every program needs, and those that the operator adds. The end of its
+standard error is kept for the log, without secrets.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from toolsim.mcp.servers import Server
 
 MAX_MESSAGE_BYTES = 1024 * 1024
 MAX_BETWEEN_BYTES = 8 * 1024 * 1024
-"""Maximum number of bytes that a server can write between two requests, including notifications and noise."""
+"""Maximum number of bytes that a server can write between two requests, including notifications and other output."""
 MAX_BETWEEN_MESSAGES = 2_000
 
 _PIECE = 64 * 1024
 _END_SECONDS = 1.0
 _DRAIN_SECONDS = 0.3
 _MAX_WORDS = 2_000
-# Windows has no process groups, so a server there is stopped without its children and has no supervisor.
+# Windows has no process groups. There, a server has no supervisor, and is stopped without its children.
 _HAS_PROCESS_GROUPS = hasattr(os, "posix_spawnp") and hasattr(os, "killpg")
 
 Incoming = MemoryObjectSendStream[SessionMessage | Exception]
@@ -48,11 +48,11 @@ Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObj
 
 
 class OutputLimitExceeded(Exception):
-    """Raised if a server sent more data than the limit allows."""
+    """Raised if a server has sent more data than the limit allows."""
 
 
 class OutputMeter:
-    """Counts the data that a server has sent since its last request."""
+    """Counts the data that a server has sent since the last request to it."""
 
     def __init__(self) -> None:
         self._bytes = self._messages = 0
@@ -62,7 +62,7 @@ class OutputMeter:
         self._bytes = self._messages = 0
 
     def add(self, size: int, messages: int = 0) -> None:
-        """Count bytes and messages. Raises OutputLimitExceeded beyond the limit."""
+        """Count bytes and messages. Raises OutputLimitExceeded if a limit is exceeded."""
         self._bytes += size
         self._messages += messages
         if self._messages > MAX_BETWEEN_MESSAGES:
@@ -74,7 +74,7 @@ class OutputMeter:
 class Process:
     """A server's process and all processes that it starts.
 
-    ``lifeline`` is the pipe of its supervisor, or None on Windows.
+    ``lifeline`` is the writing end of the supervisor's pipe, or None on Windows.
     """
 
     def __init__(self, process: asyncio.subprocess.Process, lifeline: int | None) -> None:
@@ -84,7 +84,7 @@ class Process:
         self.stdin, self.stdout, self.stderr = process.stdin, process.stdout, process.stderr
         self._process = process
         self._has_supervisor = lifeline is not None
-        # The pipe is closed by this object, or by the kernel when the proxy exits for any reason.
+        # This object closes the pipe. If the proxy exits for any reason, the kernel closes it.
         self._lifeline = lifeline
 
     @classmethod
@@ -122,7 +122,7 @@ class Process:
         return cls(process, lifeline)
 
     async def end(self) -> None:
-        """Stop the server and its children. First close its input, then send SIGTERM, and finally SIGKILL."""
+        """Stop the server and its children: close the server's input, then send SIGTERM, and finally SIGKILL."""
         self.stdin.close()
         if self._lifeline is not None:
             with contextlib.suppress(OSError):
@@ -135,7 +135,7 @@ class Process:
                 break
         self.kill()
         if self._has_supervisor:
-            # If the supervisor itself was killed, the server might have survived and might still have its pipes open.
+            # If the supervisor itself was killed, the server might still be running with its pipes open.
             self._signal(signal.SIGKILL)
 
     def _terminate(self) -> None:
@@ -158,7 +158,7 @@ class Process:
 
 
 def _program(name: str, folder: str, environment: Mapping[str, str]) -> str:
-    """Return the path of a program. Raises FileNotFoundError here, because the supervisor could only log the error."""
+    """Return the path of a program. Raises FileNotFoundError, which the supervisor could only log."""
     path = os.path.join(folder, name) if os.path.dirname(name) else name
     if (found := shutil.which(path, path=environment.get("PATH"))) is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
@@ -169,7 +169,7 @@ def _program(name: str, folder: str, environment: Mapping[str, str]) -> str:
 async def run_server(server: Server, cut: Callable[[str], None], log: Callable[[str], None]) -> AsyncGenerator[Streams]:
     """Start a server, and stop it on exit. Raises OSError.
 
-    ``cut`` is called with the reason if the server is disconnected, and ``log`` with the end of its standard error.
+    ``cut`` is called with the reason if the server exceeds a limit, and ``log`` with the end of its standard error.
     """
     process = await Process.start(server)
     incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
@@ -183,7 +183,7 @@ async def run_server(server: Server, cut: Callable[[str], None], log: Callable[[
     try:
         yield read, write
     finally:
-        # The shield ensures that canceling the task does not leave the process running.
+        # The shield ensures that the process is stopped even if the task is canceled.
         with anyio.CancelScope(shield=True):
             read.close()
             await process.end()
@@ -208,7 +208,7 @@ async def _listen(process: Process, incoming: Incoming, meter: OutputMeter, cut:
         except OutputLimitExceeded as flood:
             cut(str(flood))
             process.kill()
-    # The output is discarded. It must be read because a full pipe would prevent the server from exiting.
+    # The remaining output is read and discarded, because a full pipe would prevent the server from exiting.
     while await process.stdout.read(_PIECE):
         pass
 
@@ -216,8 +216,8 @@ async def _listen(process: Process, incoming: Incoming, meter: OutputMeter, cut:
 async def lines_of(stdout: asyncio.StreamReader) -> AsyncGenerator[bytes]:
     """Yield each complete line with its line ending. Raises OutputLimitExceeded for a line that is too long.
 
-    Other tasks run between lines. This has to be ensured, because a server can write a million empty lines and reading
-    buffered data does not suspend.
+    Other tasks can run between lines. This is necessary because a server can write a million empty lines, and reading
+    buffered data does not suspend the task.
     """
     pace, start = TimeSlice(), b""
     while data := await stdout.read(_PIECE):
@@ -242,7 +242,7 @@ def _message(line: bytes) -> SessionMessage | Exception:
     try:
         return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
     except ValueError:
-        # The validator's message is not used, because it repeats the line that the server sent.
+        # The validator's message is not used, because it quotes the line that the server sent.
         return ValueError("The server sent a line that is not a protocol message.")
 
 
@@ -253,7 +253,7 @@ async def _speak(process: Process, outgoing: Outgoing, incoming: Incoming, meter
             process.stdin.write(request.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
             await process.stdin.drain()
     except OSError:
-        # The server is gone, so waiting callers receive an error.
+        # The server has exited, so waiting callers receive an error.
         incoming.close()
 
 

@@ -1,11 +1,11 @@
-"""The parent process of a local server, which kills all of the server's descendants when the proxy exits.
+"""Runs as the parent process of a local server, and kills all of the server's descendants when the proxy exits.
 
 The supervisor is a separate program between the proxy and the server: ``python supervisor.py LIFELINE COMMAND …``. The
-server has the standard streams; the supervisor only watches.
+server has the standard streams, and the supervisor only watches.
 
 - LIFELINE is the reading end of a pipe whose writing end only the proxy has. When the writing end is closed, by the
-  proxy or by the kernel because the proxy was killed, all processes that the server started are killed. A byte in the
-  pipe means that they are to be killed once the server itself has exited.
+  proxy or (if the proxy was killed) by the kernel, all processes that the server started are killed. A byte in the pipe
+  means that these processes are to be killed once the server itself has exited.
 - Children that left the server's process group or session, and children whose parent has died, are still descendants of
   the supervisor, since Linux assigns orphans to the nearest *subreaper*. Other systems have no subreapers. There, the
   process group is killed, and processes that have left it survive.
@@ -22,9 +22,9 @@ import time
 
 PR_SET_CHILD_SUBREAPER = 36
 NOT_STARTED = 127
-"""The exit code for a command that cannot be run. It is the same as in shells."""
+"""The exit code if a command cannot be run, as in shells."""
 _PATIENCE_SECONDS = 3.0
-"""Seconds for which to retry killing processes that restart or that this user is not allowed to kill."""
+"""Seconds for which to retry killing processes, because they can start others or belong to another user."""
 
 
 def main(arguments: list[str]) -> int:
@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> int:
     is_subreaper = _adopt_orphans()
     woken = _wake_on_signals()
     try:
-        # Python ignores these two signals, and programs that it starts would inherit this setting.
+        # Python ignores these two signals. Programs that it starts would inherit this.
         ignored = [signal.SIGPIPE, signal.SIGXFSZ]
         server = os.posix_spawnp(command[0], command, os.environ, setsigdef=ignored)
     except OSError as error:
@@ -60,7 +60,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _adopt_orphans() -> bool:
-    """Become the parent of orphaned descendants, and return whether the system supports this."""
+    """Make this process adopt orphaned descendants, and return whether the system supports this."""
     if sys.platform != "linux":
         return False
     import ctypes  # The module ``ctypes`` is imported here, because it is needed only on Linux.
@@ -69,28 +69,28 @@ def _adopt_orphans() -> bool:
 
 
 def _wake_on_signals() -> int:
-    """Return a pipe that becomes readable once a child has ended.
+    """Return a pipe that becomes readable when a child exits.
 
-    Ignore signals to the process group, because they are intended for the server.
+    Signals to the process group are ignored, because they are intended for the server.
     """
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        # A no-op handler is used because, unlike SIG_IGN, it is not inherited by the server.
+        # A no-op handler is used, because the server would inherit SIG_IGN.
         signal.signal(number, lambda *_: None)
     return woken
 
 
 def _drop_streams() -> None:
-    """Close the standard streams of this process, so that only the server has them."""
+    """Close this process's standard streams, so that only the server holds them."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nothing, stream)
 
 
 def _reap() -> tuple[dict[int, int], bool]:
-    """Return the exit codes of the children that have exited, and whether any children are left."""
+    """Collect the children that have exited. Return their exit codes, and whether any children are left."""
     ended: dict[int, int] = {}
     while True:
         try:
@@ -103,7 +103,7 @@ def _reap() -> tuple[dict[int, int], bool]:
 
 
 def _kill_all(is_subreaper: bool) -> None:
-    """Kill descendants until no descendants are left, because a process can start others until it is killed."""
+    """Kill descendants until none are left, because a process can start others before it is killed."""
     end = time.monotonic() + _PATIENCE_SECONDS
     while is_subreaper and _reap()[1] and time.monotonic() < end:
         for child in _descendants():

@@ -1,8 +1,8 @@
-"""A server over HTTP, either streamable HTTP or the older SSE, with bounded output and restricted redirects.
+"""Connects to a server over HTTP (streamable HTTP or the older SSE), with limits on its output and redirects.
 
-1. Every request is sent to the server's own origin, regardless of its redirects and events.
-2. An answer is read as it arrives. A compressed answer is rejected, because it can expand a thousandfold. An answer
-   that exceeds the limits for local servers (see ``stdio``) is rejected, too.
+1. Every request is sent to the origin of the server's URL, even if redirects or events name another origin.
+2. An answer is read as it arrives. A compressed answer is rejected, because it can expand a thousandfold. The size
+   limits are the same as for local servers (see ``stdio``).
 3. Proxies from the environment, cookie jars and password files are not used.
 """
 
@@ -40,8 +40,7 @@ class Bounded(httpx2.AsyncBaseTransport):
             raise httpx2.ConnectError("the server redirects to another host")
         if request.method == "POST":
             self._meter.asked()
-            # The originator's trace context is added to the headers, because the package itself adds it only to the
-            # message.
+            # The trace context is added to the headers, because the package itself adds it only to the message.
             inject(request.headers)
         response = await self._inner.handle_async_request(request)
         encoding = response.headers.get("content-encoding", "identity").strip().lower()
@@ -63,8 +62,9 @@ class Bounded(httpx2.AsyncBaseTransport):
 class _Counted(httpx2.AsyncByteStream):
     """A response body of at most ``limit`` bytes.
 
-    If ``limit`` is 0, only the meter's limit between two requests applies. The body is passed on in small pieces with
-    pauses, because it can consist of thousands of tiny chunks and events, and reading buffered data does not suspend.
+    If ``limit`` is 0, only the meter's limit between two requests applies. The body is passed on in small pieces,
+    between which other tasks can run, because it can consist of thousands of tiny chunks and events, and reading
+    buffered data does not suspend the task.
     """
 
     def __init__(self, stream: httpx2.AsyncByteStream, meter: OutputMeter, limit: int) -> None:
@@ -92,7 +92,7 @@ class _Counted(httpx2.AsyncByteStream):
 
 @asynccontextmanager
 async def connect(server: Server) -> AsyncGenerator[Any]:
-    """Connect to a server. Its ``timeout`` applies to everything except running a tool."""
+    """Connect to a server, and yield the streams. The server's ``timeout`` applies to connecting and sending."""
     headers = {"accept-encoding": "identity", **dict(server.headers)}
 
     def client(
@@ -114,7 +114,7 @@ async def connect(server: Server) -> AsyncGenerator[Any]:
 
 @cache
 def _trusted() -> SSLContext:
-    """Return the trusted certificates. They are cached, because loading them blocks the proxy for 70 ms."""
+    """Return the SSL context with the trusted certificates, which takes 70 ms to load and is therefore cached."""
     return httpx2.create_ssl_context()
 
 
