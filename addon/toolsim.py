@@ -1,7 +1,7 @@
 """The mitmproxy script: ``mitmdump -s addon/toolsim.py``. If run as a program, it is the ``toolsim`` command.
 
-An existing mitmproxy might be too old, or lack a package. In that case a one-line error is logged, and mitmproxy exits.
-The same applies if Python is too old.
+If Python or mitmproxy has an unsupported version, or a package is missing, a one-line error is reported and mitmproxy
+exits.
 """
 
 import logging
@@ -10,11 +10,12 @@ import sys
 from importlib.util import find_spec
 
 if sys.version_info < (3, 12):  # noqa: UP036 - a checkout is not installed, so nothing has checked this.
-    # This check runs before any import that an older Python cannot parse.
+    # Older versions of Python cannot parse the modules that are imported below.
     sys.exit(f"toolsim needs Python 3.12 or newer, and this is Python {sys.version.split()[0]} ({sys.executable})")
 
-# mitmproxy and Python put the folder of this file first on the path, where a package takes precedence over a module
-# with the same name. A copy of this file in a folder without the package would hide the installed one.
+# mitmproxy and Python put this file's folder first on the path. If the folder contains the package ``toolsim``, the
+# package takes precedence over this file. Otherwise, this file would hide the installed package, so the folder is
+# removed from the path.
 _HERE = os.path.dirname(os.path.abspath(__file__))
 if not os.path.isdir(os.path.join(_HERE, "toolsim")):
     sys.path[:] = [path for path in sys.path if os.path.abspath(path or os.curdir) != _HERE]
@@ -22,7 +23,7 @@ if not os.path.isdir(os.path.join(_HERE, "toolsim")):
 from mitmproxy.version import VERSION  # noqa: E402
 
 _MITMPROXY = ((12, 2, 1), (13,))
-"""The oldest supported version of mitmproxy, and the first version that is too new."""
+"""The oldest supported version of mitmproxy, and the first version that is not supported."""
 
 
 def _addons() -> list[object]:
@@ -30,7 +31,7 @@ def _addons() -> list[object]:
         logging.error("toolsim needs mitmproxy>=12.2.1,<13, and this is mitmproxy %s (%s)", VERSION, sys.executable)
         return []
     try:
-        # These modules are imported when the first schema is compiled. A missing module is nevertheless reported at
+        # These packages are imported only when the first schema is compiled, but a missing package is reported at
         # startup.
         for package in ("jsonschema", "regex"):
             if find_spec(package) is None:

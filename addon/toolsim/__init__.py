@@ -1,7 +1,7 @@
-"""Function calling for text-only model backends, as a mitmproxy addon. ``README.md`` describes the layers.
+"""Adds function calling to text-only model backends, as a mitmproxy addon. ``README.md`` describes the layers.
 
-Importing this package imports no other module, because mitmproxy and the pytest plugin import the package at every
-start. ``parse`` and ``StreamParser`` of ``toolsim.parsing`` are imported on demand.
+This package imports no other module, because mitmproxy and the pytest plugin import it at every start. ``parse`` and
+``StreamParser`` from ``toolsim.parsing`` are imported when they are first used.
 """
 
 from __future__ import annotations

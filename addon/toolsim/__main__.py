@@ -3,7 +3,7 @@
 import sys
 
 if sys.version_info < (3, 12):  # noqa: UP036 - a checkout is not installed, so nothing has checked this.
-    # This check runs before any import that an older Python cannot parse.
+    # Older versions of Python cannot parse the following imports.
     sys.exit(f"toolsim requires Python 3.12 or newer, but this is Python {sys.version.split()[0]} ({sys.executable})")
 
 from toolsim.cli.main import main

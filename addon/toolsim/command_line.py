@@ -1,4 +1,4 @@
-"""Command lines: the path of the mitmproxy script, and parsers with one-line errors that suggest the closest match."""
+"""Parses command lines, with one-line errors that suggest the closest match, and finds the mitmproxy script."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from toolsim.installation import EXTRAS, install_command
 
 EXIT_USAGE = 2
 EXIT_PIPE = 141
-"""The exit code after SIGPIPE: the program that read the output has exited, as in ``toolsim replay flows | head``."""
+"""The exit code if the reader of the output has exited, as after SIGPIPE (``toolsim replay flows | head``)."""
 
 
 class UsageError(Exception):
-    """Raised for an invalid command line. The message states the reason in one line."""
+    """Raised for an invalid command line. The message contains the reason in one line."""
 
 
 def addon_script() -> str:
-    """Return the path of the script for mitmproxy's ``-s`` option, located next to this package. Raises UsageError."""
+    """Return the path of the script for mitmproxy's ``-s`` option, which is next to this package. Raises UsageError."""
     script = Path(__file__).resolve().parents[1] / "toolsim.py"
     if not script.is_file():
         raise UsageError(f"the mitmproxy script {script} is missing: reinstall toolsim")
@@ -32,7 +32,7 @@ def addon_script() -> str:
 
 
 def key_of(variable: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Return the API key in the environment variable with this name, or "" if no name is given. Raises UsageError."""
+    """Return the API key in an environment variable, or "" if ``variable`` is empty. Raises UsageError."""
     if not variable:
         return ""
     if not (key := environment.get(variable, "").strip()):
@@ -43,7 +43,7 @@ def key_of(variable: str, environment: Mapping[str, str] = os.environ) -> str:
 
 
 def discard_output() -> None:
-    """Discard buffered output whose reader has exited, because Python would report the broken pipe again at exit."""
+    """Discard buffered output after its reader has exited. Otherwise, Python would report a broken pipe at exit."""
     with open(os.devnull, "w") as nothing:
         for stream in filter(None, (sys.__stdout__, sys.__stderr__)):
             try:
@@ -55,14 +55,14 @@ def discard_output() -> None:
 def resolved(command: Sequence[str]) -> list[str]:
     """Return a command with the path of its program, or unchanged if the program is not found.
 
-    On Windows, programs installed by npm end in ``.cmd``, which the system does not try on its own.
+    On Windows, the file names of programs installed by npm end in ``.cmd``, which the system does not add by itself.
     """
     program, *arguments = command
     return [shutil.which(program) or program, *arguments]
 
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser with one-line errors and without abbreviations."""
+    """An ArgumentParser with one-line errors and no abbreviated flags."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(allow_abbrev=False, **settings)
@@ -70,8 +70,7 @@ class Parser(argparse.ArgumentParser):
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         """Parse the arguments.
 
-        A surplus argument is reported by the subcommand that received it, with suggestions from that subcommand's
-        flags.
+        An unknown argument is reported by the subcommand to which it was passed, with suggestions from its flags.
         """
         parsed, surplus = self.parse_known_args(args, namespace)
         # Whether argparse includes the ``--`` separator depends on the Python version.
@@ -96,7 +95,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(EXIT_USAGE, f"{self.prog}: {self.reworded(message)}\n")
 
     def reworded(self, message: str) -> str:
-        """Return argparse's message, with a suggestion of the correct name if a similar name exists."""
+        """Return argparse's message in other words. For a mistyped name, suggest a similar name."""
         if found := re.match(r"argument (\S+): invalid choice: '(.*?)' \(choose from (.*)\)", message):
             known = [word.strip(" '") for word in found[3].split(",")]
             return (
@@ -114,21 +113,22 @@ class Parser(argparse.ArgumentParser):
 
 
 def nearest(word: str, known: Iterable[str], prefix: str = "", cutoff: float = 0.6) -> str:
-    """Return a suggestion of the known word closest to a mistyped word, or "" if no word is close.
+    """Return the suggestion "; did you mean …?" with the known word closest to a mistyped word, or "" if none is
+    similar.
 
-    ``prefix``: the prefix of all known words. ``cutoff``: difflib's parameter; flags resemble each other by their
-    dashes alone.
+    ``prefix`` is added to the suggested word. ``cutoff`` is difflib's minimum similarity. It has to be higher for
+    flags, which are similar because of their dashes.
     """
     near = get_close_matches(word.lower(), list(known), n=1, cutoff=cutoff)
     return f"; did you mean {prefix}{near[0]}?" if near else ""
 
 
-# The requirements of pyproject.toml without mitmproxy; packages that are installed together are suggested together.
+# The requirements in pyproject.toml, except mitmproxy. If one of these packages is missing, all of them are suggested.
 REQUIREMENTS = ("brotli>=1.2", "jsonschema>=4.23,<5", "regex>=2024.11.6", "zstandard>=0.25")
 
 
 def missing(problem: ModuleNotFoundError) -> str:
-    """Return a one-line message with the command that installs a missing module."""
+    """Return a one-line message about a missing module, with the command that installs it."""
     package = (problem.name or "?").partition(".")[0]
     wanted: tuple[str, ...] = (package,)
     for requirements in (REQUIREMENTS, *EXTRAS.values()):

@@ -1,9 +1,9 @@
-"""Generates the command that adds packages to toolsim's environment, for messages about a missing package.
+"""Generates the command that adds packages to toolsim's environment, for messages about missing packages.
 
-The environment is recognized by the files that its installer leaves there: uv's receipt of a tool, or pipx's metadata.
-Packages are added to all other environments with pip, or with uv if pip is missing. The commands name packages rather
-than an extra of toolsim, so they also work for a wheel whose file was deleted, and for a checkout whose script
-mitmproxy loads.
+The type of the environment is recognized by the files that its installer leaves there: uv's receipt for a tool, or
+pipx's metadata. In all other environments, pip adds packages, or uv if pip is missing. The commands name packages
+rather than an extra of toolsim, so that they also work if the wheel's file has been deleted, or if mitmproxy loads the
+script from a checkout.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ def command_for_extra(extra: str) -> str:
 
 
 def install_command(requirements: Sequence[str], *, dependencies: bool = True) -> str:
-    """Return the command that adds packages to this environment, optionally without their own dependencies."""
+    """Return the command that adds packages to this environment, by default with their dependencies."""
     environment = Path(sys.prefix)
     no_dependencies = [] if dependencies else ["--no-deps"]
     if getattr(sys, "frozen", False):
-        # mitmproxy's standalone programs contain a Python installation that cannot be extended.
+        # The Python environment in mitmproxy's standalone programs cannot be extended.
         return _line(["uv", "tool", "install", "mitmproxy", *_each("--with", requirements)])
     if (environment / "pipx_metadata.json").is_file() and (name := _pipx_name(environment)):
         options = [] if dependencies else ["--pip-args=--no-deps"]
         return _line(["pipx", "inject", *options, name, *requirements])
-    # uv can add packages to a tool, but not without their dependencies.
+    # uv can add packages to a tool only with their dependencies.
     if dependencies and (tool := _uv_tool(environment)):
         return _line(["uv", "tool", "install", *tool, *_each("--with", requirements)])
     if find_spec("pip") is None:
@@ -60,7 +60,7 @@ def _pipx_name(environment: Path) -> str:
 
 
 def _uv_tool(environment: Path) -> list[str]:
-    """Return the arguments of ``uv tool install`` that reinstall this uv tool; [] if it is not a uv tool."""
+    """Return the arguments of ``uv tool install`` that reinstall this uv tool, or [] if it is not a uv tool."""
     try:
         receipt = tomllib.loads((environment / "uv-receipt.toml").read_text(encoding="utf-8"))
         tool, *others = receipt["tool"]["requirements"]
@@ -92,7 +92,7 @@ def _each(flag: str, values: Sequence[str]) -> Iterator[str]:
 
 
 def _line(arguments: Sequence[str]) -> str:
-    """Quote arguments for the shell: cmd does not support single quotes, and an unquoted ``>`` redirects output."""
+    """Quote arguments for the shell. cmd does not support single quotes, and a bare ``>`` would redirect output."""
     if os.name == "nt":
         return " ".join(f'"{word}"' if set(word) & set(" <>|&^") else word for word in arguments)
     return shlex.join(arguments)

@@ -1,11 +1,11 @@
-"""A parser for other programs: splits a model's text into prose and calls, without a proxy and without mitmproxy.
+"""Provides a parser for other programs: splits a model's text into prose and calls, without a proxy or mitmproxy.
 
-It parses text with the same code as the proxy: ``request/rewrite.py`` makes the plan from the tools, and
-``response/answer.py`` processes the text. The proxy's options have their defaults here, except that an answer never
-ends early: text after a call is prose.
+The parser uses the same code as the proxy: ``request/rewrite.py`` makes the plan from the tools, and
+``response/answer.py`` processes the text. The proxy's options have their defaults, except that an answer never ends
+early: text after a call is prose.
 
-A ``StreamParser`` returns a piece of prose as soon as it cannot be part of a call, and a call once it is complete. The
-result does not depend on how the text is split into pieces. ``addon/docs/parsing.md`` documents this module.
+A ``StreamParser`` returns prose as soon as it cannot be part of a call, and a call once it is complete. The joined
+result does not depend on how the text is split. ``addon/docs/parsing.md`` documents this module.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ _POLICY = Policy(stop_after_tools="off", second_opinion="off")
 
 @dataclass(frozen=True, slots=True)
 class Prose:
-    """Text for the user, never empty. All prose, joined, is the model's text without its calls."""
+    """Text for the user, which is never empty. All prose, joined, is the model's text without its calls."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A complete call to one of the tools. ``namespace``: the namespace of the tool's declaration, if any."""
+    """A complete call to one of the tools. ``namespace`` is the namespace in the tool's declaration, if any."""
 
     name: str
     arguments: str
-    """A JSON object, as the model wrote it if it is valid; for a custom tool, the unchanged input."""
+    """A JSON object. If the model's JSON was valid, it is unchanged. For a custom tool, this is the unchanged input."""
     namespace: str | None = None
     repairs: tuple[str, ...] = ()
-    """The codes of the repairs that produced a valid call; ``addon/docs/parsing.md`` lists them."""
+    """The codes of the repairs that made the call valid. ``addon/docs/parsing.md`` lists the codes."""
 
 
 @dataclass(frozen=True, slots=True)
 class InvalidCall:
-    """A call that a tool with ``strict: true`` does not allow. It ends the answer; ``message`` contains the reason."""
+    """A call that a tool with ``strict: true`` does not allow. It ends the answer. ``message`` contains the reason."""
 
     message: str
 
@@ -59,7 +59,7 @@ Part = Prose | Call | InvalidCall
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A complete answer; ``parts`` are in the order of the text, with adjacent prose joined."""
+    """A complete answer. ``parts`` are in the order of the text, and adjacent prose is joined."""
 
     parts: tuple[Part, ...]
 
@@ -75,7 +75,7 @@ class Parsed:
 
     @property
     def error(self) -> str | None:
-        """The reason why a strict tool's guarantee was broken, or None if none was."""
+        """The reason why a call to a strict tool is invalid, or None if there is no invalid call."""
         return next((part.message for part in self.parts if isinstance(part, InvalidCall)), None)
 
 
@@ -86,7 +86,7 @@ def parse(
     cut: bool = False,
     forms: Sequence[Mapping[str, Any]] = (),
 ) -> Parsed:
-    """Return the prose and the calls of a complete answer. The parameters are the same as for ``StreamParser``."""
+    """Parse a complete answer, and return its prose and calls. For the parameters, see ``StreamParser``."""
     parser = StreamParser(tools, forms=forms)
     parts: list[Part] = []
     for part in [*parser.feed(text), *parser.finish(cut=cut)]:
@@ -99,10 +99,10 @@ def parse(
 
 
 class StreamParser:
-    """A parser of one answer that arrives in pieces. It never raises, regardless of the text."""
+    """Parses one answer that arrives in chunks. No text causes an exception."""
 
     def __init__(self, tools: Sequence[Mapping[str, Any]], *, forms: Sequence[Mapping[str, Any]] = ()) -> None:
-        """Accept tools as a client declares them to any of the APIs, and call ``forms`` as a profile declares them.
+        """Accept ``tools`` as declared in a request to any of the APIs, and call ``forms`` as declared in a profile.
 
         Raises BadRequest if the tools are invalid or a strict tool's schema cannot be enforced, and InvalidForm if a
         form is invalid.
@@ -113,17 +113,17 @@ class StreamParser:
 
     @property
     def done(self) -> bool:
-        """Whether the answer has ended. A model that is still writing can be stopped."""
+        """Whether the answer has ended. If so, a model that is still writing can be stopped."""
         return self._answer.is_done
 
     def feed(self, text: str) -> list[Part]:
-        """Process the next piece of the text; return the parts that are final."""
+        """Process the next chunk of text, and return the parts that are now final."""
         return self._parts(TextDelta(text)) if text else []
 
     def finish(self, *, cut: bool = False) -> list[Part]:
-        """Process the end of the text; return the remaining parts.
+        """Process the end of the text, and return the remaining parts.
 
-        ``cut``: a limit ended the text, so it may be incomplete.
+        ``cut`` means that a limit ended the text, so that it might be incomplete.
         """
         return self._parts(Finished("length" if cut else "stop")) + self._parts(Closed())
 
@@ -146,11 +146,9 @@ class StreamParser:
 
 
 def _plan(tools: Iterable[Mapping[str, Any]], forms: tuple[CustomForm, ...]) -> Plan:
-    """Return the plan for a request with these tools. A request needs a user message, but the text of the message does
-    not matter.
-    """
+    """Return the plan for a request with these tools, and with a user message, whose text does not matter."""
     asked = {"model": "", "tools": [dict(tool) for tool in tools]}
     api = api_of_request({**asked, "messages": []})
     if api is CHAT:
-        api = RESPONSES  # Responses accepts the same tools as the other APIs, plus other kinds.
+        api = RESPONSES  # Responses accepts the tools of the other APIs, and further types.
     return plan(api.read(api.append_reply(asked, "", "?")), api, replace(_POLICY, forms=forms), Report())

@@ -1,6 +1,6 @@
-"""Tables of optional modules. The core imports these modules only through the tables.
+"""Lists optional modules in tables. The core imports these modules only through the tables.
 
-Each module is imported when an option or a request needs it. To add a module, add a row.
+A module is imported when an option or a request needs it. To add a module, add a row.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 
 class Builtin(NamedTuple):
-    """A built-in backend. ``module``: a module whose ``backend_of(settings)`` returns a ``TextBackend``."""
+    """A built-in backend. ``module`` names a module whose ``backend_of(settings)`` returns a ``TextBackend``."""
 
     module: str
     words: str
@@ -30,25 +30,25 @@ BUILTIN: Mapping[str, Builtin] = {
 }
 """The built-in backends, by the value of ``toolsim_backend``."""
 LOOPBACK_SERVER = "toolsim.backends.loopback"
-"""The module with ``Loopback``, the server in front of each built-in backend."""
+"""The module with ``Loopback``, the server in front of a built-in backend."""
 
 SOCKETS = "toolsim.sockets.server"
-"""The module with ``SocketServer``, the server for a client's WebSocket connections to the Responses API."""
+"""The module with ``SocketServer``, which serves WebSocket connections to the Responses API."""
 BACKGROUND = "toolsim.background.endpoints"
-"""The module with ``BackgroundAnswers``; ``proxy/background.py`` describes its interface."""
+"""The module with ``BackgroundAnswers``. ``proxy/background.py`` describes its interface."""
 MCP = "toolsim.mcp.engine"
-"""The module that communicates with MCP servers; ``mcp/runtime.py`` describes its interface."""
+"""The module that communicates with MCP servers. ``mcp/runtime.py`` describes its interface."""
 
 
 class StoreKind(NamedTuple):
-    """A kind of store. ``module``: a module whose ``open_store(place, bounds)`` returns an unopened ``Store``."""
+    """A type of store. ``module`` names a module whose ``open_store(place, bounds)`` returns an unopened ``Store``."""
 
     module: str
     location: Literal["none", "path", "url"]
-    """The kind of location in the store's address: no location, a file path, or a URL."""
+    """What the location in the store's URL is: nothing, a file path, or a URL."""
     words: str = ""
     package: str = ""
-    """The third-party package that the store requires; the extra that installs it has the same name."""
+    """The third-party package that the store requires. The extra that installs it has the same name."""
 
 
 _REDIS = StoreKind("toolsim.stores.redis_server", "url", "a Redis server", "redis")
@@ -59,4 +59,4 @@ STORES: dict[str, StoreKind] = {
     "rediss": _REDIS,
     "unix": _REDIS,
 }
-"""The kinds of stores, by the prefix of the address in ``toolsim_store``."""
+"""The types of stores, by the prefix of the URL in ``toolsim_store``."""

@@ -10,7 +10,7 @@ from toolsim.response.sentinel import Sentinel
 
 
 def prose_and_blocks(text: str, tag: str = "tool_call") -> Iterator[tuple[str, bool]]:
-    """Yield consecutive pieces of the text, each with a flag that is true for a block."""
+    """Yield consecutive parts of the text, each with a flag that is true for a call block."""
     parser = Thoughts(Sentinel(tag), lambda: Sentinel(tag))
     prose: list[str] = []
     for piece in [*parser.feed(text), *parser.finish()]:

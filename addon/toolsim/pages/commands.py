@@ -1,4 +1,4 @@
-"""A content view and commands that return tables, for inspecting turns.
+"""Registers content views, and commands that return tables, for inspecting turns.
 
 The modules that render a turn are imported only when a command is called.
 """
@@ -25,14 +25,14 @@ _Row = list[str]
 
 
 class Inspect:
-    """The view ``toolsim`` and the commands ``toolsim.calls``, ``toolsim.transcript`` and ``toolsim.stats``."""
+    """Registers the content views, and the commands ``toolsim.calls``, ``toolsim.transcript`` and ``toolsim.stats``."""
 
     def load(self, loader: Loader) -> None:
-        """Register the content view."""
+        """Register the content views."""
         views.install(view.VIEWS)
 
     def done(self) -> None:
-        """Unregister the content view."""
+        """Unregister the content views."""
         views.uninstall(view.VIEWS)
 
     @command.command("toolsim.calls")  # type: ignore[untyped-decorator]
@@ -54,7 +54,7 @@ class Inspect:
 
     @command.command("toolsim.stats")  # type: ignore[untyped-decorator]
     def stats(self, flows: Sequence[Flow]) -> Data:
-        """Count outcomes of exchanges, calls by tool, and failures, repairs and warnings by reason."""
+        """Count exchanges by outcome, calls by tool, and failures, repairs and warnings by reason."""
         counts: Counter[tuple[str, str]] = Counter()
         seconds: list[float] = []
         for flow in _exchanges(flows):
@@ -90,9 +90,9 @@ def _exchanges(flows: Sequence[Flow]) -> Iterator[HTTPFlow]:
 
 
 def _transcript(flow: HTTPFlow) -> Iterator[tuple[str, str]]:
-    """Yield the rows of a request's conversation and then of the answer.
+    """Yield the rows for a request's conversation, followed by the rows for the answer.
 
-    The answer is the model's own text if it was recorded.
+    If the model's own text is available, it is shown as the answer.
     """
     from toolsim.pages.read_answer import read_answer
     from toolsim.pages.show_request import conversation_rows, read_conversation
@@ -111,7 +111,7 @@ def _transcript(flow: HTTPFlow) -> Iterator[tuple[str, str]]:
 
 
 def _counted(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the countable facts about one exchange, each as a kind and a value."""
+    """Yield the facts about one exchange that are counted, each as a category and a value."""
     status = report.get("status")
     if status is None:
         yield "exchange", "aborted"

@@ -9,9 +9,10 @@ import json
 from typing import Any
 
 MAX_INLINE = 72
-"""Maximum length, in characters, of a value that is shown on one line."""
+"""Maximum length, in characters, of an object or array that is shown on one line."""
 
-# Maximum nesting depth of indented values. Deeper values are meant for programs and are shown on one line.
+# Maximum nesting depth up to which values are indented. Deeper values are meant for programs, and are shown on one
+# line.
 _MAX_DEPTH = 40
 _BAR = "┆ "
 
@@ -23,7 +24,7 @@ class _Number(str):
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """The members of a JSON object as pairs, because a name can occur more than once."""
+    """The members of a JSON object as pairs, because a name can occur several times."""
 
 
 def pretty(text: str) -> str:
@@ -44,9 +45,9 @@ def compact(value: Any) -> str:
 
 
 def _lines(value: Any, depth: int) -> list[str]:
-    """Return the lines of a value with relative indentation.
+    """Return the lines of a value, indented relative to the value itself.
 
-    If the value fits on one line, the result is a single line.
+    If the value fits on one line, there is only one line.
     """
     if isinstance(value, _Number):
         return [value]

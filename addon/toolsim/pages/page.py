@@ -1,4 +1,4 @@
-"""A page of plain text with headings, indented paragraphs, and quotations marked with a bar.
+"""Builds a page of plain text with headings, indented paragraphs, and quotations marked with a bar.
 
 Building a page takes linear time.
 """
@@ -12,7 +12,7 @@ from functools import lru_cache
 from toolsim.wire.json_codec import whole_text
 
 WIDTH = 84
-"""Width of a page, in columns. A page of this width fits half a browser window and is easy to read."""
+"""Width of a page in columns. A page of this width fits into half of a browser window."""
 
 _INDENT = "  "
 # The content of an empty line. It is a space, because mitmweb renders each line as a block, and an empty block has no
@@ -23,7 +23,7 @@ _CONTINUATION = "↪ "
 
 
 class Page:
-    """Collects the lines of a page. ``depth`` is the number of indentation levels."""
+    """Collects the lines of a page. In its methods, ``depth`` is the number of indentation levels."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
@@ -31,7 +31,7 @@ class Page:
     def __str__(self) -> str:
         while self._lines and self._lines[-1] == _EMPTY:
             self._lines.pop()
-        # JSON can contain an escaped lone surrogate, which no terminal or browser accepts.
+        # JSON can contain an escaped lone surrogate, which terminals and browsers reject.
         return whole_text("\n".join(self._lines) + "\n")
 
     def title(self, name: str, facts: Iterable[str]) -> None:
@@ -59,7 +59,7 @@ class Page:
             self._lines.append(_EMPTY)
 
     def text(self, text: str, depth: int = 1, *, bar: str = "") -> None:
-        """Write wrapped text. A ``bar`` before each line marks it as a quotation."""
+        """Write wrapped text. If there is a ``bar``, it precedes each line and marks the text as a quotation."""
         lead = _INDENT * depth + bar
         for line in text.split("\n"):
             self._lines += [(lead + part).rstrip() or _EMPTY for part in wrap(line, WIDTH - len(lead))]
@@ -69,14 +69,14 @@ class Page:
         self._lines.append(_INDENT * depth + one_line(text))
 
     def verbatim(self, text: str) -> None:
-        """Write text with its line breaks preserved. An arrow marks the continuation of a line that is too long."""
+        """Write text with its line breaks. Lines that are too long are wrapped, and an arrow marks the continuation."""
         for line in text.split("\n"):
             first, *rest = wrap(line, WIDTH - len(_CONTINUATION)) if len(line) > WIDTH else [line]
             self._lines += [first or _EMPTY, *(_CONTINUATION + part for part in rest)]
 
 
 def wrap(line: str, width: int = WIDTH) -> list[str]:
-    """Wrap one line at ``width`` characters, between words if possible, and preserve the indentation."""
+    """Wrap one line at ``width`` characters, between words if possible, with the same indentation on each line."""
     line = line.rstrip().replace("\t", "    ")
     if len(line) <= width:
         return [line]
@@ -87,8 +87,8 @@ def wrap(line: str, width: int = WIDTH) -> list[str]:
 
 @lru_cache(maxsize=64)
 def _line(width: int) -> re.Pattern[str]:
-    # Whitespace at the end of a line is dropped. For JSON and XML without whitespace, a line can also break after a
-    # comma or before a closing tag. Any other word that is longer than a line is split.
+    # Whitespace at the end of a line is dropped. In JSON and XML without whitespace, a line can also break after a
+    # comma or before a closing tag. Longer words are split.
     return re.compile(rf"(.{{1,{width}}})(?:[ \t]+|$|(?<=,)|(?=</))|(.{{{width}}})", re.DOTALL)
 
 
@@ -104,5 +104,5 @@ def clip(text: str, limit: int) -> str:
 
 
 def plural(number: int, noun: str) -> str:
-    """Return the number followed by the noun in its singular or plural form."""
+    """Return the number and the noun, in the singular or plural."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -32,7 +32,7 @@ from toolsim.wire.sse import ServerSentEvent, SSEDecoder
 
 @dataclass(frozen=True, slots=True)
 class TextBlock:
-    """A run of text of one kind: "text", "reasoning" or "refusal"."""
+    """Consecutive text of one kind: "text", "reasoning" or "refusal"."""
 
     kind: str
     text: str
@@ -43,10 +43,10 @@ Piece = TextBlock | StructuredCall | PassThrough
 
 @dataclass(slots=True)
 class ReadAnswer:
-    """The content of an answer. ``pieces`` and ``reasons`` (the received finish reasons) are grouped by choice.
+    """The content of an answer. ``pieces`` (its parts) and ``reasons`` (the finish reasons) are grouped by choice.
 
-    ``known`` is true if the bytes are an answer of one of the APIs. ``whole`` is true if the end of the answer was
-    read. ``events`` is the number of events in a stream, or 0 for a non-streamed body.
+    ``known`` is true if the body has the format of one of the APIs. ``whole`` is true if the answer is complete.
+    ``events`` is the number of events in a stream, or 0 for a non-streamed body.
     """
 
     known: bool = False
@@ -60,18 +60,18 @@ class ReadAnswer:
 
     @property
     def calls(self) -> list[StructuredCall]:
-        """The calls in all choices, ordered by choice and by position."""
+        """The calls in all choices, in order."""
         return [piece for pieces in self.pieces.values() for piece in pieces if isinstance(piece, StructuredCall)]
 
     def text(self, choice: int) -> str:
-        """Return all visible text in one choice."""
+        """Return the visible text of one choice."""
         return "".join(
             piece.text for piece in self.pieces.get(choice, []) if isinstance(piece, TextBlock) and piece.kind == "text"
         )
 
 
 def read_answer(data: bytes) -> ReadAnswer:
-    """Parse the body of an answer. Never raises an exception. ``known`` is false if the body is not an answer."""
+    """Parse the body of an answer. Never raises an exception. If the body has an unknown format, ``known`` is false."""
     head = data[:64].lstrip(b"\xef\xbb\xbf \t\r\n")
     answer = ReadAnswer()
     if head.startswith(b"{"):
@@ -104,7 +104,7 @@ def _stream(data: bytes, answer: ReadAnswer) -> Iterator[BackendEvent]:
 
 
 def _reader_for(frame: ServerSentEvent) -> Reader | None:
-    """Return a reader for the API to which an event belongs, or None if the API is ambiguous."""
+    """Return a reader for the API that an event belongs to, or None if the event does not reveal the API."""
     chunk = parse_object(frame.data.encode())
     api = api_of_event(frame.event, chunk) if chunk is not None else None
     return api.reader() if api else None
@@ -144,7 +144,7 @@ _KINDS: dict[type, str] = {TextDelta: "text", RefusalDelta: "refusal", Reasoning
 
 
 class _Run:
-    """Collects the pieces of one choice, and joins adjacent deltas of the same kind in linear time."""
+    """Collects the parts of one choice. Adjacent deltas of the same kind are joined, in linear time."""
 
     def __init__(self, answer: ReadAnswer, choice: int) -> None:
         self._pieces = answer.pieces.setdefault(choice, [])
@@ -158,7 +158,7 @@ class _Run:
         self._texts.append(text)
 
     def next_message(self) -> None:
-        """Insert an empty line between the texts of two adjacent messages, as ``toolsim.response`` does."""
+        """Separate the texts of two adjacent messages with an empty line, as ``toolsim.response`` does."""
         if self._kind == "text":
             self._texts.append(EMPTY_LINE)
 

@@ -1,8 +1,8 @@
 """Parses tool definitions and records in a prompt, for the content views and the scripted model.
 
 The modules that write these parts are in ``toolsim/request/``: ``manifest`` and ``forms`` (the manifest), ``notation``
-(argument templates), ``record`` (past calls and outputs), ``prompt_suffix`` (instructions at the end of a prompt). The
-proxy itself never parses prompts.
+(argument templates), ``record`` (past calls and outputs), ``prompt_suffix`` (instructions at the end of a prompt). When
+the proxy processes requests, it never parses prompts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from toolsim.request.prompt_suffix import NO_CALL
 from toolsim.request.record import ERROR
 from toolsim.wire.json_fields import loaded
 
-# The following patterns match the lines that identify entries of a manifest.
+# The following patterns match lines that identify entries of a manifest.
 _TAG = re.compile(r"(?:  )?<([A-Za-z_][A-Za-z0-9_.-]*)>(?:\{|$)")
 _CALL = re.compile(r'  <[^<>]+>\{"name": ("(?:[^"\\]|\\.)*"), "arguments": (\{.*\})\}</[^<>]+>')
 _PARAMETERS = "  parameters: "
@@ -45,7 +45,7 @@ _OUTPUT_RECORD = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """The tools found in a text between ``start`` and ``end``. ``tag`` is the name of the sentinel tag."""
+    """The tools in a part of a text, from ``start`` to ``end``. ``tag`` is the name of the sentinel tag."""
 
     start: int
     end: int
@@ -54,10 +54,10 @@ class Catalog:
 
 
 def find_catalog(text: str) -> Catalog | None:
-    """Return the manifest in ``text``, or None if it contains no manifest.
+    """Return the manifest in ``text``, or None if there is none.
 
-    The manifest ends with the sentence that closes every form, or with the rule for answers that follows this sentence.
-    Parameters are parsed only as far as the form shows them.
+    The manifest ends with the closing sentence, which is the same in every form, or with the rule about the answer's
+    format after this sentence. Parameters are parsed only if the form shows them as a template or as JSON.
     """
     start = text.find(HEADING)
     if start == -1 or (start and text[start - 1] != "\n"):
@@ -73,7 +73,7 @@ def find_catalog(text: str) -> Catalog | None:
             else:
                 reader.line(bare)
         elif bare.startswith(ANSWER_RULE):
-            # The schema, if the entry has one, is on the next line.
+            # The rule's schema, if any, is on the next line.
             end = at
             if bare.endswith(":"):
                 end += len(text[at:].partition("\n")[0])
@@ -86,7 +86,7 @@ def find_catalog(text: str) -> Catalog | None:
 
 
 def find_further(text: str) -> Catalog | None:
-    """Return the additional entries in ``text`` up to the next empty line, or None if there are no entries."""
+    """Return the entries outside of the manifest, up to the next empty line, or None if there are none."""
     start = text.find(FURTHER)
     if start == -1 or (start and text[start - 1] != "\n"):
         return None
@@ -98,12 +98,12 @@ def find_further(text: str) -> Catalog | None:
 
 
 class _Entries:
-    """Collects the tools in the lines of a manifest of any form. ``forms.py`` defines the format of the entries."""
+    """Collects the tools in the lines of a manifest. ``forms.py`` defines the format of the entries in each form."""
 
     def __init__(self) -> None:
         self.tools: list[Tool] = []
         self.tag = "tool_call"
-        # The first line of the current entry, or the first line of the comment above the entry.
+        # The first line of the current entry, or of the comment above the entry.
         self._head = ""
 
     def line(self, line: str) -> None:
@@ -151,7 +151,7 @@ class _Malformed(ValueError):
 
 
 def read_template(text: str) -> dict[str, Any] | None:
-    """Return the schema that an argument template shows, or None if the text is not a template."""
+    """Return the schema that an argument template represents, or None if the text is not a template."""
     tokens = [found["token"] for found in _TOKEN.finditer(text)]
     tokens.reverse()
     try:
@@ -214,14 +214,14 @@ def _read_type(text: str) -> dict[str, Any]:
 
 
 def wanted(items: Iterable[Item]) -> str:
-    """Return the line at the end of a prompt that requires or restricts calls, or "" if there is no such line."""
+    """Return the line at the end of a prompt that requires or restricts calls, or "" if there is none."""
     texts = [item.text for item in items if isinstance(item, Message) and item.role == "user"]
     last = texts[-1].rstrip().rpartition("\n")[2] if texts else ""
     return last if read_choice(last) is not None else ""
 
 
 def read_choice(line: str) -> ToolChoice | None:
-    """Return the tool choice that a line specifies, or None if the line specifies none."""
+    """Return the tool choice that a line expresses, or None if it expresses none."""
     if line == NO_CALL:
         return ToolChoice("none")
     found = _READ_WANT.fullmatch(line)
@@ -236,18 +236,18 @@ def read_choice(line: str) -> ToolChoice | None:
 
 
 def is_error_record(line: str) -> bool:
-    """Return whether a line records that a call failed."""
+    """Return whether a line is the record of a rejected call."""
     return _ERROR_RECORD.fullmatch(line) is not None
 
 
 def read_call_record(line: str) -> Call | None:
-    """Return the call that a line records, or None if the line does not record a call."""
+    """Return the call in a record, or None if the line is not the record of a call."""
     found = _CALL_RECORD.fullmatch(line)
     return None if found is None else Call(_read_word(found[2]), _read_word(found[3]), found[4], _read_word(found[1]))
 
 
 def read_output_record(line: str) -> tuple[str, str] | None:
-    """Return the output (JSON) that a line records, and the call's id or its name and arguments, or None."""
+    """Return the call's title (its id, or its name and arguments) and the JSON output, or None for other lines."""
     found = _OUTPUT_RECORD.fullmatch(line)
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""Renders the page of an answer: the model's text, the verdicts on its blocks, and the answer sent to the client."""
+"""Renders the page for an answer: the model's text, the verdicts on its blocks, and the answer sent to the client."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BAR = "│ "
 _INPUT_BAR = "┆ "
 _MAX_ENTRIES = 20
 
-# Descriptions of the report's codes.
+# Descriptions of the codes in reports.
 _CODES = {
     "MALFORMED_JSON": "its JSON cannot be parsed",
     "SCHEMA_MISMATCH": "its arguments do not match the tool's schema",
@@ -32,9 +32,9 @@ _CODES = {
 class AnswerFacts:
     """Facts about an answer in addition to its body. Times are in seconds.
 
-    ``report`` is ``flow.metadata["toolsim"]``, which can have any shape. ``received`` is the backend's body, if
-    ``data`` is the client's body. ``own`` is true if ``data`` is the backend's body. The report's verdicts refer to the
-    backend's body.
+    ``report`` is ``flow.metadata["toolsim"]``, which can contain anything. The verdicts in it refer to the body from
+    the backend. If the page shows the body for the client, ``received`` is the body from the backend. ``own`` is true
+    if the page shows the body from the backend.
     """
 
     status: int = 200
@@ -46,7 +46,7 @@ class AnswerFacts:
 
 
 def show_answer(data: bytes, facts: AnswerFacts) -> str:
-    """Return the page of the answer whose body is ``data``. Never raises an exception, and takes linear time."""
+    """Return the page for an answer with the body ``data``. Never raises an exception, and takes linear time."""
     report = mapping(facts.report)
     answer = read_answer(data)
     page = Page()
@@ -57,7 +57,7 @@ def show_answer(data: bytes, facts: AnswerFacts) -> str:
     if received is not None and received.known and received.pieces:
         page.heading("THE MODEL WROTE")
         _choices(page, received, report)
-        # If the backend's and the client's pieces are equal, only field names and ids were rewritten.
+        # If the parts are equal on both sides, only field names and ids were rewritten.
         if received.pieces == answer.pieces and not received.calls:
             page.gap()
             page.line("The client got the same text.", 0)
@@ -115,10 +115,10 @@ def _unreadable(page: Page, data: bytes) -> None:
 
 
 def _choices(page: Page, answer: ReadAnswer, report: Mapping[str, Any] | None) -> None:
-    """Write the pieces of all choices.
+    """Write the parts of all choices.
 
-    The verdicts of ``report`` are shown below the blocks. ``report`` is None for the client's side, because its text
-    contains no blocks.
+    The verdicts in ``report`` are shown below the blocks. For the client's side, ``report`` is None, because the
+    client's text contains no blocks.
     """
     for choice in sorted(answer.pieces):
         if len(answer.pieces) > 1:
@@ -170,7 +170,7 @@ class _Marks:
         self._at = 0
 
     def split(self, text: str) -> Iterator[tuple[str, str | None]]:
-        """Yield the parts of the choice's next run of text.
+        """Split the choice's next text into parts.
 
         Each part is paired with a description of the block's verdict, or with None for prose.
         """
@@ -194,7 +194,7 @@ class _Marks:
 
 
 def _verdict(block: Mapping[str, Any]) -> str:
-    """Return a description of the verdicts on a block, with its repairs and warnings."""
+    """Return a description of the verdict on a block, with its repairs and warnings."""
     words = [_spelled_out(verdict) for verdict in _texts(block.get("verdicts"))]
     for kind, title in (("untagged", "without a tag"), ("repairs", "repaired")):
         if codes := [code_of(found) for found in _texts(block.get(kind))]:
@@ -270,7 +270,7 @@ def _report_lines(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _missing(page: Page, report: Mapping[str, Any], *, own: bool) -> None:
-    """Show how much of a stream was forwarded without being recorded."""
+    """Write how much of a stream was forwarded without being recorded."""
     missing = mapping(report.get("missing_bytes"))
     for side, whose in (("backend", "the backend's answer"), ("client", "the client's answer")):
         number = count(missing, side)

@@ -1,4 +1,4 @@
-"""Shows a turn verbatim, with the prompt that the model received, including the manifest, and the model's text."""
+"""Shows the prompt that the model received, including the manifest, and the model's text, both verbatim."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from toolsim.pages.show_request import conversation_rows, part_text, read_conver
 
 
 def show_prompt(data: bytes) -> str:
-    """Return the prompt in the request body ``data``, or the body itself if it contains no prompt.
+    """Return the prompt in the body of a request, or the body itself if it contains no prompt.
 
     Never raises an exception.
     """
@@ -22,7 +22,7 @@ def show_prompt(data: bytes) -> str:
             for part in item.parts:
                 page.verbatim(part_text(part))
         else:
-            # Structured calls and outputs are shown as text, as in the prompt of a text-only model.
+            # Structured calls and outputs are shown as text, as a text-only model would see them.
             for who, text in conversation_rows([item]):
                 page.verbatim(f"▌{who}\n{text}")
     if not items:
@@ -31,7 +31,7 @@ def show_prompt(data: bytes) -> str:
 
 
 def show_words(data: bytes) -> str:
-    """Return the text in the answer ``data``, or the body itself if it contains no text. Never raises an exception."""
+    """Return the text in an answer's body, or the body itself if it contains no text. Never raises an exception."""
     page = Page()
     answer = read_answer(data)
     for choice in sorted(answer.pieces):

@@ -1,4 +1,4 @@
-"""Renders the page of a request, with its tools and the conversation by role, in which calls and outputs are marked."""
+"""Renders the page for a request: its tools, and the conversation by role, with calls and outputs marked."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from toolsim.wire.json_fields import mapping, string
 _BAR = "│ "
 _INPUT_BAR = "┆ "
 
-# Fields that are not settings and are shown elsewhere on the page.
+# Fields that are not listed as settings, because the page shows them elsewhere.
 _SHOWN = frozenset(
     {"model", "stream", "tools", "functions", "tool_choice", "function_call", "parallel_tool_calls"}
 ).union(*(api.conversation_fields for api in APIS.values()))
@@ -47,7 +47,7 @@ _MAX_DESCRIPTION = 300
 class RequestFacts:
     """Facts about a request in addition to its body.
 
-    ``original`` is the client's body, if ``data`` is the body sent to the backend. ``report`` is
+    If the page shows the body sent to the backend, ``original`` is the client's body. ``report`` is
     ``flow.metadata["toolsim"]``.
     """
 
@@ -56,7 +56,7 @@ class RequestFacts:
 
 
 def show_request(data: bytes, facts: RequestFacts) -> str:
-    """Return the page of the request whose body is ``data``. Never raises an exception, and takes linear time."""
+    """Return the page for a request with the body ``data``. Never raises an exception, and takes linear time."""
     report = mapping(facts.report)
     page = Page()
     body = parse_object(data)
@@ -104,7 +104,7 @@ def read_conversation(data: bytes) -> tuple[Item, ...]:
 def conversation_rows(items: Iterable[Item]) -> Iterator[tuple[str, str]]:
     """Yield rows of (speaker, text) for messages, calls and outputs.
 
-    A record within a message's text becomes a separate row.
+    Each record in a message's text becomes a separate row.
     """
     for item in items:
         match item:
@@ -123,7 +123,7 @@ def conversation_rows(items: Iterable[Item]) -> Iterator[tuple[str, str]]:
 
 
 def _read(body: Mapping[str, Any]) -> tuple[ClientRequest | None, str]:
-    """Parse a request body of any API. The second value is the reason if parsing fails, or "" if it succeeds."""
+    """Parse a request body in any API's format. Return the request, and the problem or ""."""
     try:
         return api_of_request(body).read(body), ""
     except BadRequest as bad:
@@ -181,7 +181,7 @@ def _settings(page: Page, body: Mapping[str, Any]) -> None:
 
 
 def _tools(page: Page, client_request: ClientRequest | None, catalog: Catalog | None) -> None:
-    """List the tools: the client's declarations if they are available, otherwise the tools shown to the model."""
+    """Write the list of tools: the client's declarations if they are available, otherwise the tools in the manifest."""
     declared = client_request.tools if client_request is not None else ()
     shown = {tool.name for tool in catalog.tools} if catalog is not None else None
     tools = declared or (catalog.tools if catalog is not None else ())
@@ -207,7 +207,7 @@ def _tool(page: Page, tool: Tool, *, hidden: bool) -> None:
 
 
 def _item(page: Page, item: Item, catalog: Catalog | None, speaker: str) -> str:
-    """Write one item and return its speaker: the assistant for calls, the tool for outputs."""
+    """Write one item, and return its speaker."""
     match item:
         case Message():
             _message(page, item, item.role + (f" ({clip(item.name, 64)})" if item.name else ""), catalog)
@@ -273,7 +273,7 @@ def _segment(page: Page, kind: str, segment: str, catalog: Catalog | None) -> No
 def _segments(text: str, role: str, catalog: Catalog | None, tag: str = "tool_call") -> Iterator[tuple[str, str]]:
     """Split a message into segments of the kinds "text", "catalog", "call", "output" and "block".
 
-    Records are recognized only in messages with a role for which toolsim writes records.
+    Records are recognized only in messages with the role that toolsim uses for such records.
     """
     if catalog is not None:
         yield from _segments(text[: catalog.start], role, None, tag)
@@ -295,7 +295,7 @@ def _segments(text: str, role: str, catalog: Catalog | None, tag: str = "tool_ca
 def _prose(text: str, role: str, tag: str) -> Iterator[tuple[str, str]]:
     """Split an assistant's text into prose and blocks.
 
-    With ``toolsim_history=tagged``, the blocks are earlier calls.
+    Blocks occur if past calls are shown as blocks (``toolsim_history``).
     """
     if role != "assistant" or f"<{tag}>" not in text:
         yield "text", text
@@ -324,12 +324,12 @@ def _output_line(call_id: str, output: str) -> str:
         value = json.loads(output)
     except (ValueError, RecursionError):
         value = None
-    # Text is decoded here, because it is written as a JSON string to keep it on one line.
+    # An output that is text is written as a JSON string, to keep it on one line, so it is decoded here.
     return f"← {clip(call_id, 80)}\n{value if isinstance(value, str) else pretty(output)}"
 
 
 def part_text(part: Part) -> str:
-    """Return a part as a page shows it. Text is unchanged, and any other part is in brackets."""
+    """Return a part as pages show it: text unchanged, and other parts as a short description in brackets."""
     match part:
         case Text(text):
             return text

@@ -15,7 +15,7 @@ _MAX_LENGTH = 60
 
 
 def signature(parameters: Mapping[str, Any] | None) -> str:
-    """Return the parameters that an object's JSON schema declares. A question mark indicates an optional parameter."""
+    """Return the signature for an object's JSON schema. A question mark indicates an optional parameter."""
     properties = (parameters or {}).get("properties")
     if not isinstance(properties, dict):
         return "" if not parameters or parameters.get("type") == "object" else "…"

@@ -1,7 +1,7 @@
-"""The content views ``toolsim`` and ``toolsim-prompt``, for mitmweb, the console and ``mitmdump -vvv``.
+"""Implements the content views ``toolsim`` and ``toolsim-prompt``, for mitmweb, the console and ``mitmdump -vvv``.
 
-``toolsim`` renders a turn for people and is selected automatically. ``toolsim-prompt`` is selected by name. It shows
-the prompt exactly as the model received it, including the entire manifest.
+``toolsim`` renders a turn as a readable page, and is selected automatically. ``toolsim-prompt`` has to be selected by
+name. It shows the prompt exactly as the model received it, including the entire manifest.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from toolsim.wire.json_fields import mapping
 NAME = "toolsim"
 PROMPT_NAME = "toolsim-prompt"
 
-# The priority of the view ``toolsim``. mitmproxy's own views return 1 for their best match.
+# The priority of the view ``toolsim``. mitmproxy's own views return 1 for the content that they suit best.
 _OURS = 2.0
 _NOT_OURS = -1.0
 
 
 class TurnView(Contentview):
-    """Shows the stored request and answer of an exchange, as sent by the client or as received by the backend."""
+    """Shows the request or the answer of an exchange, as the client or the backend sent or received it."""
 
     @property
     def name(self) -> str:
@@ -39,8 +39,8 @@ class TurnView(Contentview):
         return "none"
 
     def prettify(self, data: bytes, metadata: Metadata) -> str:
-        """Return the page of a request or an answer."""
-        # The pages are imported on first use, to keep the start of the proxy fast.
+        """Return the page for a request or an answer."""
+        # The pages are imported on first use, so that the proxy starts fast.
         from toolsim.pages.show_answer import AnswerFacts, show_answer
         from toolsim.pages.show_request import RequestFacts, show_request
 
@@ -63,7 +63,7 @@ class TurnView(Contentview):
         return show_answer(data, facts)
 
     def render_priority(self, data: bytes, metadata: Metadata) -> float:
-        """Claim the bodies of exchanges that toolsim processed, and other bodies that resemble the bodies of an API."""
+        """Claim the bodies of exchanges that toolsim handled, and bodies that look like those of an API."""
         flow, message = metadata.flow, metadata.http_message
         if not isinstance(flow, HTTPFlow) or not isinstance(message, Message):
             return _NOT_OURS
@@ -88,26 +88,26 @@ def report(flow: HTTPFlow) -> Mapping[str, Any] | None:
 
 
 def is_exchange(flow: HTTPFlow) -> bool:
-    """Return whether a flow is a turn, even one that toolsim did not change."""
+    """Return whether a flow is an exchange, including one that toolsim did not change."""
     return report(flow) is not None or route.api_of(flow.request.method, flow.request.path) is not None
 
 
 def body(message: Message | None) -> bytes:
-    """Return a message's body, decoded if possible, or b"" if the message has no body."""
+    """Return a message's body, decoded if possible, or b"" if there is none."""
     content: bytes | None = message.get_content(strict=False) if message is not None else None
     return content or b""
 
 
 def received(flow: HTTPFlow) -> bytes | None:
-    """Return the backend's original answer. Return None if the flow itself contains it, or if it was not recorded."""
+    """Return the backend's original answer, or None if the flow itself contains it or it was not recorded."""
     response = backup.incoming_response(flow) if report(flow) is not None else None
     return body(response) if response is not None else None
 
 
 def _side(flow: HTTPFlow) -> object:
-    """Return the side whose bodies a flow contains.
+    """Return the side ("client" or "backend") whose bodies a flow contains, or None if it is not stated.
 
-    The side is "backend" after a revert, and in one of the two flows of a recording.
+    It is stated in the two flows of a recording. After a flow has been reverted in mitmproxy, the side is "backend".
     """
     return (report(flow) or {}).get("side") or mapping(flow.metadata.get(NOTE)).get("side")
 
@@ -118,7 +118,7 @@ def _seconds(flow: HTTPFlow, until: float | None) -> float | None:
 
 
 class PromptView(Contentview):
-    """Shows the prompt of a request and the model's text of an answer verbatim."""
+    """Shows a request's prompt and an answer's model text, both verbatim."""
 
     @property
     def name(self) -> str:
@@ -131,7 +131,7 @@ class PromptView(Contentview):
         return "none"
 
     def prettify(self, data: bytes, metadata: Metadata) -> str:
-        """Return the text of a request or an answer."""
+        """Return a request's prompt, or the model's text in an answer."""
         from toolsim.pages.show_prompt import show_prompt, show_words
 
         flow = metadata.flow
@@ -141,7 +141,7 @@ class PromptView(Contentview):
         return show_words(data if written is None else written)
 
     def render_priority(self, data: bytes, metadata: Metadata) -> float:
-        """Never claim a body, since this view is selected by name."""
+        """Return a negative priority, because this view is only selected by name."""
         return _NOT_OURS
 
 

@@ -1,4 +1,4 @@
-"""One WebSocket connection, with its waiting requests and its answers in progress."""
+"""Handles one WebSocket connection: queues its requests, and sends its answers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The head of an HTTP response. ``headers`` contains only the headers that a client might need with an error."""
+    """The head of an HTTP response. ``headers`` contains only those that are useful with an error."""
 
     status: int
     content_type: str
@@ -44,7 +44,7 @@ class Head:
 
 
 class TooManyUnread(Exception):
-    """Raised if the client sends messages that are rejected, and does not read the errors about them."""
+    """Raised if the client sends messages that are rejected, but does not read the errors."""
 
 
 class PendingResponse(Protocol):
@@ -54,7 +54,7 @@ class PendingResponse(Protocol):
     """
 
     def parts(self) -> AsyncGenerator[Head | bytes]:
-        """Yield the head of the answer, if it has arrived, and then the parts of its body."""
+        """Yield the head of the response, if it has arrived, and then the parts of the body."""
 
     async def leave(self) -> None:
         """Disconnect from the backend, which stops the model."""
@@ -65,11 +65,11 @@ Read = Callable[[bytes], Awaitable[ClientMessage]]
 Ask = Callable[[bytes], PendingResponse]
 """A function that sends a request with the given body."""
 Send = Callable[[Sequence[str]], Awaitable[None]]
-"""A function that sends messages, and waits if the client is slow. Raises ConnectionError if the client is gone."""
+"""A function that sends messages. It waits if the client is slow, and raises ConnectionError if the client is gone."""
 
 
 class SocketConnection:
-    """Answers the requests of one client. ``max_bytes`` limits the total size of the waiting requests.
+    """Answers the requests on one connection. ``max_bytes`` limits the total size of the waiting requests.
 
     ``recent`` contains the remembered conversations. ``has_store`` returns whether the proxy currently stores answers.
     ``on_end`` is called after each answered request.
@@ -94,12 +94,12 @@ class SocketConnection:
         self._recent = recent
         self._lanes: dict[str, asyncio.Lock] = {"": asyncio.Lock()}
         self._slots = asyncio.Semaphore(MAX_RUNNING)
-        self._waiting = 0  # The number of waiting requests.
-        self._waiting_size = 0  # The total size of the waiting requests in bytes.
-        self._running: dict[str, tuple[SocketAnswer, asyncio.Task[None]]] = {}  # The current answers, by lane.
+        self._waiting = 0  # Number of waiting requests.
+        self._waiting_size = 0  # Total size of the waiting requests, in bytes.
+        self._running: dict[str, tuple[SocketAnswer, asyncio.Task[None]]] = {}  # The answer in progress in each lane.
         self._tasks: set[asyncio.Task[None]] = set()
-        self._errors: deque[str] = deque()  # Errors that have not been sent to the client yet.
-        self._errors_size = 0  # The total length of the unsent errors in characters.
+        self._errors: deque[str] = deque()  # Errors that the client has not read yet.
+        self._errors_size = 0  # Total length of these errors, in characters.
         self._sending_errors: set[asyncio.Task[None]] = set()
         self._is_sending_errors = False
         self._is_stopping = False
@@ -111,10 +111,10 @@ class SocketConnection:
         return bool(self._tasks)
 
     async def receive(self, data: bytes) -> bool:
-        """Handle a message after the previous message, and return whether the message could be parsed.
+        """Handle the client's next message, and return whether it could be parsed.
 
-        This method never waits for the client to read, because the client might be waiting until this message has been
-        read. Raises TooManyUnread instead.
+        This method never waits for the client to read errors, because the client might not read until its own message
+        has been read. Instead, it raises TooManyUnread if there are too many errors.
         """
         try:
             message = await self._read(data)
@@ -134,14 +134,14 @@ class SocketConnection:
         return True
 
     def _refuse(self, bad: BadMessage) -> None:
-        # The client might use another version of the protocol. Only the first bad message is logged as a warning, since
-        # there can be many.
+        # The client might use another version of the protocol and send many bad messages. Only the first is logged as a
+        # warning.
         logger.log(logging.DEBUG if self._has_refused else logging.WARNING, "WebSocket: %s", bad.error.message)
         self._has_refused = True
         self._send_error(error_message(bad.error, bad.lane))
 
     def _send_error(self, message: str) -> None:
-        """Queue an error after the previous errors. The client's next messages are read in the meantime."""
+        """Queue an error, without waiting until the client has read it."""
         size = self._errors_size + len(message)
         if self._errors and size > MAX_UNREAD_ERRORS:
             raise TooManyUnread
@@ -159,14 +159,14 @@ class SocketConnection:
                 self._errors_size -= len(self._errors.popleft())
                 await pace.yield_to_others()
         except ConnectionError:
-            return  # The client is gone, and the server will report it.
+            return  # The client is gone. The server notices this, too.
         finally:
-            # A flag is used because the set of tasks is updated only later, and an error added in between would never
-            # be sent.
+            # A flag is used instead of the set of tasks, which is updated later. An error that was added in between
+            # would never be sent.
             self._is_sending_errors = False
 
     async def stop(self, error: ApiError | None = STOPPED) -> None:
-        """Stop all answers and report ``error`` to the client. If ``error`` is None, the client is gone."""
+        """Stop all answers, and report ``error`` to the client, unless it is None because the client is gone."""
         self._is_stopping = True
         if error is not None and self._tasks:
             with suppress(ConnectionError):
@@ -202,7 +202,7 @@ class SocketConnection:
         raise BadMessage(NOT_ACTIVE, message.lane)
 
     async def _in_turn(self, message: ClientMessage, lane: asyncio.Lock) -> None:
-        """Answer a request once the earlier requests of its lane have been answered."""
+        """Answer a request after the earlier requests in its lane."""
         is_waiting = True
         try:
             async with lane, self._slots:
@@ -210,9 +210,9 @@ class SocketConnection:
                 self._started(message)
                 await self._answer(message)
         except ConnectionError:
-            return  # The client is gone, and the server will report it.
+            return  # The client is gone. The server notices this, too.
         except Exception:
-            # The cause is a bug in toolsim. Without this handler, the client would wait forever.
+            # This is a bug in toolsim. Without this handler, the client would wait forever.
             with suppress(ConnectionError):
                 await self._send([error_message(internal_error(), message.lane)])
         finally:
@@ -266,12 +266,12 @@ class SocketConnection:
     async def _deliver(self, answer: SocketAnswer, data: bytes, pace: TimeSlice) -> None:
         """Send the messages for a part of an answer.
 
-        They are sent in slices, because a part can contain thousands of events.
+        Other tasks can run between the messages, because a part can contain thousands of events.
         """
         for messages in answer.feed(data):
             if answer.is_over:
-                # The answer is remembered before the client receives its end, because the client can then continue from
-                # it.
+                # The answer is remembered before the client receives its end, because the client can continue from it
+                # immediately.
                 self._recent.take(answer, has_store=self._has_store())
             await self._send(messages)
             await pace.yield_to_others()

@@ -1,21 +1,21 @@
-"""The protocol of the WebSocket mode, without the socket, which converts messages to requests and answers to messages.
+"""Implements the protocol of the WebSocket mode, without I/O: converts messages to requests, and answers to messages.
 
-1. A ``response.create`` has the body of a POST, and its answer is the streamed answer to that POST, with one message
+1. A ``response.create`` contains the body of a POST. Its answer is the streamed answer to this POST, with one message
    per event and without ``[DONE]``. An HTTP error becomes an ``error`` message with its status. An ``error`` event
-   before ``response.failed`` is dropped, because clients would treat the ``error`` as the end of the answer, and
-   ``response.failed`` as the next answer.
-2. A connection remembers the conversation up to each of its answers. A request that continues an answer becomes a
-   request that contains this conversation, so it needs no store, and ``store: false`` is respected. Responses in the
-   proxy's own store are resolved there, so that nothing is stored twice.
-3. If a continuation fails, the connection forgets the response that was continued, as the specification requires; the
-   client then sends the entire conversation again. The same applies to an output without its call. Over HTTP, where the
-   entire conversation is not always visible, such an output is accepted.
+   before ``response.failed`` is dropped, because clients would treat ``error`` as the end of the answer, and
+   ``response.failed`` as part of the next answer.
+2. A connection remembers the conversation up to each of its answers. If a request continues an answer, this
+   conversation is inserted into the request, so no store is needed, and ``store: false`` is respected. Answers in the
+   proxy's own store are not remembered, so that nothing is stored twice.
+3. If a continuation fails, the connection forgets the response that was continued, as the specification requires. The
+   client then sends the entire conversation again. A tool output without its call also counts as a failure. Over HTTP,
+   where the entire conversation is not always visible, such an output is accepted.
 4. A ``stream_id`` names a lane. Requests in the same lane are answered in order, and requests in different lanes
-   concurrently. Each message of an answer repeats its lane.
-5. ``generate: false`` prepares a turn. Nothing needs to be prepared here, so the request is answered immediately and
-   can be continued.
+   concurrently. Each message of an answer contains the lane's ``stream_id``.
+5. ``generate: false`` asks the server to prepare a turn. toolsim has nothing to prepare, so the request is answered
+   immediately. The answer can be continued.
 6. ``response.steer`` is rejected with the API's event for a rejection. Codex sends ``response.processed`` after it has
-   processed a response; this message needs no answer.
+   processed a response. This message needs no answer.
 """
 
 from __future__ import annotations
@@ -42,19 +42,18 @@ from toolsim.wire.responses.writer import ResponsesWriter
 from toolsim.wire.sse import ServerSentEvent, SSEDecoder
 
 MAX_LANES = 32
-"""Maximum number of named lanes per connection. OpenAI has the same limit."""
+"""Maximum number of named lanes per connection, as at OpenAI."""
 MAX_RUNNING = 16
-"""Maximum number of concurrent answers per connection. OpenAI has the same limit."""
+"""Maximum number of concurrent answers per connection, as at OpenAI."""
 MAX_LANE_NAME = 256
-"""Maximum length of a ``stream_id``, in characters. A limit is needed because each message repeats the ``stream_id``.
-"""
+"""Maximum length of a ``stream_id``, in characters. It is limited because each message of an answer contains it."""
 MAX_WAITING = 64
 """Maximum number of waiting requests per connection."""
 MAX_UNREAD_ERRORS = 1024 * 1024
 """Maximum length, in characters, of the errors that are queued for a client that does not read.
 
-The errors for all messages that a client can send at once are shorter in total. A single error can be longer, since
-some errors repeat the client's message.
+It is more than the errors for all messages that a client can have in flight. A single error can be longer, because some
+errors repeat the client's message.
 """
 
 TOO_MANY_LANES = ApiError(
@@ -82,7 +81,7 @@ _NO_STEERING = "Steering is not supported: cancel the response, or send the inpu
 _ENDS = ("response.completed", "response.incomplete", "response.failed")
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
 _CONTINUES_NOTHING = re.compile(r'"previous_response_id":\s*null')
-"""Matches the member of an object. Text within a string never matches, because quotes are escaped there."""
+"""Matches a member of a JSON object. Text within a string never matches, because its quotes are escaped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +95,13 @@ class ClientMessage:
     draft: RequestDraft | None = None
     """The request of a ``create`` message."""
     response_id: str = ""
-    """The response that a ``cancel`` message names, or "" for the current response of its lane."""
+    """The id of the response to cancel, or "" for the answer in progress in this lane."""
     refusal: str = ""
     """The event that rejects a ``steer`` message."""
 
 
 class BadMessage(Exception):
-    """Raised for a message that cannot be processed. ``lane`` is "" if the lane could not be parsed."""
+    """Raised if a message cannot be processed. ``lane`` is "" if the lane is unknown."""
 
     def __init__(self, error: ApiError, lane: str = "") -> None:
         super().__init__(error.message)
@@ -111,9 +110,9 @@ class BadMessage(Exception):
 
 
 def message_or_error(data: bytes) -> ClientMessage | tuple[ApiError, str]:
-    """Parse a message and return it, or return an error and its lane.
+    """Parse a message. Return it, or an error and its lane.
 
-    A worker cannot raise exceptions to its caller.
+    The error is returned because an exception in a worker does not reach the caller.
     """
     try:
         return read_message(data)
@@ -160,9 +159,9 @@ def _generates(document: Mapping[str, Any]) -> bool:
 
 
 def error_message(error: ApiError, lane: str = "", headers: Mapping[str, str] | None = None) -> str:
-    """Return the message for an error that occurs outside of an answer.
+    """Return the message for an error that does not occur within an answer.
 
-    ``headers`` of the HTTP response are included.
+    The message contains ``headers`` from the HTTP response, if there are any.
     """
     # The Open Responses schema requires a code.
     body = {**error.body(), "code": error.code or error.type}
@@ -171,7 +170,7 @@ def error_message(error: ApiError, lane: str = "", headers: Mapping[str, str] | 
 
 
 def _steering_refused(body: Mapping[str, Any], lane: str) -> str:
-    """Return the event that rejects steering. It contains the input, so that the client can send it in another way."""
+    """Return the event that rejects steering. It contains the input, so that the client can resend it."""
     error = {"type": "invalid_request_error", "code": "steering_not_supported", "message": _NO_STEERING}
     steer = {key: body.get(key) for key in ("previous_response_id", "input")}
     event = {"type": "response.steer.failed", "sequence_number": 0, "error": error, "steer": steer}
@@ -184,19 +183,19 @@ def _in_lane(message: str, lane: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """A conversation, which contains its items as JSON, separated by commas, and the ids of its calls."""
+    """A conversation: its ``items`` as JSON, separated by commas, and the ids of the ``calls`` in them."""
 
     items: bytes = b""
     calls: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, items: Sequence[Mapping[str, Any]]) -> Context:
-        """Return a conversation that consists of these items."""
+        """Return a conversation with these items."""
         calls = [string(item.get("call_id")) for item in items if string(item.get("type")).endswith("_call")]
         return cls(b",".join([dump(item).encode() for item in items]), frozenset(calls))
 
     def extended(self, more: Context) -> Context:
-        """Return this conversation extended by more items."""
+        """Return this conversation with the items of another one appended."""
         return Context(b",".join(filter(None, (self.items, more.items))), self.calls | more.calls)
 
 
@@ -204,16 +203,15 @@ class Context:
 class RequestDraft:
     """A parsed and serialized request.
 
-    Because it is serialized, the work on the event loop does not depend on the number of values.
+    A worker parses and serializes it, so that the event loop only has to join bytes.
     """
 
     body: bytes
     """The body of the POST."""
     own: Context | None = None
-    """The request's own items, or None if they are invalid. Invalid items are reported when the request is rewritten.
-    """
+    """The request's own items, or None if they are invalid. The rewrite of the request reports invalid items."""
     answered: tuple[str, ...] = ()
-    """The ids of the calls whose outputs the request contains."""
+    """The ids of the calls whose outputs are in the request."""
     previous: str | None = None
     """The response that the request continues, or None for a new conversation."""
     rest: bytes = b"{}"
@@ -223,7 +221,7 @@ class RequestDraft:
     in_conversation: bool = False
     is_stored: bool = True
     prepared: bytes | None = None
-    """The stream that answers a request with ``generate: false``, or None for any other request."""
+    """The complete answer to a request with ``generate: false``, or None for any other request."""
 
 
 def draft_of(body: Mapping[str, Any], *, generates: bool = True) -> RequestDraft:
@@ -252,13 +250,13 @@ def draft_of(body: Mapping[str, Any], *, generates: bool = True) -> RequestDraft
 class SocketTurn:
     """A request in its final form.
 
-    ``previous`` is the response of this connection that the request continues, or "".
+    ``previous`` is the id of the response on this connection that the request continues, or "".
     """
 
     body: bytes
     previous: str = ""
     context: Context | None = None
-    """The conversation up to the answer to this request, or None if the conversation is unknown."""
+    """The conversation up to and including this request, or None if it is unknown."""
 
 
 MAX_NAMES = 1000
@@ -268,21 +266,21 @@ MAX_NAMES = 1000
 class RecentTurns:
     """The conversations that one connection remembers.
 
-    All connections share ``places``, of which ``owner`` identifies one share.
+    All connections share the cache ``places``, in which each ``owner`` has a fair share.
     """
 
     def __init__(self, places: FairCache[Context], owner: str) -> None:
         self._places = places
         self._owner = owner
         self._prefix = secrets.token_bytes(16)
-        # The ids of the responses, oldest first. Some responses might have been evicted by the requests of other
-        # owners.
+        # The ids of the responses, oldest first. The requests of other owners might have evicted some from the cache.
         self._names: dict[str, None] = {}
 
     def turn(self, draft: RequestDraft, *, has_store: bool) -> SocketTurn:
         """Return the request for a message. Raises BadRequest.
 
-        ``has_store`` specifies whether the proxy has a store for answers that this connection does not remember.
+        ``has_store`` specifies whether the proxy has a store, which might contain responses that are not remembered
+        here.
         """
         previous, own = draft.previous, draft.own
         if own is None:
@@ -302,7 +300,7 @@ class RecentTurns:
         return SocketTurn(b"".join((draft.rest[:-1], b',"input":[', whole, b"]}")), previous, context)
 
     def take(self, answer: SocketAnswer, *, has_store: bool) -> None:
-        """Remember the conversation of a finished answer, unless the answer is stored.
+        """Remember the conversation after a finished answer, unless the answer is in the store.
 
         If the answer failed, forget the response that it continued.
         """
@@ -352,21 +350,21 @@ class _Missing(BadRequest):
 
 
 def _answered(items: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the ids of the calls whose outputs are among these items."""
+    """Return the ids of the calls to which the outputs among these items belong."""
     return [
         string(item.get("call_id")) for item in items if string(item.get("type")) in _OUTPUTS and item.get("call_id")
     ]
 
 
 def prepared(body: Mapping[str, Any]) -> bytes:
-    """Return the complete stream that answers a request with ``generate: false``."""
+    """Return the complete stream of events that answers a request with ``generate: false``."""
     writer = ResponsesWriter(replace(answer_form(body), stream=True))
     nothing = Usage(input_tokens=0, output_tokens=0, total_tokens=0)
     return b"".join(writer.write(Opened()) + writer.write(Ended(usage=nothing)))
 
 
 class SocketAnswer:
-    """Converts an HTTP response to messages. ``turn`` is the request that the response answers."""
+    """Converts an HTTP response to messages. ``turn`` is the request to which it belongs."""
 
     def __init__(self, turn: SocketTurn, lane: str) -> None:
         self.turn = turn
@@ -376,9 +374,9 @@ class SocketAnswer:
         self._headers: dict[str, str] = {}
         self._is_stream = True
         self._whole = bytearray()
-        self._error = ""  # An ``error`` message that is delayed, because the end of the answer might repeat the error.
+        self._error = ""  # A delayed ``error`` message, because the answer's last event might repeat it.
         self.response: Mapping[str, Any] | None = None
-        """The Response object from the beginning or the end of the answer."""
+        """The Response object from the first or the last event of the answer."""
         self.is_over = False
         """Whether the client has received the entire answer."""
         self.has_failed = False
@@ -387,13 +385,13 @@ class SocketAnswer:
         """Whether the client has canceled the answer."""
 
     def begin(self, status: int, content_type: str, headers: Mapping[str, str]) -> None:
-        """Process the head of the response. ``headers`` are the headers that the client might need with an error."""
+        """Process the head of the response. An error message will contain ``headers``."""
         self._status = status
         self._headers = dict(headers)
         self._is_stream = content_type.partition(";")[0].strip().lower() == "text/event-stream"
 
     def feed(self, data: bytes) -> Iterator[list[str]]:
-        """Yield the messages for each event that is complete with ``data``. ``b""`` marks the end of the answer."""
+        """Yield the messages for each event that ``data`` completes. ``b""`` marks the end of the response."""
         if self._is_stream:
             yield from filter(None, map(self._event, self._decoder.feed(data)))
         else:
@@ -405,7 +403,7 @@ class SocketAnswer:
             yield [self._error or error_message(TRUNCATED, self._lane)]
 
     def cancel(self) -> str:
-        """Return the last event of an answer that the client has canceled."""
+        """Return the last message of an answer that the client has canceled."""
         self.is_over = True
         if self.response is None:
             return error_message(CANCELLED, self._lane)
@@ -413,7 +411,7 @@ class SocketAnswer:
         return _in_lane(dump({"type": "response.failed", "response": response, "sequence_number": 0}), self._lane)
 
     def _event(self, sse: ServerSentEvent) -> list[str]:
-        """Return the messages for an event."""
+        """Return the messages for an event, which can be none."""
         data = sse.data
         if not self.is_over and sse.has_too_many and isinstance(problem := sse.parsed(), ApiError):
             self.is_over = self.has_failed = True
@@ -438,7 +436,7 @@ class SocketAnswer:
         return [*before, message]
 
     def _document(self, body: bytes) -> str:
-        """Return the message for a non-streamed answer, which is an error or a complete Response."""
+        """Return the message for a non-streamed response, which is an error or a complete Response object."""
         self.is_over = True
         document = parse_object(body) or {}
         if self._status < 300 and "output" in document:

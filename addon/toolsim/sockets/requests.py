@@ -1,4 +1,4 @@
-"""A request on a WebSocket connection, which is sent as a separate flow, and the backlog of unread answers."""
+"""Sends each request on a WebSocket connection as a separate flow, and limits the unread data of a connection."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from toolsim.proxy.upgrades import ClientUpgrade, forget
 from toolsim.sockets.connection import Head
 
 MAX_UNREAD_BYTES = 1024 * 1024
-"""Number of unread bytes in the answers of one connection above which the connection's backends are not read."""
+"""Number of unread bytes on one connection above which its backends are not read."""
 _PART_BYTES = 256
-"""The memory overhead, in bytes, of a part of an answer."""
+"""The memory overhead, in bytes, of a part of a response."""
 
 
 class Backlog:
@@ -27,14 +27,14 @@ class Backlog:
         self._paused: set[asyncio.Event] = set()
 
     def add(self, size: int, reading: asyncio.Event) -> None:
-        """Count a part of an answer that has arrived. Clear ``reading`` if the backend must not be read for now."""
+        """Count an arrived part of a response. If too much is unread, clear ``reading`` to pause the backend."""
         self._bytes += size
         if self._bytes > MAX_UNREAD_BYTES:
             reading.clear()
             self._paused.add(reading)
 
     def remove(self, size: int) -> None:
-        """Count a part of an answer that the client has read."""
+        """Count a part of a response that has been passed to the client."""
         self._bytes -= size
         if self._bytes <= MAX_UNREAD_BYTES:
             while self._paused:
@@ -42,7 +42,7 @@ class Backlog:
 
 
 class SocketRequest:
-    """A request on a WebSocket connection, sent as a separate flow."""
+    """A request on a WebSocket connection, which is sent as a separate flow."""
 
     def __init__(self, upgrade: ClientUpgrade, backlog: Backlog, body: bytes) -> None:
         flow = upgrade.post(body)
@@ -55,9 +55,9 @@ class SocketRequest:
         self._task.add_done_callback(lambda _: forget(flow))
 
     async def parts(self) -> AsyncGenerator[Head | bytes]:
-        """Yield the parts of the answer as they arrive.
+        """Yield the parts of the response as they arrive.
 
-        If this generator is closed, the flow still reads the remaining parts.
+        If this generator is closed, the flow still reads the rest of the response.
         """
         try:
             while (part := await self._parts.get()) is not None:

@@ -1,4 +1,4 @@
-"""The loopback server of upgraded connections: accepts, monitors and closes them."""
+"""Implements the loopback server for upgraded connections: accepts, monitors and closes them."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ logger = logging.getLogger(__name__)
 PING_SECONDS = 30.0
 """Seconds between two pings. Pings are needed because proxies and routers drop silent connections."""
 SILENT_SECONDS = 600.0
-"""Seconds for which a client can leave pings unanswered. A busy client might not read for a while."""
+"""Seconds for which a client can leave pings unanswered, because a busy client might not read for a while."""
 UNUSED_SECONDS = 3600.0
-"""Maximum time for which a connection can be open without a request, in seconds, as at OpenAI."""
+"""Seconds for which a connection can be open without a request, as at OpenAI."""
 MEMORY_COUNT, MEMORY_BYTES = 10_000, 256 * 1024 * 1024
-"""Limits for the remembered conversations of all connections."""
+"""Maximum number and total size, in bytes, of the remembered conversations of all connections."""
 STOP_SECONDS = 2.0
-"""Seconds that a client has to read the close frame when the proxy stops."""
+"""Seconds for which the shutdown of the proxy waits for a client to read errors, and then the close frame."""
 
 
 class SocketServer:
@@ -49,7 +49,7 @@ class SocketServer:
     def __init__(self, has_store: Callable[[], bool], do: RunJob) -> None:
         self._do = do
         self.port = 0
-        self._counts: Counter[str] = Counter()  # Number of open connections by owner.
+        self._counts: Counter[str] = Counter()  # Number of open connections per owner.
         self.has_store = has_store
         self.memory = FairCache[Context](MEMORY_COUNT, MEMORY_BYTES)
         """The remembered conversations of all connections."""
@@ -57,19 +57,19 @@ class SocketServer:
         self._open: set[_Handler] = set()
         self._server: asyncio.Task[asyncio.Server] | None = None
         self.is_draining = False
-        """Whether each connection is closed after the turn in progress."""
+        """Whether each connection is closed after its answers in progress."""
 
     def start(self) -> None:
         """Bind a free port. Raises OSError if no port is free."""
         listening = socket.create_server(("127.0.0.1", 0))
         bound_buffers(listening, BUFFER_BYTES)
         self.port = listening.getsockname()[1]
-        # Connections that arrive before this task runs wait in the socket's backlog.
+        # Connections that arrive before this task runs wait in the kernel's queue.
         serving = asyncio.start_server(self._connected, sock=listening, limit=BUFFER_BYTES)
         self._server = asyncio.get_running_loop().create_task(serving)
 
     def drain(self) -> None:
-        """Close each connection with the code 1001 once its client is not waiting for an answer."""
+        """Close each connection, with the code 1001, as soon as no answer is in progress."""
         self.is_draining = True
         for handler in list(self._open):
             handler.close_if_idle()
@@ -95,12 +95,12 @@ class SocketServer:
             websocket.accept()
             await _Handler(self, websocket, *taken).run()
         except (OSError, TimeoutError):
-            pass  # A connection error means that the client is gone.
+            pass  # The client is gone.
         finally:
             websocket.shut()
 
     async def read(self, data: bytes, owner: str) -> ClientMessage:
-        """Parse a message from a client; ``owner`` identifies the client. Raises BadMessage."""
+        """Parse a client's message in a worker. ``owner`` identifies the client. Raises BadMessage."""
         done = await self._do(PluginJob(message_or_error, data=data, limit=len(data), owner=owner))
         match done.read:
             case ClientMessage() as message:
@@ -116,17 +116,17 @@ class SocketServer:
         return self._counts[owner] + sum(upgrade.owner == owner for upgrade, _ in self._expected.values())
 
     def admit(self, upgrade: ClientUpgrade, max_bytes: int) -> str:
-        """Return a token with which the upgrade is accepted. ``max_bytes`` limits the size of a request."""
+        """Return a token that admits this upgrade. ``max_bytes`` limits the size of a request."""
         token = secrets.token_hex(16)
         self._expected[token] = upgrade, max_bytes
         return token
 
     def take(self, token: str) -> tuple[ClientUpgrade, int] | None:
-        """Return the upgrade for a token and its size limit. A token can be used only once."""
+        """Return the upgrade that a token admits, and its size limit, or None. A token can be used only once."""
         return self._expected.pop(token, None)
 
     def forget(self, upgrade: ClientUpgrade) -> None:
-        """Forget an upgrade that never arrived."""
+        """Withdraw the token of an upgrade that never arrived."""
         for token in [token for token, (expected, _) in self._expected.items() if expected is upgrade]:
             del self._expected[token]
 
@@ -136,7 +136,7 @@ class SocketServer:
         self._counts[owner] += 1
 
     def closed(self, handler: _Handler, owner: str) -> None:
-        """Forget a closed connection."""
+        """Remove a closed connection."""
         self._open.discard(handler)
         self._counts[owner] -= 1
         if not self._counts[owner]:
@@ -165,12 +165,12 @@ class _Handler:
         )
 
     async def run(self) -> None:
-        """Serve the connection until it ends. Raises OSError when the client is gone."""
+        """Serve the connection until it ends. Raises OSError if the client is gone."""
         owner, websocket = self._upgrade.owner, self._websocket
         self._server.opened(self, owner)
         watch = asyncio.create_task(self._watched())
         try:
-            # A request that is too large is rejected individually. Until then, this limit bounds the memory it uses.
+            # Requests that are too large are rejected individually. This higher limit bounds the memory for a message.
             async with aclosing(websocket.messages(2 * self._max_bytes)) as messages:
                 async for message in messages:
                     self._heard = self._used = time.monotonic()
@@ -188,12 +188,12 @@ class _Handler:
             await self._connection.stop(None)
 
     def close_if_idle(self) -> None:
-        """Close the connection unless its client is waiting for an answer."""
+        """Close the connection, unless an answer is in progress."""
         if not self._connection.is_busy:
             self._websocket.close(GOING_AWAY, "the proxy is stopping")
 
     async def stop(self) -> None:
-        """Notify the client that the proxy stops, unless it does not read, and close the connection."""
+        """Report to the client that the proxy is stopping, and close the connection. Each step has a timeout."""
         with suppress(TimeoutError):
             async with asyncio.timeout(STOP_SECONDS):
                 await self._connection.stop()
@@ -212,7 +212,7 @@ class _Handler:
         self._used = time.monotonic()
 
     async def _watched(self) -> None:
-        """Ping the client at intervals, and close a dead or unused connection."""
+        """Ping the client at intervals. Close the connection if the client is dead or sends no requests."""
         pongs = 0
         while True:
             await asyncio.sleep(PING_SECONDS)

@@ -1,15 +1,15 @@
-"""One WebSocket connection over a TCP stream, which uses wsproto for frames and pauses to let other tasks run.
+"""Represents one WebSocket connection over a TCP stream. wsproto parses and writes the frames.
 
-1. *Pace.* Reading from a stream whose data has already arrived does not suspend, and neither does writing to a stream
-   with room. So a client that sends tiny frames could block the event loop indefinitely. The time slice is checked
-   after each frame, and other tasks run once it is used up (``core.time_slice``).
-2. *Rate.* Frames and messages share one allowance, which no real client would exhaust even at ten times its rate: 2,000
-   tiny frames or 200 messages a second, after a burst of five seconds' worth. Frames of a KiB or more are free, because
-   clients split large messages into them. An unreadable message costs as much as ten. A client that has used up its
-   allowance is disconnected with the code 1008.
-3. *Memory.* The kernel's buffers are small (``BUFFER_BYTES``), so a peer that does not read soon stops the other peer.
-   Messages have a maximum size. If several pings arrive while the client does not read, only the last one is answered
-   (RFC 6455, 5.5.3).
+1. *Pace.* A task is not suspended when it reads data that has already arrived, or when it writes to a stream with free
+   space. A client that sends tiny frames could therefore block the event loop indefinitely. After each frame, the time
+   slice is checked, and other tasks run once it is used up (``core.time_slice``).
+2. *Rate.* Frames and messages share one allowance, which is more than ten times the rate of any real client: 2,000 tiny
+   frames or 200 messages per second, in addition to a burst of five times as many. Frames of at least 1 KiB are free,
+   because clients split large messages into such frames. An unreadable message costs as much as ten others. A client
+   that has used up its allowance is disconnected with the code 1008.
+3. *Memory.* The kernel's buffers are small (``BUFFER_BYTES``), so if one side does not read, the other side soon stops
+   writing. Messages have a maximum size. If several pings arrive while the client does not read, only the last one is
+   answered (RFC 6455, 5.5.3).
 """
 
 from __future__ import annotations
@@ -42,24 +42,23 @@ from toolsim.proxy.upgrades import BUFFER_BYTES
 
 READ_BYTES = 16 * 1024
 HANDSHAKE_SECONDS = 10.0
-"""Maximum time, in seconds, within which an upgrade from this process has to arrive."""
+"""Timeout, in seconds, for receiving an upgrade request, which this process itself relays."""
 CLOSE_SECONDS = 5.0
-"""Seconds that a client has to answer a close frame before its connection is closed."""
+"""Seconds that a client has to answer a close frame. After that, the connection is aborted."""
 DISCARD_SECONDS = 1.0
-"""Seconds that a client has to read the reason after a violation. Meanwhile, data from the client is discarded."""
+"""Seconds for which a client can read the close frame after a violation. Meanwhile, its data is discarded."""
 
 UNITS_PER_SECOND, UNITS_BURST = 2_000, 10_000
 FRAME_UNITS, MESSAGE_UNITS, UNREADABLE_UNITS = 1, 10, 100
 FREE_FRAME_BYTES = 1024
-"""Minimum size, in bytes, of a frame that is exempt from the rate limit. Such a frame's size already limits its rate.
-"""
+"""Minimum size, in bytes, of frames without a rate limit, since their size already limits their rate."""
 
 GOING_AWAY, UNSUPPORTED_DATA, POLICY, TOO_BIG = 1001, 1003, 1008, 1009
 
 
 @dataclass(frozen=True, slots=True)
 class ProtocolViolation:
-    """Raised if a client violates a limit or the protocol, which ends the connection."""
+    """A violation of a limit or of the protocol, which ends the connection."""
 
     code: int
     reason: str
@@ -76,17 +75,17 @@ class WebSocket:
         self._writing = asyncio.Lock()
         self._ponging: set[asyncio.Task[None]] = set()
         self._ending: set[asyncio.Task[None]] = set()
-        self._ping: bytes | None = None  # The payload of the last ping, or None if the ping has been answered.
+        self._ping: bytes | None = None  # The payload of the last ping that has not been answered yet, or None.
         self._violation: ProtocolViolation | None = None
         self.pongs = 0
-        """The number of received pongs."""
+        """The number of pongs received."""
         self.end: tuple[int, str] | None = None
-        """The code and reason of the first close frame from either side, or None if neither side has sent one."""
+        """The code and reason of the first close frame from either side, or None if there was none."""
 
     # -- the upgrade --
 
     async def upgrade(self) -> Request | None:
-        """Return the upgrade request, or None if no valid upgrade request arrived. An invalid request is rejected."""
+        """Read and return the upgrade request, or None if none arrived. An invalid request is rejected."""
         async with asyncio.timeout(HANDSHAKE_SECONDS):
             while data := await self._reader.read(READ_BYTES):
                 try:
@@ -117,8 +116,8 @@ class WebSocket:
     async def messages(self, max_bytes: int) -> AsyncGenerator[bytes]:
         """Yield each text message, as UTF-8, until either side closes or disconnects.
 
-        ``max_bytes`` is the maximum size of one message. A violation closes the connection. Raises OSError when the
-        client is gone.
+        ``max_bytes`` is the maximum size of one message. A violation ends the connection. Raises OSError if the client
+        is gone.
         """
         pace = TimeSlice()
         message = bytearray()
@@ -155,7 +154,8 @@ class WebSocket:
                         self._spend(FRAME_UNITS)
                         self.pongs += 1
                     case CloseConnection() if self._protocol.state is ConnectionState.OPEN:
-                        # Peers never send this event: wsproto uses it to report a frame that violates the protocol.
+                        # wsproto uses this event to report a frame that violates the protocol. In this state, the
+                        # client has sent no close frame.
                         self.violate(int(event.code), event.reason or "")
                     case CloseConnection():
                         self._closed_by_client(event)
@@ -169,11 +169,11 @@ class WebSocket:
                 return
 
     def unreadable(self) -> None:
-        """Charge the client's rate allowance for a message that could not be parsed."""
+        """Charge the client's allowance for a message that could not be parsed."""
         self._spend(UNREADABLE_UNITS)
 
     def violate(self, code: int, reason: str) -> None:
-        """Close the connection because of a violation, without waiting for the client's close frame."""
+        """End the connection because of a violation, without waiting for the client's close frame."""
         if self._violation is None:
             self._violation = ProtocolViolation(code, reason)
             self.close(code, reason)
@@ -183,13 +183,13 @@ class WebSocket:
             self.violate(POLICY, "too many frames or messages")
 
     def _closed_by_client(self, event: CloseConnection) -> None:
-        """Answer the client's close frame, unless that frame is itself the answer to a close frame."""
+        """Answer the client's close frame, unless it was an answer itself."""
         if self._protocol.state is ConnectionState.REMOTE_CLOSING:
             self.end = int(event.code), event.reason or ""
             self._write(event)
 
     async def _discard(self) -> None:
-        """Discard incoming data while the connection is being closed, so that the client can read the reason."""
+        """Discard incoming data for a while, so that the client can read the close frame."""
         with suppress(TimeoutError):
             async with asyncio.timeout(DISCARD_SECONDS):
                 while await self._reader.read(BUFFER_BYTES):
@@ -198,7 +198,7 @@ class WebSocket:
     # -- sending --
 
     async def send(self, text: str) -> None:
-        """Send a message once the client has read the earlier messages.
+        """Send a message, and wait while the client reads slowly.
 
         Raises ConnectionError if the client is gone.
         """
@@ -214,7 +214,7 @@ class WebSocket:
             self._write(Ping())
 
     def close(self, code: int, reason: str) -> None:
-        """Send a close frame. The connection ends when the client answers the frame, or after ``CLOSE_SECONDS``."""
+        """Send a close frame. The connection ends when the client answers, or after ``CLOSE_SECONDS``."""
         if self._is_closing:
             return
         self.end = code, reason
@@ -251,8 +251,8 @@ class WebSocket:
         spawn(self._end_in_time(), self._ending)
 
     async def _end_in_time(self) -> None:
-        # ``abort`` is not always safe: asyncio's version fails for a connection that ended after its last data was
-        # sent.
+        # ``abort`` is called only after the timeout, because it fails in asyncio if the connection has ended after its
+        # last data.
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self._writer.wait_closed()
