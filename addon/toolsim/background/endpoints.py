@@ -126,8 +126,8 @@ class BackgroundAnswers:
         made = done.read
         mcp_context = exchange.mcp_context(self._servers.context(settings.origins, flow, exchange.owner))
         answer = job_of(made, flow, api, policy, settings.bounds, mcp_context, self._rounds)
-        # The request is rewritten now, only to report an error in it immediately rather than as a failed answer. The
-        # backend does not receive tools that run in the proxy, so they are removed first.
+        # The request is rewritten now only to report errors immediately, rather than as a failed answer. Tools that run
+        # in the proxy are removed first, because the backend does not receive them.
         body = made.body if answer.hosted is None else dump(answer.hosted.for_backend()).encode()
         mode, once = request.headers.get(MODE_HEADER), replace(policy, catalog_budget=0)
         job = RequestJob(api.name, request.path, once, mode, data=body, limit=limit, owner=owner, is_round=True)

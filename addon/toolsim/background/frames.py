@@ -1,4 +1,4 @@
-"""Converts the events of a background answer to and from stored frames, and parses the query parameters for them.
+"""Converts the events of a background answer to and from stored frames, and parses query parameters.
 
 Events are stored as frames, which are the bytes that clients receive, so that every reader receives the same bytes.
 Frames are ordered by ``sequence_number``.

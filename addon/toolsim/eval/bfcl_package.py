@@ -40,7 +40,7 @@ INSTALL = install_command(("bfcl-eval==2026.3.23", "filelock", "mpmath", "tenaci
 Entry = dict[str, Any]
 """A case in the package's format: ``id``, ``question`` (turns of messages), ``function`` (descriptions), …"""
 Decoded = dict[str, dict[str, Any]]
-"""A call in the form that the package's checkers use, as one name mapped to its arguments."""
+"""A call in the format of the package's checkers: one name, which is mapped to the arguments."""
 
 _MODEL = "toolsim"
 _FOLDER_VARIABLE = "BFCL_PROJECT_ROOT"
@@ -113,7 +113,7 @@ def load_answers(category: str) -> dict[str, Any]:
 
 
 def tool_declarations(functions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return function descriptions as tools for function-calling models, with JSON schema types and without dots."""
+    """Return function descriptions as tools for function-calling models, with JSON schema types and no dots in names."""
     handler = _module("model_handler.utils")
     declared = handler.convert_to_tool(
         functions,

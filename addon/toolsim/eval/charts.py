@@ -24,7 +24,7 @@ _MAX_LABEL = 28
 
 
 def rates(groups: Sequence[tuple[str, Mapping[str, Rate]]], colours: Mapping[str, int]) -> str:
-    """Return horizontal bars with one group per case, one bar per method, and the 95% interval as a whisker.
+    """Return horizontal bars: one group per case, one bar per method, and the 95% interval as a whisker.
 
     ``colours`` maps each method to the index of its color on the page.
     """

@@ -1,4 +1,4 @@
-"""Diagnoses a failed conversation with one label, the first that applies in a call's life cycle."""
+"""Assigns a label to a failed conversation: the first label that applies in a call's life cycle."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Progress:
             self._live.stop()
 
     def __call__(self, job: Job, run: Run | None) -> None:
-        """Show a run when it starts (None) and when it has ended."""
+        """Show a run that starts (``run`` is None) or has ended."""
         if run is None:
             if self._live is not None:
                 self._live.update(self._task, description=f"{job.cell.model} · {job.cell.method_name} · {job.case.id}")

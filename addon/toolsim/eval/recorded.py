@@ -24,7 +24,7 @@ _WAIT_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One exchange: the messages sent to the model as (role, text), its text, repairs, and untagged calls."""
+    """One exchange: the messages sent to the model as (role, text), the model's text, repairs and untagged calls."""
 
     shown: tuple[tuple[str, str], ...]
     wrote: str

@@ -65,7 +65,7 @@ _TAG_END = re.compile(r"[\s=>]")
 
 # Matches escaped whitespace in JSON inside JSON, whose letter could be mistaken for the start of the next word.
 _ESCAPED_SPACE = re.compile(r"\\[nrt]")
-# Schema keywords whose value is a value of the property that the schema describes.
+# Schema keywords that contain values of the described property, such as its default.
 _SCHEMA_VALUES = frozenset({"default", "const", "enum", "examples", "value"})
 _OF_SERVERS = ("headers", "server_url")
 _ORIGIN = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*://)(?:(?P<user>[^/?#]*)@)?(?P<host>[^/?#@]*)")

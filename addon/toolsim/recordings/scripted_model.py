@@ -105,7 +105,7 @@ class ScriptedModel:
             self._ordered.append(made)
 
     def call(self, name: str, /, **arguments: Any) -> None:
-        """Add an answer that consists of one call. It is used once, in order."""
+        """Add an answer that consists of one call, to be used once."""
         self.answer((name, arguments))
 
     def next_error(self, status: int, message: str = "", *, retry_after: int | None = None) -> None:

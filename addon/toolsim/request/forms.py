@@ -161,7 +161,7 @@ def _typescript_entry(tool: Tool, tag: str) -> str:
 
 
 def _example_calls(tool: Tool, tag: str) -> list[str]:
-    """Return the client's examples as calls in the tag."""
+    """Return the client's examples as calls inside the tag."""
     return [sentinel_block(tool.name, value_line(example), tag) for example in _fitting(tool)] if tool.examples else []
 
 

@@ -64,7 +64,7 @@ def with_suffixes(items: Sequence[Item], plan: Plan) -> list[Item]:
         if not isinstance(item, Declaration):
             shown.append(item)
         if text := after.get(index):
-            # A message with a participant's name starts a new speaker, so the added message has the same name.
+            # Another name would mean another speaker, so the added message has the name of the preceding message.
             shown.append(Message("user", (Text(text),), item.name if isinstance(item, Message) else None))
     return shown
 

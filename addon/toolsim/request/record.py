@@ -74,8 +74,8 @@ def _alike() -> Mapping[str, str]:
 _PATTERNS = _alike()
 _SEEN = re.compile(rf"[{_INVISIBLE}]*+".join(_PATTERNS[char] for char in "[function_call"))
 _LINE_END = r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]"
-# Matches a record's beginning at the start of a line, followed by any kind of space. The space is only looked ahead at,
-# so that the next match can start there. A name at the end of a line does not begin a record.
+# Matches a record's beginning at the start of a line, followed by any kind of space. The space is a lookahead, so
+# that the next match can start there. A name at the end of a line does not begin a record.
 _BEGINS = rf"((?:^|{_LINE_END})[{_INVISIBLE}]*+)(\\*+{_SEEN.pattern}(?:%s)?(?!{_LINE_END})(?=[{_INVISIBLE}]))"
 _LOOKS_LIKE_RECORD = re.compile(_BEGINS % "_output|_error")
 _LOOKS_LIKE_CALL_OR_OUTPUT = re.compile(_BEGINS % "_output")

@@ -30,7 +30,7 @@ _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 # BM25 with the usual constants. A word in a name counts three times.
 _K, _B, _OF_NAME = 1.2, 0.75, 3
 _LEAST = 0.25
-"""Minimum score, as a share of the best score. It excludes matches of only common words such as "the"."""
+"""Minimum score, as a share of the best score. It excludes tools that match only common words such as "the"."""
 
 
 def find_tools(tools: Sequence[Tool], arguments: Mapping[str, Any]) -> list[Tool]:

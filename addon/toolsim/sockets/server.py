@@ -37,7 +37,7 @@ UNUSED_SECONDS = 3600.0
 MEMORY_COUNT, MEMORY_BYTES = 10_000, 256 * 1024 * 1024
 """Maximum number and total size, in bytes, of the remembered conversations of all connections."""
 STOP_SECONDS = 2.0
-"""Seconds for which the shutdown of the proxy waits for a client to read errors, and then the close frame."""
+"""Seconds that a client has to read errors, and then again to read the close frame, when the proxy shuts down."""
 
 
 class SocketServer:

@@ -183,7 +183,7 @@ class WebSocket:
             self.violate(POLICY, "too many frames or messages")
 
     def _closed_by_client(self, event: CloseConnection) -> None:
-        """Answer the client's close frame, unless it was an answer itself."""
+        """Answer the client's close frame, unless it is itself a reply to a close frame."""
         if self._protocol.state is ConnectionState.REMOTE_CLOSING:
             self.end = int(event.code), event.reason or ""
             self._write(event)

@@ -75,7 +75,7 @@ class Child(asyncio.SubprocessProtocol):
 
     @property
     def is_alive(self) -> bool:
-        """Whether the child still runs, as far as is known."""
+        """Whether the child is running, as far as toolsim knows."""
         return not self._ended.is_set()
 
     @property

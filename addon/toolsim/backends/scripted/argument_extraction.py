@@ -125,7 +125,7 @@ class _Sentence:
         strings = _open(slots, "string")
         quoted = [found[0][1:-1] for found in quotes(self._text)]
         if len(quoted) < len(strings):
-            # Of several similar slots, the last one is preferred, such as a body over a subject.
+            # Of several similar slots, the last one is preferred, such as the body of a message over its subject.
             strings.reverse()
             strings.sort(key=lambda slot: (not slot.is_free_text, not slot.is_required))
         _allot(strings, quoted)

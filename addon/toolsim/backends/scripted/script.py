@@ -165,7 +165,7 @@ def outputs_of(messages: Sequence[Message]) -> list[str]:
 
 
 def _readable(output: str) -> str:
-    """Return an output, which is JSON, in readable form, with each ``<`` replaced so that it cannot begin a call."""
+    """Return an output in readable form. Each ``<`` is replaced, so that the text cannot contain a call."""
     value = json.loads(output)
     return (value if isinstance(value, str) else output).replace("<", "‹")
 

@@ -40,7 +40,7 @@ DEFAULTS = Setting().values()
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One decision. ``values`` are its challengers, as (option, value) pairs. ``injected``: not for native mode."""
+    """One decision. ``values`` are its challengers, as (option, value) pairs. ``injected`` excludes native mode."""
 
     what: str
     values: tuple[tuple[str, str], ...]

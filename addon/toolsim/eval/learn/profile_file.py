@@ -49,7 +49,7 @@ def text(
     only: Sequence[str] = (),
     recorded: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return the text of a profile. ``only`` contains the decisions in an incomplete profile; if empty, all were made.
+    """Return the text of a profile. ``only`` names the decisions that were made; if it is empty, all were made.
 
     ``recorded`` contains figures about the recorded turns that were used as questions.
     """
