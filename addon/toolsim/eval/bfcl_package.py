@@ -113,7 +113,7 @@ def load_answers(category: str) -> dict[str, Any]:
 
 
 def tool_declarations(functions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return function descriptions as tools for function-calling models, with JSON schema types and no dots in names."""
+    """Return function descriptions as tools for function-calling models, with JSON schema types and no dots."""
     handler = _module("model_handler.utils")
     declared = handler.convert_to_tool(
         functions,

@@ -52,8 +52,8 @@ def replay(stored: HTTPFlow, cut: Cut = uncut, *, by_hand: Collection[str] = ())
     """Return the client's side that the addon now generates from the backend's side of a recorded exchange.
 
     ``cut`` splits a stream into chunks. ``by_hand`` contains the names of options that override the recorded options,
-    even if they have default values. Options with other values always override them. The addon's options must be registered in
-    mitmproxy's context.
+    even if they have default values. Options with other values always override them. The addon's options must be
+    registered in mitmproxy's context.
     """
     addon = ToolSim(alone=True, by_hand=by_hand)
     addon.configure({"toolsim_backend"})
