@@ -1,7 +1,7 @@
 """The mitmproxy script: ``mitmdump -s addon/toolsim.py``. If run as a program, it is the ``toolsim`` command.
 
-If Python or mitmproxy has an unsupported version, or a package is missing, a one-line error is reported and mitmproxy
-exits.
+If the version of Python or mitmproxy is unsupported, or a package is missing, a one-line error is reported and
+mitmproxy exits.
 """
 
 import logging

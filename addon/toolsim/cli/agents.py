@@ -134,7 +134,7 @@ def _codex(endpoint: Endpoint, arguments: Sequence[str]) -> AgentSettings:
 
 
 def _toml(text: str) -> str:
-    """Return text as a TOML string, in single quotes if possible, which ``.cmd`` files do not change."""
+    """Return text as a TOML string, in single quotes if possible, because ``.cmd`` files do not alter them."""
     return json.dumps(text) if "'" in text or not text.isprintable() else f"'{text}'"
 
 

@@ -111,7 +111,7 @@ TURNS = (
 
 
 class Player:
-    """An addon that sends the requests in ``turns`` once the proxy runs. With ``once``, it then stops the proxy.
+    """An addon that sends the requests in ``turns`` when the proxy is up. With ``once``, it then stops the proxy.
 
     ``failed`` is the number of answers with an unexpected status, or None until all requests have been sent.
     """

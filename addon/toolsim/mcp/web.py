@@ -114,7 +114,7 @@ async def connect(server: Server) -> AsyncGenerator[Any]:
 
 @cache
 def _trusted() -> SSLContext:
-    """Return the SSL context with the trusted certificates, which takes 70 ms to load and is therefore cached."""
+    """Return the SSL context with the trusted certificates. It is cached, because loading them takes 70 ms."""
     return httpx2.create_ssl_context()
 
 

@@ -63,7 +63,7 @@ _TAG = re.compile(
 )
 _TAG_END = re.compile(r"[\s=>]")
 
-# Matches escaped whitespace in JSON inside JSON, whose letter could be mistaken for the start of the next word.
+# Matches escaped whitespace in JSON inside JSON. Its letter could be mistaken for the start of the next word.
 _ESCAPED_SPACE = re.compile(r"\\[nrt]")
 # Schema keywords that contain values of the described property, such as its default.
 _SCHEMA_VALUES = frozenset({"default", "const", "enum", "examples", "value"})

@@ -97,7 +97,7 @@ def call_grammar(
 
 
 def _named(rules: Rules, tool: Tool, schema: Mapping[str, Any]) -> str:
-    """Return the name of a rule for a call to one tool, which begins with the tool's name."""
+    """Return the name of a rule that matches a call to one tool, from the tool's name onward."""
     arguments = f'ws "," ws {literal(_json("arguments"))} ws ":" ws {_Values(rules, schema).rule(schema)}'
     return rules.add(f'{literal(_json(tool.name))} {arguments} ws "}}"')
 

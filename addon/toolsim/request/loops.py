@@ -78,7 +78,7 @@ def lines_about(repetitions: Iterable[Repetition], policy: Policy) -> list[str]:
 
 
 def loop_at_end(items: Iterable[Item], policy: Policy) -> Repetition | None:
-    """Return the repetition with which a conversation ends if its count has reached the limit, otherwise None."""
+    """Return the repetition at the end of a conversation if it has reached the limit, otherwise None."""
     found: Repetition | None = None
     counter = LoopCounter()
     for item in items:

@@ -159,7 +159,7 @@ class SocketConnection:
                 self._errors_size -= len(self._errors.popleft())
                 await pace.yield_to_others()
         except ConnectionError:
-            return  # The client is gone. The server notices this, too.
+            return  # The client is gone, which the server also notices.
         finally:
             # A flag is used instead of the set of tasks, which is updated later. An error that was added in between
             # would never be sent.
@@ -210,7 +210,7 @@ class SocketConnection:
                 self._started(message)
                 await self._answer(message)
         except ConnectionError:
-            return  # The client is gone. The server notices this, too.
+            return  # The client is gone, which the server also notices.
         except Exception:
             # This is a bug in toolsim. Without this handler, the client would wait forever.
             with suppress(ConnectionError):

@@ -81,7 +81,7 @@ _NO_STEERING = "Steering is not supported: cancel the response, or send the inpu
 _ENDS = ("response.completed", "response.incomplete", "response.failed")
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
 _CONTINUES_NOTHING = re.compile(r'"previous_response_id":\s*null')
-"""Matches a member of a JSON object. Text within a string never matches, because its quotes are escaped."""
+"""Matches this member of a JSON object. Text within a string never matches, because its quotes are escaped."""
 
 
 @dataclass(frozen=True, slots=True)
