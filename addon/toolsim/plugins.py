@@ -45,7 +45,7 @@ class StoreKind(NamedTuple):
 
     module: str
     location: Literal["none", "path", "url"]
-    """What the location in the store's URL is: nothing, a file path, or a URL."""
+    """The type of the location in the store's URL: none, a file path, or a URL."""
     words: str = ""
     package: str = ""
     """The third-party package that the store requires. The extra that installs it has the same name."""

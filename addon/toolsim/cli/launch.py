@@ -121,7 +121,7 @@ def _find_running(args: Namespace, key: str) -> _Running | None:
 
 
 def _is_backend(wanted: str, facts: Mapping[str, Any]) -> bool:
-    """Return whether the requested backend is that of a running toolsim, according to its overview page."""
+    """Return whether a running toolsim has the requested backend, according to its overview page."""
     if wanted in BUILTIN:
         return facts.get("backend") == BUILTIN[wanted].words
     if wanted.endswith(MODEL_SUFFIX):

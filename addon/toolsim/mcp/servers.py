@@ -52,7 +52,7 @@ class Server:
     defers: bool = False
     """Whether the server's tools are shown only after a search has found them.
 
-    ``deferred`` overrides this for single tools.
+    ``deferred`` overrides this for individual tools.
     """
     deferred: tuple[tuple[str, bool], ...] = ()
 

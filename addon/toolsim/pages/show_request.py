@@ -324,7 +324,7 @@ def _output_line(call_id: str, output: str) -> str:
         value = json.loads(output)
     except (ValueError, RecursionError):
         value = None
-    # An output that is text is written as a JSON string, to keep it on one line, so it is decoded here.
+    # In a record, an output that is text is a JSON string, to keep it on one line. It is decoded here.
     return f"← {clip(call_id, 80)}\n{value if isinstance(value, str) else pretty(output)}"
 
 
