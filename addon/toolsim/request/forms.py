@@ -134,7 +134,7 @@ def _schema_entry(tool: Tool, tag: str) -> str:
 
 
 def _json_entry(tool: Tool, tag: str) -> str:
-    """Write a tool as one line of JSON, in the format in which the API declares it."""
+    """Write a tool as one line of JSON, in the API's format for declarations."""
     description = "\n".join(filter(None, [tool.description, *(line.strip() for line in _free_form_lines(tool))]))
     function: dict[str, Any] = {"name": tool.name}
     if description:
