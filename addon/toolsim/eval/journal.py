@@ -21,6 +21,8 @@ MASK = "[key]"
 
 # Minimum length of a masked secret. A shorter string could match ordinary words, and no real key is that short.
 _MIN_SECRET = 6
+# Half of a surrogate pair, which a model can write, is not UTF-8. It is replaced with its JSON escape.
+_ERRORS = "backslashreplace"
 
 
 class Secrets:
@@ -54,8 +56,8 @@ class Journal:
         if path.exists():
             kept = list(_whole_lines(path))
             self.runs = [run for _, run in kept]
-            path.write_text("".join(f"{line}\n" for line, _ in kept), encoding="utf-8")
-        self._file = path.open("a", encoding="utf-8")
+            path.write_text("".join(f"{line}\n" for line, _ in kept), encoding="utf-8", errors=_ERRORS)
+        self._file = path.open("a", encoding="utf-8", errors=_ERRORS)
 
     def add(self, run: Run) -> Run:
         """Record a finished run, and return it as written, with secrets masked."""
@@ -70,7 +72,7 @@ class Journal:
         """Write another report file atomically."""
         path = self.folder / name
         part = path.with_name(f".{name}.part")
-        part.write_text(self._secrets.mask(text), encoding="utf-8")
+        part.write_text(self._secrets.mask(text), encoding="utf-8", errors=_ERRORS)
         part.replace(path)
         return path
 

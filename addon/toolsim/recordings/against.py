@@ -92,7 +92,10 @@ def run(arguments: argparse.Namespace) -> int:
     compared: list[Compared] = []
     ended = ""
     try:
-        with tempfile.TemporaryDirectory(prefix="toolsim-against-") as own, (folder / "turns.jsonl").open("w") as lines:
+        with (
+            tempfile.TemporaryDirectory(prefix="toolsim-against-") as own,
+            (folder / "turns.jsonl").open("w", encoding="utf-8") as lines,
+        ):
             child = Child(in_front_of(url), [f"toolsim_upstream={url}", *arguments.set], Path(own) / "proxy")
             try:
                 for one in _ask_all(child, turns, model, key):
@@ -111,8 +114,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(str(problem)) from problem
     title = f"{len(compared)} of {len(turns)} recorded turns, {whom}"
     document_ = summary(compared, left_out) | {"backend": url, "model": model, "turns": len(turns), "ended": ended}
-    (folder / "report.json").write_text(json.dumps(document_, ensure_ascii=False, indent=2) + "\n")
-    (folder / "report.html").write_text(page(compared, left_out, title, ended))
+    (folder / "report.json").write_text(json.dumps(document_, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+    (folder / "report.html").write_text(page(compared, left_out, title, ended), encoding="utf-8")
     print("\n".join(["", *text_report(compared), "", LOWER_BOUND, f"Report: {folder / 'report.html'}"]))
     if ended:
         print(f"toolsim replay: ended early, after {len(compared)} of {len(turns)} turns: {ended}", file=sys.stderr)

@@ -310,7 +310,8 @@ def _export(arguments: argparse.Namespace) -> int:
     if not lines:
         raise UsageError(f"{where}: no turn to export ({'; '.join(counted)})")
     try:
-        out.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        # Half of a surrogate pair, which a model can write, is not UTF-8. The replacement is its JSON escape.
+        out.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", errors="backslashreplace")
         manifest_path.write_text(json.dumps(manifest, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
     except OSError as problem:
         raise UsageError(f"--out: {out}: {problem.strerror}") from problem

@@ -62,6 +62,16 @@ def test_finished_runs_can_be_read_immediately(tmp_path: Path) -> None:
     again.close()
 
 
+def test_text_that_is_not_utf8_is_kept(tmp_path: Path) -> None:
+    """Half of a surrogate pair, which UTF-8 cannot encode, is written as its JSON escape."""
+    journal = Journal(tmp_path, NONE)
+    run = replace(RUN, detail="Grüße \ud83d")
+    assert journal.add(run) == run
+    journal.write("report.md", "\ud83d")
+    journal.close()
+    assert read_runs(tmp_path) == [run]
+
+
 @pytest.mark.parametrize("cut", [1, 20, 200])
 def test_line_after_a_crash_starts_anew(tmp_path: Path, cut: int) -> None:
     """If the process crashes while writing a line, only that run is lost. Later runs start on a new line."""
