@@ -16,7 +16,10 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+from unittest.mock import patch
 
+from cryptography.hazmat.primitives.asymmetric import ec
+from mitmproxy import certs
 from support import preloaded
 
 ROOT = Path(__file__).parents[2]
@@ -192,8 +195,14 @@ class Mitmdump:
 
 @cache
 def _certificates() -> tempfile.TemporaryDirectory[str]:
-    """Create a folder for certificates, only once per test process, because creating a CA takes a second."""
-    return tempfile.TemporaryDirectory(prefix="toolsim-mitmproxy-")
+    """Create a folder with a CA, only once per test process.
+
+    mitmproxy's own CA has an RSA key, whose validation takes half of the time of a start.
+    """
+    folder = tempfile.TemporaryDirectory(prefix="toolsim-mitmproxy-")
+    with patch.object(certs.rsa, "generate_private_key", lambda **_: ec.generate_private_key(ec.SECP256R1())):
+        certs.CertStore.create_store(Path(folder.name), "mitmproxy", 0)
+    return folder
 
 
 def _authority() -> Path:

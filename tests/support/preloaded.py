@@ -6,6 +6,7 @@ memory run a command instead.
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import sys
@@ -49,4 +50,6 @@ def _mitmdump(arguments: list[str], log: Path, cwd: Path, environment: dict[str,
         os.dup2(source, target)
     sys.stdout.reconfigure(write_through=True)  # type: ignore[union-attr]
     sys.argv[1:] = arguments
+    # The inherited objects are not collected in this process, because visiting them would copy their memory.
+    gc.freeze()
     mitmdump(arguments)
