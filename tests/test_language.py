@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -195,12 +196,23 @@ EXCEPTIONS = (
 )
 
 
+@cache
+def lowered() -> dict[str, str]:
+    """Return the text of each file in lower case, by name."""
+    files = [*sources("addon", "tests"), *(ROOT / page for page in PAGES), ROOT / "Makefile"]
+    texts = {str(path.relative_to(ROOT)): path.read_text().lower() for path in files}
+    return {name: text for name, text in texts.items() if name not in EXCEPTIONS}
+
+
 def uses(word: str) -> dict[str, int]:
     """Return the number of uses of a word, by file. An underscore counts as the end of a word."""
-    pattern = re.compile(rf"(?<![A-Za-z]){word}(?![A-Za-z])", re.IGNORECASE)
-    files = [*sources("addon", "tests"), *(ROOT / page for page in PAGES), ROOT / "Makefile"]
-    counted = {str(path.relative_to(ROOT)): len(pattern.findall(path.read_text())) for path in files}
-    return {name: count for name, count in counted.items() if count and name not in EXCEPTIONS}
+    # A pattern that begins with letters is searched several times as fast as one that begins with a lookbehind.
+    pattern = re.compile(rf"{word}(?![a-z])")
+    counted = {
+        name: sum(not text[found.start() - 1].isalpha() for found in pattern.finditer(text, 1))
+        for name, text in lowered().items()
+    }
+    return {name: count for name, count in counted.items() if count}
 
 
 @pytest.mark.parametrize("word", BUDGET)

@@ -7,6 +7,7 @@ import re
 import subprocess
 import urllib.request
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,6 @@ def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         assert re.search(rf"APIs +{api}\b", shown.stdout), shown
 
 
-over_each = pytest.mark.parametrize("stage", APIS, indirect=True, ids=lambda api: f"over_{api}")
 # An agent program takes seconds per turn, so `make test` runs it only over chat completions.
 over_chat_first = pytest.mark.parametrize(
     "stage", parameters(APIS, lambda api: api != "chat"), indirect=True, ids=lambda api: f"over_{api}"
@@ -75,48 +75,52 @@ over_chat_first = pytest.mark.parametrize(
 def by_responses(url: str, *, stream: bool) -> tuple[str, Any]:
     tools: list[Any] = [{"type": "function", "strict": False, **TOOL}]
     request: dict[str, Any] = {"model": "any", "input": QUESTION, "tools": tools}
-    client = OpenAI(base_url=url, api_key="none", max_retries=0)
-    if stream:
-        with client.responses.stream(**request) as events:
-            response = events.get_final_response()
-    else:
-        response = client.responses.create(**request)
-    found = next(item for item in response.output if item.type == "function_call")
-    return found.name, json.loads(found.arguments)
+    with OpenAI(base_url=url, api_key="none", max_retries=0) as client:
+        if stream:
+            with client.responses.stream(**request) as events:
+                response = events.get_final_response()
+        else:
+            response = client.responses.create(**request)
+        found = next(item for item in response.output if item.type == "function_call")
+        return found.name, json.loads(found.arguments)
 
 
 def by_chat(url: str, *, stream: bool) -> tuple[str, Any]:
     request: dict[str, Any] = {"model": "any", "messages": QUESTION, "tools": [{"type": "function", "function": TOOL}]}
-    client = OpenAI(base_url=url, api_key="none", max_retries=0)
-    if stream:
-        with client.chat.completions.stream(**request) as events:
-            completion: Any = events.get_final_completion()
-    else:
-        completion = client.chat.completions.create(**request)
-    function = completion.choices[0].message.tool_calls[0].function
-    return function.name, json.loads(function.arguments)
+    with OpenAI(base_url=url, api_key="none", max_retries=0) as client:
+        if stream:
+            with client.chat.completions.stream(**request) as events:
+                completion: Any = events.get_final_completion()
+        else:
+            completion = client.chat.completions.create(**request)
+        function = completion.choices[0].message.tool_calls[0].function
+        return function.name, json.loads(function.arguments)
 
 
 def by_messages(url: str, *, stream: bool) -> tuple[str, Any]:
     tools: list[Any] = [{"name": TOOL["name"], "description": TOOL["description"], "input_schema": TOOL["parameters"]}]
     request: dict[str, Any] = {"model": "any", "max_tokens": 99, "messages": QUESTION, "tools": tools}
-    client = Anthropic(base_url=url.removesuffix("/v1"), api_key="none", max_retries=0)
-    if stream:
-        with client.messages.stream(**request) as events:
-            message: Any = events.get_final_message()
-    else:
-        message = client.messages.create(**request)
-    found = next(block for block in message.content if block.type == "tool_use")
-    return found.name, found.input
+    with Anthropic(base_url=url.removesuffix("/v1"), api_key="none", max_retries=0) as client:
+        if stream:
+            with client.messages.stream(**request) as events:
+                message: Any = events.get_final_message()
+        else:
+            message = client.messages.create(**request)
+        found = next(block for block in message.content if block.type == "tool_use")
+        return found.name, found.input
 
 
-@over_each
-@pytest.mark.parametrize("ask", [by_responses, by_chat, by_messages])
-def test_each_pair_of_sdk_and_api(stage: Stage, ask: Any) -> None:
+SDKS = {"responses": by_responses, "chat": by_chat, "messages": by_messages}
+# The other pairs are extended, because tests/proxy/test_api_selection.py runs all of them with a simpler client.
+PAIRS = [pytest.param(api, sdk, marks=[pytest.mark.extended] * (api != sdk)) for api, sdk in product(APIS, SDKS)]
+
+
+@pytest.mark.parametrize(("stage", "sdk"), PAIRS, indirect=["stage"])
+def test_each_pair_of_sdk_and_api(stage: Stage, sdk: str) -> None:
     """With each SDK and each API of the server, all answers are correct, streamed or not, from the first answer on."""
     stage.backend.play([CALL] * 3)
     for stream in (True, False, True):
-        assert ask(stage.base_url, stream=stream) == ("get_weather", PARIS)
+        assert SDKS[sdk](stage.base_url, stream=stream) == ("get_weather", PARIS)
 
 
 @over_chat_first

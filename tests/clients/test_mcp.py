@@ -59,27 +59,27 @@ def test_published_servers(stream: bool, published: tuple[Mitmdump, Path], text_
         block("files__read_text_file", path="/etc/passwd"),
     ]
     text_backend.play([says(*calls), says(block("files__write_file", path=str(folder / "new"), content="x"))])
-    client = openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="k", max_retries=0, timeout=60)
-    if stream:
-        events = list(client.responses.create(model="m", input="hi", stream=True))
-        for event in events:
-            EVENT.validate_python(event.to_dict())
-        [answer] = [event.response for event in events if event.type == "response.completed"]
-        announced = [event for event in events if event.type == "response.mcp_call.in_progress"]
-        assert len(announced) == len(calls)
-    else:
-        answer = client.responses.create(model="m", input="hi")
-    listed = {item.server_label: len(item.tools) for item in answer.output if item.type == "mcp_list_tools"}
-    assert listed["all"] > 5
-    assert listed["files"] > 5
-    added, image, wrong, note, denied = (item for item in answer.output if item.type == "mcp_call")
-    assert "5" in (added.output or "")
-    assert "[image image/png, " in (image.output or "")
-    assert (wrong.status, wrong.output) == ("failed", None)
-    assert note.output == "Buy milk."
-    assert "Access denied" in str(denied.error)
-    assert answer.output[-1].type == "mcp_approval_request"
-    assert not (folder / "new").exists()
+    with openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="k", max_retries=0, timeout=60) as client:
+        if stream:
+            events = list(client.responses.create(model="m", input="hi", stream=True))
+            for event in events:
+                EVENT.validate_python(event.to_dict())
+            [answer] = [event.response for event in events if event.type == "response.completed"]
+            announced = [event for event in events if event.type == "response.mcp_call.in_progress"]
+            assert len(announced) == len(calls)
+        else:
+            answer = client.responses.create(model="m", input="hi")
+        listed = {item.server_label: len(item.tools) for item in answer.output if item.type == "mcp_list_tools"}
+        assert listed["all"] > 5
+        assert listed["files"] > 5
+        added, image, wrong, note, denied = (item for item in answer.output if item.type == "mcp_call")
+        assert "5" in (added.output or "")
+        assert "[image image/png, " in (image.output or "")
+        assert (wrong.status, wrong.output) == ("failed", None)
+        assert note.output == "Buy milk."
+        assert "Access denied" in str(denied.error)
+        assert answer.output[-1].type == "mcp_approval_request"
+        assert not (folder / "new").exists()
 
 
 @pytest.fixture(scope="module")

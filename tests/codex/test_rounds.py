@@ -113,8 +113,10 @@ async def test_mcp_tools_with_functions(codex: str, tmp_path: Path) -> None:
         (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
         options: dict[str, Any] = {"toolsim_backend": "codex", "toolsim_codex_command": f"{codex} app-server"}
         options["toolsim_mcp_config"] = str(tmp_path / "mcp.json")
-        with Mitmdump(None, environment={"CODEX_HOME": str(tmp_path)}, **options) as proxy:
-            client = openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="k", max_retries=0, timeout=60)
+        with (
+            Mitmdump(None, environment={"CODEX_HOME": str(tmp_path)}, **options) as proxy,
+            openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="k", max_retries=0, timeout=60) as client,
+        ):
             for stream in (False, True):
                 responses_loop(client, stream=stream)
                 chat_loop(client, stream=stream)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from evaluation.guards import GUARDS, TIGHT, scripts
+from support.effort import parameters
 from toolsim.eval.case import Case, Cell, Run
 from toolsim.eval.measure import Job, run
 from toolsim.eval.methods import Methods, Target
@@ -50,7 +51,7 @@ def test_no_prompt_contains_another() -> None:
     assert all(a is b or a not in b for a in prompts for b in prompts)
 
 
-@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("stream", parameters([True, False], lambda stream: not stream))
 @pytest.mark.parametrize("api", ["chat", "responses"])
 @pytest.mark.asyncio(loop_scope="module")
 async def test_scenarios_pass_with_all_guards(api: str, stream: bool, methods: Methods) -> None:

@@ -25,6 +25,7 @@ from toolsim.eval.learn.question_bank import Question, questions
 pytestmark = pytest.mark.slow
 
 KEY = "sk-secret-0123456789"
+EXTENDED = pytest.mark.extended
 
 
 class Learner:
@@ -140,8 +141,8 @@ def test_backend_failure_leaves_partial_profile(learner: Learner) -> None:
     ("status", "headers", "says"),
     [
         (401, {}, "the backend rejects the key (HTTP 401"),
-        (429, {"retry-after": "3600"}, "the backend's rate limit persists (HTTP 429"),
-        (500, {}, "3 consecutive questions were not answered"),
+        pytest.param(429, {"retry-after": "3600"}, "the backend's rate limit persists (HTTP 429", marks=EXTENDED),
+        pytest.param(500, {}, "3 consecutive questions were not answered", marks=EXTENDED),
     ],
 )
 def test_no_profile_without_answers(learner: Learner, status: int, headers: dict[str, str], says: str) -> None:
@@ -235,7 +236,7 @@ def test_recorded_turns_choose_and_confirm(learner: Learner) -> None:
 
 def test_unconfirmed_gain_is_not_kept(learner: Learner) -> None:
     """A setting is not kept if it improves only the answers to the half of the turns that was used to choose it."""
-    turns = recorded(learner.folder, 60)
+    turns = recorded(learner.folder, 30)
     own = own_questions([turns])
     chosen = {str(question.messages[-1]["content"]) for question in own.choosing}
 

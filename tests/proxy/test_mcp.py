@@ -78,8 +78,9 @@ def proxy(backend: TextBackend, folder: Path, remote: str, request: pytest.Fixtu
 
 
 @pytest.fixture
-def client(proxy: Mitmdump) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="k", max_retries=0, timeout=60)
+def client(proxy: Mitmdump) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="k", max_retries=0, timeout=60) as client:
+        yield client
 
 
 def kinds(response: Any) -> list[str]:
@@ -285,15 +286,15 @@ def test_servers_end_with_the_proxy(backend: TextBackend, folder: Path) -> None:
     """When the proxy exits, all MCP servers and supervisors end, even if one of each has been killed before."""
     with Mitmdump(backend.url, toolsim_mcp_config=str(folder / "mcp.json")) as proxy:
         backend.play([says(block("bad__environment")), says("Well.")])
-        client = openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="k")
-        client.responses.create(model="m", input="hi")
-        supervisors = servers_of(proxy.pid)
-        servers = [pid for supervisor in supervisors for pid in servers_of(supervisor)]
-        assert len(supervisors) == len(servers) == 3
-        os.kill(servers[0], signal.SIGKILL)
-        os.kill(supervisors[1], signal.SIGKILL)
-        backend.play([says(ADD), says("It is 3.")])
-        assert kinds(client.responses.create(model="m", input="hi"))[-1] == "message"
+        with openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="k") as client:
+            client.responses.create(model="m", input="hi")
+            supervisors = servers_of(proxy.pid)
+            servers = [pid for supervisor in supervisors for pid in servers_of(supervisor)]
+            assert len(supervisors) == len(servers) == 3
+            os.kill(servers[0], signal.SIGKILL)
+            os.kill(supervisors[1], signal.SIGKILL)
+            backend.play([says(ADD), says("It is 3.")])
+            assert kinds(client.responses.create(model="m", input="hi"))[-1] == "message"
     end = time.monotonic() + 10
     while left := [pid for pid in (*supervisors, *servers) if is_running(pid)]:
         assert time.monotonic() < end, left
@@ -314,8 +315,10 @@ def test_stored_approval_belongs_to_its_client(backend: TextBackend, tmp_path: P
     """
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"shy": BAD}}))
     options: dict[str, Any] = {"toolsim_store": "memory", "toolsim_mcp_config": str(tmp_path / "mcp.json")}
-    with Mitmdump(backend.url, toolsim_backend="chat", toolsim_upstream_key="shared", **options) as proxy:
-        client = openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="k", max_retries=0, timeout=60)
+    with (
+        Mitmdump(backend.url, toolsim_backend="chat", toolsim_upstream_key="shared", **options) as proxy,
+        openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="k", max_retries=0, timeout=60) as client,
+    ):
         backend.play([says(block("shy__echo", text="x")), says("Not mine."), says("Well done."), says("Bye.")])
         first = client.responses.create(model="m", input="go")
         yes: Any = {"type": "mcp_approval_response", "approval_request_id": first.output[-1].id, "approve": True}
@@ -339,8 +342,10 @@ def test_tools_are_looked_up_before_they_run(backend: TextBackend, tmp_path: Pat
     """If the catalog lists only names, it includes MCP tools. The model then looks a tool up before calling it."""
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"calc": OFFICIAL | NEVER}}))
     options: dict[str, Any] = {"toolsim_mcp_config": str(tmp_path / "mcp.json"), "toolsim_catalog_budget": 100}
-    with Mitmdump(backend.url, toolsim_backend="chat", **options) as proxy:
-        client = openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="k", max_retries=0, timeout=60)
+    with (
+        Mitmdump(backend.url, toolsim_backend="chat", **options) as proxy,
+        openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="k", max_retries=0, timeout=60) as client,
+    ):
         backend.play([says(block("find_tools", names=["calc__add"])), says(ADD), says("It is 3.")])
         answer = client.responses.create(model="m", input="What is 1 + 2?")
         assert kinds(answer) == ["mcp_call", "message"]

@@ -531,9 +531,11 @@ def test_sdks_use_one_base_url(file: Path, small: TextBackend, server: TextBacke
     small.play([says("Small.")] * 2)
     server.play([says("Large.")] * 2)
     question: Any = [{"role": "user", "content": "Hi"}]
-    with proxied(file) as (proxy, _):
-        client = openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="k", max_retries=0)
-        claude = anthropic.Anthropic(base_url=proxy.url, api_key="k", max_retries=0)
+    with (
+        proxied(file) as (proxy, _),
+        openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="k", max_retries=0) as client,
+        anthropic.Anthropic(base_url=proxy.url, api_key="k", max_retries=0) as claude,
+    ):
         for model, words in (("haiku", "Small."), ("gpt-5", "Large.")):
             assert client.responses.create(model=model, input="Hi").output_text == words
             assert claude.messages.create(model=model, max_tokens=9, messages=question).content[0].text == words

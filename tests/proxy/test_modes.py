@@ -121,10 +121,12 @@ def test_openai_client_with_nonexistent_host(intercepting: Mitmdump, backend: Ra
     import openai
 
     backend.play(answers)
-    with through(intercepting) as http_client:
-        client = openai.OpenAI(
+    with (
+        through(intercepting) as http_client,
+        openai.OpenAI(
             base_url="https://api.nowhere.invalid/v1", api_key="x", http_client=http_client, max_retries=0
-        )
+        ) as client,
+    ):
         tools: Any = [WEATHER]
         messages: list[Any] = [{"role": "user", "content": "Bonn?"}]
         message = client.chat.completions.create(model="m", messages=messages, tools=tools).choices[0].message
