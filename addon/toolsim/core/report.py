@@ -96,10 +96,10 @@ def code_of(entry: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """One kind of entry that a report counts. ``key`` is the report's field, and ``noun`` is the singular name for
-    people.
+    """One kind of entry that a report counts. ``key`` is the report's field, and ``noun`` is its human-readable name,
+    in the singular.
 
-    ``entries`` contains one entry per occurrence, as in the report; for calls, these are the tool names.
+    ``entries`` contains one entry per occurrence, as in the report. Entries for calls are tool names.
     """
 
     key: str

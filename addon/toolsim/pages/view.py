@@ -105,9 +105,9 @@ def received(flow: HTTPFlow) -> bytes | None:
 
 
 def _side(flow: HTTPFlow) -> object:
-    """Return the side ("client" or "backend") whose bodies a flow contains, or None if it is not stated.
+    """Return the side ("client" or "backend") whose bodies a flow contains, or None if the flow does not record a side.
 
-    It is stated in the two flows of a recording. After a flow has been reverted in mitmproxy, the side is "backend".
+    Only the two flows of a recording, and flows that were reverted in mitmproxy ("backend"), record a side.
     """
     return (report(flow) or {}).get("side") or mapping(flow.metadata.get(NOTE)).get("side")
 

@@ -114,10 +114,10 @@ class Incoming:
 
 
 def own_names(hostname: str, listen_hosts: Iterable[str], origins: Origins) -> frozenset[str]:
-    """Return the lower-case names of the listener in addition to ``localhost``.
+    """Return the listener's names other than ``localhost``, in lower case.
 
-    These are the machine's names, the hosts on which the proxy is configured to listen, and the hosts of the listed web
-    pages.
+    These are the machine's names, its names in containers, the hosts on which the proxy is configured to listen, and
+    the hosts of the allowed web origins.
     """
     stem = hostname.lower().removesuffix(".local")
     names = (stem, f"{stem}.local", *_OF_CONTAINERS, *listen_hosts, *origins.hosts)

@@ -243,7 +243,7 @@ class ToolSim:
         return self._dispatcher.dispatch(flow)
 
     def request(self, flow: HTTPFlow) -> Awaitable[None] | None:
-        """Rewrite a request immediately or, if rewriting would take long, in the returned awaitable."""
+        """Rewrite a request immediately or, if that would take too long, in the returned awaitable."""
         exchange = self.exchanges.of(flow)
         return self._body_rewriter.request(flow, exchange) if exchange is not None else None
 

@@ -90,7 +90,7 @@ class BodyRecorder:
         return chunks
 
     def passing(self, data: bytes) -> bytes:
-        """Record data that passes unchanged, and return the data."""
+        """Record data that passes through unchanged, and return the data."""
         self.received.add(data)
         self.sent.add(data)
         return data

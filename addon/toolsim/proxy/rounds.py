@@ -211,7 +211,8 @@ class Rounds:
 def own_body(request: Request, memory: StoredContext | None) -> bytes:
     """Return the body of a client's request, including the stored data that it refers to.
 
-    Raises BodyTooLarge if the body is too large for several rounds, and ValueError if it cannot be decoded.
+    Raises BodyTooLarge if the body exceeds the limit for requests that take several rounds, and ValueError if it cannot
+    be decoded.
     """
     if memory is not None and memory.body is not None:
         return memory.body

@@ -86,7 +86,7 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Forward(Pass):
-    """Send the request to ``upstream`` and ``path`` instead of its own target."""
+    """Send the request to ``path`` on ``upstream`` instead of to its original target."""
 
     upstream: Upstream
     path: str

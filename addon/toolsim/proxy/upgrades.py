@@ -117,7 +117,9 @@ class SocketServer(Protocol):
         """Return the number of an owner's connections, including connections that are still being opened."""
 
     def admit(self, upgrade: ClientUpgrade, max_bytes: int) -> str:
-        """Return a token that is accepted for one upgrade. ``max_bytes`` limits the size of a request."""
+        """Return a token that is valid for one upgrade. ``max_bytes`` limits the size of each request on the
+        connection.
+        """
 
     def forget(self, upgrade: ClientUpgrade) -> None:
         """Forget an upgrade that never arrived."""

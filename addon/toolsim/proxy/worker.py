@@ -41,7 +41,7 @@ from toolsim.proxy.jobs import Job, JobResult, failed, is_heavy, run
 
 try:
     import resource
-except ImportError:  # Windows has no module ``resource``.
+except ImportError:  # Windows has no ``resource`` module.
     resource = None  # type: ignore[assignment]
 
 logger = logging.getLogger(__name__)

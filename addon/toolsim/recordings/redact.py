@@ -113,7 +113,8 @@ class Redactor:
         self._seen = {}
 
     def learn_schemas(self, document: Any) -> None:
-        """Learn the secrets in tool schemas, such as a key's default, because the manifest repeats them as text.
+        """Learn the secrets in tool schemas, such as the default value of an API key parameter, because the manifest
+        repeats them as text.
 
         A short secret is hidden only where it follows its property's name.
         """

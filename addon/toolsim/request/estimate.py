@@ -54,7 +54,7 @@ _DEMANDS = ("tools", "response_format", "text")
 
 
 def estimated_tokens(body: Mapping[str, Any]) -> int:
-    """Estimate the tokens in a backend's request, in any API. Images and files count as 0."""
+    """Estimate the number of tokens in a request to a backend of any API. Images and files count as 0."""
     texts = [text for key in _CONVERSATION for text in _texts(body.get(key))]
     texts += [dump(body[key]) for key in _DEMANDS if body.get(key)]
     messages = sum(len(value) for key in _CONVERSATION if isinstance(value := body.get(key), list))
@@ -62,7 +62,9 @@ def estimated_tokens(body: Mapping[str, Any]) -> int:
 
 
 def estimated_usage(sent: bytes, written: str) -> Usage:
-    """Estimate the usage of an answer. ``sent`` is the backend's request, and ``written`` the model's text."""
+    """Estimate the usage of an answer. ``sent`` is the request to the backend, and ``written`` is the text that the
+    model wrote.
+    """
     read = estimated_tokens(parse_object(sent) or {}) if len(sent) <= _MAX_PARSED else _sampled_tokens(sent)
     wrote = ceil(_tokens_of([written]))
     return Usage(read, wrote, read + wrote, estimated=True)

@@ -207,7 +207,7 @@ def typescript(schema: object, depth: int = 0) -> str:
 def schema_line(schema: Mapping[str, Any]) -> str:
     """Return a JSON schema on one line, without the keywords that ``compact_schema`` removes."""
     line = value_line(schema)
-    # If there is no keyword to remove, the schema is not traversed, because it can be too deep for that.
+    # The schema is traversed only if it contains a keyword to remove, because it may be too deeply nested to traverse.
     return value_line(compact_schema(schema)) if any(keyword in line for keyword in _DROPPED_KEYWORDS) else line
 
 

@@ -38,7 +38,10 @@ class Repetition:
 
 
 class LoopCounter:
-    """Counts repeated calls, from the beginning of a conversation."""
+    """Counts the calls in a conversation that were repeated with the same arguments and the same output.
+
+    The items must be passed to ``take`` in order, from the beginning of the conversation.
+    """
 
     def __init__(self) -> None:
         self._calls: dict[str, Call] = {}

@@ -12,7 +12,9 @@ from toolsim.schema import SchemaError, compile_schema
 from toolsim.wire.tools import schema_param
 
 _MAX_ATOMS = 25_000
-"""Maximum size of all patterns in a request's strict tools, in atoms. Compiling this many takes up to 50 ms."""
+"""Maximum total size, in atoms, of the patterns in a request's strict tools. Compiling patterns of this size takes up
+to 50 ms.
+"""
 
 
 def check_strict(request: ClientRequest) -> None:

@@ -59,36 +59,44 @@ from toolsim.response.tagged_pairs import HEAD_END, M3_MARK, NAME, read_elements
 
 @dataclass(frozen=True, slots=True)
 class CallForm:
-    """One form of a call's body.
-
-    ``begins``: a pattern for the beginning of the body. ``tags``: the opening and closing markers that belong to this
-    body only. If the closing marker is "", the body ends with the last bracket of its JSON. ``value``: the delimiters
-    of a value, between which every marker is data. ``whole``: the text with which a body must end if it lacks its
-    closing marker. ``is_json``: JSON follows ``begins``, so a marker in a string is data. ``behind_tag``: the body must
-    directly follow its marker, or begin a line. ``anywhere``: the body can follow any marker, including markers of
-    other families. ``after_own_tag``: the body can follow toolsim's own tag even if no other forms are read. ``alone``:
-    a pattern for bodies that can also occur in a sentence about toolsim's markers, such as a bare name. A block with
-    such a body counts as a call only if it stands alone. ``skips_beginning``: markers in the match of ``begins`` are
-    ignored, because one opening marker can replace another there. ``again``: a pattern for another call directly after
-    a body that has no closing marker. ``misspelled``: returns a pattern for misspelled beginnings. It is tried only if
-    no body begins as usual. ``slip_of``: the correct spelling of the marker in this pattern.
-    """
+    """One form of a call's body."""
 
     name: str
     begins: str
+    """A pattern for the beginning of the body."""
     read: Callable[[str], list[ParsedCall]]
     tags: tuple[tuple[str, str], ...] = ()
+    """The opening and closing markers that belong to this body only. If the closing marker is "", the body ends with
+    the last bracket of its JSON.
+    """
     value: tuple[str, str] = ("", "")
+    """The delimiters of a value. Between them, every marker is data."""
     whole: str = ""
+    """The text with which a body must end if it lacks its closing marker."""
     is_json: bool = False
+    """Whether JSON follows ``begins``, so that a marker in a string is data."""
     behind_tag: bool = False
+    """Whether the body must directly follow its marker, or begin a line."""
     after_own_tag: bool = False
+    """Whether the body can follow toolsim's own tag even if no other forms are read."""
     anywhere: bool = False
+    """Whether the body can follow any marker, including markers of other families."""
     alone: re.Pattern[str] | None = None
+    """A pattern for bodies that can also occur in a sentence about toolsim's markers, such as a bare name. A block with
+    such a body counts as a call only if it stands alone.
+    """
     skips_beginning: bool = False
+    """Whether markers within the match of ``begins`` are ignored. A model may write one opening marker in place of
+    another there.
+    """
     again: str = ""
+    """A pattern for another call directly after a body that has no closing marker."""
     misspelled: Callable[[], str] | None = None
+    """A function that returns a pattern for misspelled beginnings. The pattern is tried only if no body begins as
+    usual.
+    """
     slip_of: str = ""
+    """The correct spelling of the marker that ``misspelled`` looks for, or "" if there is no single marker."""
 
     def may_slip(self, text: str, at: int) -> bool:
         """Return whether a misspelled body may begin at ``at``. This check avoids compiling the costly pattern

@@ -70,12 +70,12 @@ _DEFAULT_MODULE = "default_api."
 
 
 def language_at(text: str, pos: int, *, has_started: bool, final: bool) -> tuple[str, int] | Literal["more"] | None:
-    """Return the language after the opening mark that ends at ``pos``, and the end of this line.
+    """Return the language that follows a fence's opening mark, which ends at ``pos``, and the position after that line.
 
     Returns "more" if more text is needed, or None if the fence cannot contain a call.
 
     ``has_started``: whether text precedes the fence, in which case a fence in one of the ``PYTHON`` languages shows
-    code. A list can directly follow the mark, as in ```[f(x)]```; the language is then "".
+    code. A list of calls may follow the mark directly, as in ```[f(x)]```; the language is then "".
     """
     languages = _BEHIND_WORDS if has_started else LANGUAGES
     found = _LANGUAGE.match(text, pos)

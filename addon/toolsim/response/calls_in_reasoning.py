@@ -94,7 +94,8 @@ class LastCalls:
         return out
 
     def add(self, text: str, *, is_text: bool = True) -> list[str]:
-        """Process text after the blocks. If the text is visible, return all held-back text and this text.
+        """Process text that follows the held-back blocks. Return [] if the text is held back as well. Otherwise, return
+        everything held back so far, followed by this text.
 
         ``is_text``: False for markers, which are held back like whitespace.
         """

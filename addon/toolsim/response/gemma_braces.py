@@ -115,7 +115,7 @@ class _Reader:
         self._text = text
         self.codes: tuple[str, ...] = ()
         self.lossy_repairs: tuple[str, ...] = ()
-        self._apostrophes = 0  # Number of apostrophes that open no string. Each causes a search to the end.
+        self._apostrophes = 0  # Apostrophes that do not open a string. Each one costs a scan to the end.
 
     def members(self, at: int, depth: int) -> tuple[str, int] | None:
         """Parse the object or array whose bracket is at ``at``; return its JSON and its end, or None if it is

@@ -18,24 +18,26 @@ backslash at the end of the text.
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A complete call block.
-
-    ``body``: the text between the tags, verbatim. ``closing``: the closing tag, or "" if something else closed the
-    block (rules 3 and 4 of ``sentinel``). ``is_bare``: the block could also be a mention of toolsim's tags in a
-    sentence, because it contains only a name, for example. It therefore counts as a call only if it stands alone.
-    ``is_unread``: the body does not begin like a call. The block is a failed call if it is alone on its lines,
-    otherwise text. ``codes``: the codes of the repairs of the tags. ``meant``: the intended opening tag if the tag is
-    misspelled.
-    """
+    """A complete call block."""
 
     form: Literal["json", "xml"]
     opening: str
     body: str
+    """The text between the tags, verbatim."""
     closing: str
+    """The closing tag, or "" if something else closed the block (rules 3 and 4 of ``sentinel``)."""
     is_bare: bool = False
+    """Whether the block could also be a mention of toolsim's tags in a sentence, for example because it contains only a
+    name. Such a block counts as a call only if it stands alone.
+    """
     is_unread: bool = False
+    """Whether the body does not begin like a call. Such a block is a failed call if it is alone on its lines, otherwise
+    text.
+    """
     codes: tuple[str, ...] = ()
+    """The codes of the repairs of the tags."""
     meant: str = ""
+    """The intended opening tag if the tag is misspelled, otherwise ""."""
 
     @property
     def raw(self) -> str:
@@ -75,14 +77,13 @@ TaggedSegment = str | Block | Oversize | Fragment | FenceMark
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """Adjacent untagged calls that form one unit, such as a list or a fence.
-
-    ``raw``: the unit as the model wrote it. ``ends``: whether the answer ends after these calls.
-    """
+    """Adjacent untagged calls that form one unit, such as a list or a fence."""
 
     raw: str
+    """The unit as the model wrote it."""
     calls: tuple[Accepted, ...]
     ends: bool = False
+    """Whether the answer ends after these calls."""
 
 
 Segment = TaggedSegment | Calls
@@ -90,13 +91,11 @@ Segment = TaggedSegment | Calls
 
 @dataclass(frozen=True, slots=True)
 class BrokenCall:
-    """A complete answer that was held back because it could be a faulty call, or faulty JSON.
-
-    ``refused``: the fault, or None if the answer is ordinary text.
-    """
+    """A complete answer that was held back because it could be a faulty call, or faulty JSON."""
 
     raw: str
     refused: Rejected | Violation | None
+    """The fault, or None if the answer is ordinary text."""
 
 
 class BlockState(Protocol):

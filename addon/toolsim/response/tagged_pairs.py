@@ -9,17 +9,17 @@ ends at the first closer that is followed by another pair or by the end of the c
 markers that do not fit the grammar:
 
 1. Surplus markers are dropped, which is a repair (``DOUBLED_MARKER``): more closers directly after a value's own
-   closer, the second of two equal heads or openers, and closers at a position where a pair could begin. Only
-   whitespace can separate them.
+   closer, the second of two identical heads or openers, and closers at a position where a pair could begin. Only
+   whitespace may separate a surplus marker from its neighbor.
 2. A closer is data if more text of the value follows it on its line, and another closer follows later. A closer that is
    alone on its line, or after which a value could begin, shows that an opener was lost. The call is then unreadable.
 3. Complete pairs in a value are data. A value without its own closer extends to the next pair or to the end of the
-   call. If it ends with half a closer, or with a closer of another name, this is removed (the repair
+   call. If it ends with half a closer, or with a closer that has a different name, that closer is removed (the repair
    ``MISSING_CLOSE``).
 4. A call that contains half an opener, or lacks more than a few closers, is unreadable.
 5. An unreadable body is read again with its misspelled markers corrected (the repair ``MISSPELLED_MARKER``).
 
-The values are read in one pass, and values without an end are read a second time.
+The values are read in one pass. Unterminated values are then read again.
 """
 
 from __future__ import annotations

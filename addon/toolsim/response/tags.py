@@ -55,29 +55,32 @@ MORE = -1
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """The tags that a sentinel recognizes.
-
-    ``closing``: maps opening tags to closing tags. ``opening``: a pattern for opening tags. ``beginnings``: the
-    incomplete beginnings of opening tags. ``hint``: a pattern that skips most ``<`` in prose. It matches the first two
-    characters of any opening tag, or the first character at the end of the text.
-
-    ``ours``: toolsim's own opening tags. ``ours_end``: the closing tag that belongs to the configured tag. ``tails``:
-    markers that models leave after a block: surplus closing tags and end-of-turn tokens. ``misspelled``: the
-    misspellings of opening tags. ``rows``: the bodies that can follow each opening tag of a custom form. ``first``: a
-    pattern for the characters with which a tag can begin. ``is_usual``: whether custom forms add no such characters.
-    """
+    """The tags that a sentinel recognizes."""
 
     closing: dict[str, str]
+    """Maps opening tags to closing tags."""
     opening: re.Pattern[str]
+    """A pattern for opening tags."""
     hint: re.Pattern[str]
+    """A pattern that skips most ``<`` in prose. It matches the first two characters of any opening tag, or the first
+    character at the end of the text.
+    """
     beginnings: frozenset[str]
+    """The incomplete beginnings of opening tags."""
     ours: frozenset[str]
+    """Toolsim's own opening tags."""
     ours_end: str
+    """The closing tag that belongs to the configured tag."""
     tails: tuple[str, ...]
+    """Markers that models leave after a block: surplus closing tags and end-of-turn tokens."""
     misspelled: Spellings
+    """The misspellings of opening tags."""
     rows: Mapping[str, tuple[CallForm, ...]]
+    """The bodies that can follow each opening tag of a custom form."""
     first: re.Pattern[str]
+    """A pattern for the characters with which a tag can begin."""
     is_usual: bool
+    """Whether custom forms add no characters to ``first``."""
 
 
 @lru_cache(maxsize=16)

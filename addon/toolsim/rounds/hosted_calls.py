@@ -5,8 +5,8 @@ They include the tools of MCP servers, which are listed before the first round, 
 
     prepare ─▶ round ─▶ run ─▶ round ─▶ … ─▶ a round without such calls
 
-1. In the rounds, all tools are functions (``wire/hosted_items.py``). This module determines for which of the functions
-   it runs the calls.
+1. In the rounds, all tools are functions (``wire/hosted_items.py``). This module determines which functions' calls the
+   proxy runs itself.
 2. A call is announced when it is complete, and run when its round has ended. In the next round, the model sees its own
    text, the calls and their outputs, and continues. The calls of one round run concurrently.
 3. If a round also contains calls to the client's functions, the answer ends after the outputs of toolsim's calls. The

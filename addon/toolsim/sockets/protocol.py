@@ -364,7 +364,7 @@ def prepared(body: Mapping[str, Any]) -> bytes:
 
 
 class SocketAnswer:
-    """Converts an HTTP response to messages. ``turn`` is the request to which it belongs."""
+    """Converts an HTTP response to WebSocket messages. ``turn`` is the turn whose request it answers."""
 
     def __init__(self, turn: SocketTurn, lane: str) -> None:
         self.turn = turn

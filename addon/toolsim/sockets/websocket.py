@@ -44,9 +44,11 @@ READ_BYTES = 16 * 1024
 HANDSHAKE_SECONDS = 10.0
 """Timeout, in seconds, for receiving an upgrade request, which this process itself relays."""
 CLOSE_SECONDS = 5.0
-"""Seconds that a client has to answer a close frame. After that, the connection is aborted."""
+"""Timeout, in seconds, for the client's answer to a close frame. After that, the connection is aborted."""
 DISCARD_SECONDS = 1.0
-"""Seconds for which a client can read the close frame after a violation. Meanwhile, its data is discarded."""
+"""Seconds that the connection stays open after a violation, so that the client can read the close frame. Anything that
+the client sends during this time is discarded.
+"""
 
 UNITS_PER_SECOND, UNITS_BURST = 2_000, 10_000
 FRAME_UNITS, MESSAGE_UNITS, UNREADABLE_UNITS = 1, 10, 100

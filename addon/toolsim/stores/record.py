@@ -1,4 +1,4 @@
-"""Records, and the protocol of a store."""
+"""The records in a store, and the protocol (interface) that all stores implement."""
 
 from __future__ import annotations
 

@@ -264,11 +264,11 @@ class Api(ABC):
     # -- headers, errors and lists of models --
 
     def own_backend_headers(self, headers: Mapping[str, str]) -> HeaderChange:
-        """Return the changes that a backend of this API requires in the headers of any client."""
+        """Return the header changes that a backend of this API requires for a request from any client."""
         return HeaderChange({})
 
     def other_backend_headers(self, headers: Mapping[str, str]) -> HeaderChange:
-        """Return the changes that a backend of another API requires in the headers of this API's client."""
+        """Return the header changes that a backend of another API requires for a request from a client of this API."""
         return HeaderChange({})
 
     def error_answer(self, status: int, body: bytes) -> bytes:

@@ -75,21 +75,23 @@ class Template:
     """The constant parts of a frame. Only the text and, optionally, a number before it and a word after it vary.
 
     A frame consists of ``head number middle text tail word end``. ``number`` is a sequence number. ``word`` is either
-    padding, or a sequence number that follows the text. ``middle`` is empty if the frame has no number, and ``tail`` is
-    empty if it has no word. ``event`` contains the parsed document, whose text is at ``place[key]``. ``are_words``
-    matches a comma-separated list of words (see ``_are``). ``between`` is ``end`` followed by ``head``, and separates
-    consecutive repeats.
+    padding, or a sequence number that follows the text.
     """
 
     event: ServerSentEvent
+    """The parsed document, whose text is at ``place[key]``."""
     place: dict[str, Any]
     key: str
     head: bytes
     middle: str
+    """The text between the number and the text, or "" if the frame has no number."""
     tail: str
+    """The text between the text and the word, or "" if the frame has no word."""
     end: bytes
     between: str
+    """``end`` followed by ``head``, which separates consecutive repeats."""
     are_words: Callable[[str], object]
+    """Matches a comma-separated list of words (see ``_are``)."""
 
     def with_text(self, text: str) -> ServerSentEvent:
         """Return the parsed event of a repeat with this text. All repeats share one object (rule 3 of the module)."""

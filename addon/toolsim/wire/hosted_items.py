@@ -91,7 +91,7 @@ class HostedItems:
         return {tool.name for tool in read_tools(body)[0]}
 
     def search_function(self, declared: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the declaration of a function that represents the ``declared`` search of deferred tools."""
+        """Return the declaration of a function that represents ``declared``, a hosted search for deferred tools."""
         name = search_name(declared)
         key, schema = ("pattern", _PATTERN) if name == _BY_PATTERN else ("query", _QUERY)
         parameters = {"type": "object", "properties": {key: schema}, "required": [key]}
@@ -126,10 +126,11 @@ class HostedItems:
         return body
 
     def choice(self, value: Any, names: Callable[[str], Mapping[str, str]], searches: Mapping[str, str]) -> Any:
-        """Return a ``tool_choice`` that names functions instead of MCP tools and searches. Raises BadRequest.
+        """Return a ``tool_choice`` that names functions instead of MCP tools and searches.
 
-        ``names`` returns the functions of a server's tools by the server's label. ``searches`` contains the names of
-        the searches' functions by kind.
+        ``names`` accepts a server's label, and returns a mapping from the server's tool names to function names.
+        ``searches`` contains the names of the functions that represent searches, by type of search. Raises BadRequest
+        if ``value`` names an MCP tool that is not offered.
         """
         if (kind := search_kind(mapping(value))) in searches:
             return {"type": "function", "name": searches[kind]}

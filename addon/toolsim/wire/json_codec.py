@@ -166,7 +166,9 @@ class Joiner[Key]:
         self._halves: dict[Key, str] = {}
 
     def join(self, key: Key, text: str) -> str:
-        """Add ``text`` to the text of ``key``, and return the new part without an incomplete character at its end."""
+        """Append ``text`` to the text that ``key`` identifies, and return the newly completed part. Half a character at
+        the end is kept for the next call.
+        """
         if text.isascii() and not self._halves:
             return text
         text = self._halves.pop(key, "") + text
@@ -175,7 +177,7 @@ class Joiner[Key]:
         return whole_text(text)
 
     def end(self, key: Key) -> str:
-        """Return U+FFFD if the text of ``key`` ends with half a character, or "" if it does not."""
+        """Return U+FFFD if the text that ``key`` identifies ends with half a character, or "" if it does not."""
         return "\N{REPLACEMENT CHARACTER}" if self._halves.pop(key, "") else ""
 
     def open_keys(self) -> list[Key]:

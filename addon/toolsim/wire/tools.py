@@ -302,7 +302,9 @@ def _is_deferred(fields: Mapping[str, Any], param: str) -> bool:
 
 
 def _grammar(form: dict[str, Any], param: str) -> str:
-    """Return a grammar, preceded by a line that names its syntax. Only chat completions nests the definition."""
+    """Return a grammar, preceded by a line that names its syntax. In the chat completions API only, the definition is
+    nested in a ``grammar`` object.
+    """
     nested = optional(form, "grammar", dict, param)
     if nested is not None:
         form, param = nested, f"{param}.grammar"

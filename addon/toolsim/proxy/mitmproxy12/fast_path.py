@@ -49,12 +49,12 @@ _TASKS: set[asyncio.Task[None]] = set()
 
 
 class FastPath:
-    """A protocol that reads the backend's connection while ``stream`` feeds ``answer``.
+    """An asyncio protocol that reads the backend's connection in mitmproxy's place while ``answer`` is being streamed.
 
-    Any data that this class cannot handle is left to mitmproxy's own protocol.
+    Data that this class cannot handle is left to mitmproxy's own protocol.
 
-    ``http`` is mitmproxy's own reader of the answer. ``framed`` is a function that returns the bytes to send to the
-    client for a part of the answer.
+    ``stream`` is the mitmproxy stream of the answer, and ``http`` is mitmproxy's reader of it. ``framed`` converts a
+    part of the answer to the bytes to send to the client.
     """
 
     def __init__(

@@ -312,7 +312,7 @@ class _CallParts:
         return piece
 
     def ahead(self, piece: str, choice: int, *, is_named: bool) -> list[BackendEvent]:
-        """Return the event for ``piece`` if this fragment of the arguments can be streamed early."""
+        """Return the event for ``piece``, a fragment of the arguments, or [] if it cannot be streamed early."""
         if piece and (not self.name or self._kind != "function"):
             self._ahead.stop()
         if not (text := self._ahead.feed(piece)):

@@ -204,7 +204,9 @@ def output_names(response: Mapping[str, Any] | None) -> tuple[str, ...] | None:
 
 
 def appended(conversation: bytes, own: bytes, output: object) -> bytes:
-    """Append a request's own items (a JSON array) and an answer's output to a conversation's value, and return it."""
+    """Return the stored value of a conversation with a request's own items (``own``, a JSON array) and an answer's
+    output appended.
+    """
     more = [items for items in (own.strip()[1:-1].strip(), dump(output).encode()[1:-1]) if items]
     if not more:
         return conversation
