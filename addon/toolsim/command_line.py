@@ -24,7 +24,10 @@ class UsageError(Exception):
 
 
 def addon_script() -> str:
-    """Return the path of the script for mitmproxy's ``-s`` option, which is next to this package. Raises UsageError."""
+    """Return the path of the script for mitmproxy's ``-s`` option, which is next to this package.
+
+    Raises UsageError if the script is missing.
+    """
     script = Path(__file__).resolve().parents[1] / "toolsim.py"
     if not script.is_file():
         raise UsageError(f"the mitmproxy script {script} is missing: reinstall toolsim")
@@ -32,7 +35,10 @@ def addon_script() -> str:
 
 
 def key_of(variable: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Return the API key in an environment variable, or "" if ``variable`` is empty. Raises UsageError."""
+    """Return the API key in an environment variable, or "" if ``variable`` is empty.
+
+    Raises UsageError if the variable is not set or its value is not a valid key.
+    """
     if not variable:
         return ""
     if not (key := environment.get(variable, "").strip()):

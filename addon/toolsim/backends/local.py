@@ -111,7 +111,10 @@ class LocalBackend(TextBackend):
 
 
 def chat_body(request: ClientRequest) -> dict[str, Any]:
-    """Return the request as a chat completions body, with streaming and token counts enabled. Raises BadRequest."""
+    """Return the request as a chat completions body, with streaming and token counts enabled.
+
+    Raises BadRequest if the request contains no message.
+    """
     items, notes = CHAT.to_items(request)
     named = [with_parts_for(item, None, notes) for item in items]
     messages = [item for item in named if isinstance(item, Message)]

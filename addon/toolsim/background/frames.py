@@ -37,7 +37,10 @@ def wants_stream(query: str) -> bool:
 
 
 def cursor(query: str) -> int:
-    """Return the number of the last event that the client has received, or -1 for none. Raises BadRequest."""
+    """Return the number of the last event that the client has received, or -1 for none.
+
+    Raises BadRequest if the query contains an invalid number.
+    """
     after = parse_qs(query).get("starting_after", ["-1"])[-1]
     if not re.fullmatch(r"-1|[0-9]{1,15}", after):
         message = f"Invalid 'starting_after': expected the sequence_number of an event, but got {after[:20]!r}."

@@ -33,7 +33,7 @@ _COMMANDS_OF_OTHERS = ("codex", "demo", "scripted")
 
 
 def backend_url(text: str) -> str:
-    """Return ``text`` if it is the base URL of a backend. Raises ArgumentTypeError."""
+    """Return ``text`` if it is the base URL of a backend, or raise ArgumentTypeError."""
     if text.lower() in _COMMANDS_OF_OTHERS:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected a URL; did you mean toolsim {command_for(text)}?")
     if port := _PORTS.get(text.lower()):
@@ -66,7 +66,7 @@ def is_named(backend: str) -> bool:
 
 
 def served_backend(text: str) -> str:
-    """Return ``text`` if it is a base URL, a model file or the name of a backend. Raises ArgumentTypeError."""
+    """Return ``text`` if it is a base URL, a model file or a backend's name. Otherwise, raise ArgumentTypeError."""
     if is_named(text) and text not in _COMMANDS_OF_OTHERS:
         return text
     if not text.endswith(MODEL_SUFFIX):
@@ -82,19 +82,24 @@ def command_for(backend: str) -> str:
 
 
 def recorded_backend(text: str) -> str:
-    """Return ``text`` if it is codex, scripted, or any backend for ``serve``. Raises ArgumentTypeError."""
+    """Return ``text`` if it is codex, scripted, or any backend that ``serve`` accepts. Otherwise, raise
+    ArgumentTypeError.
+    """
     return text if is_named(text) else served_backend(text)
 
 
 def port(text: str) -> int:
-    """Return a port number. 0 stands for any free port. Raises ArgumentTypeError."""
+    """Return a port number, where 0 stands for any free port.
+
+    Raises ArgumentTypeError if ``text`` is not a number from 0 to 65535.
+    """
     if not re.fullmatch(r"\d{1,5}", text) or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected a port number from 0 to 65535")
     return int(text)
 
 
 def setting(text: str) -> str:
-    """Return ``text`` if it is a ``NAME=VALUE`` setting for mitmproxy or toolsim. Raises ArgumentTypeError."""
+    """Return ``text`` if it is a ``NAME=VALUE`` setting for mitmproxy or toolsim, or raise ArgumentTypeError."""
     name, sign, _ = text.partition("=")
     if not sign or not name:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected NAME=VALUE")

@@ -97,7 +97,10 @@ def _profile(model: str) -> str:
 
 
 def examine(url: str, key: str) -> ProbeResult:
-    """Return the APIs and models at a base URL. Without a path, ``/v1`` is also tried. Raises DiagnosisError."""
+    """Return the APIs and models at a base URL. Without a path, ``/v1`` is also tried.
+
+    Raises DiagnosisError if no API is found, the server is unreachable, or it rejects the key.
+    """
     path = url.partition("://")[2].partition("/")[2]
     # Some servers have the list of models at both paths, but the API only below /v1.
     places = [url] if path.endswith("v1") else [f"{url}/v1", url] if not path else [url, f"{url}/v1"]
@@ -123,7 +126,8 @@ def examine(url: str, key: str) -> ProbeResult:
 def calls_by_itself(found: ProbeResult, model: str, key: str) -> str:
     """Ask a question that requires a tool, and describe whether the model calls the tool.
 
-    The description starts with "yes", "no" or "unknown". Raises DiagnosisError.
+    The description starts with "yes", "no" or "unknown". Raises DiagnosisError if the server is unreachable or rejects
+    the key.
     """
     api = found.apis[0]
     answer = _ask(found.url + api.path_suffix, key, _question(api, model), _TURN_SECONDS, api)

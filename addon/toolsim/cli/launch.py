@@ -56,9 +56,10 @@ class LaunchError(Exception):
 
 
 def run(args: Namespace, arguments: Sequence[str], with_file: Callable[[Path], Namespace]) -> int:
-    """Start the program with ``arguments``, and return its exit code. Raises UsageError.
+    """Start the program with ``arguments``, and return its exit code.
 
-    ``with_file`` parses the command line again, together with the arguments in a settings file.
+    ``with_file`` parses the command line again, together with the arguments in a settings file. Raises UsageError if
+    the program is not installed, an argument is invalid, or no backend is found.
     """
     agent = AGENTS[args.agent]
     if shutil.which(agent.command) is None:
@@ -100,7 +101,10 @@ class _Running:
 
 
 def _find_running(args: Namespace, key: str) -> _Running | None:
-    """Return the toolsim at the listener's address if one is running with the requested backend. Raises UsageError."""
+    """Return the toolsim at the listener's address if one is running with the requested backend, or None.
+
+    Raises UsageError if the toolsim hides its backend because the key is missing or wrong.
+    """
     port = DEFAULT_PORT if args.port is None else args.port
     if not port:
         return None
@@ -133,14 +137,20 @@ def _is_backend(wanted: str, facts: Mapping[str, Any]) -> bool:
 
 
 def _place(url: str) -> tuple[str, str, int, str]:
-    """Return the parts of a base URL that identify a backend. Raises ValueError."""
+    """Return the parts of a base URL that identify a backend.
+
+    Raises ValueError if the URL is not the base URL of a backend.
+    """
     found = parse_url(url)
     host = "localhost" if is_loopback(found.host) else found.host
     return found.scheme, host, found.port, found.path or "/v1"
 
 
 def _local_server(agent: Agent) -> str:
-    """Return the base URL of Ollama or LM Studio if it is running on this machine with a model. Raises UsageError."""
+    """Return the base URL of Ollama or LM Studio, whichever is running on this machine with a model.
+
+    Raises UsageError if neither is.
+    """
     is_empty = ""
     for title, port in LOCAL_SERVERS.values():
         url = f"http://127.0.0.1:{port}/v1"
@@ -247,7 +257,10 @@ class _Session:
     model: str
 
     async def run(self, origin: str, backend: str) -> int:
-        """Run the program against the toolsim at ``origin``, and return the program's exit code. Raises LaunchError."""
+        """Run the program against the toolsim at ``origin``, and return the program's exit code.
+
+        Raises LaunchError if the backend returns an error, or the program cannot be run.
+        """
         names = await self._ask_models(origin)
         model = self.model or named_model(self.arguments) or next(iter(_usable(names)), "any")
         window = await asyncio.to_thread(context_window, f"{origin}/v1", model, key=self.key)
@@ -263,7 +276,10 @@ class _Session:
         return await run_program(command, settings.environment(os.environ))
 
     async def _ask_models(self, origin: str) -> tuple[str, ...]:
-        """Return the backend's models. If a built-in backend is still starting, wait for it. Raises LaunchError."""
+        """Return the backend's models. If a built-in backend is still starting, wait for it.
+
+        Raises LaunchError if the backend returns an error.
+        """
         end = asyncio.get_running_loop().time() + _MODELS_SECONDS
         while True:
             answer = await asyncio.to_thread(_answer, f"{origin}/v1{MODELS}", self.key, _MODELS_SECONDS)
@@ -284,9 +300,10 @@ class _Session:
 
 
 async def run_program(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run a program in the foreground, and pass on signals. Return the program's exit code. Raises LaunchError.
+    """Run a program in the foreground, and pass on signals. Return the program's exit code.
 
-    If the task that runs this function is canceled, the program is stopped, too.
+    If the task that runs this function is canceled, the program is stopped as well. Raises LaunchError if the program
+    cannot be run.
     """
     signals = _Signals()
     with signals.taken():

@@ -68,9 +68,10 @@ def ask(
     json_body: object = None,
     seconds: float = 10.0,
 ) -> Answer:
-    """Send a GET request, or a POST request if there is a ``json_body``, and return the response. Raises Unreachable.
+    """Send a GET request, or a POST request if there is a ``json_body``, and return the response.
 
-    ``key`` is sent as a Bearer token. For an API that uses another header, pass the key in ``headers``.
+    ``key`` is sent as a Bearer token. For an API that uses another header, pass the key in ``headers``. Raises
+    Unreachable if the server does not respond within ``seconds`` or its response cannot be read.
     """
     headers = {"accept": "application/json", "user-agent": "toolsim", **headers}
     if key:

@@ -47,7 +47,7 @@ class Comparison:
 
 
 def pair(a: Sequence[Run], b: Sequence[Run]) -> Comparison:
-    """Pair the runs of two reports, and return the comparison. Raises UsageError."""
+    """Pair the runs of two reports, and return the comparison. Raises UsageError if they have no cases in common."""
     varying = [
         field for field in _FIELDS if any(len({getattr(run.cell, field) for run in side}) > 1 for side in (a, b))
     ]
@@ -116,7 +116,7 @@ def _p_text(p: float) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command and return its exit code. Raises UsageError."""
+    """Run the command, and return its exit code. Raises UsageError if the reports cannot be read or compared."""
     parser = Parser(prog="toolsim eval compare", description="Compare two reports, case by case.")
     parser.add_argument("a", type=Path, metavar="A", help="a report folder")
     parser.add_argument("b", type=Path, metavar="B", help="another report folder, or the same folder with --a and --b")

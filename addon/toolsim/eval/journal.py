@@ -104,7 +104,7 @@ def latest(out: Path) -> Path:
 
 
 def read_settings(folder: Path) -> Mapping[str, Any]:
-    """Return the settings of a report. Raises UsageError."""
+    """Return the settings of a report. Raises UsageError if they are missing or invalid."""
     try:
         settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
     except (OSError, ValueError) as problem:
@@ -115,7 +115,7 @@ def read_settings(folder: Path) -> Mapping[str, Any]:
 
 
 def read_runs(folder: Path) -> list[Run]:
-    """Return the finished runs of a report. Raises UsageError."""
+    """Return the finished runs of a report. Raises UsageError if the folder does not contain a report."""
     path = folder / RUNS
     if not path.is_file():
         raise UsageError(f"{folder} is not a report folder: it does not contain {RUNS}")

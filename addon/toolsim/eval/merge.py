@@ -38,7 +38,7 @@ def shared_runs(runs: Sequence[Run]) -> list[Run]:
 
 
 def named(runs: Sequence[Run], name: str) -> list[Run]:
-    """Return the runs under a new method name. ``name`` is a method, optionally with a suffix. Raises UsageError."""
+    """Return the runs renamed to ``name``, a method with an optional suffix. Raises UsageError for an unknown method."""
     method, _, rest = name.partition(" ")
     for known in METHODS:
         if method == known:
@@ -66,7 +66,7 @@ def common_settings(folders: Sequence[Path]) -> dict[str, object]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command, and return its exit code. Raises UsageError."""
+    """Run the command, and return its exit code. Raises UsageError if the reports cannot be combined."""
     parser = Parser(prog="toolsim eval join", description="Combine reports on the same cases.")
     parser.add_argument(
         "out", type=Path, metavar="OUT", help="folder for the combined report; must not contain a report"

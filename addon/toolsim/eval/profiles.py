@@ -48,7 +48,7 @@ PROFILES = (
 
 
 def select(selection: str) -> Sequence[Profile]:
-    """Return the profiles with these ids or tags. ``*`` selects all, and ``!`` excludes. Raises UsageError."""
+    """Return the profiles with these IDs or tags. ``*`` selects all, ``!`` excludes. Raises UsageError if none match."""
     chosen: dict[str, Profile] = {}
     for name in words(selection):
         found = [profile for profile in PROFILES if name.lstrip("!") in ("*", profile.id, *profile.tags)]

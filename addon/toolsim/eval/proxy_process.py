@@ -27,7 +27,7 @@ class Proxy:
 
     @classmethod
     async def start(cls, target: str, options: Iterable[str], folder: Path) -> Proxy:
-        """Start a mitmdump with these addon options. ``folder`` is a new folder for its files. Raises StartFailed."""
+        """Start a mitmdump with these addon options and a new ``folder`` for its files, or raise StartFailed."""
         captures = folder.with_name(f"{folder.name}-captures")
         captures.mkdir(parents=True)
         # By default, the result must not depend on the user's own profiles.
@@ -60,7 +60,9 @@ class Proxies:
         self._starting = asyncio.Lock()
 
     async def get(self, user: str, options: Iterable[str]) -> Proxy:
-        """Return the proxy for ``user`` with these options, and start it on first use. Raises StartFailed."""
+        """Return the proxy for ``user`` with these options, started on first use. Raises StartFailed if it cannot
+        start.
+        """
         key = (user, tuple(options))
         async with self._starting:
             if key not in self._running:

@@ -206,7 +206,7 @@ PRESETS = {
 
 
 def select(names: str, settings: ScenarioSettings | None = None) -> list[Case]:
-    """Return the scenarios in a list such as ``default,happy_path_parallel``, without duplicates. Raises UsageError."""
+    """Return the scenarios in a list such as ``default,happy_path_parallel``. Raises UsageError for unknown names."""
     by_id = {scenario.id: scenario for scenario in SCENARIOS}
     chosen: dict[str, Case] = {}
     for name in filter(None, (word.strip() for word in names.split(","))):

@@ -43,7 +43,7 @@ class Setup:
 
 
 def setup(args: Namespace, *, offline: bool, served: Sequence[str] = ()) -> Setup:
-    """Return the input of an evaluation. ``served`` contains the models that the server lists. Raises UsageError."""
+    """Return the input of an evaluation. ``served``: the server's models. Raises UsageError if nothing is selected."""
     gone = catalog.missing(args.models, served) if served else []
     models = [model for model in catalog.select(args.models, served) if model.id not in gone]
     if not models:
@@ -72,7 +72,7 @@ async def check_tool_choice(chosen: Setup) -> None:
 
 
 def base_url(args: Namespace, environment: Mapping[str, str]) -> str:
-    """Return the server's base URL, or "" for the scripted provider. Raises UsageError."""
+    """Return the server's base URL, or "" for the scripted provider. Raises UsageError if the URL is invalid."""
     if args.offline:
         return ""
     if not args.base_url:
@@ -92,9 +92,10 @@ def base_url(args: Namespace, environment: Mapping[str, str]) -> str:
 
 
 def api_key(args: Namespace, url: str, environment: Mapping[str, str]) -> str:
-    """Return the API key for a server, or "" if there is none. Raises UsageError.
+    """Return the API key for a server, or "" if there is none.
 
-    OPENROUTER_API_KEY is used only for OpenRouter and OPENROUTER_BASE_URL. Other servers require ``--key-env``.
+    OPENROUTER_API_KEY is used only for OpenRouter and OPENROUTER_BASE_URL. Other servers require ``--key-env``. Raises
+    UsageError if the variable that it names is not set, or its value is not a valid key.
     """
     if args.key_env:
         return key_of(args.key_env, environment)

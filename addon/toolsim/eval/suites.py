@@ -11,7 +11,7 @@ from toolsim.eval.scenarios import ScenarioSettings
 
 
 def load(name: str, settings: ScenarioSettings | None = None, selection: str = "default") -> Sequence[Case]:
-    """Return all cases in a suite, in a stable order. ``selection`` contains names of scenarios. Raises UsageError."""
+    """Return a suite's cases in a stable order. ``selection``: names of scenarios. Raises UsageError for unknown names."""
     family, _, member = name.partition(":")
     if name == "scenarios":
         return scenarios.select(selection, settings)

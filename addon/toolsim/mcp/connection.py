@@ -74,7 +74,10 @@ class McpConnection:
         return self._asking > 0
 
     async def tools(self, who: Caller = NO_CALLER) -> tuple[RemoteTool, ...]:
-        """Return the server's tools. The server is asked only once per connection. Raises ServerFailed."""
+        """Return the server's tools. The server is asked only once per connection.
+
+        Raises ServerFailed if the server is busy for too long, cannot be reached, or reports an error.
+        """
         if self._tools is None or self._life is None or self._life.is_over:
             self._tools = await self._asked(self._listed, who)
         return self._tools
@@ -130,7 +133,10 @@ class McpConnection:
         return tuple(tools)
 
     async def _asked[T](self, question: Callable[[Client], Awaitable[T]], who: Caller) -> T:
-        """Wait for the server to be free, open the connection if necessary, and send a request. Raises ServerFailed."""
+        """Wait for the server to be free, open the connection if necessary, and send a request.
+
+        Raises ServerFailed if the server is busy for too long, cannot be reached, or reports an error.
+        """
         self._asking += 1
         try:
             if not self.server.command:

@@ -52,9 +52,10 @@ class McpRuntime(Protocol):
     def read_tool(
         self, declared: Mapping[str, Any], param: str, known: Mapping[str, Server], hosts: Collection[str]
     ) -> Server:
-        """Parse an ``mcp`` tool of a request. ``known`` contains the file's servers by label. Raises BadRequest.
+        """Parse an ``mcp`` tool of a request. ``known`` contains the servers in the operator's file, by label.
 
-        ``hosts`` contains the hosts that a client can name, as ``host`` (https) or ``host:port``.
+        ``hosts`` contains the hosts that a client can name, as ``host`` (https) or ``host:port``. Raises BadRequest if
+        the tool is invalid, or its server is unknown or not allowed.
         """
 
     def is_host_allowed(self, server: Server, hosts: Collection[str]) -> bool:

@@ -173,9 +173,10 @@ def _is_among(place: str, hosts: Collection[str]) -> bool:
 
 
 def read_tool(declared: Mapping[str, Any], param: str, known: Mapping[str, Server], hosts: Collection[str]) -> Server:
-    """Parse an ``mcp`` tool of a request. ``known`` contains the file's servers by label. Raises BadRequest.
+    """Parse an ``mcp`` tool of a request. ``known`` contains the servers in the operator's file, by label.
 
-    ``hosts`` contains the hosts that a client can name, as ``host`` (https) or ``host:port``.
+    ``hosts`` contains the hosts that a client can name, as ``host`` (https) or ``host:port``. Raises BadRequest if the
+    tool is invalid, or its server is unknown or not allowed.
     """
     label = required(declared, "server_label", str, param)
     url = optional(declared, "server_url", str, param)

@@ -89,7 +89,7 @@ class Process:
 
     @classmethod
     async def start(cls, server: Server) -> Self:
-        """Start a server. Raises OSError."""
+        """Start a server. Raises OSError if the server cannot be started."""
         environment = get_default_environment() | dict(server.environment)
         command, lifeline = list(server.command), None
         ends: tuple[int, ...] = ()
@@ -167,7 +167,7 @@ def _program(name: str, folder: str, environment: Mapping[str, str]) -> str:
 
 @asynccontextmanager
 async def run_server(server: Server, cut: Callable[[str], None], log: Callable[[str], None]) -> AsyncGenerator[Streams]:
-    """Start a server, and stop it on exit. Raises OSError.
+    """Start a server, and stop it on exit. Raises OSError if the server cannot be started.
 
     ``cut`` is called with the reason if the server exceeds a limit, and ``log`` with the end of its standard error.
     """

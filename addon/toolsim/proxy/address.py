@@ -28,7 +28,7 @@ class Upstream:
 
 
 def parse_url(url: str) -> Upstream:
-    """Parse the base URL of a backend. Raises ValueError."""
+    """Parse the base URL of a backend. Raises ValueError if the URL is invalid, or contains a user name or password."""
     if (found := _parsed(url)) is not None:
         return found
     if credentials := re.match(r"(\w+://)[^/?#]*@", url):

@@ -175,7 +175,7 @@ class Job[R: JobResult](ABC):
         return len(self.data)
 
     def work(self, body: bytes) -> R:
-        """Return the result of processing the decoded body. Raises BadRequest."""
+        """Return the result of processing the decoded body. Raises BadRequest if the body is invalid."""
         raise NotImplementedError
 
     def run(self, *, long_budget: bool) -> R:
@@ -407,7 +407,10 @@ def _own(document: dict[str, Any]) -> tuple[bytes, tuple[str, ...]]:
 
 
 def in_own_shape(document: dict[str, Any]) -> dict[str, Any]:
-    """Convert a request to the Responses API's own shape, in which requests are stored. Raises BadRequest."""
+    """Convert a request to the Responses API's own shape, in which requests are stored.
+
+    Raises BadRequest if the request is in another shape and cannot be converted.
+    """
     return document if is_own_shape(document) else as_responses(document)
 
 

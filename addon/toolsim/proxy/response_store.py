@@ -194,18 +194,21 @@ class ResponseStore:
             await self._put(partition, records, expected)
 
     async def find(self, partition: str, names: Sequence[str]) -> dict[str, Record]:
-        """Return a consistent snapshot of the records with these names, by name. Raises StoreError."""
+        """Return a consistent snapshot of the records with these names, by name.
+
+        Raises StoreError if the store is unavailable.
+        """
         with self._counting("read"):
             return await self._used().find(partition, names)
 
     async def last(self, partition: str, id: str) -> Record | None:
-        """Return a record, or None if it does not exist. Raises StoreError."""
+        """Return a record, or None if it does not exist. Raises StoreError if the store is unavailable."""
         with self._counting("read"):
             found = await self._used().chain(partition, id, sys.maxsize)
         return found[-1] if found else None
 
     async def forget(self, partition: str, ids: Sequence[str]) -> None:
-        """Delete records, one after another. Raises StoreError."""
+        """Delete records, one after another. Raises StoreError if the store is unavailable."""
         with self._counting("write"):
             for id in ids:
                 await self._used().delete(partition, id)
@@ -230,7 +233,10 @@ class ResponseStore:
         self.evicted += self.size.evicted
 
     def _used(self) -> Store:
-        """Return the current store, which might have changed since the last ``await``. Raises StoreError."""
+        """Return the current store, which might have changed since the last ``await``.
+
+        Raises StoreError if the store has been disabled.
+        """
         if self._store is None:
             raise StoreError("the store has been disabled")
         return self._store

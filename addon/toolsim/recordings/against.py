@@ -76,7 +76,10 @@ class Compared:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Send the turns to the backend, report the results, and return the exit code. Raises UsageError."""
+    """Send the turns to the backend, report the results, and return the exit code.
+
+    Raises UsageError if the arguments are invalid, no turn can be read, or the proxy does not start.
+    """
     url, key = _url(arguments.against), key_of(arguments.key_env)
     files = flow_files(arguments.paths)
     turns, left_out = read_turns(files)

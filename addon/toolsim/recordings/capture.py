@@ -179,7 +179,10 @@ class Capture:
 
 
 def write(flow: HTTPFlow, folder: Path) -> Path:
-    """Write both sides of a finished exchange to a new file in ``folder``, and return its path. Raises OSError."""
+    """Write both sides of a finished exchange to a new file in ``folder``, and return its path.
+
+    Raises OSError if the file cannot be written.
+    """
     return _write_sides(name(flow), both_sides(flow), folder)
 
 

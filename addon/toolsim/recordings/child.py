@@ -41,7 +41,8 @@ class Child:
     """A running mitmdump that listens on ``port``, which the system chooses.
 
     ``words`` and ``settings`` have the same meaning as in ``command``. ``folder`` is a new folder for the log. Children
-    whose folders have the same parent folder share a certificate authority. Raises StartFailed.
+    whose folders have the same parent folder share a certificate authority. Raises StartFailed if mitmdump does not
+    start.
     """
 
     def __init__(self, words: Iterable[str], settings: Iterable[str], folder: Path) -> None:

@@ -77,7 +77,10 @@ def fault(turn: RecordedTurn) -> str:
 
 
 def with_pseudonyms(turn: RecordedTurn, key: bytes) -> RecordedTurn:
-    """Return a turn whose words are replaced with pseudonyms. Raises Unusable."""
+    """Return a turn whose words are replaced with pseudonyms.
+
+    Raises Unusable if the resulting request cannot be parsed.
+    """
     words = Pseudonyms([*names_in(turn.body), *(call.name for call in turn.reply.calls)], key)
     body = words.value(turn.body)
     calls = tuple(replace(call, arguments=words.text(call.arguments)) for call in turn.reply.calls)
@@ -293,7 +296,10 @@ def parser() -> Parser:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Export the turns, and return the exit code. Raises UsageError."""
+    """Export the turns, and return the exit code.
+
+    Raises UsageError if no turn can be exported, or the output files exist or cannot be written.
+    """
     return _export(parser().parse_args(words))
 
 

@@ -207,7 +207,7 @@ def parser() -> Parser:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Replay files and folders, and return the exit code. Raises UsageError."""
+    """Replay files and folders, and return the exit code. Raises UsageError if the arguments are invalid."""
     arguments = parser().parse_args(words)
     own = {"--update": arguments.update, "--cut": arguments.cut is not None, "--junit": arguments.junit is not None}
     others = {"--model": arguments.model, "--key-env": arguments.key_env, "--out": arguments.out is not None}

@@ -82,13 +82,19 @@ class RecordedTurn:
     kind: Kind
 
     def with_content(self, body: Mapping[str, Any], reply: Reply) -> RecordedTurn:
-        """Return a copy of the turn with a different body and answer. Raises Unusable."""
+        """Return a copy of the turn with a different body and answer.
+
+        Raises Unusable if ``body`` is not a valid request.
+        """
         request = _read(self.api, body)
         return replace(self, body=body, request=request, tools=tools_on_offer(request, Policy()), reply=reply)
 
 
 def read_turn(path: Path, *, is_cleaned: bool = False) -> RecordedTurn:
-    """Return the turn in a file. With ``is_cleaned``, remove secrets again by the current rules. Raises Unusable."""
+    """Return the turn in a file. With ``is_cleaned``, remove secrets again by the current rules.
+
+    Raises Unusable if the file is not a complete recording of a successful turn that can be sent again by itself.
+    """
     try:
         backend, client = recorded(path)
         if is_cleaned:

@@ -68,7 +68,8 @@ def call_grammar(
     """Return the grammar of an answer with calls to ``tools``, each with the schema of its arguments.
 
     ``required`` specifies whether the answer must contain a call, and ``untagged`` whether a call without the tag
-    counts. ``limit`` is the maximum number of calls, or 0 for no limit. Raises TooLarge.
+    counts. ``limit`` is the maximum number of calls, or 0 for no limit. Raises TooLarge if the grammar requires too
+    many rules.
     """
     rules = Rules()
     for name, body in _COMMON.items():
@@ -255,7 +256,7 @@ class Rules:
         self._rules: dict[str, str] = {}
 
     def set(self, name: str, body: str) -> None:
-        """Define a rule. Raises TooLarge."""
+        """Define a rule. Raises TooLarge if the grammar has too many rules."""
         if len(self._rules) >= _MAX_RULES:
             raise TooLarge(f"expected at most {_MAX_RULES} rules")
         self._rules[name] = body

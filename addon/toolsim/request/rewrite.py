@@ -253,7 +253,10 @@ def should_store(document: Mapping[str, Any], stored_as: StoredAs) -> bool:
 
 
 def prepare_for_store(request: ClientRequest, stored_as: StoredAs) -> ClientRequest:
-    """Return a request whose answer only toolsim stores, under toolsim's own id. Raises BadRequest."""
+    """Return a request whose answer only toolsim stores, under toolsim's own ID.
+
+    Raises BadRequest if the request refers to stored data in an invalid format, or asks for a background answer.
+    """
     if request.stored_history is not None:
         raise BadRequest("The request refers to stored data in an invalid format.", "input")
     if request.body.get("background") is True:

@@ -121,7 +121,7 @@ def message_or_error(data: bytes) -> ClientMessage | tuple[ApiError, str]:
 
 
 def read_message(data: bytes) -> ClientMessage:
-    """Parse a message. Raises BadMessage."""
+    """Parse a client's message. Raises BadMessage if it is not a valid message of a supported type."""
     document = read_body(data)
     if document is None:
         raise BadMessage(BadRequest(unreadable(data, "The message"), code="invalid_json").error)
@@ -277,7 +277,9 @@ class RecentTurns:
         self._names: dict[str, None] = {}
 
     def turn(self, draft: RequestDraft, *, has_store: bool) -> SocketTurn:
-        """Return the request for a message. Raises BadRequest.
+        """Return the turn for a client's message.
+
+        Raises BadRequest if the message continues an unknown response, or contains an output for an unknown call.
 
         ``has_store`` specifies whether the proxy has a store, which might contain responses that are not remembered
         here.

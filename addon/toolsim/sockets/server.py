@@ -100,7 +100,10 @@ class SocketServer:
             websocket.shut()
 
     async def read(self, data: bytes, owner: str) -> ClientMessage:
-        """Parse a client's message in a worker. ``owner`` identifies the client. Raises BadMessage."""
+        """Parse a client's message in a worker. ``owner`` identifies the client.
+
+        Raises BadMessage if the message is invalid or cannot be processed.
+        """
         done = await self._do(PluginJob(message_or_error, data=data, limit=len(data), owner=owner))
         match done.read:
             case ClientMessage() as message:

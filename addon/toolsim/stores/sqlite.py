@@ -483,7 +483,10 @@ def _open(path: Path | None) -> sqlite3.Connection:
 
 
 def _schema_version(base: sqlite3.Connection, path: Path | None) -> int:
-    """Return the version of a file's tables, or 0 for an empty file. Raises StoreError."""
+    """Return the version of a file's tables, or 0 for an empty file.
+
+    Raises StoreError if a newer version of toolsim wrote the file.
+    """
     with closing(base.execute("PRAGMA user_version")) as rows:
         version: int = rows.fetchone()[0]
     if version > _VERSION:

@@ -72,7 +72,8 @@ def parse_store_url(text: str) -> StoreUrl | None:
 def _split(text: str) -> tuple[str, dict[str, int]]:
     """Split a URL into the server's URL and toolsim's limits.
 
-    Other parameters are for the server and remain in the URL. Raises ValueError.
+    Other parameters are for the server and remain in the URL. Raises ValueError if a limit is invalid, or if there are
+    other parameters but no server.
     """
     plain, _, query = text.partition("?")
     limits: dict[str, int] = {}

@@ -36,7 +36,10 @@ ROLES: Mapping[str, Role] = {role: role for role in get_args(Role)}
 
 
 def read_parts(content: object, api_name: ApiName, param: str) -> tuple[Part, ...]:
-    """Read a message's ``content``, which is null, a string or an array of parts. Raises BadRequest."""
+    """Read a message's ``content``, which is null, a string or an array of parts.
+
+    Raises BadRequest for any other value or an invalid part.
+    """
     match content:
         case None:
             return ()

@@ -169,7 +169,10 @@ def _call(call: Call) -> dict[str, Any]:
 
 
 def as_responses(body: dict[str, Any]) -> dict[str, Any]:
-    """Return a request in the shape of the Responses API. Raises BadRequest."""
+    """Return a request in the shape of the Responses API.
+
+    Raises BadRequest if a part that must be converted is invalid.
+    """
     tools, choice = array(body.get("tools")), body.get("tool_choice")
     if body.get("messages") is not None and body.get("input") is None:
         own = as_chat(body)
@@ -263,7 +266,7 @@ def _flat_choice(choice: Any) -> Any:
 
 
 def as_messages(body: dict[str, Any]) -> dict[str, Any]:
-    """Return a request in the shape of the Messages API. Raises BadRequest."""
+    """Return a request in the shape of the Messages API. Raises BadRequest if the request is invalid."""
     own = as_chat(body)
     request = chat.read_request(own)
     asked = messages_api.compose(request, (), "as sent", keep_hosted=False)

@@ -65,7 +65,10 @@ class SearchLimits:
 
 
 def read_limits(declared: Mapping[str, Any], param: str) -> SearchLimits:
-    """Read the limits of a web search tool, declared in the Responses or the Messages API. Raises BadRequest."""
+    """Read the limits of a web search tool, declared in the Responses or the Messages API.
+
+    Raises BadRequest if a limit is invalid.
+    """
     filters = mapping(declared.get("filters"))
     domains: dict[str, tuple[str, ...]] = {}
     for key in ("allowed_domains", "blocked_domains"):

@@ -112,7 +112,10 @@ class CodexBackend(TextBackend):
         return list(dict.fromkeys(model for model in (child.default_model, *models) if model))
 
     async def answer(self, request: ClientRequest) -> AsyncGenerator[BackendEvent]:
-        """Answer one Responses request. Raises BadRequest."""
+        """Answer one Responses request.
+
+        Raises BadRequest if the request contains no message, or an image that is not a data URL.
+        """
         asked = codex_request(request)
         try:
             child = await self._server.child()

@@ -31,7 +31,10 @@ class CodexRequest:
 
 
 def codex_request(request: ClientRequest) -> CodexRequest:
-    """Convert a Responses request. Items other than messages are dropped. Raises BadRequest."""
+    """Convert a Responses request. Items other than messages are dropped.
+
+    Raises BadRequest if the request contains no message, or an image that is not a data URL.
+    """
     items = [_item("developer", [Text(request.instructions)])]
     turn: dict[str, Any] = {}
     if request.answer_format is not None:

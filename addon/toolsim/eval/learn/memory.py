@@ -113,7 +113,7 @@ class VerdictFile:
 
 
 def _locked(path: Path) -> sqlite3.Connection:
-    """Return a lock that is held until the connection is closed or this process ends. Raises Busy."""
+    """Return a lock that is held until it is closed or this process ends. Raises Busy if another process holds it."""
     # SQLite can lock files on every system. The standard library has a different function for each system.
     lock = sqlite3.connect(path, timeout=0, isolation_level=None)
     try:

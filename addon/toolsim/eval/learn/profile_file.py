@@ -33,7 +33,7 @@ def file_name(model: str) -> str:
 
 
 def check_place(path: Path) -> None:
-    """Create the folder for a profile, and check that files can be written there. Raises OSError."""
+    """Create the folder for a profile. Raises OSError if files cannot be written there."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = _part(path)
     part.touch()
@@ -106,7 +106,7 @@ def facts(choice: Choice) -> Mapping[str, Any]:
 def write(path: Path, profile: str) -> bool:
     """Write a profile atomically. Return False, without writing, if the old profile is complete but the new one is not.
 
-    The call forms that the old profile declares are retained. Raises OSError.
+    The call forms that the old profile declares are retained. Raises OSError if the file cannot be written.
     """
     old = _document(path)
     if not tomllib.loads(profile)["tuned"]["complete"] and _is_whole(old):

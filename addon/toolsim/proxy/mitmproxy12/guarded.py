@@ -119,7 +119,7 @@ class GuardedStream(ExchangeStream):
     def watched(self, commands: CommandGenerator[None]) -> CommandGenerator[None]:
         """Pass on the stream's ``commands`` for an event, and check that each hook among them has completed.
 
-        Raises NotCleared.
+        Raises NotCleared if a hook has not completed.
         """
         reply: Any = None
         while True:

@@ -43,7 +43,10 @@ class Option:
         return Sequence[str] if isinstance(self.default, tuple) else type(self.default)
 
     def from_texts(self, texts: Sequence[str]) -> Value:
-        """Convert the option's command-line arguments to its value. Raises ValueError."""
+        """Convert the option's command-line arguments to its value.
+
+        Raises ValueError if they are invalid for the option.
+        """
         if isinstance(self.default, tuple):
             return tuple(texts)
         if len(texts) > 1:
@@ -63,7 +66,10 @@ class Option:
         return self._choice(text)
 
     def from_yaml(self, value: Any) -> Value:
-        """Convert the option's entry in config.yaml to its value. Raises ValueError."""
+        """Convert the option's entry in config.yaml to its value.
+
+        Raises ValueError if the entry is invalid for the option.
+        """
         match self.default:
             case tuple() if isinstance(value, list) and all(isinstance(text, str) for text in value):
                 return tuple(value)
@@ -76,7 +82,7 @@ class Option:
         raise ValueError(f"got {value!r}, {self._expected()}")
 
     def checked(self, value: Any) -> Any:
-        """Check a value from mitmproxy's option manager and return it. Raises ValueError."""
+        """Check a value from mitmproxy's option manager, and return it. Raises ValueError if it is not allowed."""
         if isinstance(self.default, tuple):
             return tuple(word.strip() for text in value for word in text.split(",") if word.strip())
         if isinstance(value, bool):

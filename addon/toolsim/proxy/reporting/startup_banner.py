@@ -95,7 +95,7 @@ class StartupBanner:
 async def ask_models(url: str, settings: Settings) -> Sequence[str] | str:
     """Return the model ids of the backend at a base URL, or a description of the backend's problem.
 
-    Raises OSError.
+    Raises OSError if the connection fails.
     """
     if not url:
         return []

@@ -134,7 +134,10 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
 
 
 def read_common(body: Mapping[str, Any], param: Literal["function_call", "tool_choice"]) -> ClientRequest:
-    """Read the parts that both OpenAI APIs share: the tools, and the tool choice at ``param``. Raises BadRequest."""
+    """Read the parts that both OpenAI APIs share: the tools, and the tool choice at ``param``.
+
+    Raises BadRequest if a field that is read has an invalid value.
+    """
     tools, hosted = read_tools(body)
     choice, notes = ToolChoice(), list[str]()
     if body.get(param) is not None:
@@ -209,7 +212,7 @@ class MessagesReader:
         self._last_legacy: dict[str, str] = {}
 
     def read(self, messages: Iterable[object]) -> list[Item]:
-        """Return the items in all messages. Raises BadRequest."""
+        """Return the items in all messages. Raises BadRequest if a message is invalid."""
         items: list[Item] = []
         for index, message in enumerate(messages):
             param = f"messages[{index}]"
@@ -217,7 +220,7 @@ class MessagesReader:
         return items
 
     def message(self, message: dict[str, Any], param: str) -> list[Item]:
-        """Return the items of one message at the path ``param``. Raises BadRequest."""
+        """Return the items of one message at the path ``param``. Raises BadRequest if the message is invalid."""
         items: list[Item] = []
         self._message(message, param, items)
         return items

@@ -64,7 +64,7 @@ class ToolChanges:
     """The tools of a conversation, which blocks can change (rule 8 of the module). Each tool is in chat's shape."""
 
     def __init__(self, body: Mapping[str, Any]) -> None:
-        """Read the tools that a request declares. Raises BadRequest."""
+        """Read the tools that a request declares. Raises BadRequest if a tool is invalid."""
         self._declared: dict[str, Mapping[str, Any]] = {}
         self.first: list[dict[str, Any]] = []
         """Tools declared before the conversation."""
@@ -121,9 +121,10 @@ def _name_of(tool: Mapping[str, Any]) -> str:
 
 
 def chat_request(body: Mapping[str, Any]) -> tuple[dict[str, Any], list[str], list[dict[str, Any]] | None]:
-    """Return a Messages request as a chat request, and the names of dropped fields. Raises BadRequest.
+    """Return a Messages request as a chat request, and the names of dropped fields.
 
-    Also returns the tools that were declared before the conversation, or None if no block has changed the tools.
+    Also returns the tools that were declared before the conversation, or None if no block has changed the tools. Raises
+    BadRequest if the request is invalid, or continues a stored thread.
     """
     asked = {key: body[key] for key in SAME if body.get(key) is not None}
     messages = required(body, "messages", list)
@@ -152,7 +153,10 @@ def chat_request(body: Mapping[str, Any]) -> tuple[dict[str, Any], list[str], li
 
 
 def chat_messages(messages: list[Any], changes: ToolChanges) -> Iterator[dict[str, Any]]:
-    """Yield the messages of a history as chat messages (rules 2 to 4 and 8 of the module). Raises BadRequest."""
+    """Yield the messages of a history as chat messages (rules 2 to 4 and 8 in the module docstring).
+
+    Raises BadRequest if a message is invalid.
+    """
     is_spoken = False
     for index, sent in enumerate(messages):
         place = f"messages[{index}]"
@@ -341,7 +345,10 @@ def declared_tool(declared: object, place: str) -> dict[str, Any]:
 
 
 def choice_fields(sent: object) -> dict[str, Any]:
-    """Return the fields of a chat request that express a ``tool_choice``. Raises BadRequest."""
+    """Return the fields of a chat request that express a ``tool_choice`` of the Messages API.
+
+    Raises BadRequest if the tool choice is invalid.
+    """
     if not sent:
         return {}
     choice = expect(sent, dict, "tool_choice")
