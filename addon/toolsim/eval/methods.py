@@ -41,7 +41,7 @@ class Methods:
         self._captures: dict[str, Captures] = {}
 
     async def open(self, cell: Cell, case: Case, user: str) -> tuple[Send, Captures | None]:
-        """Return a Send and, for ``toolsim``, the proxy's recordings. Raises StartFailed if the proxy does not start."""
+        """Return a Send and, for ``toolsim``, the proxy's recordings. Raises StartFailed if the proxy cannot start."""
         from toolsim.eval.runtime.openai_client import sender
 
         if cell.method != "toolsim":
