@@ -47,7 +47,7 @@ from toolsim.wire.responses.request import wants_background
 from toolsim.wire.sse import UNBUFFERED
 
 FLOW = "toolsim-flow"
-"""The header that contains the id of the request's flow, whose client the addon has authenticated."""
+"""The header that contains the ID of the request's flow, whose client the addon has authenticated."""
 
 
 class Loopback:
@@ -55,14 +55,14 @@ class Loopback:
 
     If ``port`` is 0, a free port is used, and the property ``port`` returns its number. Any program and any web page on
     this machine can reach the port, and could cause costs at the backend. A request is therefore answered only if its
-    flow is ``expected`` and its Host header names this machine. Each flow is expected only once, so a flow id copied
+    flow is ``expected`` and its Host header names this machine. Each flow is expected only once, so a flow ID copied
     from a page or a file is useless. ``is_open`` admits all requests, for a backend that causes no costs.
     """
 
     def __init__(self, backend: TextBackend, port: int = 0, *, is_open: bool = False) -> None:
         self.backend = backend
         self.expected: set[str] = set()
-        """The ids of flows that are allowed to send a request and have not sent it yet."""
+        """The IDs of flows that are allowed to send a request and have not sent it yet."""
         self.is_open = is_open
         self._listener = LocalServer(port)
 
@@ -80,7 +80,7 @@ class Loopback:
         await self.backend.start()
 
     async def models(self) -> Sequence[str] | ApiError:
-        """Return the ids of the backend's models."""
+        """Return the IDs of the backend's models."""
         return await self.backend.models()
 
     def admit(self, flow: str) -> dict[str, str]:

@@ -30,7 +30,7 @@ class TextBackend(ABC):
 
     @abstractmethod
     async def models(self) -> Sequence[str] | ApiError:
-        """Return the ids of the models that the backend offers, or an error if they are unknown."""
+        """Return the IDs of the models that the backend offers, or an error if they are unknown."""
 
     @abstractmethod
     def answer(self, request: ClientRequest) -> AsyncGenerator[BackendEvent]:

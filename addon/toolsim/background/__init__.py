@@ -6,7 +6,7 @@
                                ▼               ▼
     GET, cancel, DELETE ─▶ endpoints.serve ─▶ background_store ─▶ the store
 
-1. The store is the source of truth for every proxy. The record of an answer exists before the client receives its id.
+1. The store is the source of truth for every proxy. The record of an answer exists before the client receives its ID.
 2. The proxy that generates the answer holds its lease, a second record, and keeps renewing it. The write that ends an
    answer also replaces the lease, so a second attempt to end the answer finds no valid lease and changes nothing. The
    first outcome therefore counts: complete, failed, canceled or deleted.

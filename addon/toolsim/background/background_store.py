@@ -51,7 +51,7 @@ class Lease:
 
     @property
     def name(self) -> str:
-        """The id of the lease's record."""
+        """The ID of the lease's record."""
         return LEASE + self.id
 
     def record(self) -> Record:
@@ -109,7 +109,7 @@ class BackgroundStore:
         return lease
 
     async def read(self, partition: str, id: str) -> Entry | None:
-        """Return the current state of an answer, or None if there is no background answer with this id."""
+        """Return the current state of an answer, or None if there is no background answer with this ID."""
         found = await self._memory.find(partition, [id, LEASE + id])
         record, lease = found.get(id), found.get(LEASE + id)
         if record is None or record.id != id or not is_background_value(record.value):
@@ -226,7 +226,7 @@ class BackgroundStore:
 
 
 def _named(name: str, value: bytes = b"") -> Record:
-    """Return a record with this id, and with the id as its only name."""
+    """Return a record with this ID, and with the ID as its only name."""
     return Record(name, value, names=(name,))
 
 

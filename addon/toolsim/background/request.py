@@ -31,7 +31,7 @@ class BackgroundRequest(NamedTuple):
     own: bytes
     """The request's own items in stored form, as a JSON array."""
     names: tuple[str, ...]
-    """The ids assigned to the request's items."""
+    """The IDs assigned to the request's items."""
 
 
 def read_request(client: ApiName, stored_as: StoredAs, data: bytes) -> BackgroundRequest:

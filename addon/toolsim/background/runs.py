@@ -48,7 +48,7 @@ STATUSES = ("completed", "incomplete", "failed", "cancelled")
 class BackgroundRun:
     """A background answer in progress.
 
-    The request's ``own`` items, whose ids are ``names``, and the output are added to ``conversation``. ``why`` is the
+    The request's ``own`` items, whose IDs are ``names``, and the output are added to ``conversation``. ``why`` is the
     reason if the answer is ended early. ``end`` contains the final frames, which are not published yet, and ``failed``
     is the error in these frames, if any.
     """
@@ -122,7 +122,7 @@ class Runs:
         return [running, ended]
 
     def find(self, partition: str, id: str) -> BackgroundRun | None:
-        """Return the answer with this id, or None if this proxy is not generating it."""
+        """Return the answer with this ID, or None if this proxy is not generating it."""
         run = self._runs.get(id)
         return run if run is not None and run.lease.partition == partition else None
 

@@ -46,7 +46,7 @@ class DiagnosisError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """The result of the probe: the base URL at which the server answered, its APIs, and the ids of its models."""
+    """The result of the probe: the base URL at which the server answered, its APIs, and the IDs of its models."""
 
     url: str
     apis: tuple[Api, ...]

@@ -31,7 +31,7 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """A part in the format of one API (a file, audio, or a file id). Only a backend with that API accepts it."""
+    """A part in the format of one API (a file, audio, or a file ID). Only a backend with that API accepts it."""
 
     api_name: ApiName
     part: Mapping[str, Any]
@@ -163,9 +163,9 @@ class ClientRequest:
     answer_format: Mapping[str, Any] | None = None
     """The structured output that the request requires, in the flat shape of ``text.format``, or None for plain text."""
     highest_call: int = 0
-    """The highest number in those call ids of the history that toolsim could have created, or 0 if there are none."""
+    """The highest number in those call IDs of the history that toolsim could have created, or 0 if there are none."""
     stored_history: str | None = None
-    """If part of the history is stored only at the backend, the id of the previous response, or "" for a conversation
+    """If part of the history is stored only at the backend, the ID of the previous response, or "" for a conversation
     object. None if the request contains the entire history.
     """
     dropped: tuple[str, ...] = field(default_factory=tuple)

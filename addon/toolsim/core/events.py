@@ -99,7 +99,7 @@ class ReasoningDelta:
 class StructuredCall:
     """A structured call from a backend. ``arguments`` is JSON text or, for a custom tool, the raw input.
 
-    ``call_id`` is the backend's id, for display only; the client receives an id from toolsim. ``whole`` is false if the
+    ``call_id`` is the backend's ID, for display only; the client receives an ID from toolsim. ``whole`` is false if the
     answer was truncated, possibly within the call. ``key`` is the key of the call's ``StructuredDelta``s, or "" if
     there were none.
     """
@@ -127,7 +127,7 @@ class StructuredDelta:
 
     Together, the fragments form a prefix of the call's arguments. A reader emits these events only on request
     (``streams_ahead``). ``key`` identifies the call within its choice, and ``is_first`` marks its first fragment.
-    ``is_named`` is true if the backend's fragment has the call's name but no id, so that another fragment with the same
+    ``is_named`` is true if the backend's fragment has the call's name but no ID, so that another fragment with the same
     name might begin another call.
     """
 
@@ -162,7 +162,7 @@ class HostedStarted:
 
 @dataclass(frozen=True, slots=True)
 class HostedProgress:
-    """An event about an announced hosted item. ``fields`` excludes the item id, the index and the sequence number.
+    """An event about an announced hosted item. ``fields`` excludes the item ID, the index and the sequence number.
 
     ``key`` is "" for an event of an unknown type that is not about an item. Items that were never announced exist only
     in the backend's own API, so clients of other APIs do not receive events about them.
@@ -230,7 +230,7 @@ BackendEvent = (
 
 @dataclass(frozen=True, slots=True)
 class CallStarted:
-    """The announcement of a call, emitted once. ``number`` is unique in the conversation, and the call's ids are
+    """The announcement of a call, emitted once. ``number`` is unique in the conversation, and the call's IDs are
     derived from it.
     """
 

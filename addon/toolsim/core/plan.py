@@ -249,7 +249,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class StoredAs:
-    """The id under which the answer to a request is stored, unless the request has ``store: false``.
+    """The ID under which the answer to a request is stored, unless the request has ``store: false``.
 
     ``echo`` contains the fields that the answer repeats from the original request, before its references were resolved.
     """
@@ -271,8 +271,8 @@ class AnswerForm:
     echo: Mapping[str, Any] = field(default_factory=dict)
     """The fields of a Response that are copied from its request."""
     id: str = ""
-    """The id under which the answer is stored; "" if it is not stored. Items of a stored answer need globally unique
-    ids.
+    """The ID under which the answer is stored; "" if it is not stored. Items of a stored answer need globally unique
+    IDs.
     """
     compacts: bool = False
     """Whether the answer is a summary of the conversation, as one item (``wire/responses/compaction.py``)."""

@@ -156,7 +156,7 @@ class Report:
     ("get_weather:/days: got string, expected integer").
     """
     unanswered_calls: list[str] = field(default_factory=list)
-    """The ids of the request's calls without an output."""
+    """The IDs of the request's calls without an output."""
     dropped_calls: list[str] = field(default_factory=list)
     """Entries for calls withheld from the client: calls beyond the client's or operator's limit, structured calls that
     were refused, and calls rejected by the model itself (``rounds/opinion.py``), which do not count as truncation.
@@ -188,7 +188,7 @@ class Report:
     round: int = 0
     """The number of the round that this report describes, counted from 1."""
     part_of: str = ""
-    """The id of the client's flow, if this report describes a round."""
+    """The ID of the client's flow, if this report describes a round."""
     retries: list[str] = field(default_factory=list)
     """The reasons for retries, as entries."""
     mcp_calls: list[str] = field(default_factory=list)

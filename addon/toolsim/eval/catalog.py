@@ -5,7 +5,7 @@
 reliably arrive as calls, and not as text that looks like a call. False was measured, and None means unknown. The terms
 ``reliable`` and ``unreliable`` select models by this field.
 
-Hosted models can disappear, so a model that the server does not list is skipped unless its exact id was specified.
+Hosted models can disappear, so a model that the server does not list is skipped unless its exact ID was specified.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from toolsim.eval.flags import DEFAULT_MODELS, words
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One model. ``id`` is its name on the server. Several ids of the same model share a ``base_id``.
+    """One model. ``id`` is its name on the server. Several IDs of the same model share a ``base_id``.
 
     ``options`` are request options that the model always needs, ``recommended`` the sampling options on its card.
     """
@@ -44,7 +44,7 @@ CATALOG = tuple(Model(**{**entry, "tags": tuple(entry["tags"])}) for entry in da
 def is_selected(model: Model, named: Sequence[str]) -> bool:
     """Return whether one of the terms in ``named`` selects the model.
 
-    A term is an id, base id, provider or tag, ``reliable``, ``unreliable``, ``all``, or a pattern. The pattern ``N:*``
+    A term is an ID, base ID, provider or tag, ``reliable``, ``unreliable``, ``all``, or a pattern. The pattern ``N:*``
     also matches ``N``.
     """
     names = {model.id, model.base_id, model.provider, *model.tags, *_RELIABLE[model.tool_calling_reliable], "all"}
@@ -58,8 +58,8 @@ def _matches(id: str, word: str) -> bool:
 def select(selection: str, served: Sequence[str] = ()) -> list[Model]:
     """Return the models that a list of terms selects, in order. ``!`` removes models selected by earlier terms.
 
-    ``served`` contains the ids that the server lists. It is empty if they are unknown. A term that matches no catalog
-    entry is the name of a model on the server, and a pattern can match the server's ids. A list of only exclusions
+    ``served`` contains the IDs that the server lists. It is empty if they are unknown. A term that matches no catalog
+    entry is the name of a model on the server, and a pattern can match the server's IDs. A list of only exclusions
     starts from the default selection. Raises UsageError for an exclusion that matches no model.
     """
     chosen: dict[str, Model] = {}
@@ -85,14 +85,14 @@ def select(selection: str, served: Sequence[str] = ()) -> list[Model]:
 
 
 def missing(selection: str, served: Sequence[str]) -> list[str]:
-    """Return the selected ids that the server does not list, except for ids that the user specified exactly."""
+    """Return the selected IDs that the server does not list, except for IDs that the user specified exactly."""
     exact = set(words(selection))
     gone = (model.id for model in select(selection, served) if not is_served(model.id, served))
     return [id for id in gone if id not in exact]
 
 
 def is_served(id: str, served: Sequence[str]) -> bool:
-    """Return whether a server has the model. OpenRouter accepts ``:nitro`` after any id, without listing such ids."""
+    """Return whether a server has the model. OpenRouter accepts ``:nitro`` after any ID, without listing such IDs."""
     return id.removesuffix(":nitro") in served or id in served
 
 
@@ -112,7 +112,7 @@ def differences(served: Sequence[str]) -> str:
 
 
 def are_ids(selection: str) -> bool:
-    """Return whether a selection contains only exact model ids. If so, the server's list is not needed."""
+    """Return whether a selection contains only exact model IDs. If so, the server's list is not needed."""
     given = words(selection)
     return (
         bool(given)

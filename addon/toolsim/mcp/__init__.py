@@ -25,7 +25,7 @@ Servers are untrusted. Their output is only text for the model, and their capabi
 1. *Addresses.* Commands come only from the operator's file. A client can name hosts in the operator's list, or servers
    in the file by their labels. Redirects are followed only on the same host.
 2. *Data sent to a server.* A server receives the arguments of its calls and the headers or environment variables in its
-   settings. It receives no other headers except the ids of a trace, none of the proxy's keys, and no part of the
+   settings. It receives no other headers except the IDs of a trace, none of the proxy's keys, and no part of the
    conversation. It cannot query the model or the user.
 3. *Data from a server.* The size of one message is bounded, as is the total size between two requests. A server that
    sends more is disconnected. Results are text of bounded size.

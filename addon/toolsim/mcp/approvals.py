@@ -1,8 +1,8 @@
 """Manages calls that wait for approval.
 
 1. The call that runs is the call that was shown: its tool, arguments and server are stored here, and the client's copy
-   is not trusted. The id of a call contains no information and cannot be guessed.
-2. An id is valid for one decision, for a limited time, and only for the client that received it. A client with another
+   is not trusted. The ID of a call contains no information and cannot be guessed.
+2. An ID is valid for one decision, for a limited time, and only for the client that received it. A client with another
    key for the proxy or the backend cannot use it.
 3. The number of waiting calls is limited. Beyond the limit, the oldest calls of the client with the most calls are
    dropped, which counts as a refusal. Thus no client can displace another client's calls.
@@ -39,21 +39,21 @@ class PendingApproval:
 
 
 class Approvals:
-    """The calls that wait for a client's approval, by id."""
+    """The calls that wait for a client's approval, by ID."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._asked: FairCache[PendingApproval] = FairCache(MAX_WAITING, MAX_WAITING)
 
     def ask(self, server: Server, tool: str, shown: str, arguments: str, owner: str) -> str:
-        """Store a call, and return the id with which the client can approve the call."""
+        """Store a call, and return the ID with which the client can approve the call."""
         name = f"mcpr_{secrets.token_hex(24)}"
         asked = PendingApproval(server, tool, shown, arguments, owner, self._clock() + MAX_SECONDS)
         self._asked.put(name.encode(), asked, owner)
         return name
 
     def take(self, name: str, owner: str) -> PendingApproval | None:
-        """Remove and return the call with this id. Return None if it has expired or does not belong to this owner."""
+        """Remove and return the call with this ID. Return None if it has expired or does not belong to this owner."""
         key = name.encode("utf-8", "surrogatepass")
         asked = self._asked.get(key)
         if asked is None or not secrets.compare_digest(asked.owner, owner):
@@ -66,7 +66,7 @@ class Approvals:
 class ApprovalPrompt:
     """A call that the operator has to approve or refuse.
 
-    ``answer`` is the id of the flow whose answer waits for the decision.
+    ``answer`` is the ID of the flow whose answer waits for the decision.
     """
 
     answer: str
@@ -78,7 +78,7 @@ class ApprovalPrompt:
 class OperatorApprovals:
     """The calls that wait for the operator's decision.
 
-    ``changed`` is called with the id of an answer whenever the answer's prompts change.
+    ``changed`` is called with the ID of an answer whenever the answer's prompts change.
     """
 
     def __init__(self, changed: Callable[[str], None] = lambda answer: None) -> None:

@@ -15,7 +15,7 @@ from toolsim.plugins import MCP
 class Caller(NamedTuple):
     """The answer for which a request is sent to a server.
 
-    ``owner`` identifies the client by its key, and ``answer`` is the id of the answer's flow.
+    ``owner`` identifies the client by its key, and ``answer`` is the ID of the answer's flow.
     """
 
     owner: str = ""

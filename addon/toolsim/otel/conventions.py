@@ -35,7 +35,7 @@ MAX_NAME = 128
 """
 _MAX_NAMES = 64
 _MAX_READ = 64 * 1024
-"""Maximum number of bytes of an answer that are searched for its id.
+"""Maximum number of bytes of an answer that are searched for its ID.
 
 These bytes contain the first event of a stream, or all of a short answer.
 """
@@ -174,10 +174,10 @@ def chat_ended(report: Report, answer: bytes) -> Attributes:
 
 
 def _answered(answer: bytes) -> Attributes:
-    """Return the id of a backend's answer, and the model that the answer names."""
+    """Return the ID of a backend's answer, and the model that the answer names."""
     head = answer
     if not answer[:64].lstrip().startswith(b"{"):
-        # The first event of a stream contains both the id and the model.
+        # The first event of a stream contains both the ID and the model.
         end = re.search(rb"\r?\n\r?\n", answer[:_MAX_READ])
         head = answer[: end.end()] if end else b""
     if len(head) > _MAX_READ:

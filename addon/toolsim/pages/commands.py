@@ -37,7 +37,7 @@ class Inspect:
 
     @command.command("toolsim.calls")  # type: ignore[untyped-decorator]
     def calls(self, flows: Sequence[Flow]) -> Data:
-        """List the calls that clients received: turn, name, id, arguments (or a custom tool's input)."""
+        """List the calls that clients received: turn, name, ID, arguments (or a custom tool's input)."""
         from toolsim.pages.read_answer import read_answer
 
         rows = (

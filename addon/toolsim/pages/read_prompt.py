@@ -247,7 +247,7 @@ def read_call_record(line: str) -> Call | None:
 
 
 def read_output_record(line: str) -> tuple[str, str] | None:
-    """Return the call's title (its id, or its name and arguments) and the JSON output, or None for other lines."""
+    """Return the call's title (its ID, or its name and arguments) and the JSON output, or None for other lines."""
     found = _OUTPUT_RECORD.fullmatch(line)
     if found is None:
         return None

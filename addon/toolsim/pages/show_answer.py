@@ -57,7 +57,7 @@ def show_answer(data: bytes, facts: AnswerFacts) -> str:
     if received is not None and received.known and received.pieces:
         page.heading("THE MODEL WROTE")
         _choices(page, received, report)
-        # If the parts are equal on both sides, only field names and ids were rewritten.
+        # If the parts are equal on both sides, only field names and IDs were rewritten.
         if received.pieces == answer.pieces and not received.calls:
             page.gap()
             page.line("The client got the same text.", 0)

@@ -85,7 +85,7 @@ def _comment(questions: Sequence[ApprovalPrompt]) -> str:
 
 
 def _answers(flows: Sequence[Flow]) -> list[str]:
-    """Return the ids of the clients' flows to which these flows belong.
+    """Return the IDs of the clients' flows to which these flows belong.
 
     The flow of a round belongs to the flow of the client's request.
     """

@@ -40,7 +40,7 @@ class Loopback(Protocol):
         """Stop the backend and release the port."""
 
     async def models(self) -> Sequence[str] | ApiError:
-        """Return the ids of the models that the backend offers."""
+        """Return the IDs of the models that the backend offers."""
 
     def admit(self, flow: str) -> dict[str, str]:
         """Admit the request of a flow, and return the header that identifies the request as admitted."""
@@ -63,7 +63,7 @@ class BuiltinBackend:
         return self._loopback.port if self._loopback else None
 
     async def models(self) -> Sequence[str] | str:
-        """Return the ids of the backend's models, or the backend's error message."""
+        """Return the IDs of the backend's models, or the backend's error message."""
         models = await self._loopback.models() if self._loopback else []
         return models.message if isinstance(models, ApiError) else models
 

@@ -166,7 +166,7 @@ class Exchange:
         self.report = report
         """The findings about the exchange so far."""
         self.client_id = client_id
-        """The id of the connection on which the request arrived."""
+        """The ID of the connection on which the request arrived."""
         self.owner = owner
         """The owner of the exchange's stored data, approvals and limits."""
         self.cors = cors
@@ -628,7 +628,7 @@ class Exchanges:
         self.ended_by: ApiError | None = None
         """The error with which all exchanges end, or None until the proxy is stopped."""
         self.passing: dict[str, str] = {}
-        """The client ids, by flow id, of the reverse-mode flows that pass unread and without an exchange."""
+        """The client IDs, by flow ID, of the reverse-mode flows that pass unread and without an exchange."""
         self._open: dict[str, Exchange] = {}
 
     def __len__(self) -> int:

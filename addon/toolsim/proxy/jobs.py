@@ -84,7 +84,7 @@ class RequestResult(JobResult):
     own: bytes = b""
     """The request's own items in stored form, as a JSON array."""
     names: tuple[str, ...] = ()
-    """The new ids assigned to the request's items."""
+    """The new IDs assigned to the request's items."""
     prepared: bytes = b""
     """The messages that a summary keeps, or an estimated token count. Empty if the request is a turn."""
 
@@ -105,7 +105,7 @@ class ResolveResult(JobResult):
     own: bytes = b""
     """The request's own items in stored form, as a JSON array."""
     names: tuple[str, ...] = ()
-    """The new ids assigned to the request's items."""
+    """The new IDs assigned to the request's items."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class AnswerResult(JobResult):
     content_type: str = ""
     body: bytes = b""
     names: tuple[str, ...] | None = None
-    """The ids of the answer's items, or None if the answer is not stored."""
+    """The IDs of the answer's items, or None if the answer is not stored."""
     events: tuple[ClientEvent, ...] = ()
     retry: Retry | None = None
     """The reason for another round, or None if no other round is needed."""
@@ -135,7 +135,7 @@ class PageResult(JobResult):
 
     body: bytes = b""
     change: tuple[str, bytes] | None = None
-    """The id of the record to write and its new value, or None if no record is changed.
+    """The ID of the record to write and its new value, or None if no record is changed.
 
     A value of b"" deletes the record.
     """
@@ -401,7 +401,7 @@ def digest(body: bytes) -> str:
 
 
 def _own(document: dict[str, Any]) -> tuple[bytes, tuple[str, ...]]:
-    """Return a request's items in stored form, and the ids assigned to the items. The request has no references."""
+    """Return a request's items in stored form, and the IDs assigned to the items. The request has no references."""
     resolved = resolve(in_own_shape(document), Recalled())
     return dump(resolved.own).encode(), resolved.names
 

@@ -130,7 +130,7 @@ class ResponseStore:
     async def store(self, context: StoredContext, answer: bytes, names: Sequence[str]) -> ApiError | bool:
         """Store a complete answer. Return whether it was stored, or an error for the client.
 
-        ``answer`` is the Response object, and ``names`` contains the ids of its items.
+        ``answer`` is the Response object, and ``names`` contains the IDs of its items.
         """
         own, references = context.own or b"[]", context.references
         if self._store is None:

@@ -267,7 +267,7 @@ class Delegation(Feature):
 
 
 _ASKED: dict[str, RoundFlow] = {}
-"""The rounds in progress, by flow id. A client cannot add an entry, regardless of the headers that it sends."""
+"""The rounds in progress, by flow ID. A client cannot add an entry, regardless of the headers that it sends."""
 
 
 def round_of(flow: HTTPFlow) -> RoundFlow | None:

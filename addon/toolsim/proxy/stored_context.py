@@ -29,7 +29,7 @@ class StoredContext:
     own: bytes | None = None
     """The request's own items in stored form, or None if they have not been parsed yet."""
     names: tuple[str, ...] = ()
-    """The ids assigned to the request's own items."""
+    """The IDs assigned to the request's own items."""
     resource: Resource | None = None
     """The requested resource, or None if the request is a turn."""
     in_background: bool = False

@@ -87,7 +87,7 @@ def forget(flow: HTTPFlow) -> None:
 
 
 _POSTS: dict[str, ClientUpgrade] = {}
-"""The connections on which requests in progress arrived, by flow id.
+"""The connections on which requests in progress arrived, by flow ID.
 
 A client cannot add an entry, regardless of the headers that it sends.
 """
@@ -136,7 +136,7 @@ class Sockets:
         self._has_store = has_store
         self._server: SocketServer | None = None
         self._is_draining = False
-        self._upgrades: dict[str, ClientUpgrade] = {}  # The upgrades that have not been answered, by flow id.
+        self._upgrades: dict[str, ClientUpgrade] = {}  # The upgrades that have not been answered, by flow ID.
 
     def admit(
         self, flow: HTTPFlow, sent: Request, owner: str, max_bytes: int, proxy_user: User | None = None

@@ -1,4 +1,4 @@
-"""Compares two exchanges and locates their differences. Ignores random ids, times, keep-alive events, and the positions
+"""Compares two exchanges and locates their differences. Ignores random IDs, times, keep-alive events, and the positions
 at which text is split.
 """
 
@@ -19,7 +19,7 @@ from toolsim.proxy.metadata import REPORT
 from toolsim.recordings.stream_text import pieces_of
 from toolsim.wire.sse import SSEDecoder
 
-# Patterns for random ids. They are strict, so that ids in any other format are compared verbatim.
+# Patterns for random IDs. They are strict, so that IDs in any other format are compared verbatim.
 RANDOM_IDS = re.compile(
     r"(?P<kind>(?<![a-z])[a-z]{2,4}_)(?:[0-9a-f]{48}|[0-9a-f]{24}(?![0-9a-f]))|(?P<chat>chatcmpl-)[0-9a-f]{29}"
     r"|(?P<uuid>)(?<![0-9a-f])[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"
@@ -56,7 +56,7 @@ class Difference:
 
 
 def comparable(flow: HTTPFlow, *, answered: bool = True, like: HTTPFlow | None = None) -> dict[str, Any]:
-    """Return the parts of one side that are compared, as plain data without random ids and times.
+    """Return the parts of one side that are compared, as plain data without random IDs and times.
 
     ``answered`` specifies whether to include the answer and the report. ``like`` is a recording, perhaps from an older
     version. If it has a report, fields missing from that report are not compared.
@@ -80,7 +80,7 @@ def comparable(flow: HTTPFlow, *, answered: bool = True, like: HTTPFlow | None =
 
 
 def keep_recorded_ids_and_times(new: str, old: str) -> str:
-    """Return ``new`` with the random ids and times from ``old``, so that an update changes little of a recording."""
+    """Return ``new`` with the random IDs and times from ``old``, so that an update changes little of a recording."""
     ids = [list(dict.fromkeys(found[0] for found in RANDOM_IDS.finditer(text))) for text in (new, old)]
     recorded = {
         made: kept for made, kept in zip(*ids, strict=False) if made.partition("_")[0] == kept.partition("_")[0]
@@ -280,7 +280,7 @@ def _without_tokens(value: Any, *, is_usage: bool = False) -> Any:
 
 
 def _number_ids(text: str, ids: dict[str, str]) -> str:
-    """Number random ids in order of appearance, so that equal ids remain equal."""
+    """Number random IDs in order of appearance, so that equal IDs remain equal."""
 
     def number(found: re.Match[str]) -> str:
         kind = found["kind"] or found["chat"] or "uuid-"

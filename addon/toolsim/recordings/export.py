@@ -45,7 +45,7 @@ _FAULTS = {
 class Step:
     """One message, independent of any API.
 
-    ``calls`` contains the id, tool name and parsed arguments of each call. ``call_id`` is the id of the call whose
+    ``calls`` contains the ID, tool name and parsed arguments of each call. ``call_id`` is the ID of the call whose
     output the message contains.
     """
 

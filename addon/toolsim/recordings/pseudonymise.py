@@ -1,7 +1,7 @@
 """Replaces text with pseudonyms, letter for letter, so that an exchange retains its structure but loses its content.
 
 1. Each word in a text is replaced with a different word of the same length and case. Equal words remain equal.
-2. Elements that the addon depends on remain unchanged: tags, JSON syntax and keys, tool names, roles, types, ids, and
+2. Elements that the addon depends on remain unchanged: tags, JSON syntax and keys, tool names, roles, types, IDs, and
    models.
 3. Only the backend's side is edited. The addon then generates the client's side from the edited side. Thus both sides
    match, although this module does not depend on the addon's behavior.
@@ -26,7 +26,7 @@ from toolsim.recordings.stream_text import EditedStr, edit_stream, parse_json
 from toolsim.wire.apis import APIS
 from toolsim.wire.json_codec import dump as dump_json
 
-# Fields whose strings are not free text but API terms, ids, or strings that programs match.
+# Fields whose strings are not free text but API terms, IDs, or strings that programs match.
 STRUCTURE = frozenset(
     {
         "code",
@@ -62,7 +62,7 @@ _KEPT = re.compile(
     r"|(?<=[\"']name[\"']:)\s*[\"'][\w.:-]+[\"']|(?<=[\"']name[\"']: )[\"'][\w.:-]+[\"']"  # Names of calls are kept.
     r"|\\+(?:u[0-9a-fA-F]{4}|[nrtbf\"\\/])"  # JSON escapes are kept.
     r"|\b(?:true|false|null)\b"
-    r"|\b(?:fc|ctc|call|msg|resp|rs)_\w+"  # Ids of items are kept.
+    r"|\b(?:fc|ctc|call|msg|resp|rs)_\w+"  # IDs of items are kept.
 )
 _WORD = re.compile(r"[^\W\d_]+|\d+")
 

@@ -110,7 +110,7 @@ def replay_file(path: Path, cut: Cut = uncut, *, update: bool = False, by_hand: 
 
 
 def update_recording(client: HTTPFlow, made: HTTPFlow, *, answered: bool) -> None:
-    """Match the client's side of a recording to the addon's output, but keep the recorded times and random ids."""
+    """Match the client's side of a recording to the addon's output, but keep the recorded times and random IDs."""
     made.request.timestamp_start = client.request.timestamp_start
     made.request.timestamp_end = client.request.timestamp_end
     client.request = made.request

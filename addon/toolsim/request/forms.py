@@ -87,7 +87,7 @@ MAX_TOOL_SETS = 64
 class ToolSet:
     """A set of tools as a cache key. Two keys are equal if they contain identical objects in the same order.
 
-    The key holds references to the tools, so that the ids are not reused.
+    The key holds references to the tools, so that the IDs are not reused.
     """
 
     ids: tuple[int, ...]

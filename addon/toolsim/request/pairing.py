@@ -1,17 +1,17 @@
 """Matches tool outputs to calls, and labels the record of each output with its call.
 
-Clients send the outputs of parallel calls in any order, ids can repeat, and a model sees no ids if past calls are shown
+Clients send the outputs of parallel calls in any order, IDs can repeat, and a model sees no IDs if past calls are shown
 as blocks. The prompt must therefore state which output belongs to which call. These rules work for small models
 (``docs/figures.md``):
 
-1. An output belongs to the first preceding call with the same id and no output yet. If there is none, it belongs to the
-   last preceding call with that id or, since some clients send outputs first, to the first following call with that id.
+1. An output belongs to the first preceding call with the same ID and no output yet. If there is none, it belongs to the
+   last preceding call with that ID or, since some clients send outputs first, to the first following call with that ID.
 2. The record of an output names the call by its content (``name=… arguments=…``), or by ``call_id=…`` if past calls are
-   shown as records, which contain their ids. The label for the second call with the same content ends with ``nth=2``,
+   shown as records, which contain their IDs. The label for the second call with the same content ends with ``nth=2``,
    and so on.
 3. Adjacent outputs are shown in the order of their calls, because small models rely on the order more than on labels.
-4. An output without a call is labeled with its id. The call might be in a history stored at the backend, so these
-   outputs are shown first. If toolsim created the ids, they are in the order of the ids' numbers.
+4. An output without a call is labeled with its ID. The call might be in a history stored at the backend, so these
+   outputs are shown first. If toolsim created the IDs, they are in the order of the IDs' numbers.
 
 Later items do not change the text before an answer or a user message, so the backend's prefix cache remains valid.
 There is one exception: an output that precedes its call has a different label until the call arrives.
@@ -30,7 +30,7 @@ from toolsim.wire.ids import highest_number
 def label_outputs(items: Sequence[Item], *, by_id: bool) -> Iterator[tuple[Item, str]]:
     """Yield ``items`` in the order in which they are shown, each output with its label, and other items with "".
 
-    ``by_id`` means that calls are shown with their ids.
+    ``by_id`` means that calls are shown with their IDs.
     """
     owners = _owners(items)
     labels = _labels([item for item in items if isinstance(item, Call)], by_id=by_id)
@@ -53,7 +53,7 @@ def _owners(items: Sequence[Item]) -> dict[int, int]:
     having: dict[str, list[int]] = {}
     for number, call in enumerate(item for item in items if isinstance(item, Call)):
         having.setdefault(call.call_id, []).append(number)
-    # By id: the number of calls so far, and how many of these calls (always the first ones) have an output.
+    # By ID: the number of calls so far, and how many of these calls (always the first ones) have an output.
     before: dict[str, int] = {}
     answered: dict[str, int] = {}
     owners = {}

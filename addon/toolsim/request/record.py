@@ -5,7 +5,7 @@ r"""Writes past calls and their outputs as one-line records, which tool outputs 
     [function_call_output name=get_weather arguments={"city":"Paris"} output={"celsius":21}]
     [function_call_error reason=SCHEMA_MISMATCH name=get_weather expected="…; /days: got string, expected integer"]
 
-Every value is JSON on one line (plain ids and names are unquoted), so that a value cannot end its record or start
+Every value is JSON on one line (plain IDs and names are unquoted), so that a value cannot end its record or start
 another record. A line of a user's text that begins like a record is marked as text by an additional backslash
 (``as_text``): ``\[function_call_output …``, even if it contains or follows invisible characters. In a later round of a
 turn, toolsim itself writes error records into user messages, so in such a round a user's error record is not marked.
@@ -104,12 +104,12 @@ def output_record(label: str, output: str) -> str:
 
 
 def id_label(call_id: str) -> str:
-    """Return the label for an output if calls are shown with their ids."""
+    """Return the label for an output if calls are shown with their IDs."""
     return f"call_id={_word(call_id)}"
 
 
 def call_label(call: Call) -> str:
-    """Return the label for an output if ids are not shown. It consists of the call's name and arguments."""
+    """Return the label for an output if IDs are not shown. It consists of the call's name and arguments."""
     return f"name={_word(call.name)} arguments={_shortened(call_arguments(call))}"
 
 

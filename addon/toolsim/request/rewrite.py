@@ -371,8 +371,8 @@ def outputs_to_match(request: ClientRequest, policy: Policy) -> Outputs:
 def first_number(request: ClientRequest) -> int:
     """Return the number for the answer's first call: one more than the highest number in the request's history.
 
-    If the backend stores the history, the number is derived from a hash of the previous response's id. If the request
-    refers to a conversation instead, whose id does not change, the hash is of the entire request.
+    If the backend stores the history, the number is derived from a hash of the previous response's ID. If the request
+    refers to a conversation instead, whose ID does not change, the hash is of the entire request.
     """
     number = request.highest_call + 1
     if request.stored_history is None:

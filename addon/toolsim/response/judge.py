@@ -379,7 +379,7 @@ class Judge:
         )
 
     def named(self, written: ParsedCall) -> ParsedCall:
-        """Return the call in the arguments of a call whose name is an id, if its tool is offered. Return any other call
+        """Return the call in the arguments of a call whose name is an ID, if its tool is offered. Return any other call
         unchanged.
         """
         inner = name_inside(written) if self._repair else written

@@ -6,7 +6,7 @@ Calls whose name or arguments are in an unusual position (``unwrap``):
     {"name": "get_weather", "city": "Bonn"}         the arguments next to the name: FLAT_ARGUMENTS
 
 Other JSON can have the same shape, so the name must be the name of an offered tool, and this tool must declare all
-parameters. In some calls, the name is an id that the model has seen, and the actual name is among the arguments
+parameters. In some calls, the name is an ID that the model has seen, and the actual name is among the arguments
 (``name_inside``):
 
     call_0a1b2c {"name": "get_weather", "city": "Bonn"}     NAME_INSIDE
@@ -69,7 +69,7 @@ def unwrap(call: ParsedCall, parameters: Parameters, *, marked: bool = False) ->
 
 
 def name_inside(call: ParsedCall) -> ParsedCall:
-    """Return the call in the arguments of a call whose name is an id; return any other call unchanged."""
+    """Return the call in the arguments of a call whose name is an ID; return any other call unchanged."""
     given = call.given
     if call.broken or not isinstance(given, Json) or call.name is None or not _CALL_ID.fullmatch(call.name):
         return call

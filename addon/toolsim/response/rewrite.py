@@ -361,15 +361,15 @@ def answer_for(
 
 
 class ClientRecord:
-    """Records an answer's token counts, and the ids of its calls, which clients later send back. ``api``: defines the
-    ids.
+    """Records an answer's token counts, and the IDs of its calls, which clients later send back. ``api``: defines the
+    IDs.
     """
 
     def __init__(self, api: Api, form: AnswerForm, report: Report) -> None:
         self._api = api
         self._form = form
         self._report = report
-        self._open_calls: dict[int, str] = {}  # The id of the open call, by choice.
+        self._open_calls: dict[int, str] = {}  # The ID of the open call, by choice.
 
     def take(self, event: ClientEvent) -> None:
         """Record one event, as it is emitted."""

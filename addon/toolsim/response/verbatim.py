@@ -6,7 +6,7 @@ therefore produced in parallel: the backend's bytes, and the rewritten answer.
 1. The stream is withheld until its text begins. If the text begins like JSON, the bytes are passed on. Otherwise, the
    rewritten answer is sent, and a further round can continue it.
 2. If bytes have passed and the answer then turns out to be invalid or truncated, its end is replaced by an error event.
-   For this reason, only complete events pass. The error event does not refer to ids of the rewritten answer, because
+   For this reason, only complete events pass. The error event does not refer to IDs of the rewritten answer, because
    the client has never received them.
 """
 

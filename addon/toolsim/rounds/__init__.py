@@ -17,7 +17,7 @@ need another round to the runner. All others are sent directly to the backend, a
    flow contains the request as the client sent it, and the answer as the client received it. If the client
    disconnects, the connection to the runner is closed, which ends the runner's task and the round, and stops the model.
 3. Rounds arrive as events (``ClientEvent``) rather than as bytes. One writer writes the events of all rounds, with one
-   id, one event count and one numbering of items and calls (``merge.py``). If a round leads to a retry, the answer in
+   ID, one event count and one numbering of items and calls (``merge.py``). If a round leads to a retry, the answer in
    that round's own flow ends with an error that describes the retry.
 4. Emitted events are final. Only withheld output is requested again (``response/retry.py``), and the rest of the answer
    follows. Streamed and non-streamed answers have the same content, because both are created in this way.

@@ -143,7 +143,7 @@ class _Pending:
 class HostedCalls:
     """The MCP tools and searches that the proxy runs for one request.
 
-    ``answer`` is the id of the client's flow. The attribute ``body`` is the request for the next round.
+    ``answer`` is the ID of the client's flow. The attribute ``body`` is the request for the next round.
     """
 
     def __init__(
@@ -385,7 +385,7 @@ class HostedCalls:
             item = self._items.mcp_call(asked.server.label, name, arguments, decision.id)
             outcome = await self._called(asked.server, item)
             events = [*item.begin(), *item.end(outcome.output, outcome.error)]
-            # The history of the next request will identify the call by the id of its item.
+            # The history of the next request will identify the call by the ID of its item.
             call_id = item.id
         return events, (Call(call_id, shown, arguments), CallOutput(call_id, (Text(outcome.shown),)))
 

@@ -1,6 +1,6 @@
 """Merges the events of several rounds into the events of one answer.
 
-1. The answer is opened once, by the first round that is answered, and has that round's id.
+1. The answer is opened once, by the first round that is answered, and has that round's ID.
 2. Calls are numbered consecutively across rounds. A call that an earlier round made is not emitted again, because a
    model that is asked for the second of two calls often writes both. To detect such a repetition, a later round's calls
    are withheld until they are complete.

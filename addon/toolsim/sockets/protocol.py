@@ -95,7 +95,7 @@ class ClientMessage:
     draft: RequestDraft | None = None
     """The request of a ``create`` message."""
     response_id: str = ""
-    """The id of the response to cancel, or "" for the answer in progress in this lane."""
+    """The ID of the response to cancel, or "" for the answer in progress in this lane."""
     refusal: str = ""
     """The event that rejects a ``steer`` message."""
 
@@ -183,7 +183,7 @@ def _in_lane(message: str, lane: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """A conversation: its ``items`` as JSON, separated by commas, and the ids of the ``calls`` in them."""
+    """A conversation: its ``items`` as JSON, separated by commas, and the IDs of the ``calls`` in them."""
 
     items: bytes = b""
     calls: frozenset[str] = frozenset()
@@ -211,7 +211,7 @@ class RequestDraft:
     own: Context | None = None
     """The request's own items, or None if they are invalid. The rewrite of the request reports invalid items."""
     answered: tuple[str, ...] = ()
-    """The ids of the calls whose outputs are in the request."""
+    """The IDs of the calls whose outputs are in the request."""
     previous: str | None = None
     """The response that the request continues, or None for a new conversation."""
     rest: bytes = b"{}"
@@ -250,7 +250,7 @@ def draft_of(body: Mapping[str, Any], *, generates: bool = True) -> RequestDraft
 class SocketTurn:
     """A request in its final form.
 
-    ``previous`` is the id of the response on this connection that the request continues, or "".
+    ``previous`` is the ID of the response on this connection that the request continues, or "".
     """
 
     body: bytes
@@ -273,7 +273,7 @@ class RecentTurns:
         self._places = places
         self._owner = owner
         self._prefix = secrets.token_bytes(16)
-        # The ids of the responses, oldest first. The requests of other owners might have evicted some from the cache.
+        # The IDs of the responses, oldest first. The requests of other owners might have evicted some from the cache.
         self._names: dict[str, None] = {}
 
     def turn(self, draft: RequestDraft, *, has_store: bool) -> SocketTurn:
@@ -352,7 +352,7 @@ class _Missing(BadRequest):
 
 
 def _answered(items: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the ids of the calls to which the outputs among these items belong."""
+    """Return the IDs of the calls to which the outputs among these items belong."""
     return [
         string(item.get("call_id")) for item in items if string(item.get("type")) in _OUTPUTS and item.get("call_id")
     ]

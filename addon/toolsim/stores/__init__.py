@@ -8,7 +8,7 @@
 The core imports only the first two modules. It imports the module of a store on demand, by its name (``STORES`` in
 ``plugins.py``).
 
-A store is independent of any API. It contains records. Each record has a value, the id of the record that it continues,
+A store is independent of any API. It contains records. Each record has a value, the ID of the record that it continues,
 if any, and other names under which it can be found.
 
 1. *Partitions.* Each caller specifies a partition, and sees only the records in it.

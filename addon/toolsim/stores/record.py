@@ -32,14 +32,14 @@ class Record:
     """
 
     id: str
-    """The record's id, unique in its partition."""
+    """The record's ID, unique in its partition."""
     value: bytes
     parent: str = ""
-    """The id of the record that this record continues, or "" for none."""
+    """The ID of the record that this record continues, or "" for none."""
     names: tuple[str, ...] = ()
     """Other names under which the record can be found. A name refers to the latest record written with it."""
     version: int = 0
-    """The number of times a value was written under this id, starting at 1."""
+    """The number of times a value was written under this ID, starting at 1."""
     age: float = field(default=0.0, compare=False)
     """Seconds since the last use, by the clock that all users of the store share."""
 
@@ -75,7 +75,7 @@ class Store(Protocol):
     async def put(self, partition: str, records: Sequence[Record], expected: Mapping[str, int] | None = None) -> Size:
         """Write all of the records or, after an error, none of them.
 
-        ``expected`` contains the required versions of existing records by id. The version 0 means that the record must
+        ``expected`` contains the required versions of existing records by ID. The version 0 means that the record must
         not exist. Raises ``Conflict`` for a different version, and ``RecordTooLarge`` for records that exceed the
         bounds.
         """

@@ -550,7 +550,7 @@ def _insert(base: sqlite3.Connection, partition: str, record: Record, value: byt
 
 
 def _expect(base: sqlite3.Connection, partition: str, versions: Mapping[str, int]) -> None:
-    """Raise ``Conflict`` unless the records with these ids have these versions."""
+    """Raise ``Conflict`` unless the records with these IDs have these versions."""
     for id, version in versions.items():
         if _version(base, partition, id) != version:
             raise Conflict(f"{id} has changed in the meantime")

@@ -143,7 +143,7 @@ class Api(ABC):
     delta_text_keys: frozenset[str]
     """Keys under which the deltas of a stream contain text."""
     identifier_keys: frozenset[str]
-    """Keys, used only by this API, whose string values are API terms, ids or names rather than content."""
+    """Keys, used only by this API, whose string values are API terms, IDs or names rather than content."""
     headers: tuple[str, ...] = ("openai-beta", "openai-processing-ms", "openai-version")
     """Headers that are specific to this API and contain no secret."""
     key_headers: tuple[str, ...] = ("authorization", "api-key")
@@ -259,7 +259,7 @@ class Api(ABC):
 
     @abstractmethod
     def call_id(self, kind: ToolKind, number: int) -> str:
-        """Return the id that the writer assigns to a call."""
+        """Return the ID that the writer assigns to a call."""
 
     # -- headers, errors and lists of models --
 

@@ -110,7 +110,7 @@ def _read_image(part: Mapping[str, Any], api_name: ApiName, param: str) -> Part:
         case dict(image):
             url = required(image, "url", str, f"{param}.image_url")
             return Image(url, optional(image, "detail", str, f"{param}.image_url"))
-        case None:  # The image is given as a file id, which is valid only in the API that issued the id.
+        case None:  # The image is given as a file ID, which is valid only in the API that issued the ID.
             return Raw(api_name, part)
         case other:
             raise wrong_type(other, "a string or an object", f"{param}.image_url")

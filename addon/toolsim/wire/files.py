@@ -89,7 +89,7 @@ def file_part(part: Mapping[str, Any], to: ApiName) -> dict[str, Any] | None:
         source = _source(file)
         return source and {"type": "document", "source": source, **({"title": file.name} if file.name else {})}
     if _is_openai(part):
-        # Parts of both OpenAI APIs have the same fields, and their ids refer to the same file store.
+        # Parts of both OpenAI APIs have the same fields, and their IDs refer to the same file store.
         fields = dict(_openai_fields(part))
     else:
         fields = {"filename": file.name or ("document.pdf" if file.media_type == _PDF else "document")}

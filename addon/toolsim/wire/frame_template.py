@@ -94,7 +94,9 @@ class Template:
     """Matches a comma-separated list of words (see ``_are``)."""
 
     def with_text(self, text: str) -> ServerSentEvent:
-        """Return the parsed event of a repeat with this text. All repeats share one object (rule 3 of the module)."""
+        """Return the parsed event of a repeat with this text. All repeats share one object (rule 3 in the module
+        docstring).
+        """
         self.place[self.key] = text
         return self.event
 
@@ -214,7 +216,7 @@ class RepeatDecoder:
         return None
 
     def _learn_pending(self) -> None:
-        """Count an unknown frame, and learn it if learning is due (rule 4 of the module)."""
+        """Count an unknown frame, and learn it if learning is due (rule 4 in the module docstring)."""
         frame, self._pending = self._pending, b""
         self._unknown += 1
         if self._repeats >= _ENOUGH_REPEATS:
@@ -235,8 +237,8 @@ class RepeatReader:
     def __init__(self, reader: Reader, limit: int = MAX_EVENT_BYTES) -> None:
         self._reader = reader
         self._decoder = RepeatDecoder(limit)
-        # For each template, a delta that the reader has produced from a repeat (rule 5 of the module). Later deltas are
-        # copied from it, with a different text.
+        # For each template, a delta that the reader has produced from a repeat (rule 5 in the module docstring). Later
+        # deltas are copied from it, with a different text.
         self._alike: dict[Template, TextDelta | ReasoningDelta | StructuredDelta] = {}
 
     def feed(self, data: bytes) -> Iterator[Sequence[BackendEvent]]:

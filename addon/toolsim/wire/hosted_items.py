@@ -37,7 +37,7 @@ class ServedCall(Protocol):
 
     @property
     def id(self) -> str:
-        """The id of the call, which is the same for the client and in the rounds."""
+        """The ID of the call, which is the same for the client and in the rounds."""
 
     @property
     def label(self) -> str:
@@ -75,7 +75,7 @@ class HostedItems:
         return mcp_items.declared(body)
 
     def mcp_call(self, label: str, name: str, arguments: str, request: str | None = None) -> ServedCall:
-        """Return a new call to a server's tool. ``request`` is the id of the approval request that led to the call."""
+        """Return a new call to a server's tool. ``request`` is the ID of the approval request that led to the call."""
         return mcp_items.McpCall(mcp_items.new_call_id(), label, name, arguments, request)
 
     def web_search(self, arguments: str) -> ServedCall:

@@ -51,7 +51,7 @@ def list_events(label: str, tools: Sequence[Mapping[str, Any]], error: str | Non
 
 @dataclass(frozen=True, slots=True)
 class McpCall:
-    """An MCP call as the client sees it. ``request`` is the id of the approval request that led to the call."""
+    """An MCP call as the client sees it. ``request`` is the ID of the approval request that led to the call."""
 
     id: str
     label: str
@@ -92,7 +92,7 @@ def shown_name(label: str, tool: str) -> str:
 
 
 def new_call_id() -> str:
-    """Return a random id for an MCP call."""
+    """Return a random ID for an MCP call."""
     return f"mcp_{secrets.token_hex(16)}"
 
 
@@ -134,7 +134,7 @@ class ApprovalDecision:
 
 
 def decisions(body: Mapping[str, Any]) -> list[ApprovalDecision]:
-    """Return the decisions in a history that have not led to a call yet. Raises BadRequest if a decision has no id.
+    """Return the decisions in a history that have not led to a call yet. Raises BadRequest if a decision has no ID.
 
     If there are several decisions on one approval request, the first one counts, because a call that was allowed cannot
     be refused later.
@@ -175,7 +175,7 @@ def as_functions(
 
     ``model_name`` returns the model's name for a tool, given the server's label and the tool's own name. ``is_ours``
     returns whether toolsim calls the server with this label. ``decided`` contains the outcome of each decision, by the
-    id of its approval request.
+    ID of its approval request.
     """
     kept = [
         tool

@@ -80,7 +80,7 @@ class Child(asyncio.SubprocessProtocol):
 
     @property
     def pid(self) -> int:
-        """The process id of the child. It is also the id of its process group."""
+        """The process ID of the child. It is also the ID of its process group."""
         return self._transport.get_pid()
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -28,7 +28,7 @@ class Notification:
 
 
 class Peer:
-    """The client's side of a JSON-RPC connection: assigns ids, encodes messages, and splits the input into lines."""
+    """The client's side of a JSON-RPC connection: assigns IDs, encodes messages, and splits the input into lines."""
 
     def __init__(self) -> None:
         self._last_id = 0
@@ -36,7 +36,7 @@ class Peer:
         self._size = 0
 
     def request(self, method: str, params: Mapping[str, Any]) -> tuple[int, bytes]:
-        """Return the id of a new request, and the line to send for the request."""
+        """Return the ID of a new request, and the line to send for the request."""
         self._last_id += 1
         return self._last_id, _line({"id": self._last_id, "method": method, "params": params})
 

@@ -32,7 +32,7 @@ class ToolDispatcher:
     """Runs calls to the tools in a registry.
 
     ``allowed`` are the names of tools that may be called (None: all model-facing tools). ``context`` contains values
-    from the application, such as the workspace's id, for properties that a tool declares but a call omits.
+    from the application, such as the workspace's ID, for properties that a tool declares but a call omits.
     """
 
     def __init__(

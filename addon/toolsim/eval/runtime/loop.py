@@ -16,8 +16,8 @@ call never ends the loop, since the model might recover.
 The failure policy applies only to mode ``enforced``, at the end of the loop. ``fatal``: the last result of each tool
 must be a success. ``tolerated``: at least one result must be a success.
 
-A result refers to its call only by the call's id, but models repeat ids. If a call's id is already in the conversation,
-the call is assigned a new id.
+A result refers to its call only by the call's ID, but models repeat IDs. If a call's ID is already in the conversation,
+the call is assigned a new ID.
 
 Each step can be traced: question, answer, call and result (``JsonLines``).
 """

@@ -93,7 +93,7 @@ class StartupBanner:
 
 
 async def ask_models(url: str, settings: Settings) -> Sequence[str] | str:
-    """Return the model ids of the backend at a base URL, or a description of the backend's problem.
+    """Return the model IDs of the backend at a base URL, or a description of the backend's problem.
 
     Raises OSError if the connection fails.
     """

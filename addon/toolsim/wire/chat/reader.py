@@ -12,14 +12,14 @@ This is the specification. Real servers deviate from it as follows; each rule co
  5. The first chunk can have no choices and ``created: 0`` (Azure).
  6. A call arrives in fragments, identified by their ``index``. Some servers omit the index (Gemini's gateway; the
     position then identifies the call), and some assign the index 0 to every call. A fragment with a name starts the
-    next call if it has a new id, or no id and a different name. A fragment with the same name and no id starts the next
+    next call if it has a new ID, or no ID and a different name. A fragment with the same name and no ID starts the next
     call if the arguments so far are a complete, non-empty object, and the next arguments begin a different object. The
     next arguments can arrive in a later fragment than the name. A call can also begin at another call's index and
-    continue at its own index (DeepSeek on Ollama's servers); its later fragments then have neither a name nor an id. A
+    continue at its own index (DeepSeek on Ollama's servers); its later fragments then have neither a name nor an ID. A
     name can arrive in two fragments, which are joined if a tool with the joined name is offered, but no tool with
     either half as its name.
  7. Arguments can be an object instead of a JSON string, ``tool_calls`` can be one call instead of a list, and a call's
-    name and arguments can be next to its id instead of in ``function``. Fragments of arguments can be cumulative (each
+    name and arguments can be next to its ID instead of in ``function``. Fragments of arguments can be cumulative (each
     repeats all earlier fragments), or follow an empty object. Therefore, if the concatenation of all fragments is not
     JSON, the last fragment or the concatenation without an initial ``{}`` is used if it is JSON. The legacy
     ``function_call`` can duplicate ``tool_calls``; the call then counts once.
@@ -135,7 +135,7 @@ class ChatReader(Reader):
             choice = self._choices[index] = _Choice(index, self.offered, streams_ahead=self.streams_ahead)
         events = choice.delta(delta)
         if events or delta.get("tool_calls") or delta.get("function_call"):
-            choice.reason = ""  # An earlier finish reason does not count (rule 15 of the module).
+            choice.reason = ""  # An earlier finish reason does not count (rule 15 in the module docstring).
         choice.reason = choice.reason or string(fields.get("finish_reason"))
         if choice.reason == "error":  # OpenRouter and Mistral report errors this way (rule 8).
             return [*events, *self._fail(read_error(fields.get("error")))]
@@ -156,7 +156,7 @@ class _Choice:
         self._streams_ahead = streams_ahead
         self._index = index
         self._texts: Joiner[type[_Text]] = Joiner()
-        # Several calls can share one index (rule 6 of the module).
+        # Several calls can share one index (rule 6 in the module docstring).
         self._calls: dict[int, list[_CallParts]] = {}
         self._latest = 0  # Index of the call that received the last fragment.
         self._legacy: _CallParts | None = None
@@ -164,7 +164,7 @@ class _Choice:
     def delta(self, delta: Mapping[str, Any]) -> list[BackendEvent]:
         """Return the events of a delta, or of a non-streamed message. Complete calls are returned only by ``end``."""
         events: list[BackendEvent] = []
-        # The field for reasoning has two names (rule 3 of the module).
+        # The field for reasoning has two names (rule 3 in the module docstring).
         if thought := string(delta.get("reasoning_content")) or string(delta.get("reasoning")):
             events += self._joined(ReasoningDelta, thought)
         content = delta.get("content")
@@ -206,7 +206,7 @@ class _Choice:
         return [kind(text, choice=self._index)]
 
     def _key(self, call: Mapping[str, Any], position: int) -> int:
-        """Return the index of the call that a fragment begins or continues (rule 6 of the module)."""
+        """Return the index of the call that a fragment begins or continues (rule 6 in the module docstring)."""
         index = call.get("index")
         key = index if isinstance(index, int) else position
         begins = string(call.get("id")) or string(_function(call).get("name"))
@@ -268,7 +268,7 @@ class _CallParts:
         self._times_parsed = 0
 
     def is_followed_by(self, call: Mapping[str, Any]) -> bool:
-        """Return whether ``call`` starts another call (rule 6 of the module)."""
+        """Return whether ``call`` starts another call (rule 6 in the module docstring)."""
         new_id = string(call.get("id"))
         function = _function(call)
         name = string(function.get("name"))
@@ -321,7 +321,7 @@ class _CallParts:
         return [StructuredDelta(self._key, self.name, text, is_first, choice=choice, is_named=is_named)]
 
     def repeats(self, other: _CallParts) -> bool:
-        """Return whether this call is the ``other`` call in another shape (rule 7 of the module)."""
+        """Return whether this call is the ``other`` call in another shape (rule 7 in the module docstring)."""
         mine, theirs = self.arguments(), other.arguments()
         return self.name == other.name and (mine == theirs or loaded(mine) == loaded(theirs) is not None)
 
@@ -331,7 +331,9 @@ class _CallParts:
         )
 
     def arguments(self) -> str:
-        """Return the arguments so far, without the repetitions in cumulative fragments (rule 7 of the module)."""
+        """Return the arguments so far, without the repetitions in cumulative fragments (rule 7 in the module
+        docstring).
+        """
         text = "".join(self.pieces)
         if self._kind == "function" and len(self.pieces) > 1 and loaded(text) is None:
             last = next((piece for piece in reversed(self.pieces) if piece), "")
@@ -341,17 +343,21 @@ class _CallParts:
 
 
 def _function(call: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the object that contains a call's name and arguments, possibly the call itself (rule 7 of the module)."""
+    """Return the object that contains a call's name and arguments, possibly the call itself (rule 7 in the module
+    docstring).
+    """
     return mapping(call.get("custom") or call.get("function")) or call
 
 
 def _is_named(call: Mapping[str, Any]) -> bool:
-    """Return whether a fragment has a name but no id, so that it might start the next call (rule 6 of the module)."""
+    """Return whether a fragment has a name but no ID, so that it might start the next call (rule 6 in the module
+    docstring).
+    """
     return bool(string(_function(call).get("name"))) and not string(call.get("id"))
 
 
 def _parts(content: object) -> Iterator[tuple[type[_Text], str]]:
-    """Yield the event type and the text of each part in a list (rule 4 of the module)."""
+    """Yield the event type and the text of each part in a list (rule 4 in the module docstring)."""
     for part in mappings(content):
         if thought := part.get("thinking"):
             yield ReasoningDelta, string(thought) or "".join(string(item.get("text")) for item in mappings(thought))

@@ -103,7 +103,7 @@ def has_blocks(message: Mapping[str, Any]) -> bool:
 
 
 def call_ids(messages: list[Any]) -> list[str]:
-    """Return all call ids in a history."""
+    """Return all call IDs in a history."""
     found: list[object] = []
     for message in mappings(messages):
         found += [message.get("tool_call_id"), *(call.get("id") for call in mappings(message.get("tool_calls")))]
@@ -205,7 +205,7 @@ def answer_form(body: Mapping[str, Any], *, legacy_functions: bool = False) -> A
 
 
 class MessagesReader:
-    """Reads ``messages``. Legacy calls are assigned ids. A legacy output belongs to the last call of the same name."""
+    """Reads ``messages``. Legacy calls are assigned IDs. A legacy output belongs to the last call of the same name."""
 
     def __init__(self) -> None:
         self._legacy_calls = 0

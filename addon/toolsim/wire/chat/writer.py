@@ -9,7 +9,7 @@ Rules, and the clients that need them:
 
  1. ``id``, ``created`` and ``model`` are the same in every chunk. ``finish_reason`` is always present, and null until
     the end of the choice.
- 2. The role, and each call's id, type and name, are sent only once, because the OpenAI SDK, pydantic-ai and Obsidian
+ 2. The role, and each call's ID, type and name, are sent only once, because the OpenAI SDK, pydantic-ai and Obsidian
     concatenate repeated values.
  3. Arguments are sent as fragments in ``function``. Cumulative fragments, or fragments in any other field, break every
     streaming client.

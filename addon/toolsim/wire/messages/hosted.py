@@ -206,7 +206,9 @@ def _written(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read(block: Mapping[str, Any]) -> SearchResult:
-    """Return the page in an echoed search result (rule 3 of the module). Text that Anthropic encrypted is dropped."""
+    """Return the page in an echoed search result (rule 3 in the module docstring). Text that Anthropic encrypted is
+    dropped.
+    """
     sealed = string(block.get("encrypted_content"))
     text, age = "", string(block.get("page_age"))
     if sealed.startswith(_MARK):
@@ -255,7 +257,7 @@ def is_search(block: Mapping[str, Any]) -> bool:
 
 
 def as_tool_result(block: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert an outcome block to a ``tool_result`` (rule 2 of the module)."""
+    """Convert an outcome block to a ``tool_result`` (rule 2 in the module docstring)."""
     fields = {key: value for key, value in block.items() if key not in ("content", "is_error")}
     return {**fields, "type": "tool_result", "content": _content(block)}
 

@@ -47,7 +47,7 @@ _REASONS: Mapping[str, FinishReason] = {
     "refusal": "content_filter",
 }
 PROOF = "thinking"
-"""Key of the progress events that contain signatures and encrypted reasoning (rule 5 of the module)."""
+"""Key of the progress events that contain signatures and encrypted reasoning (rule 5 in the module docstring)."""
 
 # Types of the blocks for tools that the backend runs.
 _SILENT_BLOCKS = ("server_tool_use", "mcp_tool_use")
@@ -63,7 +63,7 @@ class _Block:
     name: str = ""
     call_id: str = ""
     input: Mapping[str, Any] = field(default_factory=dict)
-    """Arguments in the start event of a call (rule 3 of the module)."""
+    """Arguments in the start event of a call (rule 3 in the module docstring)."""
     pieces: list[str] = field(default_factory=list)
     """Fragments of a call's arguments, without the empty fragments that many servers send first."""
 
@@ -183,7 +183,7 @@ class MessagesReader(Reader):
         return [TextDelta(text)]
 
     def _signed(self, index: int, signature: str) -> list[BackendEvent]:
-        """Return the events that end a block of reasoning with its signature (rule 5 of the module)."""
+        """Return the events that end a block of reasoning with its signature (rule 5 in the module docstring)."""
         if not signature:
             return []
         rest = self._joined.end(index)

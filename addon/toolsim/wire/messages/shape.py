@@ -56,7 +56,9 @@ _TOO_LONG = "prompt is too long"
 
 
 def other_backend_headers(headers: Mapping[str, str]) -> HeaderChange:
-    """Return the changes to a Messages client's headers for a backend of another API (rules 1 and 3 of the module)."""
+    """Return the changes to a Messages client's headers for a backend of another API (rules 1 and 3 in the module
+    docstring).
+    """
     key = headers.get(_KEY)
     given = {"authorization": f"Bearer {key}"} if key and "authorization" not in headers else {}
     betas = [name for beta in headers.get(_BETAS, "").split(",") if (name := beta.strip())]
@@ -65,7 +67,7 @@ def other_backend_headers(headers: Mapping[str, str]) -> HeaderChange:
 
 
 def own_backend_headers(headers: Mapping[str, str]) -> HeaderChange:
-    """Return the changes to any client's headers for a backend of this API (rules 1 and 2 of the module)."""
+    """Return the changes to any client's headers for a backend of this API (rules 1 and 2 in the module docstring)."""
     given = {} if _VERSION in headers else {_VERSION: _CURRENT}
     scheme, _, token = headers.get("authorization", "").strip().partition(" ")
     if scheme.lower() != "bearer" or _KEY in headers or token.startswith(_LOGIN):

@@ -61,7 +61,9 @@ _MODES = {"auto": "auto", "any": "required", "none": "none"}
 
 
 class ToolChanges:
-    """The tools of a conversation, which blocks can change (rule 8 of the module). Each tool is in chat's shape."""
+    """The tools of a conversation, which blocks can change (rule 8 in the module docstring). Each tool is in chat's
+    shape.
+    """
 
     def __init__(self, body: Mapping[str, Any]) -> None:
         """Read the tools that a request declares. Raises BadRequest if a tool is invalid."""
@@ -105,7 +107,9 @@ class ToolChanges:
         return {"type": "additional_tools", "role": "developer", "tools": tools, "removed": [] if tools else [name]}
 
     def load(self, block: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Yield the messages that declare the deferred tools to which an output refers (rule 5 of the module)."""
+        """Yield the messages that declare the deferred tools to which an output refers (rule 5 in the module
+        docstring).
+        """
         for part in mappings(block.get("content")):
             name = string(part.get("tool_name"))
             sent = self._declared.get(name, {})
@@ -182,7 +186,7 @@ def chat_messages(messages: list[Any], changes: ToolChanges) -> Iterator[dict[st
 
 
 def system_messages(body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the instructions as one system message (rule 1 of the module)."""
+    """Yield the instructions as one system message (rule 1 in the module docstring)."""
     system = body.get("system")
     if system is None:
         return
@@ -201,7 +205,8 @@ def _blocks(content: object, place: str) -> list[dict[str, Any]]:
 def split(
     role: str, blocks: list[dict[str, Any]], place: str, changes: ToolChanges | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Split a message into chat messages according to the order of its blocks, and yield them (rule 2 of the module).
+    """Split a message into chat messages according to the order of its blocks, and yield them (rule 2 in the module
+    docstring).
 
     ``changes`` contains the tools that an output in the message can load.
     """
@@ -252,7 +257,7 @@ def _call(block: Mapping[str, Any], place: str) -> dict[str, Any]:
 
 
 def _output(block: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """Return a ``tool_result`` as a tool message (rule 3 of the module)."""
+    """Return a ``tool_result`` as a tool message (rule 3 in the module docstring)."""
     content = block.get("content")
     if content is None or isinstance(content, str):
         parts: list[dict[str, Any]] = [{"type": "text", "text": content or ""}]
@@ -272,7 +277,7 @@ def _output(block: Mapping[str, Any], place: str) -> dict[str, Any]:
 
 
 def _parts(block: Mapping[str, Any], place: str) -> Iterator[dict[str, Any]]:
-    """Convert a block of any type to parts of a chat message, and yield them (rule 7 of the module)."""
+    """Convert a block of any type to parts of a chat message, and yield them (rule 7 in the module docstring)."""
     match block.get("type"):
         case "text":
             yield {"type": "text", "text": required(block, "text", str, place)}
@@ -323,7 +328,9 @@ def _choice_by_type(body: Mapping[str, Any]) -> object:
 
 
 def declared_tool(declared: object, place: str) -> dict[str, Any]:
-    """Return a declared tool in chat's function shape, or a hosted tool as sent (rules 5 and 6 of the module)."""
+    """Return a declared tool in chat's function shape, or a hosted tool as sent (rules 5 and 6 in the module
+    docstring).
+    """
     fields = expect(declared, dict, place)
     kind = optional(fields, "type", str, place)
     if kind is not None and kind != "custom" and "input_schema" not in fields:

@@ -77,7 +77,7 @@ _DELTAS: Mapping[Kind, tuple[str, str]] = {
 
 
 def call_id(kind: ToolKind, number: int) -> str:
-    """Return the id of a call in the Messages API."""
+    """Return the ID of a call in the Messages API."""
     return f"toolu_{number:03}"
 
 
@@ -172,7 +172,9 @@ class MessagesWriter(Writer):
         self._delta(text)
 
     def _prove(self, kind: str, fields: dict[str, Any]) -> None:
-        """Write a signature or encrypted reasoning (rule 8 of the module), even if no reasoning text precedes it."""
+        """Write a signature or encrypted reasoning (rule 8 in the module docstring), even if no reasoning text precedes
+        it.
+        """
         if kind == "redacted_thinking":
             self._begin("redacted_thinking", **fields)
         else:
@@ -185,7 +187,7 @@ class MessagesWriter(Writer):
         self._stop()
 
     def _begin(self, kind: Kind, **fields: Any) -> None:
-        """End the open block and start a new one (rule 2 of the module)."""
+        """End the open block and start a new one (rule 2 in the module docstring)."""
         self._start(Opened())
         self._stop()
         self._open = kind
@@ -195,7 +197,9 @@ class MessagesWriter(Writer):
         self._frame("content_block_start", {"index": self._index, "content_block": block})
 
     def _whole(self, block: dict[str, Any]) -> None:
-        """Write a complete block. In a stream, the input of a call is sent as a delta (rule 3 of the module)."""
+        """Write a complete block. In a stream, the input of a call is sent as a delta (rule 3 in
+        the module docstring).
+        """
         self._start(Opened())
         self._stop()
         self._index += 1
@@ -268,7 +272,9 @@ class MessagesWriter(Writer):
 
 
 def _usage(usage: Usage | None) -> dict[str, int]:
-    """Return the token counts, which are 0 if unknown, because the API requires them (rules 4 and 5 of the module)."""
+    """Return the token counts, which are 0 if unknown, because the API requires them (rules 4 and 5 in the module
+    docstring).
+    """
     if usage is None:
         return {"input_tokens": 0, "output_tokens": 0}
     counts = {"input_tokens": usage.input_tokens - usage.cached_tokens, "output_tokens": usage.output_tokens}

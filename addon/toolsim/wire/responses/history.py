@@ -26,18 +26,18 @@ def input_items(body: Mapping[str, Any]) -> list[Any]:
 
 
 def call_ids(items: Iterable[object]) -> list[str]:
-    """Return all ids in a history, including the ids in references."""
+    """Return all IDs in a history, including the IDs in references."""
     found = [item.get(key) for item in items if isinstance(item, dict) for key in ("id", "call_id")]
     return [item_id for item_id in found if isinstance(item_id, str)]
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The items of a history, its notes, and its highest id number."""
+    """The items of a history, its notes, and its highest ID number."""
 
     items: tuple[Item, ...] = ()
     highest: int = 0
-    """Highest number among the ids that toolsim might have created."""
+    """Highest number among the IDs that toolsim might have created."""
     notes: tuple[str, ...] = ()
     """Kinds of dropped items, for the log."""
     declaring: tuple[int, ...] = ()
@@ -77,7 +77,7 @@ class _InputReader:
         self.notes: list[str] = []
         # The call_id of the latest call to each tool, by the tool's name.
         self._last_call: dict[str, str] = {}
-        # For local tools (``wire/local_tools.py``): maps each id of a call to its call_id, and the kind of the tool to
+        # For local tools (``wire/local_tools.py``): maps each ID of a call to its call_id, and the kind of the tool to
         # the call_id of its latest call.
         self._local_calls: dict[str, str] = {}
 
@@ -96,7 +96,7 @@ class _InputReader:
 
     @cached_property
     def _ids(self) -> set[str]:
-        """The ids of all items except references."""
+        """The IDs of all items except references."""
         return {
             item["id"]
             for item in self._items

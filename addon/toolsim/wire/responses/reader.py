@@ -9,8 +9,8 @@ content already emitted, so that nothing is emitted twice. Each rule covers a se
 
  1. The terminal event ends the answer; ``[DONE]`` and the end of the input have no meaning.
  2. Some servers omit the deltas, the ``done`` events, or the final object's ``output``. Any one of them is sufficient.
- 3. Events can lack an ``output_index`` (llama.cpp). Items are then numbered by the ids in their events, in order of
-    appearance. A call can lack an id; its events then contain its ``call_id``.
+ 3. Events can lack an ``output_index`` (llama.cpp). Items are then numbered by the IDs in their events, in order of
+    appearance. A call can lack an ID; its events then contain its ``call_id``.
  4. The final object can omit items, so the position of an item in it is not the item's index. The nth item of a type is
     the nth item of this type in the stream. Any further items are new, and follow all other items.
  5. A call is complete with ``…arguments.done`` even if no ``output_item.done`` follows.
@@ -33,7 +33,7 @@ content already emitted, so that nothing is emitted twice. Each rule covers a se
     texts of its item. The next text begins when it is announced, after the previous text has ended, or when the number
     changes.
 16. An answer can have several messages. The first text of each message after the first is announced (``NextMessage``),
-    unless only an id suggests a new message: some backends give an item a new id in each event.
+    unless only an ID suggests a new message: some backends give an item a new ID in each event.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ _TEXTS = {"text": TextDelta, "refusal": RefusalDelta, "reasoning": ReasoningDelt
 
 @dataclass(slots=True)
 class _Part:
-    """The latest text of one kind in an item. ``nth`` is its position among the item's texts of this kind (rule 15 of
-    the module), and ``number`` is the number that the backend assigned to it.
+    """The latest text of one kind in an item. ``nth`` is its position among the item's texts of this kind (rule 15 in
+    the module docstring), and ``number`` is the number that the backend assigned to it.
     """
 
     nth: int
@@ -117,7 +117,7 @@ class ResponsesReader(Reader):
         self._arguments: dict[int, list[str]] = {}
         self._ahead: defaultdict[int, EarlyArguments] = defaultdict(EarlyArguments)
         self._streamed_ahead: set[int] = set()
-        # By item id: the index assigned to each item whose events have no index (llama.cpp), in order of appearance.
+        # By item ID: the index assigned to each item whose events have no index (llama.cpp), in order of appearance.
         self._indexes: dict[str, int] = {}
         # For each output index that several items share, the place of the latest of these items; and the finished item
         # at each place.
@@ -201,7 +201,7 @@ class ResponsesReader(Reader):
                 return self._item(item, where[0])
             case "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled":
                 response = mapping(event.get("response"))
-                # Some servers send the error next to the response (rule 8 of the module).
+                # Some servers send the error next to the response (rule 8 in the module docstring).
                 error = response.get("error") or event.get("error")
                 return self._terminal({"status": str(kind).removeprefix("response."), **response, "error": error})
             case "error":
@@ -257,12 +257,14 @@ class ResponsesReader(Reader):
         if isinstance(index, int):
             return index
         item = mapping(event.get("item"))
-        # A call can lack an id; its events then refer to it by its call_id.
+        # A call can lack an ID; its events then refer to it by its call_id.
         name = string(event.get("item_id")) or string(item.get("id")) or string(item.get("call_id"))
         return self._indexes.setdefault(name, len(self._indexes)) if name else 0
 
     def _move_if_taken(self, event: Mapping[str, Any], item: Mapping[str, Any]) -> None:
-        """Assign a separate place to an item if another item is already done at its index (rule 12 of the module)."""
+        """Assign a separate place to an item if another item is already done at its index (rule 12 in the module
+        docstring).
+        """
         done = self._finished.get(self._place(event))
         if done is not None and _is_other_item(item, done, is_whole=event.get("type") == "response.output_item.done"):
             self._moved[self._index(event)] = _FIRST_EXTRA_PLACE + len(self._finished)
@@ -277,7 +279,7 @@ class ResponsesReader(Reader):
         return [ReasoningDelta(text, kind)] if text else []
 
     def _key(self, kind: str, place: int, number: int) -> tuple[str, int, int]:
-        """Return the key of the text to which a delta belongs (rule 15 of the module)."""
+        """Return the key of the text to which a delta belongs (rule 15 in the module docstring)."""
         part = self._parts.get((kind, place))
         if part is None:
             part = self._parts[kind, place] = _Part(0, number)
@@ -301,8 +303,8 @@ class ResponsesReader(Reader):
         return [kind(text)] if text else []
 
     def _begin_text(self, index: int) -> list[BackendEvent]:
-        """Return the event that announces a message's first text if another message had text before (rule 16 of the
-        module).
+        """Return the event that announces a message's first text if another message had text before (rule 16 in the
+        module docstring).
         """
         is_next = bool(self._messages) and index not in self._messages
         is_certain = index >= len(self._indexes) or index in self._announced or index in self._finished
@@ -417,7 +419,7 @@ class ResponsesReader(Reader):
 def _is_other_item(item: Mapping[str, Any], done: Mapping[str, Any], *, is_whole: bool) -> bool:
     """Return whether ``item`` is an item other than ``done``. ``is_whole`` is true if ``item`` contains its arguments.
 
-    Ids are not compared, because some backends assign a new id to an item in each event.
+    IDs are not compared, because some backends assign a new ID to an item in each event.
     """
     keys = ("type", "call_id", "name", "arguments", "input") if is_whole else ("type", "call_id", "name")
     return any(item.get(key) != done.get(key) for key in keys)

@@ -117,7 +117,7 @@ def _configured(body: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _stored_history(body: Mapping[str, Any]) -> str | None:
-    """Return the id of the answer that a request continues, "" for a conversation, or None for a complete request."""
+    """Return the ID of the answer that a request continues, "" for a conversation, or None for a complete request."""
     previous = body.get("previous_response_id")
     if previous is not None:
         return string(previous)

@@ -90,7 +90,7 @@ def resource_of(path: str) -> Resource | None:
     """Return the resource to which a path (which can include a query) refers, or None if it refers to no resource."""
     plain = path.partition("?")[0]
     if (found := _RESPONSE.search(plain)) is not None:
-        if found["id"] in ACTIONS:  # The name of an action in a path is not an id.
+        if found["id"] in ACTIONS:  # The name of an action in a path is not an ID.
             return None
         kinds: Mapping[str | None, Kind] = {None: "response", "input_items": "input_items", "cancel": "cancel"}
         return Resource(kinds[found["of"]], found["id"])
@@ -159,7 +159,7 @@ def page(items: Sequence[Mapping[str, Any]], query: str) -> dict[str, Any]:
         raise BadRequest(message, "limit", "invalid_value")
     if order not in ("asc", "desc"):
         raise BadRequest(f"Invalid 'order': expected asc or desc, but got {order[:20]!r}.", "order", "invalid_value")
-    # A client can send an item twice. With duplicate ids, the next page would always start after the first occurrence.
+    # A client can send an item twice. With duplicate IDs, the next page would always start after the first occurrence.
     unique = list({string(item.get("id")) or index: item for index, item in enumerate(items)}.values())
     ordered = unique if order == "asc" else unique[::-1]
     start = 0

@@ -4,9 +4,9 @@ A stored answer consists of the Response object as the client received it, and t
 can continue another answer, or a conversation. The context of a request consists of the input and output of all the
 records that it continues, oldest first, followed by the request's own items.
 
-1. A request that refers to stored data becomes a request that contains the data. Backends do not see toolsim's ids, and
+1. A request that refers to stored data becomes a request that contains the data. Backends do not see toolsim's IDs, and
    need no store. The request is sent with ``store: false``, since toolsim stores the answer.
-2. An item can be referred to by its id. An item that is already in the context is not repeated.
+2. An item can be referred to by its ID. An item that is already in the context is not repeated.
 3. Stored data can be damaged. The records that a request continues must be complete, because the request would be a
    different question without its context. All other stored data is read leniently.
 4. If an answer could not be stored, its last event has ``store: false``, so that clients do not refer to it.
@@ -51,7 +51,7 @@ only the last items count.
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """The ids of an earlier response, a conversation, and single items to which a request refers. A field is empty if
+    """The IDs of an earlier response, a conversation, and single items to which a request refers. A field is empty if
     there is no such reference.
     """
 
@@ -71,7 +71,7 @@ class Recalled:
     records: tuple[bytes, ...] = ()
     """Values of the records that a request continues, oldest first."""
     holders: Mapping[str, bytes] = field(default_factory=dict)
-    """Values of the records that contain individually referenced items, by item id."""
+    """Values of the records that contain individually referenced items, by item ID."""
 
     @property
     def size(self) -> int:
@@ -87,7 +87,7 @@ class Resolved:
     own: list[dict[str, Any]]
     """The request's own items, in stored form."""
     names: tuple[str, ...]
-    """Ids that were assigned to the request's own items."""
+    """IDs that were assigned to the request's own items."""
     echo: dict[str, Any]
     """Fields of the request that its answer repeats."""
 
@@ -156,7 +156,7 @@ def resolve(body: Mapping[str, Any], recalled: Recalled) -> Resolved:
 
 
 def stored_item(item: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an input item in stored form: with an id, and with the content of a message as parts."""
+    """Return an input item in stored form: with an ID, and with the content of a message as parts."""
     kind = string(item.get("type")) or "message"
     stored = {**item, "type": kind}
     if not string(item.get("id")):
@@ -197,7 +197,7 @@ def _is_whole(record: Mapping[str, Any] | None) -> bool:
 
 
 def output_names(response: Mapping[str, Any] | None) -> tuple[str, ...] | None:
-    """Return the ids of an answer's items, or None for a failed answer, because failed answers are not stored."""
+    """Return the IDs of an answer's items, or None for a failed answer, because failed answers are not stored."""
     if response is None or response.get("status") not in ("completed", "incomplete"):
         return None
     return tuple(id for item in mappings(response.get("output")) if (id := string(item.get("id"))))[-MAX_NAMES:]
@@ -215,7 +215,7 @@ def appended(conversation: bytes, own: bytes, output: object) -> bytes:
 
 
 def not_found(references: References, missing: str) -> ApiError:
-    """Return the error for a reference to data that is not in the store. ``missing`` is the id in the reference."""
+    """Return the error for a reference to data that is not in the store. ``missing`` is the ID in the reference."""
     kind = "invalid_request_error"
     if references.conversation == missing:
         return ApiError(f"Conversation with id '{missing}' not found.", kind, None, "conversation", status=404)

@@ -12,7 +12,7 @@ A ``keepalive`` can occur between any two events after ``in_progress``.
 Rules, and the clients that need them (each client would otherwise raise an error or lose the call):
 
  1. Frames are complete, name their event, and are numbered from 0 (``event_stream``).
- 2. An item's index and id are assigned when it is announced, and never change; no index is skipped (openai-node). The
+ 2. An item's index and ID are assigned when it is announced, and never change; no index is skipped (openai-node). The
     final object is built from the same dicts that were announced, which are extended in place.
  3. A call is announced with empty arguments. The arguments follow as deltas, because LangChain reads only the deltas.
     If the announcement also contained them, LangChain and pydantic-ai would double them. ``output_item.done`` contains
@@ -96,7 +96,7 @@ class ResponsesWriter(Writer):
         self._local: CallStarted | None = None
         # Encrypted parameters of the tool that the open function call uses.
         self._encrypted: tuple[str, ...] = ()
-        # Titles of the pages that a search has found, by address (rule 13 of the module).
+        # Titles of the pages that a search has found, by address (rule 13 in the module docstring).
         self._pages: dict[str, str] = {}
         # Output index of each announced item of a hosted tool, by key.
         self._hosted_at: dict[str, int] = {}
@@ -269,7 +269,7 @@ class ResponsesWriter(Writer):
         self._start_deltas(f"response.{kind}_{text}.delta")
 
     def _call_ids(self, event: CallStarted) -> tuple[str, str]:
-        """Return the id of a call and the id of its item. If the answer is stored, the item's id is globally unique."""
+        """Return the ID of a call and the ID of its item. If the answer is stored, the item's ID is globally unique."""
         name = responses_call_id(event.kind, event.number)
         return name, f"{name.partition('_')[0]}_{secrets.token_hex(24)}" if self._form.id else name
 
