@@ -231,7 +231,10 @@ class _Answers(_Handler):
 
 
 def _read(api: Api, data: bytes) -> ClientRequest:
-    """Parse a request body. Raises BadRequest, also for requests that need tools, a store or a background worker."""
+    """Parse a request body.
+
+    Raises BadRequest if the body is invalid, or the request needs tools, a store or a background worker.
+    """
     body = parse_object(data)
     if body is None:
         raise BadRequest("The request body is not a JSON object.")

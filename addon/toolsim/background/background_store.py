@@ -20,7 +20,7 @@ RENEW_SECONDS = 2.0
 After a cancellation through another proxy, the model runs at most this much longer.
 """
 LEASE_SECONDS = 10.0
-"""Seconds for which a lease is valid, by the store's clock.
+"""Validity period of a lease, in seconds, by the store's clock.
 
 It is long enough to survive several failed renewals, such as while the store restarts.
 """

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from toolsim.core.errors import ApiError
 
 LATELY_SECONDS = 60.0
-"""Seconds for which a key counts as waiting after it has requested a slot. After a 429, clients retry much sooner."""
+"""Seconds after a slot request during which its key counts as waiting. After a 429, clients retry much sooner."""
 _RETRY_SECONDS = 5
 
 

@@ -19,7 +19,7 @@ from toolsim.proxy.options.option import PREFIX
 _ENDPOINT = re.compile(r"/(?:chat/completions|completions|responses|messages|models)/?$")
 _OLLAMA_API = re.compile(r"/api/(?:chat|generate|tags|show)/?$")
 MODEL_SUFFIX = ".gguf"
-"""The file name suffix by which a model file is recognized."""
+"""The file name suffix that identifies a model file."""
 DEFAULT_PORT = 8080
 """The default port of toolsim."""
 _OLLAMA_PORT = 11434

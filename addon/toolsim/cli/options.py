@@ -1,7 +1,7 @@
 """``toolsim options [WORD]``, which prints toolsim's options with their values, defaults and help texts.
 
-The values are those with which a proxy would start now. They come from the command line, a settings file, mitmproxy's
-config.yaml and the environment. Keys are not printed.
+The values are those that a proxy would use if it started now. They come from the command line, a settings file,
+mitmproxy's config.yaml and the environment. Keys are not printed.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def matching(word: str) -> Sequence[Option]:
 
 
 def current(settings: Sequence[str]) -> Options:
-    """Return the option values with which a proxy would start.
+    """Return the option values that a proxy would use if it started now.
 
     ``settings`` are strings of the form ``NAME=VALUE``. Raises UsageError if an option is invalid, or a configuration
     file cannot be read.

@@ -7,7 +7,7 @@ each turn, the package's checker compares the state and the outputs with the res
 incorrect turn ends the case.
 
 The methods ``toolsim`` and ``native`` offer the functions as ``tools``, as the leaderboard does for function calling
-models. The method ``prompt`` uses the leaderboard's default prompt and parser for all other models.
+models. The ``prompt`` method uses the leaderboard's default prompt and parser for all other models.
 
 The checkers use a fixed list of correct answers, so the figures are comparable between the methods and with the
 leaderboard. Answers that are missing from the list count as incorrect.

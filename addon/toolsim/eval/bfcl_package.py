@@ -1,4 +1,4 @@
-"""Uses the package ``bfcl-eval`` as a library: its data, prompt, parser and checkers.
+"""Uses the ``bfcl-eval`` package as a library: its data, prompt, parser and checkers.
 
 The package is meant to be run as a program. Importing it requires five workarounds:
 

@@ -1,4 +1,4 @@
-"""Implements the methods ``toolsim``, ``native`` and ``prompt``, by which a model receives tools."""
+"""Implements the methods ``toolsim``, ``native`` and ``prompt``, which define how a model receives tools."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import openai
 
 CONTENT_TAGS = "content_tag_fallback"
-"""The setting of the method ``native`` in which tagged calls in an answer's text count as calls."""
+"""The setting of the ``native`` method in which tagged calls in an answer's text count as calls."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Implements the method ``prompt``: tools in a system message, and calls parsed with one regular expression.
+"""Implements the ``prompt`` method: tools in a system message, and calls parsed with one regular expression.
 
 The method represents code from tutorials that people use without toolsim: the Hermes form, one example of the syntax,
 no validation and no repair. The parser is deliberately simple. A call that it cannot parse remains text.

@@ -34,5 +34,5 @@ Servers are untrusted. Their output is only text for the model, and their capabi
    using a local server, and no answer waits longer than the timeout.
 5. *Failure.* A server failure affects only the output of the failed call.
 
-The package ``mcp`` is imported when a server is first used. The import takes a second, so it runs in a thread.
+The ``mcp`` package is imported when a server is first used. The import takes a second, so it runs in a thread.
 """

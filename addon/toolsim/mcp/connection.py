@@ -5,7 +5,7 @@ The connection is opened for the first request, kept open, closed if it fails, a
     idle ──ask──▶ opening ──▶ up ──failure or close──▶ idle, not before a while has passed
                      └──failure──────────────────────▶
 
-1. The client of the package ``mcp`` is opened and closed in one separate task, because its resources can be released
+1. The client of the ``mcp`` package is opened and closed in one separate task, because its resources can be released
    only in the task that acquired them.
 2. Each request has a timeout. If a server exceeds the timeout or its connection breaks, the connection is closed and
    its pending calls fail. If a server answers with an error, the connection stays open.
@@ -38,7 +38,7 @@ from toolsim.mcp.stdio import run_server
 from toolsim.version import __version__
 
 logger = logging.getLogger(__name__)
-# The package ``mcp`` and its HTTP client log URLs and messages from servers, which might contain secrets.
+# The ``mcp`` package and its HTTP client log URLs and messages from servers, which might contain secrets.
 for _name in ("mcp", "client", "httpx2", "httpcore2"):
     logging.getLogger(_name).setLevel(logging.CRITICAL)
 
@@ -239,7 +239,7 @@ class _Session:
         return self._closing.is_set() or (self.task is not None and self.task.done())
 
     async def begin(self) -> None:
-        """Open the session, or wait until it is open. Raises the exceptions of the package ``mcp`` if this fails."""
+        """Open the session, or wait until it is open. Raises the exceptions of the ``mcp`` package if this fails."""
         self.task = self.task or asyncio.create_task(self._run())
         await asyncio.shield(self._up)
 

@@ -1,4 +1,4 @@
-"""Implements the protocol ``McpRuntime`` in ``toolsim.mcp.runtime`` with the package ``mcp``."""
+"""Implements the ``McpRuntime`` protocol in ``toolsim.mcp.runtime`` with the ``mcp`` package."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def open_pool() -> Pool:
 
 
 def missing() -> str:
-    """Return a message if the package ``mcp`` is missing, or "" if it is installed."""
+    """Return a message if the ``mcp`` package is missing, or "" if it is installed."""
     if importlib.util.find_spec("mcp") is not None:
         return ""
     return f"the package 'mcp' is missing: {command_for_extra('mcp')}"

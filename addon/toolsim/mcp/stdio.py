@@ -1,6 +1,6 @@
 """An MCP server that runs as a local process and exchanges lines of JSON, with limits on its output.
 
-This module replaces the transport of the package ``mcp``, which reads lines of any length into memory. Here, a server
+This module replaces the transport of the ``mcp`` package, which reads lines of any length into memory. Here, a server
 is killed if it writes a line longer than ``MAX_MESSAGE_BYTES``, or more than ``MAX_BETWEEN_BYTES`` between two
 requests. ``supervisor`` is the server's parent process, so that the server's children are killed with it. The server
 receives only the environment variables that every program needs, and those that the operator adds. The end of its

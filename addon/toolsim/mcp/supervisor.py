@@ -24,7 +24,9 @@ PR_SET_CHILD_SUBREAPER = 36
 NOT_STARTED = 127
 """The exit code if a command cannot be run, as in shells."""
 _PATIENCE_SECONDS = 3.0
-"""Seconds for which to retry killing processes, because they can start others or belong to another user."""
+"""Timeout, in seconds, for killing all processes. Killing is retried, because processes can start others or belong to
+another user.
+"""
 
 
 def main(arguments: list[str]) -> int:
@@ -63,7 +65,7 @@ def _adopt_orphans() -> bool:
     """Make this process adopt orphaned descendants, and return whether the system supports this."""
     if sys.platform != "linux":
         return False
-    import ctypes  # The module ``ctypes`` is imported here, because it is needed only on Linux.
+    import ctypes  # The ``ctypes`` module is imported here, because it is needed only on Linux.
 
     return bool(ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
 

@@ -1,6 +1,6 @@
 """Names and values of the semantic conventions for generative AI and MCP (both in development), and for HTTP (stable).
 
-The tests check the names against the package ``opentelemetry-semantic-conventions``. Its names for generative AI are in
+The tests check the names against the ``opentelemetry-semantic-conventions`` package. Its names for generative AI are in
 a private module, so they are repeated here. Attributes outside the conventions begin with ``toolsim.``, followed by the
 name of the report's field.
 """

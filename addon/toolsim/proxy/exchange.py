@@ -96,7 +96,7 @@ class Feature:
     def on_rewritten(self, exchange: Exchange, flow: HTTPFlow, done: RequestResult) -> None:
         """Handle the result of the job that rewrote the request.
 
-        ``done.rewritten`` is None if the request passes unchanged.
+        ``done.rewritten`` is None if the request passes through unchanged.
         """
 
     def on_response_start(self, exchange: Exchange, flow: HTTPFlow) -> bool:
@@ -135,7 +135,7 @@ class State(Enum):
     STREAMED = "streamed"
     """The answer is rewritten as it arrives (``Exchange.streamed``)."""
     PASSED = "passed"
-    """The backend's answer, such as an error response, passes unchanged."""
+    """The backend's answer, such as an error response, passes through unchanged."""
     REFUSED = "refused"
     """The answer is toolsim's own error, for example because the request is invalid or the backend does not answer."""
     DELEGATED = "delegated"
@@ -181,9 +181,10 @@ class Exchange:
         self.recorder = BodyRecorder()
         """Records the backend's answer and the client's answer, for people to inspect."""
         self.plan: Plan | None = None
-        """The plan of a rewritten request. It is None before the request is rewritten, and if it passes unchanged.
+        """The plan of a rewritten request. It is None before the request is rewritten, and if it passes through
+        unchanged.
 
-        If a request passes unchanged, toolsim creates an answer only if the backend does not.
+        If a request passes through unchanged, toolsim creates an answer only if the backend does not.
         """
         self.checked: Plan | None = None
         """The plan for checking the answer to an unchanged request. It becomes the ``plan`` when the answer arrives."""
@@ -398,7 +399,7 @@ class Exchange:
     def _check(self, flow: HTTPFlow, plan: Plan) -> None:
         """Check the answer to an unchanged request.
 
-        The answer passes unchanged unless it violates the format that the client requested.
+        The answer passes through unchanged unless it violates the format that the client requested.
         """
         response = flow.response
         assert response is not None

@@ -1,7 +1,7 @@
 """Builds the input for ``access`` and ``route`` from a flow and two values that mitmproxy hides.
 
 *The Host header.* In reverse mode, mitmproxy replaces it with the backend's Host before it calls any hook, unless its
-option ``keep_host_header`` is set. But whether toolsim serves a client depends on the Host that the client used to
+``keep_host_header`` option is set. But whether toolsim serves a client depends on the Host that the client used to
 reach the proxy (``access``, rule 3). So this module sets that option, and replaces the header itself unless the
 operator has set the option. With the option set, mitmproxy would also send the client's SNI to the backend, so this
 module sets the SNI to the backend's own name.
@@ -59,7 +59,7 @@ class IncomingReader:
     # -- hooks --
 
     def configure(self, updated: Collection[str]) -> None:
-        """Set mitmproxy's option ``keep_host_header``, and remember the operator's value."""
+        """Set mitmproxy's ``keep_host_header`` option, and remember the operator's value."""
         if _KEEP in updated and not self._is_setting:
             self._replaces = not ctx.options.keep_host_header
             self._set(True)

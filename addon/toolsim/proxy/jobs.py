@@ -75,7 +75,7 @@ class RequestResult(JobResult):
     """The result of rewriting a request."""
 
     rewritten: Rewritten | None = None
-    """The rewritten request, without its items, or None if the request passes unchanged."""
+    """The rewritten request, without its items, or None if the request passes through unchanged."""
     checked: Plan | None = None
     """The plan for checking the answer to an unchanged request, or None if the answer is not checked."""
     digest: str = ""
@@ -113,7 +113,7 @@ class AnswerResult(JobResult):
     """The result of rewriting a non-streamed answer."""
 
     passes: bool = False
-    """Whether the answer passes unchanged after it has been checked."""
+    """Whether the answer passes through unchanged after it has been checked."""
     status: int = 200
     content_type: str = ""
     body: bytes = b""

@@ -2,7 +2,7 @@
 
 A flow is replayed with "Replay" in mitmweb, ``replay.client`` in the console, or ``mitmdump -C FILE``. mitmproxy then
 sends the request that the flow contains. After "Revert", this is the client's own request, which is handled as it was
-the first time. Otherwise, it is the rewritten request. That request declares no tools, so the answer would pass
+the first time. Otherwise, it is the rewritten request. That request declares no tools, so the answer would pass through
 unchanged, with its calls as text. For this reason, the client's own request is restored from the flow's backup, and
 rewritten with the current options. If the operator edited the rewritten request, the edited text is sent to the model
 unchanged, but the answer is still parsed according to the plan of the client's own request.
@@ -54,7 +54,8 @@ class ReplayedRequest:
 def forget(flow: HTTPFlow) -> None:
     """Remove the data of an earlier run from a replayed flow, but keep a person's comments and marks."""
     if is_resent(flow):
-        # The backup is dropped. Otherwise, the old answer would remain in the flow if the new answer passes unchanged.
+        # The backup is dropped. Otherwise, the old answer would remain in the flow if the new answer passes through
+        # unchanged.
         backup.drop(flow)
     flow.metadata.pop(SENT, None)
     flow.metadata.pop(REFUSED, None)

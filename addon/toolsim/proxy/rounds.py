@@ -130,7 +130,7 @@ class Rounds:
         topic: ConversationLabel | None,
         job: RunnerJob | Stream,
     ) -> None:
-        """Let the runner answer a flow. The runner's bytes pass unchanged to the client."""
+        """Let the runner answer a flow. The runner's bytes pass through unchanged to the client."""
         exchange.report = report
         exchange.enter(State.DELEGATED)
         exchange.topic = topic

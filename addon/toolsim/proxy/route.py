@@ -6,8 +6,8 @@ A request reaches the proxy in one of three ways, which determines how it can be
    that the client sees: it serves metrics, checks the key and answers preflight requests.
 2. *direct*: the target of the request is the listener itself, although mitmproxy is an ordinary proxy. The request is
    for the built-in backend or for ``toolsim_upstream``; without either it cannot be forwarded.
-3. *through*: the request is for another host. If it is allowed (see ``access``), it passes unchanged. However, if
-   ``toolsim_upstream`` is set, API requests are redirected there, for clients whose base URL cannot be changed.
+3. *through*: the request is for another host. If it is allowed (see ``access``), it passes through unchanged. However,
+   if ``toolsim_upstream`` is set, API requests are redirected there, for clients whose base URL cannot be changed.
 
 A built-in backend can be the target in all three cases, so it is recognized by its address.
 

@@ -126,7 +126,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def first_model(url: str, key: str) -> str:
-    """Return the first model that a server lists, or "" if the server returns no list or an empty one."""
+    """Return the first model that a server lists, or "" if the server returns an empty list or does not return a
+    list.
+    """
     headers = {"authorization": f"Bearer {key}"} if key else {}
     try:
         with urlopen(Request(f"{url}/models", headers=headers), timeout=10) as answer:

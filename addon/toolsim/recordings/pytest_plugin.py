@@ -118,7 +118,7 @@ class Recorder:
         return f"http://127.0.0.1:{self._proxy.port}/v1"
 
     def assert_same(self) -> None:
-        """Do nothing, because there are no recordings with which to compare."""
+        """Do nothing, because there are no recordings to compare with."""
 
     def finish(self, *, keep: bool) -> None:
         """Stop the proxy.

@@ -355,7 +355,9 @@ def plan(
 
 
 def outputs_to_match(request: ClientRequest, policy: Policy) -> Outputs:
-    """Return the outputs from which the model can quote calls: all that it sees, except those of find_tools."""
+    """Return the outputs that the model might quote calls from: all outputs that it sees, except the outputs of
+    find_tools.
+    """
     if policy.untagged == "all":
         return Outputs()
     calls = [item for item in request.items if isinstance(item, Call)]

@@ -118,7 +118,7 @@ def corrected(body: str, markers: tuple[str, ...], openers: tuple[tuple[str, str
 
 
 def _right(found: re.Match[str], means: Mapping[str, str]) -> str:
-    """Return the marker for which a spelling stands, without the remains of misspelled brackets around it."""
+    """Return the marker that a spelling represents, without the remains of misspelled brackets around it."""
     spelling = found["spelling"]
     marker = means[spelling]
     before, after = found["before"] or "", found["after"] or ""

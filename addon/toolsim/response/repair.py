@@ -219,7 +219,7 @@ def fit_name(written: str, names: Iterable[tuple[str, str]]) -> str | None:
 
 
 def _run_together(name: str) -> list[str]:
-    """Return all names for which a run-together name such as ``functionsexec12`` can stand.
+    """Return all names that a run-together name such as ``functionsexec12`` can represent.
 
     The last digits may be the number of the call rather than part of the name.
     """

@@ -108,7 +108,7 @@ class ResponseRewriter:
             self._json = _json_answer(plan, plan.answer_format, report, check_seconds)
         self._is_abandoned = False
         self.waits: Retry | None = None
-        """The retry for which the answer waits until the caller retries the model or concludes the answer."""
+        """The retry that the answer requires, until the caller retries the model or concludes the answer."""
         self._writer = writer or APIS[plan.client].writer(plan.form)
         self._record = ClientRecord(APIS[plan.client], plan.form, report)
         self._listener = listener

@@ -1,4 +1,4 @@
-"""Judges structured calls from the backend, and items with which the backend calls the client's own tools.
+"""Judges structured calls from the backend, and items by which the backend calls the client's own tools.
 
 1. Structured calls are judged by the table of ``judge``, after removing markup that the server has left in them. A call
    that is not passed on is described as text. The model has not written it as text, so the answer might otherwise be

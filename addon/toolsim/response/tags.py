@@ -78,7 +78,7 @@ class Tags:
     rows: Mapping[str, tuple[CallForm, ...]]
     """The bodies that can follow each opening tag of a custom form."""
     first: re.Pattern[str]
-    """A pattern for the characters with which a tag can begin."""
+    """A pattern for the possible first characters of a tag."""
     is_usual: bool
     """Whether custom forms add no characters to ``first``."""
 
@@ -208,7 +208,7 @@ class OpenValue:
 
 
 _FIRST = re.compile(r"[<\[\]◁]")
-"""A pattern for the characters with which markers can begin."""
+"""A pattern for the possible first characters of a marker."""
 
 
 def held_from(text: str, start: int, beginnings: frozenset[str], first: re.Pattern[str] = _FIRST) -> int:

@@ -117,8 +117,8 @@ class Toolbox:
         return not names.isdisjoint(self._masked) or self._excludes(names)
 
     def _no_exact(self, spelled: str, names: tuple[str, ...]) -> Lookup:
-        """Return the meaning of a name that no offered tool has. ``names``: all forms in which the operator's lists
-        might contain this name.
+        """Return the meaning of a name that no offered tool has. ``names``: all forms of this name that the operator's
+        lists might contain.
         """
         fit = fit_name(spelled, [*self._spellings, *((name, name) for name in self._withheld)])
         if fit in self._withheld or not self._withheld.isdisjoint(names):
@@ -129,7 +129,7 @@ class Toolbox:
         return Lookup(may_pass=may_pass and self._is_unlimited and not self._resembles_masked(spelled, *names))
 
     def _resembles_masked(self, *names: str) -> bool:
-        """Return whether any of the names is a misspelling of a masked name, even if it resembles other names, too."""
+        """Return whether any of the names is a misspelling of a masked name, even if it also resembles other names."""
         masked = [(name, "") for name in self._withheld]
         return any(fit_name(name, masked) is not None for name in names)
 

@@ -32,7 +32,7 @@ TURN_ENDS = (
     *("<|end_of_text|>", "<|tool_response>", "<|END_OF_TURN_TOKEN|>", "<turn|>", "<end_of_turn>", "<eos>", "</s>"),
     *("<｜end▁of▁sentence｜>", "<|role_end|>", "[e~["),
 )
-"""The tokens with which models end a turn; after a call, they are dropped together with the call."""
+"""The tokens that models write to end a turn. After a call, they are dropped together with the call."""
 
 ENDS_OF_TURN = frozenset(TURN_ENDS) - {"<|end|>"}
 """Tokens after which the turn contains no more calls. ``<|end|>`` is not included, because it ends each gpt-oss

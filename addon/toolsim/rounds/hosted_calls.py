@@ -98,7 +98,7 @@ class McpContext:
     desk: OperatorApprovals | None = None
     """The approval prompts for the operator, or None if clients decide."""
     patience: float = 120.0
-    """Time within which the operator has to decide about a call, in seconds."""
+    """Timeout, in seconds, for the operator's decision about a call."""
     watch: Watch | None = None
     """A function that observes each call, or None if calls are not observed."""
 
@@ -390,7 +390,9 @@ class HostedCalls:
         return events, (Call(call_id, shown, arguments), CallOutput(call_id, (Text(outcome.shown),)))
 
     def _refusal(self, decision: ApprovalDecision, asked: PendingApproval | None) -> str:
-        """Return the text that tells the model why a call is not run in spite of a decision, or "" if it is run."""
+        """Return the text that explains to the model why a call is not run in spite of a decision, or "" if the call is
+        run.
+        """
         if not decision.approve:
             return f"{_NO} {decision.reason[:_MAX_WORDS]}".rstrip()
         if asked is None:

@@ -39,7 +39,7 @@ class RunnerServer:
 
     @property
     def port(self) -> int:
-        """The port to which the server is bound."""
+        """The port that the server listens on."""
         return self._listener.port
 
     def start(self) -> None:
@@ -57,7 +57,7 @@ class RunnerServer:
         await self._listener.stop()
 
     def admit(self, job: RunnerJob | Stream) -> str:
-        """Register a job, and return the token with which one request can start the job."""
+        """Register a job, and return a token that allows one request to start the job."""
         token = secrets.token_hex(16)
         self.jobs[token] = job
         return token

@@ -33,7 +33,7 @@ _NOTHING: Registry[Any] = Registry()
 """An empty registry, so that references to other schemas do not resolve."""
 
 _MAX_DOUBTFUL = 4096
-"""Maximum size of a malformed schema, in characters, for which jsonschema locates the error. This takes 7 ms per
+"""Maximum size, in characters, of a malformed schema in which jsonschema locates the error. This takes 7 ms per
 kilobyte.
 """
 

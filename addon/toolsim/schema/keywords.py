@@ -26,8 +26,8 @@ from toolsim.schema.validator import running
 _Keyword = Callable[..., Iterator[Any]]
 
 _MAX_UNEVALUATED = 128
-"""Maximum number of members for which jsonschema determines which members were evaluated. It compares all members with
-each other, which takes a minute for an array of 200 kB. The check of a larger value counts as undecided.
+"""Maximum number of members in a value for jsonschema to determine which members were evaluated. It compares all
+members with each other, which takes a minute for an array of 200 kB. The check of a larger value counts as undecided.
 """
 
 

@@ -85,8 +85,8 @@ running: ContextVar[Budget] = ContextVar("budget")
 """The budget of the check in progress."""
 
 _MAX_ERRORS_WEIGHED = 16
-"""Maximum number of errors from which the most relevant error is chosen. A long array of invalid items has one error
-per item.
+"""Maximum number of errors that are compared to choose the most relevant error. A long array of invalid items has one
+error per item.
 """
 
 _COMBINATORS = ("allOf", "anyOf", "oneOf")

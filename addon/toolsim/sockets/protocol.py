@@ -352,7 +352,7 @@ class _Missing(BadRequest):
 
 
 def _answered(items: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the IDs of the calls to which the outputs among these items belong."""
+    """Return the call IDs of the outputs among these items."""
     return [
         string(item.get("call_id")) for item in items if string(item.get("type")) in _OUTPUTS and item.get("call_id")
     ]

@@ -31,13 +31,15 @@ logger = logging.getLogger(__name__)
 PING_SECONDS = 30.0
 """Seconds between two pings. Pings are needed because proxies and routers drop silent connections."""
 SILENT_SECONDS = 600.0
-"""Seconds for which a client can leave pings unanswered, because a busy client might not read for a while."""
+"""Timeout, in seconds, for a client's answer to pings. A busy client might not read for a while."""
 UNUSED_SECONDS = 3600.0
-"""Seconds for which a connection can be open without a request, as at OpenAI."""
+"""Timeout, in seconds, of a connection without a request. OpenAI uses the same timeout."""
 MEMORY_COUNT, MEMORY_BYTES = 10_000, 256 * 1024 * 1024
 """Maximum number and total size, in bytes, of the remembered conversations of all connections."""
 STOP_SECONDS = 2.0
-"""Seconds that a client has to read errors, and then again to read the close frame, when the proxy shuts down."""
+"""Timeout, in seconds, for a client to read errors when the proxy shuts down. Reading the close frame then has the same
+timeout.
+"""
 
 
 class SocketServer:

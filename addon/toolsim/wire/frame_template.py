@@ -84,14 +84,14 @@ class Template:
     key: str
     head: bytes
     middle: str
-    """The text between the number and the text, or "" if the frame has no number."""
+    """The constant part between the number and the text, or "" if the frame has no number."""
     tail: str
-    """The text between the text and the word, or "" if the frame has no word."""
+    """The constant part between the text and the word, or "" if the frame has no word."""
     end: bytes
     between: str
     """``end`` followed by ``head``, which separates consecutive repeats."""
     are_words: Callable[[str], object]
-    """Matches a comma-separated list of words (see ``_are``)."""
+    """A function that matches a comma-separated list of words (see ``_are``)."""
 
     def with_text(self, text: str) -> ServerSentEvent:
         """Return the parsed event of a repeat with this text. All repeats share one object (rule 3 in the module

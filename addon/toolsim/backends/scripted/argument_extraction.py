@@ -108,7 +108,7 @@ class _Slot:
 
 
 class _Sentence:
-    """A sentence from which the words used by slots are removed."""
+    """A sentence without the words that slots have already used."""
 
     def __init__(self, text: str, tool: str) -> None:
         self._text = text
@@ -139,7 +139,7 @@ class _Sentence:
     def _take(
         self, pattern: re.Pattern[str], counts: Callable[[re.Match[str]], bool] = lambda found: True
     ) -> list[str]:
-        """Return the matches of the pattern for which ``counts`` returns true, and mask them."""
+        """Return the pattern's matches that ``counts`` accepts, and mask these matches."""
         taken = [found for found in pattern.finditer(self._left) if counts(found)]
         for found in taken:
             start, end = found.span()
@@ -215,7 +215,7 @@ def _required(schema: Mapping[str, Any]) -> list[str]:
 
 
 def _default(schema: Mapping[str, Any], name: str, example: Mapping[str, Any]) -> Any:
-    """Return the value of a required slot for which the sentence has no value."""
+    """Return the value of a required slot that has no value in the sentence."""
     kinds = mapping(mapping(schema.get("properties")).get(name)).get("type")
     return None if isinstance(kinds, list) and "null" in kinds else example.get(name, name)
 

@@ -26,7 +26,7 @@ DELAY_SECONDS = 0.015
 
 # Number of characters per piece. Small pieces split tags, names and escapes, as a model's tokens do.
 _PIECE_CHARS = 7
-# For "[slow]": the delay before the first word, in seconds, and the factor by which all other delays are longer.
+# For "[slow]": the delay before the first word, in seconds, and the factor that lengthens all other delays.
 _SLOW_START = 3.0
 _SLOW_FACTOR = 10
 

@@ -1,6 +1,7 @@
 """A stream that fails closed (see ``proxy/guard.py``), and a safety net for exceptions outside of streams.
 
-``GuardedStream._handle_event`` catches any exception in the handling of a stream's event, and ends the exchange:
+``GuardedStream._handle_event`` catches any exception that occurs while a stream's event is handled, and ends the
+exchange:
 
 1. If the response headers have not been sent, the client receives the error as its complete answer, after its request
    has been read. A request without an exchange is answered with mitmproxy's own plain 502, and its connection is

@@ -5,7 +5,7 @@ Relies on these internals of mitmproxy 12.2:
 1. ``tools.main`` handles SIGTERM and SIGINT on the event loop by calling ``master.shutdown``. In the console, SIGINT
    opens a prompt instead (``prompt_for_exit``). So the handler of SIGINT is not replaced in the console, and neither
    handler is replaced if mitmproxy is run in a way that installs none.
-2. Turning off the option ``server`` closes the listeners and all UDP connections, while other connections remain open.
+2. Turning off the ``server`` option closes the listeners and all UDP connections, while other connections remain open.
    So a proxy with a UDP mode continues to listen.
 3. A closed connection is removed from ``Proxyserver.connections`` even if its last bytes have not been sent yet.
 """

@@ -1,4 +1,4 @@
-"""The accepted client keys: the key in the option ``toolsim_api_key``, or the keys in the file that the option names.
+"""The accepted client keys: the key in the ``toolsim_api_key`` option, or the keys in the file that the option names.
 
 A file has one user per line, and ``#`` begins a comment::
 
@@ -108,7 +108,7 @@ class ApiKeys:
         return self.by_digest(user.digest) if user.digest else user
 
     def proxyauth_user(self, name: str) -> User:
-        """Return the user for a name that mitmproxy's option ``proxyauth`` has authenticated."""
+        """Return the user for a name that mitmproxy's ``proxyauth`` option has authenticated."""
         if self.key_file is None:
             return next(iter(self._users.values()))
         # Names in the file have no spaces, so they cannot collide with this owner's name.

@@ -1,4 +1,4 @@
-"""Reads the TOML file that the option ``toolsim_models`` names.
+"""Reads the TOML file that the ``toolsim_models`` option names.
 
 For each model that clients request, the file specifies the backend, the model's name at the backend, and the key::
 

@@ -93,13 +93,13 @@ class Settings:
     store: StoreUrl | None = None
     mcp: Mcp = Mcp()
     profiles: str = "auto"
-    """The value of the option ``toolsim_profiles``. ``profiles.with_profiles`` reads the selected profiles."""
+    """The value of the ``toolsim_profiles`` option. ``profiles.with_profiles`` reads the selected profiles."""
     by_hand: frozenset[str] = frozenset()
     """The short names of the explicitly set options."""
     drain_timeout: int = 0
     """Maximum time, in seconds, for running answers to finish during a drain."""
     websocket: bool = True
-    """Whether WebSocket connections are served. This is mitmproxy's own option ``websocket``."""
+    """Whether WebSocket connections are served. This is mitmproxy's own ``websocket`` option."""
 
 
 def parse(values: Any, *, keepalive: float = Limits().keepalive) -> Settings:

@@ -1,4 +1,4 @@
-"""The log in the form that the option ``toolsim_log`` selects.
+"""The log in the form that the ``toolsim_log`` option selects.
 
 - ``text``: one line per turn, for people (``summary``). Failures and anomalies are warnings, which mitmproxy shows in
   color. mitmproxy's own lines about connections, and about requests that toolsim handles or rejects, are omitted.
