@@ -38,16 +38,15 @@ _OVER = "over"
 
 @dataclass(slots=True)
 class Lease:
-    """The right to end an answer.
-
-    ``version`` is the version of the lease's record, and ``token`` identifies the holder.
-    """
+    """The right to end an answer."""
 
     partition: str
     id: str
     version: int = 1
+    """The version of the lease's record."""
     state: str = "queued"
     token: str = field(default_factory=lambda: secrets.token_hex(8))
+    """A random value that identifies the holder."""
 
     @property
     def name(self) -> str:
@@ -65,33 +64,34 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The state of an answer at one moment.
-
-    ``state`` and ``version`` are from the lease's record. ``state`` is "" if no proxy is generating the answer.
-    ``record`` is the version of the answer's record.
-    """
+    """The state of an answer at one moment."""
 
     partition: str
     id: str
     value: bytes
     state: str
+    """The state from the lease's record, or "" if no proxy is generating the answer."""
     version: int
+    """The version of the lease's record."""
     record: int
+    """The version of the answer's record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The data to store when an answer ends: the ``value`` and names of its record, and its events (b"" for none).
-
-    The request's ``own`` items (a JSON array) and the ``output`` are added to ``conversation``, if the answer has one.
-    """
+    """The data to store when an answer ends."""
 
     value: bytes
+    """The value of the answer's record."""
     parent: str = ""
     names: tuple[str, ...] = ()
+    """The names of the answer's record."""
     events: bytes = b""
+    """The answer's events, or b"" for none."""
     conversation: str = ""
+    """The conversation to which ``own`` and ``output`` are added, or "" if the answer has none."""
     own: bytes = b"[]"
+    """The request's own items, as a JSON array."""
     output: object = ()
 
 

@@ -46,26 +46,27 @@ STATUSES = ("completed", "incomplete", "failed", "cancelled")
 
 @dataclass(slots=True)
 class BackgroundRun:
-    """A background answer in progress.
-
-    The request's ``own`` items, whose IDs are ``names``, and the output are added to ``conversation``. ``why`` is the
-    reason if the answer is ended early. ``end`` contains the final frames, which are not published yet, and ``failed``
-    is the error in these frames, if any.
-    """
+    """A background answer in progress."""
 
     job: RunnerJob
     lease: Lease
     writer: ResponsesWriter
     log: EventLog | None
     own: bytes
+    """The request's own items, as a JSON array."""
     names: tuple[str, ...]
+    """The IDs of the request's own items."""
     parent: str = ""
     conversation: str = ""
+    """The conversation to which the request's items and the output are added, or "" if there is none."""
     turn: UserTurn | None = None
     """The user's turn if the user has limits, otherwise None."""
     why: ApiError | None = None
+    """The reason if the answer is ended early."""
     end: list[bytes] = field(default_factory=list)
+    """The final frames, which are not published yet."""
     failed: ApiError | None = None
+    """The error in the final frames, if any."""
     task: asyncio.Task[None] | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     started: float = field(default_factory=time.monotonic)

@@ -23,17 +23,17 @@ _PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """A running toolsim as a client sees it. ``origin`` is its URL, such as ``http://127.0.0.1:8080``.
-
-    ``model`` is the model to use, and ``models`` contains all models that the backend lists. ``window`` is the context
-    window of ``model`` in tokens, or None if it is unknown.
-    """
+    """A running toolsim as a client sees it."""
 
     origin: str
+    """The URL without a path, such as ``http://127.0.0.1:8080``."""
     key: str = "none"
     model: str = "any"
+    """The model to use."""
     models: tuple[str, ...] = ()
+    """All models that the backend lists."""
     window: int | None = None
+    """The context window of ``model`` in tokens, or None if it is unknown."""
 
     @property
     def base_url(self) -> str:
@@ -43,15 +43,14 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """The settings for one run of an agent program. ``arguments`` are inserted before the user's arguments.
-
-    ``variables`` are environment variables to set, or to unset if the value is None. ``defaults`` are variables to set
-    unless the user's environment contains them.
-    """
+    """The settings for one run of an agent program."""
 
     arguments: Sequence[str] = ()
+    """Arguments to insert before the user's arguments."""
     variables: Mapping[str, str | None] = field(default_factory=dict)
+    """Environment variables to set, or to unset if the value is None."""
     defaults: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables to set unless the user's environment contains them."""
 
     def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
         """Return the environment for the program, based on the ``inherited`` environment."""
@@ -70,14 +69,14 @@ class AgentSettings:
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """An agent program.
-
-    ``package`` is its npm name. ``settings`` is a function of an endpoint and the user's arguments."""
+    """An agent program."""
 
     command: str
     title: str
     package: str
+    """The name of the program's npm package."""
     settings: Callable[[Endpoint, Sequence[str]], AgentSettings]
+    """A function that returns the settings for an endpoint and the user's arguments."""
 
     @property
     def installation(self) -> str:

@@ -246,15 +246,14 @@ class _OnceListening:
 
 @dataclass(slots=True)
 class _Session:
-    """One run of a program.
-
-    ``key`` is the API key that the program sends. ``model`` is the model that the user requested, or "" for none.
-    """
+    """One run of a program."""
 
     agent: Agent
     arguments: Sequence[str]
     key: str
+    """The API key that the program sends."""
     model: str
+    """The model that the user requested, or "" for none."""
 
     async def run(self, origin: str, backend: str) -> int:
         """Run the program against the toolsim at ``origin``, and return the program's exit code.

@@ -39,18 +39,17 @@ WEB_PORT = 8081
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The startup parameters of a proxy. ``backend`` is codex, scripted, a URL, a model file, or "" for none.
-
-    ``settings`` are strings of the form ``NAME=VALUE``. ``remembers`` means that answers are stored in the user's state
-    folder, unless the settings specify a store.
-    """
+    """The startup parameters of a proxy."""
 
     backend: str
+    """``codex``, ``scripted``, a URL, a model file, or "" for none."""
     host: str = "127.0.0.1"
     port: int = 8080
     web: bool = False
     settings: tuple[str, ...] = ()
+    """Settings of the form ``NAME=VALUE``."""
     remembers: bool = True
+    """Whether answers are stored in the user's state folder, unless the settings specify a store."""
 
 
 def arguments(start: Start) -> list[str]:

@@ -97,21 +97,20 @@ class ReasoningDelta:
 
 @dataclass(frozen=True, slots=True)
 class StructuredCall:
-    """A structured call from a backend. ``arguments`` is JSON text or, for a custom tool, the raw input.
-
-    ``call_id`` is the backend's ID, for display only; the client receives an ID from toolsim. ``whole`` is false if the
-    answer was truncated, possibly within the call. ``key`` is the key of the call's ``StructuredDelta``s, or "" if
-    there were none.
-    """
+    """A structured call from a backend."""
 
     name: str
     arguments: str
+    """JSON text or, for a custom tool, the raw input."""
     kind: ToolKind = "function"
     namespace: str | None = None
     choice: int = 0
     call_id: str | None = field(default=None, compare=False)
+    """The backend's ID, for display only. The client receives an ID from toolsim."""
     whole: bool = True
+    """False if the answer was truncated, possibly within the call."""
     key: str = field(default="", compare=False)
+    """The key of the call's ``StructuredDelta`` events, or "" if there were none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,18 +125,21 @@ class StructuredDelta:
     """A fragment of the arguments of an unfinished function call. The complete ``StructuredCall`` follows.
 
     Together, the fragments form a prefix of the call's arguments. A reader emits these events only on request
-    (``streams_ahead``). ``key`` identifies the call within its choice, and ``is_first`` marks its first fragment.
-    ``is_named`` is true if the backend's fragment has the call's name but no ID, so that another fragment with the same
-    name might begin another call.
+    (``streams_ahead``).
     """
 
     key: str
+    """Identifies the call within its choice."""
     name: str
     text: str
     is_first: bool
+    """Whether this is the call's first fragment."""
     namespace: str | None = None
     choice: int = 0
     is_named: bool = field(default=False, compare=False)
+    """Whether the backend's fragment has the call's name but no ID, so that another fragment with the same name might
+    begin another call.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,14 +13,14 @@ SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A filter for a server's tools, by name and by whether they declare themselves read-only.
-
-    ``names`` and ``read_only`` are None if they do not matter. ``excluded`` contains names that the filter rejects.
-    """
+    """A filter for a server's tools, by name and by whether they declare themselves read-only."""
 
     names: frozenset[str] | None = None
+    """The accepted names, or None to accept all names."""
     read_only: bool | None = None
+    """Whether accepted tools are read-only, or None to accept both types."""
     excluded: frozenset[str] = frozenset()
+    """The names that the filter rejects."""
 
     def fits(self, name: str, *, read_only: bool) -> bool:
         """Return whether the filter selects a tool."""
@@ -30,11 +30,7 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """The settings of one server, which has either a ``command`` or a ``url``.
-
-    A tool is allowed if it matches all filters in ``allowed``, and needs no approval if it matches all filters in
-    ``free``.
-    """
+    """The settings of one server, which has either a ``command`` or a ``url``."""
 
     label: str
     command: tuple[str, ...] = ()
@@ -44,7 +40,11 @@ class Server:
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     kind: Literal["stdio", "http", "sse"] = "stdio"
     allowed: tuple[Filter, ...] = ()
+    """Filters for the allowed tools. A tool is allowed if it matches all of these filters."""
     free: tuple[Filter, ...] = ()
+    """Filters for the tools that do not need approval. A tool does not need approval if it matches all of these
+    filters.
+    """
     timeout: float = SECONDS
     """Timeout of the startup and of each call, in seconds."""
     web_search: str = ""

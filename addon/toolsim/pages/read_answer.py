@@ -43,20 +43,21 @@ Piece = TextBlock | StructuredCall | PassThrough
 
 @dataclass(slots=True)
 class ReadAnswer:
-    """The content of an answer. ``pieces`` (its parts) and ``reasons`` (the finish reasons) are grouped by choice.
-
-    ``known`` is true if the body has the format of one of the APIs. ``whole`` is true if the answer is complete.
-    ``events`` is the number of events in a stream, or 0 for a non-streamed body.
-    """
+    """The content of an answer."""
 
     known: bool = False
+    """Whether the body has the format of one of the APIs."""
     whole: bool = False
+    """Whether the answer is complete."""
     events: int = 0
+    """The number of events in a stream, or 0 for a non-streamed body."""
     model: str = ""
     usage: Usage | None = None
     error: ApiError | None = None
     pieces: dict[int, list[Piece]] = field(default_factory=dict)
+    """The parts of the answer, by choice."""
     reasons: dict[int, str] = field(default_factory=dict)
+    """The finish reasons, by choice."""
 
     @property
     def calls(self) -> list[StructuredCall]:

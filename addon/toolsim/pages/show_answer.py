@@ -30,17 +30,17 @@ _CODES = {
 
 @dataclass(frozen=True, slots=True)
 class AnswerFacts:
-    """Facts about an answer in addition to its body. Times are in seconds.
-
-    ``report`` is ``flow.metadata["toolsim"]``, which can contain anything. The verdicts in it refer to the body from
-    the backend. If the page shows the body for the client, ``received`` is the body from the backend. ``own`` is true
-    if the page shows the body from the backend.
-    """
+    """Facts about an answer in addition to its body. Times are in seconds."""
 
     status: int = 200
     report: Mapping[str, Any] | None = None
+    """The value of ``flow.metadata["toolsim"]``, which can contain anything. The verdicts in it refer to the body from
+    the backend.
+    """
     received: bytes | None = None
+    """The body from the backend if the page shows the body for the client, otherwise None."""
     own: bool = False
+    """Whether the page shows the body from the backend."""
     first_byte: float | None = None
     seconds: float | None = None
 

@@ -45,14 +45,12 @@ _MAX_DESCRIPTION = 300
 
 @dataclass(frozen=True, slots=True)
 class RequestFacts:
-    """Facts about a request in addition to its body.
-
-    If the page shows the body sent to the backend, ``original`` is the client's body. ``report`` is
-    ``flow.metadata["toolsim"]``.
-    """
+    """Facts about a request in addition to its body."""
 
     original: bytes | None = None
+    """The client's body if the page shows the body sent to the backend, otherwise None."""
     report: Mapping[str, Any] | None = None
+    """The value of ``flow.metadata["toolsim"]``."""
 
 
 def show_request(data: bytes, facts: RequestFacts) -> str:

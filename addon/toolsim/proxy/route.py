@@ -70,18 +70,18 @@ _ENDPOINTS = ", ".join([*(f"/v1{api.path_suffix}" for api in APIS.values()), f"/
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pass:
-    """Pass the request on to its target, which is the built-in backend if ``to_builtin`` is true.
-
-    ``authorization`` is the ``Authorization`` header for the backend; None keeps the client's header, and "" removes
-    it. ``key`` is the operator's key for the backend. ``model`` is the model's name at the backend, or "" if it is the
-    name that the client uses. ``action`` is the auxiliary operation, or None if the request is a turn.
-    """
+    """Pass the request on to its target."""
 
     to_builtin: bool = False
+    """Whether the target is the built-in backend."""
     authorization: str | None = None
+    """The ``Authorization`` header for the backend. None keeps the client's header, and "" removes it."""
     key: str = ""
+    """The operator's key for the backend."""
     model: str = ""
+    """The model's name at the backend, or "" if it is the name that the client uses."""
     action: Action | None = None
+    """The auxiliary operation, or None if the request is a turn."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,16 +43,14 @@ _FAULTS = {
 
 @dataclass(slots=True)
 class Step:
-    """One message, independent of any API.
-
-    ``calls`` contains the ID, tool name and parsed arguments of each call. ``call_id`` is the ID of the call whose
-    output the message contains.
-    """
+    """One message, independent of any API."""
 
     role: str
     text: str = ""
     calls: list[tuple[str, str, Any]] = field(default_factory=list)
+    """The ID, tool name and parsed arguments of each call."""
     call_id: str = ""
+    """The ID of the call whose output the message contains."""
     name: str = ""
 
 

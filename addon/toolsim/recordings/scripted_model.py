@@ -34,16 +34,16 @@ Part = str | tuple[str, Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class SeenRequest:
-    """A request as the model received it.
-
-    ``question`` contains the user's text, and ``outputs`` the tool outputs, since the last answer. ``tools`` contains
-    the names of the tools on offer. ``messages`` is the entire prompt, as pairs of role and text.
-    """
+    """A request as the model received it."""
 
     question: str
+    """The user's text since the last answer."""
     outputs: tuple[str, ...]
+    """The tool outputs since the last answer."""
     tools: tuple[str, ...]
+    """The names of the tools on offer."""
     messages: tuple[tuple[str, str], ...]
+    """The entire prompt, as pairs of role and text."""
     model: str
     stream: bool
 

@@ -44,12 +44,12 @@ class Unusable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class MadeCall:
-    """A call as sent to a client.
-
-    ``name`` is the name under which the model sees the tool. ``arguments`` is JSON, or the input of a custom tool."""
+    """A call as sent to a client."""
 
     name: str
+    """The model's name for the tool."""
     arguments: str
+    """JSON or, for a custom tool, the input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +65,14 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class RecordedTurn:
-    """The turn in a recording.
-
-    ``endpoint`` is the request's path and query. ``headers`` contains only the headers that the API needs.
-    """
+    """The turn in a recording."""
 
     path: Path
     api: Api
     endpoint: str
+    """The request's path and query."""
     headers: Mapping[str, str]
+    """Only the headers that the API needs."""
     body: Mapping[str, Any]
     request: ClientRequest
     tools: tuple[Tool, ...]

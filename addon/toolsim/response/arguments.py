@@ -51,16 +51,16 @@ _WHOLE = ("arguments", "parameters")
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """Parsed arguments. ``text``: the text for the client. ``value``: the value for the schema check; for a custom
-    tool, it is the same string.
-
-    ``codes``: the codes of repairs that kept all values. ``lossy_repairs``: the codes of repairs that changed text.
-    """
+    """Parsed arguments."""
 
     text: str
+    """The text for the client."""
     value: Any
+    """The value for the schema check. For a custom tool, it is the same string as ``text``."""
     codes: tuple[str, ...] = ()
+    """The codes of repairs that kept all values."""
     lossy_repairs: tuple[str, ...] = ()
+    """The codes of repairs that changed text."""
 
 
 _NONE = Arguments("{}", {})

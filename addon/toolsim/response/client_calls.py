@@ -199,14 +199,14 @@ def as_block(name: str, arguments: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CallOutcome:
-    """The outcome of a call: whether it was made, and the reason why it ends the turn ("" if the turn continues).
-
-    ``broke``: the call differs from the announced call. The announced call has ended as incomplete (rule 3).
-    """
+    """The outcome of a call."""
 
     made: bool = False
+    """Whether the call was made."""
     broke: bool = False
+    """Whether the call differs from the announced call. The announced call has then ended as incomplete (rule 3)."""
     end: str = ""
+    """The reason why the call ends the turn, or "" if the turn continues."""
 
 
 class ClientCalls:

@@ -77,13 +77,13 @@ _SEPARATORS = re.compile(r"[._:/-]+")
 
 @dataclass(frozen=True, slots=True)
 class RepairedJson:
-    """Repaired JSON text. ``end``: the position in the source at which the repaired JSON ends. ``codes``: the code of
-    each kind of slip, once.
-    """
+    """Repaired JSON text."""
 
     text: str
     end: int
+    """The position in the source at which the repaired JSON ends."""
     codes: tuple[str, ...]
+    """The code of each kind of slip, once."""
 
 
 def repair_json(text: str, start: int = 0, *, closed: bool = True) -> RepairedJson | None:

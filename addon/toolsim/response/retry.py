@@ -42,19 +42,20 @@ CALL_FAULTS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """The reason for a retry. ``expected``: a description of a valid call.
-
-    ``partial_call``: the call up to the length limit, or "" if the model is to start over. ``arguments``: the arguments
-    of a call to ``find_tools``. ``otherwise``: the events to emit without a retry, followed by an end with the reason
-    ``finish`` unless they end with a failure.
-    """
+    """The reason for a retry."""
 
     reason: str
     expected: str = ""
+    """A description of a valid call."""
     name: str | None = None
     partial_call: str = ""
+    """The call up to the length limit, or "" if the model is to start over."""
     arguments: str = ""
+    """The arguments of a call to ``find_tools``."""
     otherwise: tuple[ClientEvent, ...] = ()
+    """The events to emit without a retry. They are followed by an end with the reason ``finish``, unless they end with
+    a failure.
+    """
     finish: FinishReason = "stop"
 
 
@@ -66,13 +67,14 @@ def retry_error(fault: Fault) -> ApiError:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """An answer that ended at a ``fault``. ``words``: the model's text. ``usage``: the token counts, if known.
-
-    ``otherwise``: the events to emit without a retry, including the end but not the usage. The earlier rounds determine
-    whether the answer ends as an answer with calls (``rounds/merge.py``).
-    """
+    """An answer that ended at a ``fault``."""
 
     fault: Fault
     words: str
+    """The model's text."""
     otherwise: tuple[ClientEvent, ...]
+    """The events to emit without a retry, including the end but not the usage. The earlier rounds determine whether the
+    answer ends as an answer with calls (``rounds/merge.py``).
+    """
     usage: Usage | None = None
+    """The token counts, if known."""

@@ -31,30 +31,29 @@ TOOL_NAME = "TOOL_NAME"
 
 @dataclass(frozen=True, slots=True)
 class JudgedCall:
-    """A call for the client. ``arguments``: JSON text of an object, or a custom tool's raw input.
-
-    ``repairs``: the codes of the repairs that produced a valid call.
-    """
+    """A call for the client."""
 
     tool: Tool
     arguments: str
+    """JSON text of an object, or a custom tool's raw input."""
     repairs: tuple[str, ...] = field(default=(), compare=False)
+    """The codes of the repairs that produced a valid call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """The verdict that a possible call is not a call.
-
-    ``raw``: the text for the client, or "" for a structured call. ``reason``: the code of the reason. ``name``: the
-    intended tool, or None if unknown. ``expected``: a description of the expected call, or "". ``is_unreadable``: the
-    markers or the JSON are beyond repair.
-    """
+    """The verdict that a possible call is not a call."""
 
     raw: str
+    """The text for the client, or "" for a structured call."""
     reason: str
+    """The code of the reason."""
     name: str | None = field(default=None, compare=False)
+    """The intended tool, or None if unknown."""
     expected: str = field(default="", compare=False)
+    """A description of the expected call, or ""."""
     is_unreadable: bool = field(default=False, compare=False)
+    """Whether the markers or the JSON are beyond repair."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +74,10 @@ Verdict = JudgedCall | Rejected | Violation
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A valid untagged call. It is made only if its position in the answer is suitable.
-
-    ``form``: the code of its form; reported, like its repairs, only if the call is made. ``is_quoted``: a tool's output
-    contains the call, so it is text in any position.
-    """
+    """A valid untagged call. It is made only if its position in the answer is suitable."""
 
     call: JudgedCall
     form: str
+    """The code of the call's form. The code, like the repairs, is reported only if the call is made."""
     is_quoted: bool = False
+    """Whether a tool's output contains the call. Such a call is text in any position."""

@@ -80,21 +80,20 @@ Watch = Callable[[Server, ServedCall, Awaitable[ToolOutcome]], Awaitable[ToolOut
 
 @dataclass(frozen=True, slots=True)
 class McpContext:
-    """The operator's settings for MCP servers, and the identity of the client.
-
-    ``servers`` contains the servers in the operator's file, by label. ``hidden`` stores calls that were not shown to
-    clients. ``owner`` is a digest of the client's API key.
-    """
+    """The operator's settings for MCP servers, and the identity of the client."""
 
     pool: Pool | None
     approvals: Approvals
     servers: Mapping[str, Server] = field(default_factory=dict)
+    """The servers in the operator's file, by label."""
     runs_clients: bool = False
     """Whether a request is allowed to name its own servers."""
     hosts: tuple[str, ...] = ()
     max_calls: int = 32
     hidden: HiddenCalls = field(default_factory=HiddenCalls)
+    """Stores calls that were not shown to clients."""
     owner: str = ""
+    """A digest of the client's API key."""
     desk: OperatorApprovals | None = None
     """The approval prompts for the operator, or None if clients decide."""
     patience: float = 120.0
@@ -125,19 +124,19 @@ class McpContext:
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """A call to be run after the round. ``by`` is the server or search that runs the call, and ``shown`` is the tool's
-    name for the model.
-
-    ``is_shown`` specifies whether the call is shown to the client, and ``needs_approval`` specifies whether the
-    operator has to approve it. ``outcome`` is set only for a call that cannot be made.
-    """
+    """A call to be run after the round."""
 
     item: ServedCall
     shown: str
+    """The model's name for the tool."""
     by: Server | Search
+    """The server or search that runs the call."""
     is_shown: bool
+    """Whether the call is shown to the client."""
     needs_approval: bool = False
+    """Whether the operator has to approve the call."""
     outcome: ToolOutcome | None = None
+    """The outcome of a call that cannot be made, otherwise None."""
 
 
 class HostedCalls:

@@ -129,17 +129,18 @@ def _shortened(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OpinionResult:
-    """The withheld events of a round. ``passed`` contains the events to be emitted, and ``whole`` contains all events.
-
-    ``refused`` contains the names of the tools whose calls were rejected, and ``has_calls`` is true if other calls
-    remain. ``usage`` contains the tokens used by the questions.
-    """
+    """The withheld events of a round."""
 
     passed: Sequence[ClientEvent]
+    """The events to be emitted."""
     whole: Sequence[ClientEvent]
+    """All events."""
     refused: Sequence[str] = ()
+    """The names of the tools whose calls were rejected."""
     has_calls: bool = True
+    """Whether other calls remain."""
     usage: Usage | None = None
+    """The tokens used by the questions."""
 
     def in_words(self, end: Ended) -> tuple[Sequence[ClientEvent], Retry]:
         """Return the events to emit for a round whose calls were all rejected, and the fault that requests text instead

@@ -82,21 +82,22 @@ StoreAnswer = Callable[[Mapping[str, Any]], Awaitable[ApiError | bool]]
 
 @dataclass(frozen=True, slots=True)
 class RunnerJob:
-    """A client's request for the runner. ``ask`` runs one round, and ``report`` is the report of the client's own flow.
-
-    ``store`` stores the answer before the end of the answer is emitted; it is None if the answer is not stored.
-    ``hosted`` contains the MCP tools that are run for the request.
-    """
+    """A client's request for the runner."""
 
     api: Api
     body: Mapping[str, Any]
     form: AnswerForm
     policy: Policy
     ask: Ask
+    """A function that runs one round."""
     bounds: RoundLimits = RoundLimits()
     report: Report = field(default_factory=Report)
+    """The report of the client's own flow."""
     store: StoreAnswer | None = None
+    """A function that stores the answer before the end of the answer is emitted, or None if the answer is not stored.
+    """
     hosted: HostedCalls | None = None
+    """The MCP tools that are run for the request, if any."""
 
 
 def answer(job: RunnerJob) -> AsyncGenerator[ClientEvent | Refused]:

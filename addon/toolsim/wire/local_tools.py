@@ -30,18 +30,17 @@ type Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class LocalTool:
-    """One type of local tool. ``item`` converts a call's arguments to an item's fields, and ``arguments`` converts an
-    item back to arguments.
-
-    ``answer`` returns the text of an output item that the model sees.
-    """
+    """One type of local tool."""
 
     kind: ToolKind
     description: str
     parameters: Json
     item: Callable[[Json], dict[str, Any]]
+    """A function that converts a call's arguments to an item's fields."""
     arguments: Callable[[Json], Json]
+    """A function that converts an item back to arguments."""
     answer: Callable[[Json], str]
+    """A function that returns the text of an output item that the model sees."""
 
 
 def _integer(description: str) -> dict[str, Any]:

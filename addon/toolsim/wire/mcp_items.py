@@ -122,15 +122,14 @@ def declared(body: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class ApprovalDecision:
-    """A decision on the approval request ``id``. ``asked`` is this request as echoed by the client, or {} if it was not
-    echoed.
-    """
+    """A decision on the approval request ``id``."""
 
     id: str
     approve: bool
     reason: str
     param: str
     asked: Mapping[str, Any]
+    """The approval request as echoed by the client, or {} if the client did not echo it."""
 
 
 def decisions(body: Mapping[str, Any]) -> list[ApprovalDecision]:

@@ -94,12 +94,12 @@ _TEXTS = {"text": TextDelta, "refusal": RefusalDelta, "reasoning": ReasoningDelt
 
 @dataclass(slots=True)
 class _Part:
-    """The latest text of one kind in an item. ``nth`` is its position among the item's texts of this kind (rule 15 in
-    the module docstring), and ``number`` is the number that the backend assigned to it.
-    """
+    """The latest text of one kind in an item."""
 
     nth: int
+    """The position among the item's texts of this kind (rule 15 in the module docstring)."""
     number: int
+    """The number that the backend assigned to the text."""
     is_open: bool = True
 
 
