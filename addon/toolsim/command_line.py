@@ -101,7 +101,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(EXIT_USAGE, f"{self.prog}: {self.reworded(message)}\n")
 
     def reworded(self, message: str) -> str:
-        """Return argparse's message in other words. For a mistyped name, suggest a similar name."""
+        """Return argparse's message, reworded. For a mistyped name, the message suggests a similar name."""
         if found := re.match(r"argument (\S+): invalid choice: '(.*?)' \(choose from (.*)\)", message):
             known = [word.strip(" '") for word in found[3].split(",")]
             return (

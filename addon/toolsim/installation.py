@@ -29,7 +29,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
 
 
 def command_for_extra(extra: str) -> str:
-    """Return the command that installs an extra of ``EXTRAS``, or the package with the same name."""
+    """Return the command that installs an extra. An extra that is not in ``EXTRAS`` is the name of a package."""
     return install_command(EXTRAS.get(extra, (extra,)))
 
 

@@ -53,7 +53,7 @@ FLOW = "toolsim-flow"
 class Loopback:
     """Serves ``backend`` on 127.0.0.1:``port``.
 
-    If ``port`` is 0, a free port is used, and the property ``port`` returns its number. Any program and any web page on
+    If ``port`` is 0, a free port is used, and the ``port`` property returns its number. Any program and any web page on
     this machine can reach the port, and could cause costs at the backend. A request is therefore answered only if its
     flow is ``expected`` and its Host header names this machine. Each flow is expected only once, so a flow ID copied
     from a page or a file is useless. ``is_open`` admits all requests, for a backend that causes no costs.

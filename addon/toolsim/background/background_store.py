@@ -213,7 +213,8 @@ class BackgroundStore:
             return True
 
     async def _standing(self, lease: Lease) -> Literal["held", "over", "lost"]:
-        """Read the current state of a lease, and update the lease's version.
+        """Read the state of a lease, and update the lease's version. Return "held" if this proxy holds the lease,
+        "over" if the answer has ended, and "lost" otherwise.
 
         The version can differ because of this proxy's own writes, since a write that timed out might have succeeded.
         """

@@ -85,7 +85,7 @@ class Agent:
 
 
 def named_model(arguments: Sequence[str]) -> str | None:
-    """Return the model that the user's arguments specify, or None if they specify no model."""
+    """Return the model that the user's arguments specify, or None if they do not specify one."""
     for position, word in enumerate(arguments):
         if found := _MODEL_FLAG.fullmatch(word):
             following = arguments[position + 1 : position + 2]

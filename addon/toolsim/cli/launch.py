@@ -189,7 +189,11 @@ def _usable(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _serve(args: Namespace, backend: str, session: _Session) -> int:
-    """Start a proxy, and run the program with it. Return the exit code. Raises LaunchError and UsageError."""
+    """Start a proxy, and run the program with it. Return the exit code.
+
+    Raises UsageError if the proxy cannot be started, and LaunchError if the backend returns an error or the program
+    cannot be run.
+    """
     port = args.port
     if port is None:
         try:

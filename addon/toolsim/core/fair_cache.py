@@ -9,7 +9,10 @@ from collections import OrderedDict
 
 
 class FairCache[V]:
-    """A cache of values by key. ``max_count`` and ``max_weight`` limit the number and total weight of all values."""
+    """A cache of values by key, shared by several owners.
+
+    ``max_count`` and ``max_weight`` limit the number and total weight of all values.
+    """
 
     def __init__(self, max_count: int, max_weight: int) -> None:
         self._max_count = max_count

@@ -68,7 +68,7 @@ class McpCatalog:
         self._withheld: set[str] = set()
 
     def add(self, server: Server, tools: Sequence[RemoteTool]) -> list[RemoteTool]:
-        """Add a server's tools, and return those that are offered to the model."""
+        """Add a server's tools, and return the tools that are offered to the model."""
         offered: list[RemoteTool] = []
         size = 0
         for tool in tools:

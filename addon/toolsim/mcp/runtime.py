@@ -47,7 +47,11 @@ class McpRuntime(Protocol):
         """Return a message for the operator if a package is missing, or "" if all packages are installed."""
 
     def read_file(self, text: str, environment: Mapping[str, str]) -> tuple[Server, ...]:
-        """Parse the operator's file. Raises ValueError with a message that quotes no values from the file."""
+        """Parse the operator's file.
+
+        Raises ValueError if the file is invalid. The message does not contain values from the file, which might be
+        secret.
+        """
 
     def read_tool(
         self, declared: Mapping[str, Any], param: str, known: Mapping[str, Server], hosts: Collection[str]

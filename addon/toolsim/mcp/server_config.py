@@ -34,7 +34,10 @@ EVERY, NONE = Filter(), Filter(frozenset())
 
 
 def read_file(text: str, environment: Mapping[str, str]) -> tuple[Server, ...]:
-    """Parse the operator's file. Raises ValueError with a message that quotes no values from the file."""
+    """Parse the operator's file.
+
+    Raises ValueError if the file is invalid. The message does not contain values from the file, which might be secret.
+    """
     document = parse_object(text.encode())
     if document is None:
         raise ValueError("the file is not a JSON object")
@@ -128,7 +131,7 @@ def _allowed(value: Mapping[str, Any], param: str) -> tuple[Filter, ...]:
 
 
 def _free(value: Mapping[str, Any], param: str) -> tuple[Filter, ...]:
-    """Return filters for tools that need no approval. Tools in both ``never`` and ``always`` need approval."""
+    """Return filters for tools that do not need approval. Tools in both ``never`` and ``always`` need approval."""
     param = f"{param}.require_approval"
     match value.get("require_approval"):
         case None | "always":

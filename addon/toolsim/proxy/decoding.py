@@ -21,9 +21,10 @@ class BodyTooLarge(ValueError):
 
 
 def decoded(data: bytes, encoding: str, limit: int) -> bytes:
-    """Return a complete body without its content encoding. Raises BodyTooLarge, or ValueError for an undecodable body.
+    """Return a complete body without its content encoding.
 
     ``encoding`` is the value of the ``Content-Encoding`` header; "" and "identity" mean that the body is not encoded.
+    Raises BodyTooLarge if the decoded body exceeds ``limit`` bytes, and ValueError if the body cannot be decoded.
     """
     encoding = encoding.strip().lower() or "identity"
     decode = _DECODERS.get(encoding)

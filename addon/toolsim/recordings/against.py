@@ -58,7 +58,7 @@ class Compared:
     def tools(self) -> tuple[str, ...]:
         """The tools that the recorded answer called.
 
-        If it called no tools, these are the tools that the new answer called.
+        If the recorded answer does not contain calls, these are the tools that the new answer called.
         """
         calls = self.turn.reply.calls or self.got.calls
         return tuple(dict.fromkeys(call.name for call in calls)) or (ANSWER,)

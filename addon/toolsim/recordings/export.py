@@ -152,7 +152,9 @@ def _arguments(tool: Tool | None, arguments: str) -> Any:
 
 
 def openai_form(found: Sequence[Step], tools: Sequence[Tool]) -> dict[str, Any]:
-    """Return the line in OpenAI's fine-tuning format, with the messages and tools of a chat completions request."""
+    """Return the line for a turn in OpenAI's fine-tuning format, with the messages and tools of a chat completions
+    request.
+    """
     messages: list[dict[str, Any]] = []
     for step in found:
         message: dict[str, Any] = {"role": step.role, "content": step.text}
@@ -169,7 +171,9 @@ def openai_form(found: Sequence[Step], tools: Sequence[Tool]) -> dict[str, Any]:
 
 
 def messages_form(found: Sequence[Step], tools: Sequence[Tool]) -> dict[str, Any]:
-    """Return the line in the format of the Messages API. Roles alternate, and calls and outputs are content blocks."""
+    """Return the line for a turn in the format of the Messages API. Roles alternate, and calls and outputs are content
+    blocks.
+    """
     messages: list[dict[str, Any]] = []
     for step in found:
         if step.role == "system":
@@ -201,7 +205,9 @@ def messages_form(found: Sequence[Step], tools: Sequence[Tool]) -> dict[str, Any
 
 
 def hermes_form(found: Sequence[Step], tools: Sequence[Tool]) -> dict[str, Any]:
-    """Return the line in the format of the Hermes data sets: a conversation as text that begins with the tools."""
+    """Return the line for a turn in the format of the Hermes data sets: a conversation as text that begins with the
+    tools.
+    """
     declared = "\n".join(_dump({"type": "function", "function": _function(tool)}) for tool in tools)
     rules = (
         f"You can call these functions:\n<tools>\n{declared}\n</tools>\n"

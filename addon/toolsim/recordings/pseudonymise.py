@@ -125,9 +125,10 @@ class Pseudonyms:
 
 
 def pseudonymise(path: Path, key: bytes | None = None) -> None:
-    """Replace all text in a recorded exchange. Raises OSError, or ValueError or FlowReadException for other files.
+    """Replace all text in a recorded exchange with pseudonyms.
 
-    The addon's options must be registered in mitmproxy's context.
+    The addon's options must be registered in mitmproxy's context. Raises OSError if the file cannot be read or written,
+    and ValueError or FlowReadException if it is not a recorded exchange.
     """
     backend, client = recorded(path)
     request = parse_json((backend.request.raw_content or b"").decode("utf-8", "replace"))

@@ -243,7 +243,7 @@ class Redactor:
     def _walk(self, value: Any, text: Callable[[str], str], name: str = "", *, secret: bool = False) -> Any:
         """Return ``value`` with secrets hidden, or the same object if it contains none.
 
-        With ``secret``, all strings in it are secrets.
+        If ``secret`` is true, all strings in ``value`` are secrets.
         """
         match value:
             case EditedStr():

@@ -15,7 +15,7 @@ RESERVED = frozenset(
 
 
 def read_fields(text: str) -> Mapping[str, Any]:
-    """Parse an option's value, a JSON object or "", as fields. Raises ValueError with a readable message."""
+    """Parse an option's value as fields. Raises ValueError if the value is neither a JSON object nor ""."""
     if not text.strip():
         return {}
     try:

@@ -118,7 +118,8 @@ def rewrite_request(
     Returns None if the request is forwarded byte for byte because toolsim does not handle it. The body of such a
     request is not a JSON object, or its backend has the same API and the same model name and it has no tools, no calls
     in its history and no answer to store. If such a request requires JSON, the answer is checked, and the result has
-    ``passes`` set until the backend has been found to ignore the format. Raises BadRequest for the client's errors.
+    ``passes`` set until the backend has been found to ignore the format. Raises BadRequest if the client's request is
+    invalid or cannot be served.
     """
     client = APIS[api_name]
     backend = backend_of(client, policy.backend)
@@ -234,7 +235,7 @@ def _demanded(client: Api, document: Mapping[str, Any]) -> ClientRequest | None:
 
 
 def read(client: Api, document: Mapping[str, Any], report: Report) -> ClientRequest:
-    """Parse a client's request. Raises BadRequest with the exact ``param``."""
+    """Parse a client's request. Raises BadRequest if it is invalid; ``param`` is the path of the invalid parameter."""
     request = client.read(document)
     report.model = request.form.model
     report.stream = request.form.stream

@@ -262,7 +262,7 @@ def _name(node: ast.expr) -> str:
 
 
 def _json(node: ast.expr, depth: int) -> Json:
-    """Convert a Python literal to JSON. Raises _NoLiteral."""
+    """Convert a Python literal to JSON. Raises _NoLiteral if ``node`` is not a literal."""
     if depth > _MAX_DEPTH:
         raise _NoLiteral
     match node:

@@ -43,7 +43,7 @@ def misspelled(marker: str) -> frozenset[str]:
 class Spellings:
     """The misspellings of several markers, for lookup at a position in the text or at its end.
 
-    A misspelling that several markers share stands for the first of these markers. The markers themselves, ``others``,
+    A misspelling that several markers share represents the first of these markers. The markers themselves, ``others``,
     and all misspellings that do not match ``hint`` are excluded.
     """
 
@@ -138,7 +138,7 @@ def _openers(openers: tuple[tuple[str, str], ...]) -> tuple[re.Pattern[str], Map
     """Return a pattern for openers with their names, and a mapping from each spelling to the index of the intended
     opener.
 
-    An ambiguous spelling stands for the last opener, because a call has more parameters than names.
+    An ambiguous spelling represents the last opener, because a call has more parameters than names.
     """
     means: dict[str, int] = {}
     for place, (before, _) in enumerate(openers):

@@ -158,7 +158,7 @@ class OutputSequencer:
         self.state = self.state_call if self._has_called else self.state_before_text
 
     def called(self, *, made: bool) -> None:
-        """Record a call; ``made``: whether the client receives it."""
+        """Record a call. ``made``: whether the client receives the call."""
         self._ended_in_text = False
         if made:
             self._has_called = True

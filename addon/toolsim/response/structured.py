@@ -160,7 +160,7 @@ def as_prose(name: str, arguments: str, reason: str) -> str:
 
 
 class ClientItems:
-    """Decides which items of one answer are passed on."""
+    """Decides which items of one answer are passed on to the client."""
 
     def __init__(self, toolbox: Toolbox) -> None:
         self._toolbox = toolbox

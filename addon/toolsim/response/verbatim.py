@@ -27,7 +27,7 @@ def _end_of_events(data: bytes) -> int:
 
 
 class VerbatimRewriter(ResponseRewriter):
-    """A rewriter that rewrites an answer only if necessary."""
+    """A rewriter that returns the backend's bytes unchanged if the answer is the requested JSON."""
 
     _passes: bool | None = None  # Whether the bytes pass; None while undecided.
     _bytes = b""  # Bytes that have not passed yet.
@@ -83,7 +83,7 @@ class VerbatimRewriter(ResponseRewriter):
         return self._rewritten(super().abandon(error))
 
     def _rewritten(self, frames: list[bytes]) -> list[bytes]:
-        """Return the rewritten answer from its beginning to the latest ``frames``, in place of the bytes.
+        """Return the rewritten answer from its beginning to the latest ``frames``, in place of the backend's bytes.
 
         If bytes have already passed, the error in the frames is returned instead (rule 2).
         """

@@ -60,12 +60,12 @@ _NOBODY = "This call needs approval, which cannot be given here. It was not run.
 
 
 SEARCH = b'"tool_search'
-"""Bytes that occur in the body of every request that declares a search of deferred tools."""
+"""Bytes that occur in the body of every request that declares a search for deferred tools."""
 _NOT_BY_CLIENT = (b'"tool_search_tool_', b'"server"')
 
 
 def has_search(body: bytes) -> bool:
-    """Return whether a request's bytes suggest a search of deferred tools that the client does not run itself.
+    """Return whether a request's bytes suggest a search for deferred tools that the client does not run itself.
 
     Codex runs its searches itself, so its requests must not incur any cost here.
     """

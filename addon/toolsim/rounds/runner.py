@@ -253,7 +253,7 @@ class _Answering:
     async def _first(self) -> Round:
         """Return the first round.
 
-        Raises BadRequest, which becomes an HTTP error because no event has been emitted yet.
+        Raises BadRequest if the request is invalid. This becomes an HTTP error, because no event has been emitted yet.
         """
         job, hosted = self._job, self._hosted
         body, policy, names = job.body, job.policy, frozenset[str]()

@@ -1,4 +1,4 @@
-"""The searches that an answer can run between its rounds: web search by an MCP server, and search of deferred tools.
+"""The searches that an answer can run between its rounds: web search by an MCP server, and search for deferred tools.
 
 1. For the model, a search is a function. Its outcome has the same form as the outcome of any other call
    (``hosted_calls.py``).
@@ -86,7 +86,7 @@ class WebSearch:
 
 
 class ToolSearch:
-    """A search of the deferred tools that the first round's request, ``body``, declares."""
+    """A search among the deferred tools that the first round's request, ``body``, declares."""
 
     asks_server = False
 

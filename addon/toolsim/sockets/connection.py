@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The head of an HTTP response. ``headers`` contains only those that are useful with an error."""
+    """The head of an HTTP response. ``headers`` contains only the headers that are useful with an error."""
 
     status: int
     content_type: str

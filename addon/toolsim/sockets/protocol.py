@@ -110,7 +110,7 @@ class BadMessage(Exception):
 
 
 def message_or_error(data: bytes) -> ClientMessage | tuple[ApiError, str]:
-    """Parse a message. Return it, or an error and its lane.
+    """Parse a message. Return the message or, if it is invalid, the error and the message's lane.
 
     The error is returned because an exception in a worker does not reach the caller.
     """
@@ -195,7 +195,7 @@ class Context:
         return cls(b",".join([dump(item).encode() for item in items]), frozenset(calls))
 
     def extended(self, more: Context) -> Context:
-        """Return this conversation with the items of another one appended."""
+        """Return this conversation with the items of the conversation ``more`` appended."""
         return Context(b",".join(filter(None, (self.items, more.items))), self.calls | more.calls)
 
 
@@ -266,7 +266,7 @@ MAX_NAMES = 1000
 class RecentTurns:
     """The conversations that one connection remembers.
 
-    All connections share the cache ``places``, in which each ``owner`` has a fair share.
+    All connections share the cache ``places``, and each ``owner`` has a fair share of it.
     """
 
     def __init__(self, places: FairCache[Context], owner: str) -> None:

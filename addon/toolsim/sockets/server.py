@@ -121,7 +121,7 @@ class SocketServer:
         return self._counts[owner] + sum(upgrade.owner == owner for upgrade, _ in self._expected.values())
 
     def admit(self, upgrade: ClientUpgrade, max_bytes: int) -> str:
-        """Return a token that admits this upgrade. ``max_bytes`` limits the size of a request."""
+        """Return a token that admits this upgrade. ``max_bytes`` limits the size of each request on the connection."""
         token = secrets.token_hex(16)
         self._expected[token] = upgrade, max_bytes
         return token

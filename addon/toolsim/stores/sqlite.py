@@ -166,7 +166,7 @@ class SqliteStore:
         self._written = 0  # The approximate number of bytes written since the last checkpoint.
 
     async def put(self, partition: str, records: Sequence[Record], expected: Mapping[str, int] | None = None) -> Size:
-        """Write records in the thread that is responsible for their size. See ``Store.put``."""
+        """Write records, in a separate thread if they are large. See ``Store.put``."""
         check(records, self._bounds)
         size = sum(record.size for record in records)
         writer = self._hauler if size > _LARGE_BYTES else self._writer
@@ -376,7 +376,7 @@ class _Connection:
     async def run[T](self, work: Callable[[sqlite3.Connection], T], partition: str = "") -> T:
         """Run ``work`` when it is the partition's turn, and return its result.
 
-        Raises StoreError, including for a timeout.
+        Raises StoreError if ``work`` fails or does not finish in time, or if too many calls are waiting.
         """
         future = self._thread.submit(lambda: self._run(work), partition)
         timer = asyncio.get_running_loop().call_later(SECONDS, _too_late, future)

@@ -42,7 +42,10 @@ class StoreUrl:
 
 
 def parse_store_url(text: str) -> StoreUrl | None:
-    """Parse a URL. Return None if it is empty, which means no store. Raises ValueError with a readable message."""
+    """Parse a URL. Return None if it is empty, which means that there is no store.
+
+    Raises ValueError if the URL is invalid, or a package for this type of store is missing.
+    """
     if not text:
         return None
     plain, limits = _split(text)

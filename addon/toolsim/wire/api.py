@@ -27,7 +27,7 @@ from toolsim.wire.sse import ServerSentEvent
 
 
 class Reader(ABC):
-    """Converts one answer from a backend to backend events. Never raises, regardless of the input."""
+    """Converts one answer from a backend to backend events. Never raises an exception, regardless of the input."""
 
     def __init__(self) -> None:
         self.unknown: dict[str, None] = {}
@@ -52,8 +52,8 @@ class Reader(ABC):
 
     @abstractmethod
     def follow(self, delta: StructuredDelta, texts: Sequence[str]) -> None:
-        """Append ``texts`` to the arguments of the call to which ``delta`` belongs. They come from later frames, which
-        differ from the frame of ``delta`` only in their text.
+        """Append ``texts`` to the arguments of the call to which ``delta`` belongs. The texts are from later frames,
+        which differ from the frame of ``delta`` only in their text.
         """
 
     @abstractmethod
@@ -174,7 +174,9 @@ class Api(ABC):
 
     @abstractmethod
     def is_answer(self, body: Mapping[str, Any]) -> bool:
-        """Return whether a body is a non-streamed answer of this API, provided that no earlier API in ``APIS`` does."""
+        """Return whether a body is a non-streamed answer of this API, provided that no earlier API in ``APIS``
+        recognizes it.
+        """
 
     @abstractmethod
     def is_event(self, kind: str, data: Mapping[str, Any]) -> bool:
@@ -198,7 +200,7 @@ class Api(ABC):
 
     @abstractmethod
     def read(self, body: Mapping[str, Any]) -> ClientRequest:
-        """Read a client's request. Raises BadRequest with the name of the parameter."""
+        """Read a client's request. Raises BadRequest, which names the parameter, if the request is invalid."""
 
     @abstractmethod
     def answer_form(self, body: Mapping[str, Any]) -> AnswerForm:

@@ -34,8 +34,9 @@ _INPUT = {"type": "object", "properties": {"input": {"type": "string"}}, "requir
 
 
 def as_chat(body: dict[str, Any]) -> dict[str, Any]:
-    """Return a request in the shape of chat completions, or the same object if it already has this shape. Raises
-    BadRequest.
+    """Return a request in the shape of chat completions, or the same object if it already has this shape.
+
+    Raises BadRequest if a part that must be converted is invalid.
     """
     if body.get("input") is not None and body.get("messages") is None:
         return _from_responses(body)

@@ -151,7 +151,7 @@ def search_kind(declared: Mapping[str, Any]) -> Kind:
 
 
 def search_name(declared: Mapping[str, Any]) -> str:
-    """Return the name under which the model sees a search of deferred tools."""
+    """Return the name under which the model sees a search for deferred tools."""
     kind = string(declared.get("type"))
     return next(name for name in SEARCHES if kind.startswith(name) or name == SEARCHES[-1])
 

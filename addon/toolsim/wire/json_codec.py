@@ -77,7 +77,8 @@ def parse_object(
 ) -> dict[str, Any] | None:
     """Return ``data`` as a JSON object, or None if it is not an object, too deep, or not representable in Python.
 
-    Never raises. The other arguments are as in ``json.loads``. If one of them raises ValueError, None is returned.
+    Never raises an exception. The other arguments are as in ``json.loads``. If one of them raises ValueError, None is
+    returned.
     """
     try:
         value = load(data, parse_float=parse_float, parse_int=parse_int, parse_constant=parse_constant)

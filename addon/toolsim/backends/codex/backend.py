@@ -162,7 +162,8 @@ class CodexBackend(TextBackend):
 async def _start(child: Child, request: CodexRequest) -> _Running:
     """Start a thread that contains the conversation, and start its turn.
 
-    Raises RpcError or CodexUnavailable. In that case, the thread has been unloaded.
+    Raises RpcError if Codex returns an error, and CodexUnavailable if the child is dead. The thread has then been
+    unloaded.
     """
     started = await child.request(
         "thread/start",

@@ -84,7 +84,10 @@ class Child(asyncio.SubprocessProtocol):
         return self._transport.get_pid()
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Send a request and return its result. Raises RpcError, or CodexUnavailable if the child is dead."""
+        """Send a request, and return its result.
+
+        Raises RpcError if the child returns an error, and CodexUnavailable if the child is dead.
+        """
         if self.death is not None:
             raise CodexUnavailable(self.death)
         number, line = self._peer.request(method, params)

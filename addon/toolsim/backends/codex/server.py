@@ -98,7 +98,10 @@ class AppServer:
         self._changed.set()
 
     async def child(self) -> Child:
-        """Return the running child. Wait if it is starting. Raises CodexUnavailable (503)."""
+        """Return the running child. Wait if it is starting.
+
+        Raises CodexUnavailable (503) if the start has failed or takes too long.
+        """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_START_PATIENCE):
                 while not (self._child and self._child.is_alive) and self._failure is None:

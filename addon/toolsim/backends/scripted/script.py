@@ -66,7 +66,7 @@ def messages_of(request: ClientRequest) -> list[Message]:
 
 
 def direction(messages: Sequence[Message]) -> str | None:
-    """Return the question's stage direction, or None if there is none. In retries, it is ignored."""
+    """Return the question's stage direction, or None if there is none. A stage direction is ignored in retries."""
     if len(_asked_first(messages)) < len(messages):
         return None
     found = _DIRECTION.search(question_of(messages))

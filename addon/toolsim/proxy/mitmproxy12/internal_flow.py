@@ -66,7 +66,7 @@ def own_flow(client: Client, request: Request) -> HTTPFlow:
 
 
 class FlowHandler(ReplayHandler):
-    """Runs one flow. ``name`` is the prefix of its log lines. ``answered`` receives its answer piece by piece."""
+    """Runs one flow. ``name`` is the prefix of its log lines. ``answered`` receives its answer chunk by chunk."""
 
     def __init__(self, flow: HTTPFlow, options: Options, name: str, answered: Answered = lambda _: None) -> None:
         super().__init__(flow, options)

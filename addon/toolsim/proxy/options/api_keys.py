@@ -81,7 +81,7 @@ class ApiKeys:
     def of_file(cls, file: Path) -> ApiKeys:
         """Create an object that accepts the keys in a file.
 
-        Raises ValueError, with file and line, for an invalid file.
+        Raises ValueError if the file is invalid. The message contains the file and the line.
         """
         return cls({}, ReloadedFile(_OPTION, file, read_users, names_of))
 
@@ -145,7 +145,10 @@ def names_of(users: Users) -> str:
 
 
 def read_users(file: Path) -> Users:
-    """Return the users in a file. Raises ValueError, with file and line, for an invalid file."""
+    """Return the users in a file.
+
+    Raises ValueError if the file is invalid. The message contains the file and the line.
+    """
     try:
         text = file.read_text("utf-8")
         mode = file.stat().st_mode
@@ -183,7 +186,10 @@ def _lines(text: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _user(words: list[str]) -> User:
-    """Return the user that a line describes. Raises ValueError, with a message that does not contain the key."""
+    """Return the user that a line describes.
+
+    Raises ValueError if the line is invalid. The message does not contain the key.
+    """
     name, *rest = words
     if not _NAME.fullmatch(name):
         raise ValueError("expected a name of at most 64 letters, digits, '.', '_', '@' or '-', and then a key")

@@ -72,8 +72,8 @@ def entry_for(entries: Sequence[ModelEntry], model: str) -> ModelEntry | None:
 class ModelsFile(ReloadedFile[tuple[ModelEntry, ...]]):
     """The models file, with the last valid version of its entries.
 
-    ``environment`` contains the environment variables, from which keys can be read. Raises ValueError, with file and
-    line, for an invalid file.
+    ``environment`` contains the environment variables, from which keys can be read. Raises ValueError if the file is
+    invalid. The message contains the file and the line.
     """
 
     def __init__(self, file: Path, environment: Mapping[str, str]) -> None:
@@ -90,7 +90,10 @@ def names_line(entries: Sequence[ModelEntry]) -> str:
 
 
 def read_entries(file: Path, environment: Mapping[str, str]) -> tuple[ModelEntry, ...]:
-    """Return the entries of a models file. Raises ValueError, with file and line, for an invalid file."""
+    """Return the entries of a models file.
+
+    Raises ValueError if the file is invalid. The message contains the file and the line.
+    """
     text = ""
     try:
         text = file.read_text("utf-8")

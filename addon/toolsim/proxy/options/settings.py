@@ -103,7 +103,7 @@ class Settings:
 
 
 def parse(values: Any, *, keepalive: float = Limits().keepalive) -> Settings:
-    """Return the settings from mitmproxy's options. Raises OptionsError, naming the option, for an invalid value.
+    """Return the settings from mitmproxy's options. Raises OptionsError, which names the option, if a value is invalid.
 
     ``keepalive`` is the only limit without an option.
     """
@@ -131,7 +131,7 @@ def parse(values: Any, *, keepalive: float = Limits().keepalive) -> Settings:
 def parse_value(option: Option, value: Any) -> Any:
     """Return the parsed value of a single option, regardless of other options.
 
-    Raises OptionsError, naming the option.
+    Raises OptionsError, which names the option, if the value is invalid.
     """
     try:
         value = option.checked(value)

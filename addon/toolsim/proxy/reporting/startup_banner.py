@@ -154,7 +154,7 @@ def backend_url(settings: Settings, modes: Sequence[ProxyMode]) -> str:
 
 
 def backend_words(settings: Settings, url: str) -> str:
-    """Return a description of the backends for people, or "" if there is no backend.
+    """Return a human-readable description of the backends, or "" if there is no backend.
 
     ``url`` is the backend's base URL, or "".
     """
@@ -169,7 +169,7 @@ def backend_words(settings: Settings, url: str) -> str:
 
 
 def _as_text(settings: Settings, url: str, origins: Sequence[str], web: str) -> str:
-    """Return the banner as text for people. ``web`` is the address of mitmweb, or "" if mitmweb is not running."""
+    """Return the banner as human-readable text. ``web`` is the address of mitmweb, or "" if mitmweb is not running."""
     backend = backend_words(settings, url) or "no backend (set a backend, or use a reverse mode)"
     lines = [f"toolsim {__version__} in front of {backend}"]
     for origin in origins:

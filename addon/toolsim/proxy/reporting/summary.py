@@ -46,7 +46,7 @@ def fields(report: Report, status: int | None, seconds: float) -> dict[str, Any]
 
 
 def comment(report: Report, status: int | None = None, words: str = "", place: str = "") -> str:
-    """Return a one-line description of the exchange for people, with the most important fact first.
+    """Return a human-readable, one-line description of the exchange, with the most important fact first.
 
     ``status`` is the status that the client received, ``words`` is the beginning of the user's message, and ``place``
     is the conversation and turn number.

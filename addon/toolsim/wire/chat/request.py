@@ -111,7 +111,7 @@ def call_ids(messages: list[Any]) -> list[str]:
 
 
 def read_request(body: Mapping[str, Any]) -> ClientRequest:
-    """Read a client's request. Raises BadRequest with the name of the parameter."""
+    """Read a client's request. Raises BadRequest, which names the parameter, if the request is invalid."""
     legacy = body.get("functions") is not None and body.get("tools") is None
     common = read_common(body, "function_call" if legacy else "tool_choice")
     optional(body, "stream_options", dict)

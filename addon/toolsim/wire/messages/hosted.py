@@ -1,4 +1,4 @@
-"""The tools that the proxy runs, in the Messages API: MCP servers, web search, and a search of deferred tools.
+"""The tools that the proxy runs, in the Messages API: MCP servers, web search, and a search for deferred tools.
 
     declared   mcp_servers with mcp_toolset     web_search_20250305        tool_search_tool_(regex | bm25)_20251119
     call       mcp_tool_use                     server_tool_use            server_tool_use

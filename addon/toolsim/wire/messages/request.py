@@ -78,7 +78,7 @@ def calls_of(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def read_request(body: Mapping[str, Any]) -> ClientRequest:
-    """Read a client's request. Raises BadRequest with the name of the parameter."""
+    """Read a client's request. Raises BadRequest, which names the parameter, if the request is invalid."""
     asked, lost, first = chat_request(body)
     request = replace(
         chat.read_request(asked), api="messages", original_body=body, form=answer_form(body), untranslatable=tuple(lost)

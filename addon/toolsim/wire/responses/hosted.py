@@ -1,4 +1,4 @@
-"""The tools that the proxy runs, in the Responses API: MCP items, web search, and a search of deferred tools.
+"""The tools that the proxy runs, in the Responses API: MCP items, web search, and a search for deferred tools.
 
     web search           := item.added in_progress searching completed item.done
     search of the tools  := item.added item.done  item.added item.done        tool_search_call, tool_search_output
@@ -62,7 +62,7 @@ class WebSearchCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolSearchCall:
-    """A search of deferred tools that the proxy runs."""
+    """A search for deferred tools that the proxy runs."""
 
     id: str
     arguments: str

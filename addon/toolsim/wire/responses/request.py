@@ -80,7 +80,7 @@ def is_foreign(item: Mapping[str, Any]) -> bool:
 
 
 def read_request(body: Mapping[str, Any]) -> ClientRequest:
-    """Read a client's request. Raises BadRequest with the name of the parameter."""
+    """Read a client's request. Raises BadRequest, which names the parameter, if the request is invalid."""
     if wants_summary(body):
         form = replace(answer_form(body), compacts=True)
         return replace(read_request(summary_turn(body)), form=form)

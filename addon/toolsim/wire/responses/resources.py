@@ -112,7 +112,7 @@ def wrong_method(call: ResourceCall) -> ApiError | None:
 def respond(call: ResourceCall, value: bytes | None) -> Response:
     """Answer a resource request. ``value`` is the record's value, or None if there is no record.
 
-    Raises BadRequest, including for 404 errors.
+    Raises BadRequest if the request is invalid or, with the status 404, if the resource does not exist.
     """
     resource = call.resource
     record = parse_object(value) if value is not None else None

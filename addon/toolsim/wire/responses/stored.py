@@ -107,7 +107,9 @@ def pieces(body: bytes, size: int) -> Iterator[bool]:
 
 
 def references(body: Mapping[str, Any]) -> References:
-    """Return the references that a request contains. Raises BadRequest with the name of the parameter."""
+    """Return the references that a request contains. Raises BadRequest, which names the parameter, if one is
+    invalid.
+    """
     previous = optional(body, "previous_response_id", str) or ""
     conversation = body.get("conversation") or ""
     if isinstance(conversation, dict):
@@ -128,7 +130,10 @@ def references(body: Mapping[str, Any]) -> References:
 
 
 def resolve(body: Mapping[str, Any], recalled: Recalled) -> Resolved:
-    """Return a request with its references replaced by their content. Raises BadRequest, including for 404 errors."""
+    """Return a request with its references replaced by their content.
+
+    Raises BadRequest if the content cannot be used or, with the status 404, if it is not in the store.
+    """
     trigger: list[dict[str, Any]] = []
     if wants_summary(body):
         # The trigger requests a summary, and is not an item of the conversation.
