@@ -81,7 +81,7 @@ class ApiKeys:
     def of_file(cls, file: Path) -> ApiKeys:
         """Create an object that accepts the keys in a file.
 
-        Raises ValueError if the file is invalid. The message contains the file and the line.
+        Raises ValueError if the file is invalid. The message names the file and the line.
         """
         return cls({}, ReloadedFile(_OPTION, file, read_users, names_of))
 
@@ -147,7 +147,7 @@ def names_of(users: Users) -> str:
 def read_users(file: Path) -> Users:
     """Return the users in a file.
 
-    Raises ValueError if the file is invalid. The message contains the file and the line.
+    Raises ValueError if the file is invalid. The message names the file and the line.
     """
     try:
         text = file.read_text("utf-8")

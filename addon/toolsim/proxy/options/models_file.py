@@ -73,7 +73,7 @@ class ModelsFile(ReloadedFile[tuple[ModelEntry, ...]]):
     """The models file, with the last valid version of its entries.
 
     ``environment`` contains the environment variables, from which keys can be read. Raises ValueError if the file is
-    invalid. The message contains the file and the line.
+    invalid. The message names the file and the line.
     """
 
     def __init__(self, file: Path, environment: Mapping[str, str]) -> None:
@@ -92,7 +92,7 @@ def names_line(entries: Sequence[ModelEntry]) -> str:
 def read_entries(file: Path, environment: Mapping[str, str]) -> tuple[ModelEntry, ...]:
     """Return the entries of a models file.
 
-    Raises ValueError if the file is invalid. The message contains the file and the line.
+    Raises ValueError if the file is invalid. The message names the file and the line.
     """
     text = ""
     try:

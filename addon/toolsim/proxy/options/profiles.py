@@ -61,7 +61,7 @@ _PARTS = ("models", "options", "forms", "tuned")
 def with_profiles(settings: Settings, environment: Mapping[str, str]) -> Settings:
     """Return settings with the selected profiles.
 
-    Raises OptionsError if a profile is invalid. The message contains the file and the line.
+    Raises OptionsError if a profile is invalid. The message names the file and the line.
     """
     try:
         found = read_profiles(settings.profiles, environment, settings.by_hand)
@@ -73,7 +73,7 @@ def with_profiles(settings: Settings, environment: Mapping[str, str]) -> Setting
 def read_profiles(word: str, environment: Mapping[str, str], by_hand: Collection[str] = ()) -> tuple[Profile, ...]:
     """Return the profiles that the option's value ``word`` selects, without the options that were set ``by_hand``.
 
-    Raises ValueError if a profile is invalid. The message contains the file and the line.
+    Raises ValueError if a profile is invalid. The message names the file and the line.
     """
     if word == "off":
         return ()

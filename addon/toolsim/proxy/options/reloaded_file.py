@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 class ReloadedFile[T]:
     """The last valid version of a file's contents.
 
-    Raises ValueError if the first version is invalid. The message contains the file and the line. If a new version is
+    Raises ValueError if the first version is invalid. The message names the file and the line. If a new version is
     invalid or the file is missing, a warning is logged once, and the previous version remains in use until the file is
     valid again. ``option`` is the option that names the file. ``read`` parses the file or raises ValueError, and
     ``describe`` returns the description of a new version for the log.
