@@ -46,7 +46,7 @@ class Lease:
     """The version of the lease's record."""
     state: str = "queued"
     token: str = field(default_factory=lambda: secrets.token_hex(8))
-    """A random value that identifies the holder."""
+    """A random value that identifies the holder of the lease."""
 
     @property
     def name(self) -> str:

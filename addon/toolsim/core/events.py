@@ -281,7 +281,7 @@ class KeepAlive:
 
 
 FIRST_KEEPALIVE_FACTOR = 1.4
-"""The factor by which the wait for the first keep-alive is longer than the keep-alive interval.
+"""The ratio of the wait for the first keep-alive to the keep-alive interval.
 
 The first keep-alive is delayed because the first event fixes the HTTP status. An interval of 10 s becomes 14 s. Since
 the timer can be 2 s late, a client waits at most 16 s.

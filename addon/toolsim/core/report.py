@@ -90,7 +90,7 @@ def entry(code: str, name: str | None = None) -> str:
 
 
 def code_of(entry: str) -> str:
-    """Return the code of an ``entry`` without the tool's name, so that metrics need no series per tool."""
+    """Return the code of an ``entry`` without the tool's name, so that metrics do not need a series for each tool."""
     return entry.partition(":")[0]
 
 

@@ -1,6 +1,6 @@
 """Connects to MCP servers, whose tools the proxy runs itself.
 
-These modules are for the core, and need no connection:
+These modules are for the core, and do not need a connection:
 
     servers      a server's settings: which of its tools are allowed, and which need approval
     runtime      the protocol of the runtime that lists tools and calls them

@@ -18,7 +18,7 @@ class Filter:
     names: frozenset[str] | None = None
     """The accepted names, or None to accept all names."""
     read_only: bool | None = None
-    """Whether accepted tools are read-only, or None to accept both types."""
+    """Whether to accept only tools that are read-only (True) or only tools that are not (False). None accepts both."""
     excluded: frozenset[str] = frozenset()
     """The names that the filter rejects."""
 

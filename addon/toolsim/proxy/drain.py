@@ -42,7 +42,7 @@ from toolsim.proxy.upgrades import Sockets
 logger = logging.getLogger(__name__)
 
 ANNOUNCE_SECONDS = 3.0
-"""The time, in seconds, for which the listener stays open after the announcement.
+"""The time, in seconds, that the listener stays open after the announcement.
 
 It is long enough for a load balancer that checks once per second.
 """

@@ -25,7 +25,7 @@ from toolsim.wire.api import WINDOW_FIELDS
 from toolsim.wire.json_fields import mapping, mappings, string
 
 PAGES = ("/props", "/api/ps", "/api/v0/models")
-"""Paths, relative to the server's root, of pages that report context windows and need no request body."""
+"""Paths, relative to the server's root, of pages that report context windows and do not require a request body."""
 SHOW = "/api/show"
 """Ollama's page for one model, which requires a POST of ``{"model": NAME}``."""
 

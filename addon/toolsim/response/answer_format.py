@@ -5,7 +5,7 @@ A backend that enforced the format could never write a call, so the format is re
 
 | untagged text (see ``untagged``) that reads as a call     | the requested schema                           | result |
 |----------------------------------------------------------|------------------------------------------------|--------|
-| in programming syntax, or JSON that needs repair         | any                                            | a call |
+| in call syntax, or JSON that needs repair                | any                                            | a call |
 | any JSON                                                 | none (``json_object``), or not matched         | a call |
 | an object that matches                                   | does not declare one of its keys               | a call |
 | an object that matches                                   | declares all of its keys                       | text   |

@@ -7,7 +7,7 @@
 | function | XML elements                          | an object; the schema determines the types     |
 | function | one element that contains all others  | its content                                    |
 | function | a string of the same object twice     | one of the two                                 |
-| function | values in programming syntax          | an object, by keyword or in the schema's order |
+| function | values in call syntax                 | an object, by keyword or in the schema's order |
 | custom   | ``{"input": "…"}``, as JSON or XML    | the input                                      |
 | custom   | any other string                      | the string                                     |
 
@@ -175,7 +175,7 @@ def _unwrap_input(text: str, *, repair: bool) -> tuple[str, tuple[str, ...]]:
     return text, ()
 
 
-# -- arguments in programming syntax
+# -- arguments in call syntax
 
 
 def _from_values(values: tuple[tuple[str | None, Json], ...], tool: Tool) -> Arguments | None:

@@ -129,8 +129,8 @@ def _read_open_elements(start: str, end: str) -> Callable[[str], list[ParsedCall
 def _invocations(name: str, mark: str, *blocks: str) -> tuple[CallForm, ...]:
     """Return the call forms for calls in Anthropic's legacy elements, enclosed in any of ``blocks``.
 
-    ``mark``: text before the name of each element. Calls with a mark need no enclosing block, because people never type
-    such marks.
+    ``mark``: text before the name of each element. Calls with a mark do not need an enclosing block, because people
+    never type such marks.
     """
     value = (f"<{re.escape(mark)}parameter ", f"</{mark}parameter>")
     end = f"</{mark}invoke>"

@@ -1,4 +1,4 @@
-"""Parses calls in programming syntax, or in the notation that the history uses for calls (records).
+"""Parses calls in call syntax (``name(key=value)``), or in the notation that the history uses for calls (records).
 
     calls  := syntax | "[" syntax ("," syntax)* "]" | syntax (newline | ";") syntax …
     syntax := name "(" object ")" | name "(" [ value ("," value)* ] ")"

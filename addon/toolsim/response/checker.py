@@ -29,8 +29,8 @@ PATIENT_SECONDS = 1.0
 _REFILL = 0.25
 
 _STRICT_SECONDS = 0.025
-"""Seconds by which checks for strict tools can overdraw the budget; in the worst case, other exchanges wait 40 ms,
-once.
+"""Maximum time, in seconds, by which checks for strict tools can exceed the budget. In the worst case, other exchanges
+wait 40 ms, once.
 """
 
 UNSETTLED = CheckResult("the check did not finish in time", settled=False, outline="not checked in time")

@@ -72,7 +72,7 @@ _ESCAPED_WORD = re.compile(r"(?:[\w+\-.]|\\_)++")
 _PAIRS = {"{": "}", "[": "]", "(": ")"}
 # Characters after which a string, a word or a bracket can begin.
 _OPENERS = frozenset("{[(,:=")
-# Possible contents of a bracket: the keys of a call, calls, calls in programming syntax, or any data.
+# Possible contents of a bracket: the keys of a call, calls, calls in call syntax, or any data.
 _OUTERMOST, _CALL, _CALLS, _LIST, _DATA = "outermost", "call", "calls", "list", "data"
 _IN_ARRAY = [("]", _CALLS)]
 """The open brackets between the items of an outermost array that can contain calls."""
@@ -104,7 +104,7 @@ class Form:
         self._is_python = kind in ("syntax", "list")
         self._repair = repair
         self._toolbox = toolbox
-        # Outside strings, escapes occur only in the names and keys of calls in programming syntax.
+        # Outside strings, escapes occur only in the names and keys of calls in call syntax.
         self._word = _ESCAPED_WORD if kind in ("syntax", "list") and repair else _WORD
         self._fenced = bool(mark)
         self._mark = mark if kind == "json" else ""

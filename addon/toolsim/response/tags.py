@@ -68,7 +68,7 @@ class Tags:
     beginnings: frozenset[str]
     """The incomplete beginnings of opening tags."""
     ours: frozenset[str]
-    """Toolsim's own opening tags."""
+    """The opening tags of toolsim itself."""
     ours_end: str
     """The closing tag that belongs to the configured tag."""
     tails: tuple[str, ...]

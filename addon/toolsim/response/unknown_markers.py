@@ -53,8 +53,8 @@ _STRAY_END = re.compile(
 """A pattern for a closing marker, or half of a marker, at the end of text. In a sentence, a space would precede it."""
 
 _ALONE = re.compile(r"(?:[^<{\[(]*[.!?:…。！？])?\s*(?:</?[\w:|｜-]*)?")
-"""A pattern for the text before a closing marker that closes no call. It consists of complete sentences, or is empty,
-and can end with half of the marker.
+"""A pattern for the text before a closing marker that does not close a call. It consists of complete sentences, or is
+empty, and can end with half of the marker.
 """
 
 

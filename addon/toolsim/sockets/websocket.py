@@ -157,7 +157,7 @@ class WebSocket:
                         self.pongs += 1
                     case CloseConnection() if self._protocol.state is ConnectionState.OPEN:
                         # wsproto uses this event to report a frame that violates the protocol. In this state, the
-                        # client has sent no close frame.
+                        # client has not sent a close frame.
                         self.violate(int(event.code), event.reason or "")
                     case CloseConnection():
                         self._closed_by_client(event)

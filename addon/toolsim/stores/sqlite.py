@@ -209,7 +209,7 @@ class SqliteStore:
         self, base: sqlite3.Connection, partition: str, records: Sequence[Record], expected: Mapping[str, int]
     ) -> Size:
         now = self._clock()
-        # Versions are checked before large values are written, because writing the values would be in vain after a
+        # Versions are checked before large values are written, because writing the values would be useless after a
         # conflict.
         _expect(base, partition, expected)
         for _ in range(_MAX_WRITES):

@@ -178,7 +178,7 @@ def _is_source(item: object) -> bool:
 
 
 def _declaring(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parts of ``body`` that determine its tools. Items that declare no tools are replaced with None or
+    """Return the parts of ``body`` that determine its tools. Items that do not declare tools are replaced with None or
     left out.
     """
     parts = {key: body[key] for key in ("tools", "functions") if body.get(key) is not None}

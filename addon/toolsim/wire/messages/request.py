@@ -34,7 +34,9 @@ _DROPPED_WITH_TOOLS = frozenset({"context_management", "mcp_servers", "container
 _TRANSLATED = frozenset({*SAME, "messages", "max_completion_tokens", "stop", "stream_options", "n", "store"})
 
 MAX_TOKENS = 4096
-"""Token limit if the client sets none. The API requires a limit, and its oldest models do not support a higher one."""
+"""Token limit for a client that does not set one. The API requires a limit, and its oldest models do not support a
+higher one.
+"""
 
 
 def uses_tools(body: Mapping[str, Any]) -> bool:

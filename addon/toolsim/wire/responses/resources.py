@@ -57,9 +57,9 @@ class Resource:
 
     kind: Kind
     id: str = ""
-    """Id of the record; "" for a new conversation."""
+    """ID of the record; "" for a new conversation."""
     item: str = ""
-    """Id of one item of the record; "" for all items."""
+    """ID of one item of the record; "" for all items."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Response:
 
     body: dict[str, Any]
     id: str = ""
-    """Id of the record to write; "" for none."""
+    """ID of the record to write; "" for none."""
     value: bytes = b""
     """New value of the record; b"" to delete it."""
 
