@@ -1,7 +1,7 @@
 """Limits the number of concurrent background answers, without a queue.
 
 1. A single key can use all slots.
-2. If another key has slots, or has requested a slot within the last minute, a key is granted no slot beyond half of the
+2. If another key has slots, or has requested a slot within the last minute, a key is not granted more than half of the
    slots. A key that already has more keeps them, but other keys receive the slots that become free.
 """
 

@@ -5,7 +5,7 @@ compared on the server, and the bounds hold across all proxies. Ages use the ser
 After ``PREFIX``, the keys have these forms:
 
     r:PARTITION:ID    a hash: value, parent, version, size, names
-    n:PARTITION:NAME  the id of the record with this name
+    n:PARTITION:NAME  the ID of the record with this name
     used              a sorted set: the time when each record was last used
     u:PARTITION       the same for the records of one partition
     bytes             the sum of all sizes

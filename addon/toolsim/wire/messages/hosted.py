@@ -9,7 +9,7 @@
    same text that the model saw in the round after the call.
 3. Clients show the title and address of each page that was found. The text of the page is in ``encrypted_content``,
    which clients only echo. toolsim encodes this text in base64.
-4. The API has no approvals. Calls to a server that the request itself names need no approval. For the operator's
+4. The API has no approvals. Calls to a server that the request itself names do not need approval. For the operator's
    servers, the operator's approval rules still apply.
 """
 

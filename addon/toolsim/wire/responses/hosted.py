@@ -1,7 +1,7 @@
 """The tools that the proxy runs, in the Responses API: MCP items, web search, and a search for deferred tools.
 
     web search           := item.added in_progress searching completed item.done
-    search of the tools  := item.added item.done  item.added item.done        tool_search_call, tool_search_output
+    search for tools     := item.added item.done  item.added item.done        tool_search_call, tool_search_output
 
 The ``results`` of a ``web_search_call`` contain the pages that the search found, as if the request had ``include:
 ["web_search_call.results"]``, because the model also needs the pages in the next turn. Codex sends back only the query.
