@@ -53,7 +53,7 @@ def joined(parts: Sequence[Sequence[Run]]) -> list[Run]:
 
 
 def common_settings(folders: Sequence[Path]) -> dict[str, object]:
-    """Return the settings that all reports share. Raises UsageError if other settings differ."""
+    """Return the settings that all reports share. Raises UsageError if a setting that affects the questions differs."""
     first, *others = [
         {name: value for name, value in read_settings(folder).items() if name not in _FREE} for folder in folders
     ]

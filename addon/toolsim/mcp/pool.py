@@ -45,7 +45,10 @@ class Pool:
         self._ending: set[asyncio.Task[None]] = set()
 
     async def tools(self, server: Server, who: Caller = NO_CALLER) -> tuple[RemoteTool, ...]:
-        """Return a server's tools. Messages of exceptions contain no confidential information."""
+        """Return a server's tools.
+
+        Raises an exception without confidential information in its message if this fails.
+        """
         return await (await self._connection(server, who.owner)).tools(who)
 
     async def call(

@@ -29,7 +29,10 @@ class Pool(Protocol):
     """This proxy's connections to servers, which are opened when needed."""
 
     async def tools(self, server: Server, who: Caller = NO_CALLER) -> Sequence[RemoteTool]:
-        """Return a server's tools. Messages of exceptions contain no confidential information."""
+        """Return a server's tools.
+
+        Raises an exception without confidential information in its message if this fails.
+        """
 
     async def call(
         self, server: Server, tool: str, arguments: Mapping[str, Any], limit: int, who: Caller = NO_CALLER

@@ -64,9 +64,9 @@ def fill(tool: Tool, text: str) -> list[dict[str, Any]]:
 
 
 def unanswered(tool: Tool, text: str) -> str | None:
-    """Return the name of a required parameter whose value ``text`` does not contain, or None.
+    """Return the name of a required parameter whose value ``text`` does not contain, or None if there is none.
 
-    Return None if ``text`` contains a value for any parameter.
+    Also return None if ``text`` contains a value for any parameter.
     """
     schema = tool.parameters or {}
     if _find(tool, text):
