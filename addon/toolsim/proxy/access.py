@@ -1,4 +1,4 @@
-"""Access control, as pure functions. From a request and the settings, each returns a refusal or None.
+"""Access control: pure functions that take a request and the settings, and return a refusal or None.
 
 The rules apply in this order:
 
@@ -10,12 +10,12 @@ The rules apply in this order:
    spellings of its paths that toolsim does not recognize. A client of the forward proxy sends its key in
    ``Proxy-Authorization``.
 3. *Web pages* are restricted unless a key is required. A page can send requests from any visitor's browser. So its
-   origin has to be listed, unless this listener served the page, and the Host has to be a name that only this proxy can
-   have. An attacker can make any other name resolve to this machine's address (DNS rebinding): the browser then
+   origin has to be listed, unless this listener served the page, and the ``Host`` header has to contain a name that
+   only this proxy can have. An attacker can make any other name resolve to this machine's address (DNS rebinding): the browser then
    mistakes the proxy for the page's own server and lets the page read the proxy's answers.
 4. *The Codex login* is available to other machines only with a key.
 
-Programs other than browsers send no ``Origin`` header, and can use an IP address as Host.
+Programs other than browsers send no ``Origin`` header, and can send an IP address in ``Host``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from toolsim.wire.api import Api
 from toolsim.wire.apis import APIS
 
 KEY_HEADERS = tuple(dict.fromkeys(name for api in APIS.values() for name in api.key_headers))
-"""The headers in which clients send their key. In the first header, the key follows the scheme "Bearer"."""
+"""The headers in which clients send their key. In the first one (``Authorization``), it follows "Bearer"."""
 
 _BEARER = KEY_HEADERS[0]
 
@@ -81,7 +81,7 @@ _WRONG_KEYS = Refusal(
 class Incoming:
     """The facts about a request that determine whether it is allowed.
 
-    In ``headers``, names are either lower-case or looked up regardless of case.
+    The names in ``headers`` must be lower-case, unless the mapping ignores case.
     """
 
     method: str
@@ -159,8 +159,8 @@ def check_server(request: Incoming, settings: Settings, *, is_through: bool, to_
     if to_builtin and settings.builtin == "codex" and not request.is_local:
         message = "The codex backend is served to other machines only if toolsim_api_key is set."
         return _forbidden(message, "remote_codex")
-    # The Host is checked only in reverse mode. In all other modes it is the target, which counts as this listener only
-    # if its name certainly belongs to this machine (``is_listener``).
+    # The Host header is checked only in reverse mode. In all other modes, it names the request's target, and
+    # ``is_listener`` has already checked whether that name certainly belongs to this machine.
     if request.is_reverse and (problem := _foreign_name(request.reached_at, settings)):
         return _forbidden(problem, "foreign_host")
     problem = _foreign_page(request, settings)

@@ -60,16 +60,17 @@ from toolsim.proxy.worker import WorkQueue
 
 logger = logging.getLogger(__name__)
 
-# The silence, in seconds, after which a keep-alive is sent. Some clients give up after 30 s without an event.
+# Number of seconds without any output after which a keep-alive is sent. Some clients give up after 30 s without an
+# event.
 KEEPALIVE_SECONDS = 10.0
 
 
 class ToolSim:
     """Adds function calling to text-only backends.
 
-    ``keepalive`` is the silence, in seconds, after which the client of a stream receives a keep-alive. ``alone`` means
-    that no other requests share the event loop, so hooks can do all their work synchronously. ``by_hand`` contains the
-    full names of options that count as set explicitly even if they have their default values.
+    ``keepalive`` is the number of seconds without any output after which the client of a stream receives a keep-alive.
+    If ``alone`` is true, no other requests share the event loop, so the hooks do all their work synchronously.
+    ``by_hand`` contains the full names of the options that the operator set explicitly, possibly to their defaults.
     """
 
     exchanges: ClassVar = Exchanges()
@@ -121,7 +122,7 @@ class ToolSim:
         ]
         """The addons that are loaded together with ``ToolSim``. mitmproxy calls their hooks after ``ToolSim``'s hooks.
 
-        ``Clearance`` has to be the last addon.
+        ``Clearance`` has to be the last addon, because its hooks record that all other addons have handled a flow.
         """
 
     def _wire(self, settings: Settings) -> None:
@@ -243,7 +244,7 @@ class ToolSim:
         return self._dispatcher.dispatch(flow)
 
     def request(self, flow: HTTPFlow) -> Awaitable[None] | None:
-        """Rewrite a request immediately or, if that would take too long, in the returned awaitable."""
+        """Rewrite a request. If this would take long, return an awaitable that does the work."""
         exchange = self.exchanges.of(flow)
         return self._body_rewriter.request(flow, exchange) if exchange is not None else None
 
@@ -271,7 +272,7 @@ class ToolSim:
             response.stream = True
 
     async def toolsim_pause(self, answer: StreamedAnswer) -> None:
-        """Let other tasks run between two slices of an answer."""
+        """Let other tasks run before the rest of a long answer is processed."""
         await answer.pause()
 
     def toolsim_ask(self, flow: HTTPFlow) -> None:
@@ -285,7 +286,10 @@ class ToolSim:
             await self._context_loader.store_streamed(exchange)
 
     def response(self, flow: HTTPFlow) -> Awaitable[None] | None:
-        """Rewrite a non-streamed answer, immediately or in the returned awaitable, and end its exchange."""
+        """Rewrite a non-streamed answer, and end its exchange.
+
+        If this would take long, return an awaitable that does the work.
+        """
         exchange = self.exchanges.of(flow)
         if exchange is not None:
             return self._body_rewriter.answer(flow, exchange)

@@ -28,11 +28,11 @@ class Upstream:
 
 
 def parse_url(url: str) -> Upstream:
-    """Parse the base URL of a backend. Raises ValueError if the URL is invalid, or contains a user name or password."""
+    """Parse the base URL of a backend. Raises ValueError if the URL is invalid or contains a password."""
     if (found := _parsed(url)) is not None:
         return found
     if credentials := re.match(r"(\w+://)[^/?#]*@", url):
-        # The message is logged, so it must not repeat the credentials.
+        # The error message is logged, so it must not contain the credentials.
         plain = credentials[1] + url[credentials.end() :]
         raise ValueError(
             f"got {plain} with a user name or password, expected a URL without them: have clients send a key, or set "
@@ -85,7 +85,7 @@ def host_of(authority: str) -> str:
 
 
 def leads_here(address: str) -> bool:
-    """Return whether a connection to an address is certain to reach this machine, which includes 0.0.0.0 and ``::``."""
+    """Return whether an address always refers to this machine, as loopback addresses, 0.0.0.0 and ``::`` do."""
     parsed = _parse(address)
     return is_loopback(address) or (parsed is not None and parsed.is_unspecified)
 

@@ -1,7 +1,7 @@
-"""Converts errors and model lists to the format of a client's API, if that API has its own (``Api.has_own_errors``).
+"""Converts errors and model lists to the format of a client's API, if that is not OpenAI's format.
 
-toolsim and nearly every backend use OpenAI's format, but a client expects the format of its own API. For example,
-Claude Code interprets an error in any other format as an unsupported feature.
+toolsim and nearly every backend use OpenAI's format, but clients of the Messages API expect the format of that API. For
+example, Claude Code interprets an error in any other format as an unsupported feature.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from toolsim.wire.api import Api
 
 
 def convert(response: Response, client: Api | None) -> None:
-    """Convert an error response to the format of a client's API, if that API has its own format."""
+    """Convert an error response to the format of a client's API, if that is not OpenAI's format."""
     if client is not None and client.has_own_errors and response.status_code >= 400:
         response.content = client.error_answer(response.status_code, response.get_content(strict=False) or b"")
         response.headers["content-type"] = "application/json"

@@ -48,7 +48,7 @@ class Approve:
 
     @command.command("toolsim.approve")  # type: ignore[untyped-decorator]
     def approve(self, flows: Sequence[Flow]) -> None:
-        """Approve, once, the calls in these flows that are waiting for approval."""
+        """Approve the calls in these flows that are waiting for approval. Later calls need another approval."""
         self._decide(flows, approve=True)
 
     @command.command("toolsim.refuse")  # type: ignore[untyped-decorator]
@@ -85,9 +85,6 @@ def _comment(questions: Sequence[ApprovalPrompt]) -> str:
 
 
 def _answers(flows: Sequence[Flow]) -> list[str]:
-    """Return the IDs of the clients' flows to which these flows belong.
-
-    The flow of a round belongs to the flow of the client's request.
-    """
+    """Return the IDs of these flows. A round is replaced with the client's flow that it is part of."""
     reports = [(flow, flow.metadata.get(REPORT) or {}) for flow in flows]
     return list(dict.fromkeys(str(report.get("part_of") or flow.id) for flow, report in reports))

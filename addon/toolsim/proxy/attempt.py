@@ -1,14 +1,15 @@
 """Sends a request with a feature that its backend might reject, and resends it without the feature after a rejection.
 
-Some servers accept ``tools``, some can enforce the form of the answer, and the number of APIs varies between one and
-three. Only an answer shows which features a server supports for a model. So with ``auto``, the first request uses the
-feature. If the backend's error names the feature, the client's request is rewritten without it. If the error rejects
-the path, the request is rewritten for the next API. It is then resent within the same exchange
-(``mitmproxy12.fallback_resend``), so that the client sees only one answer. Resending is impossible over HTTP/2, where
-the client receives the error. toolsim remembers what the backend rejected, and logs it once.
+Some servers accept ``tools``, some can enforce a JSON format, and a server can offer between one and three APIs. Only
+its answers show which features it supports for a model. So if an option is set to ``auto``, toolsim first sends a
+request that uses the feature. If the backend responds with an error that names the feature, toolsim rewrites the
+client's request without the feature. If the backend rejects the path, toolsim rewrites the request for the next API.
+It then resends the request within the same exchange (``mitmproxy12.fallback_resend``), so that the client sees only one
+answer. Over HTTP/2, a request cannot be resent, so the client receives the error. toolsim remembers and logs each
+rejected feature and path.
 
-A request is resent only if the error shows that the backend did not process it, as the rejection of a feature or path
-does.
+A request is resent only if the error shows that the backend did not process it. An error that rejects a feature or a
+path is such a proof.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from toolsim.wire.json_codec import parse_object
 
 logger = logging.getLogger(__name__)
 
-# Maximum size, in bytes, of an error that is inspected. Errors that state a reason are short.
+# Maximum size, in bytes, of an error response that is inspected. An error that names a feature is short.
 _MAX_ERROR_BYTES = 1024 * 1024
 _LOGGED_CHARACTERS = 300
 _WARNINGS: Mapping[BackendFeature, str] = {
@@ -98,7 +99,7 @@ class Attempt(Feature):
         may_lack_path = self._may_lack_path and response.status_code in NO_PATH
         if is_present or not (has_features or may_lack_path):
             return False
-        # The body is read completely, because it shows whether the error concerns only the attempted feature.
+        # The body is read completely, because it shows whether the backend rejected only the optional feature.
         response.stream = False
         return True
 
@@ -107,10 +108,10 @@ class Attempt(Feature):
         return bool(self._job.fallbacks or self._rejected)
 
     def is_refused(self, exchange: Exchange, flow: HTTPFlow, *, can_resend: bool) -> bool:
-        """Inspect an error that has arrived completely, and return whether it will be replaced.
+        """Inspect a complete answer. If it is an error, return whether it will be replaced.
 
-        If ``can_resend`` is true, the replacement is the answer to the ``second`` request. If no API is left to try, it
-        is the ``final`` error.
+        If ``can_resend`` is true, the request can be resent, and the answer to the ``second`` request replaces the
+        error. If no API is left to try, the ``final`` error replaces it.
         """
         error = _error(flow)
         if error is None:
@@ -148,7 +149,7 @@ class Attempt(Feature):
     def take_resent(self, exchange: Exchange, flow: HTTPFlow, done: RequestResult) -> None:
         """Replace the flow's request with the request that the ``second`` job rewrote.
 
-        If the request no longer has to be rewritten, restore the client's request.
+        If it turns out that the client's request can be sent unchanged, restore the client's request.
         """
         assert self.second is not None
         self._job, self.second = self.second, None

@@ -27,9 +27,9 @@ class AuxiliaryRequest(Feature):
     def __init__(self, action: Action) -> None:
         self._action = action
         self._prepared = b""
-        """The messages that a summary keeps, or an estimated token count that has not been sent yet.
+        """The messages that a summary retains, or an estimated token count that has not been sent yet.
 
-        Empty if there is neither.
+        Otherwise, it is empty.
         """
 
     @override
@@ -40,11 +40,11 @@ class AuxiliaryRequest(Feature):
         by = next((api for api in APIS.values() if api.token_count and policy.engine in api.token_count.engines), None)
         if self._action != "input_tokens":
             return job
-        # Fallbacks are omitted, because a rejected path might mean that the server lacks only the counting endpoint.
+        # No other API is tried if the path is rejected, because the server might only lack the token-count endpoint.
         job = replace(job, fallbacks=())
         if counts_itself or by is None:
             return job
-        # This engine counts tokens only through ``by``. Its turns use a different API, with the tools as text.
+        # This engine counts tokens only in the API ``by``, but turns use another API, in which the tools are sent as text.
         mode = "inject" if policy.mode == "auto" else policy.mode
         return replace(job, policy=replace(policy, backend=by.name, mode=mode))
 

@@ -10,9 +10,9 @@ has (``request/engine.py``). Its answers to requests show which features and API
    not answer the probe is probed again after a while, in parallel with the requests.
 3. A probe contains no secret except the operator's key for that backend. Redirects are not followed, and the size of an
    answer is limited.
-4. After a failed connection, a different server might run at the address next time. The known facts remain in use until
-   a server there has answered a probe. Probes are sent at increasing intervals, so as not to burden a server that is
-   already struggling.
+4. If a connection fails, a different server might run at the address next time. So the backend is probed again. Until
+   a probe is answered, the facts about the previous server remain in use. The intervals between probes increase, so as
+   not to burden a server that is already struggling.
 5. An API whose path a backend rejected is tried last for ``MISSING_SECONDS``. After that time, the backend might have
    been updated.
 """
@@ -130,7 +130,7 @@ class Backend:
     def is_now(self, engine: Engine) -> None:
         """Record the identified engine.
 
-        If the backend was stale, discard the facts about it, because the server might have been replaced.
+        If a connection has failed since the last probe, discard all facts, because the server might have been replaced.
         """
         if self.is_stale:
             self.refused.clear()
@@ -203,7 +203,8 @@ class BackendRegistry:
         root = Root(scheme, host, port, prefix.removesuffix("/v1").rstrip("/"))
         backend = self._known.pop(root, None)
         if backend is None or (backend.is_stale and backend.asked_at is None):
-            # A stale backend that is never probed is replaced, since it would otherwise remain stale forever.
+            # A connection to the backend has failed. If backends at this address are never probed, no probe could reset
+            # ``is_stale``, so the backend is replaced.
             backend = Backend(root, is_named=backend.is_named if backend is not None else False)
         # The backend is inserted last. The first backend, which is the least recently used, is evicted first.
         self._known[root] = backend
@@ -298,6 +299,7 @@ async def _get(client: SimpleAsyncHTTPClient, root: Root, probe: Probe, key: str
     except (HTTPClientError, OSError, ValueError):
         # Tornado reports a timeout as an HTTP error, although there was no response.
         return None
-    # If the base URL ends with the prefix of Ollama's own API, this request for vLLM's page in fact reached Ollama's.
+    # If the operator's base URL ends with ``/api``, which is the path of Ollama's own API, the probe for vLLM's
+    # ``/version`` has in fact requested Ollama's ``/api/version``.
     probe = next((other for other in PROBES if other.path == root.path + probe.path), probe)
     return engine_of(probe, answer.code, answer.headers, parse_object(answer.body) or {}) or "unknown"

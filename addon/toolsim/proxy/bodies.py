@@ -1,4 +1,6 @@
-"""Rewrites the body of a request or an answer once it has arrived, in this process or in a worker.
+"""Rewrites the body of a request or an answer once it has arrived, in this process or in a worker process.
+
+The *runner* (``rounds/``) creates answers that can take several requests to the backend.
 
 request ──▶ stored data is loaded ──┬─▶ answered in the background
                                     ├─▶ passed to the runner if several rounds are possible
@@ -62,7 +64,7 @@ class BodyRewriter:
     """The pairs of profile and engine for which a warning was logged."""
 
     def request(self, flow: HTTPFlow, exchange: Exchange) -> Awaitable[None] | None:
-        """Rewrite a request whose body has arrived. The caller has to await a returned awaitable."""
+        """Rewrite a request whose body has arrived. If the result is an awaitable, the caller has to await it."""
         context = exchange.stored_context
         if context is not None and context.resource is not None:
             return self.context_loader.serve(flow, exchange)
@@ -123,7 +125,7 @@ class BodyRewriter:
         if may_take_rounds and self._hand_over(flow, exchange, api, policy):
             return None
         if policy.catalog_budget and (asked is None or FIND_TOOLS not in asked.retries_allowed):
-            # Without rounds, the model could not look up omitted tools, so the manifest has to be complete.
+            # Without further rounds, the model could not look up omitted tools, so the manifest contains all tools.
             policy = replace(policy, may_look_up=False)
         job = exchange.request_job(flow, api.name, policy)
         if job is None:
@@ -162,7 +164,8 @@ class BodyRewriter:
     def _policy(self, flow: HTTPFlow, exchange: Exchange) -> Policy:
         """Return the operator's policy.
 
-        For a flow from a file, return the recorded policy, except for the options that the operator set explicitly.
+        For a flow that was loaded from a file, return the recorded policy, except for the options that the operator set
+        explicitly.
         """
         policy = self._operators_policy(flow, exchange)
         return replace(policy, backend_model=exchange.backend_model) if exchange.backend_model else policy
@@ -176,9 +179,10 @@ class BodyRewriter:
         return recorded_policy(flow, self.settings.policy, policy_fields(given))
 
     def resend(self, flow: HTTPFlow, exchange: Exchange) -> Awaitable[None] | None:
-        """Rewrite a request again without the rejected feature or API. The caller has to await a returned awaitable.
+        """Rewrite a request again without the feature or API that its backend rejected.
 
-        If the backend rejects all APIs, its first error is the answer.
+        If the result is an awaitable, the caller has to await it. If the backend has rejected all APIs, answer the
+        request with the backend's first error.
         """
         attempt = exchange.find(Attempt)
         if attempt is not None and attempt.final is not None:
@@ -202,7 +206,10 @@ class BodyRewriter:
         return ProseFallbacks(self.rounds, self.settings.bounds, self._policy)
 
     def answer(self, flow: HTTPFlow, exchange: Exchange) -> Awaitable[None] | None:
-        """Rewrite a non-streamed answer and end its exchange. The caller has to await a returned awaitable."""
+        """Rewrite a non-streamed answer and end its exchange.
+
+        If the result is an awaitable, the caller has to await it.
+        """
 
         def finish(done: AnswerResult | None) -> None:
             if done is not None:

@@ -43,10 +43,10 @@ class Loopback(Protocol):
         """Return the IDs of the models that the backend offers."""
 
     def admit(self, flow: str) -> dict[str, str]:
-        """Admit the request of a flow, and return the header that identifies the request as admitted."""
+        """Allow a flow to use the backend, and return the header with which its request proves this."""
 
     def forget(self, flow: str) -> None:
-        """Revoke the admission of a flow's request."""
+        """Stop allowing a flow to use the backend, because it has ended."""
 
 
 class BuiltinBackend:
@@ -111,8 +111,7 @@ class BuiltinBackend:
                 ", ".join(elsewhere),
             )
         elif settings.builtin == "codex":
-            # The message does not state that the backend is available, because Codex's supervisor logs whether Codex is
-            # available.
+            # Codex can take a while to start. Its own code logs when it becomes available, so this message does not.
             message = "toolsim: requests to this listener at /v1 go to the codex backend on %s:%s"
             logger.info(message, LOOPBACK, self.port)
         else:
@@ -137,7 +136,7 @@ class BuiltinBackend:
             flow.request.headers.update(self._loopback.admit(flow.id))
 
     def forget(self, flow_id: str) -> None:
-        """Revoke the admission of a request that has ended, even if it was never sent."""
+        """Stop allowing a flow to use the backend, because it has ended, even if its request was never sent."""
         if self._loopback is not None:
             self._loopback.forget(flow_id)
 

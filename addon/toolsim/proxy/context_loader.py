@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 NOTHING = Recalled()
 _AT_ONCE = 256 * 1024
-"""Number of bytes that are searched before other tasks run. The search takes at most 2 ms."""
+"""Number of bytes that are searched before other tasks can run. Searching them takes at most 2 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class StoredContextLoader:
             flow.response = Response.make(200, done.body, {"content-type": "application/json"})
 
     def take(self, flow: HTTPFlow, exchange: Exchange) -> bool:
-        """Accept the body of a request, and return whether it might contain references for ``recall`` to load."""
+        """Accept the body of a request, and return whether it might refer to stored data (see ``recall``)."""
         context, request = exchange.stored_context, flow.request
         if context is None or exchange.is_request_too_large:
             return False
@@ -107,7 +107,7 @@ class StoredContextLoader:
         context.stored_as = StoredAs(context.stored_as.id, done.echo)
 
     async def store_streamed(self, exchange: Exchange) -> None:
-        """Store a streamed answer before its end is sent, because the end reports whether the answer was stored."""
+        """Store a streamed answer before its final event is sent, because that event reports whether it was stored."""
         answer, context = exchange.streamed, exchange.stored_context
         names = output_names(answer.final) if answer is not None else None
         if answer is None or context is None or names is None:
@@ -121,7 +121,7 @@ class StoredContextLoader:
             answer.report.error = outcome.code
 
     async def store_whole(self, exchange: Exchange, done: AnswerResult) -> AnswerResult:
-        """Store a non-streamed answer. Return the answer to send. Its field ``store`` shows whether it was stored."""
+        """Store a non-streamed answer, set the field ``store`` in its body to the outcome, and return the answer."""
         context = exchange.stored_context
         if context is None or done.names is None or done.error is not None or done.status != 200:
             return done
@@ -131,9 +131,9 @@ class StoredContextLoader:
         return replace(done, body=with_outcome(done.body, outcome, stream=False))
 
     def store_function(self, exchange: Exchange) -> Callable[[Mapping[str, Any]], Awaitable[ApiError | bool]]:
-        """Return a function that stores an answer that the runner has created.
+        """Return a function that stores the answer to an exchange whose answer takes several rounds.
 
-        The answer is passed to the function as a Response object.
+        The function's argument is the answer, as a Response object.
         """
         context, limit = exchange.stored_context, exchange.limits.max_request_bytes
         assert context is not None
@@ -153,7 +153,7 @@ class StoredContextLoader:
 
 
 async def _may_refer(body: bytes) -> bool:
-    """Return whether a body might contain references. Other tasks run during the search."""
+    """Return whether a body might refer to stored data. Let other tasks run in between while searching it."""
     for is_mentioned in pieces(body, _AT_ONCE):
         if is_mentioned:
             return True

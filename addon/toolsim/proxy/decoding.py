@@ -29,7 +29,7 @@ def decoded(data: bytes, encoding: str, limit: int) -> bytes:
     encoding = encoding.strip().lower() or "identity"
     decode = _DECODERS.get(encoding)
     if decode is None:
-        # At this point, mitmproxy's own decoder would try Python's codecs, many of which are unrelated to HTTP.
+        # For an unknown encoding, mitmproxy's own decoder tries Python's codecs, many of which are unrelated to HTTP.
         raise ValueError(f"got content encoding {encoding!r}, expected one of {', '.join(_DECODERS)}")
     body = decode(data, limit + 1) if data else data
     if len(body) > limit:
@@ -45,7 +45,7 @@ def _deflate(data: bytes, size: int) -> bytes:
     try:
         return _inflate(data, size, zlib.MAX_WBITS)
     except ValueError:
-        # Some senders omit the header and checksum of zlib, so the data is decoded without them.
+        # Some servers send raw deflate data, without the zlib header and checksum.
         return _inflate(data, size, -zlib.MAX_WBITS)
 
 

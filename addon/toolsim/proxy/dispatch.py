@@ -2,7 +2,8 @@
 
 1. A round keeps the route of its client's request.
 2. A request that has already passed through this proxy is rejected.
-3. ``route`` decides based on the headers, and the flow is changed accordingly.
+3. The module ``route`` decides based on the headers how to handle the request. This module changes the flow
+   accordingly.
 4. A request that toolsim handles is assigned an exchange with the features that it needs. If the route depends on the
    model, the exchange is opened first, and the flow is changed once its body has arrived (``Exchange.choose``).
 """
@@ -66,14 +67,15 @@ class Dispatcher:
     def dispatch(self, flow: HTTPFlow) -> Awaitable[None] | None:
         """Route a request, and stream its body through unless toolsim has to read it.
 
-        The caller has to await a returned awaitable, which probes a backend or creates a page.
+        If the result is an awaitable, which probes a backend or creates a page, the caller has to await it.
         """
         sent = flow.request.copy() if "upgrade" in flow.request.headers else flow.request
         reached_at = self.incoming_reader.take_host(flow)
         if flow.response is not None and not is_stored(flow):
             return None
         is_replay = is_resent(flow)
-        # A round looks like a replay until this hook (see ``internal_flow``).
+        # A round is marked as a replay until this hook, so that mitmproxy does not ask for a password (see
+        # ``internal_flow``).
         if is_replay and flow.live and (asked := round_of(flow)) is not None:
             flow.is_replay = None
             flow.request.stream = False
@@ -115,7 +117,8 @@ class Dispatcher:
                 self.loop_detector.add_via(flow)
                 return self._list_models(flow, incoming, default)
             case route.Choose(default, action) if not (flow.live or is_replay):
-                # The flow was read from a file, which does not state the chosen backend. The request is not sent.
+                # The flow was read from a file, so its request is not sent again. The file does not name the chosen
+                # backend, so the default backend is assumed.
                 decision = default if isinstance(default, route.Pass) else route.Pass(action=action)
                 return self._forward(flow, incoming, decision, owner, replay)
             case route.Choose() as choice:
@@ -164,7 +167,7 @@ class Dispatcher:
         owner: str,
         replay: ReplayedRequest | None,
     ) -> Awaitable[None] | None:
-        """Set a flow's target and headers according to the decision. Open an exchange if the body has to be read."""
+        """Set a flow's target and headers as ``route`` decided. Open an exchange if the body has to be read."""
         request = flow.request
         self._aim(flow, decision)
         api = route.api_of(request.method, request.path, decision.action)
@@ -182,7 +185,7 @@ class Dispatcher:
     def _choose(
         self, flow: HTTPFlow, incoming: Incoming, choice: route.Choose, exchange: Exchange, model: str | None
     ) -> Awaitable[None] | None:
-        """Forward a request whose exchange is open, now that its ``model`` is known (``route.choose``)."""
+        """Direct a flow to the backend of ``model``, which has been read from the request's body."""
         models = self.settings.models
         match route.choose(incoming, self.settings, choice, models.current() if models is not None else (), model):
             case route.Respond(error, headers=headers):
@@ -198,7 +201,7 @@ class Dispatcher:
                 return waits
 
     def _aim(self, flow: HTTPFlow, decision: route.Pass) -> None:
-        """Set a flow's target and headers according to the decision."""
+        """Set a flow's target and headers as ``route`` decided."""
         request = flow.request
         if isinstance(decision, route.Forward):
             target = decision.upstream
@@ -212,9 +215,9 @@ class Dispatcher:
             self.loop_detector.add_via(flow)
 
     def _backend(self, flow: HTTPFlow, decision: route.Pass, api: Api | None) -> tuple[Backend, Awaitable[None] | None]:
-        """Return the backend that a flow targets, and the backend's first probe, if any.
+        """Return the backend that a flow targets, and an awaitable if the backend has not been probed yet, or None.
 
-        A turn has to await the probe.
+        A turn has to await the probe's result before its request is rewritten.
         """
         backend, is_named = self._known(flow), _is_named(flow, decision) and not decision.to_builtin
         backend.is_named, backend.is_builtin = backend.is_named or is_named, decision.to_builtin
@@ -241,7 +244,7 @@ class Dispatcher:
 
         Return None if the request exceeds a limit of its user; the request is then answered with an error.
         """
-        # Live rounds have already been handled by ``dispatch``, so this round is from a file.
+        # ``dispatch`` has already handled the rounds of current requests, so this round was loaded from a file.
         asked = round_of(flow) if not flow.live else None
         report = asked.report if asked is not None else Report()
         turn = None
@@ -271,7 +274,7 @@ class Dispatcher:
         return exchange
 
     def _follow_admission(self, flow: HTTPFlow, exchange: Exchange) -> None:
-        """Keep a flow admitted to the built-in backend until its exchange has ended."""
+        """Allow a flow to use the built-in backend until its exchange has ended."""
         if exchange.backend.is_builtin:
             exchange.attach(Admitted(self.builtin, flow))
 

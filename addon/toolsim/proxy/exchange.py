@@ -9,8 +9,8 @@
 ``State`` defines the states of the client's answer, and ``_NEXT`` their transitions. A stream that ends before the
 backend's answer does is *cut* (``streamed.py``); ``mitmproxy12.exchange_stream`` then stops the backend.
 
-The ``timeouts`` determine when the stream has to call ``StreamedAnswer.tick`` or, before a ``StreamedAnswer`` exists,
-``overdue``.
+While an answer is in progress, mitmproxy's stream has to check its timeouts at the times that ``timeouts`` determines.
+It calls ``StreamedAnswer.tick`` or, if there is no ``StreamedAnswer`` yet, ``overdue``.
 
 Optional concerns (counts, resending, reports, traces, …) are attached to an exchange as objects of the class
 ``Feature``. The exchange calls them without knowing their subclasses. Data that other code needs is stored in fields of
@@ -139,7 +139,7 @@ class State(Enum):
     REFUSED = "refused"
     """The answer is toolsim's own error, for example because the request is invalid or the backend does not answer."""
     DELEGATED = "delegated"
-    """The runner creates the answer. Its rounds have separate exchanges."""
+    """The runner (``rounds/``) creates the answer. Each of its rounds has a separate exchange."""
 
 
 _NEXT = {
@@ -164,7 +164,7 @@ class Exchange:
         backend: Backend | None = None,
     ) -> None:
         self.report = report
-        """The findings about the exchange so far."""
+        """The report of the exchange so far, for the log, metrics and pages."""
         self.client_id = client_id
         """The ID of the connection on which the request arrived."""
         self.owner = owner
@@ -184,10 +184,13 @@ class Exchange:
         """The plan of a rewritten request. It is None before the request is rewritten, and if it passes through
         unchanged.
 
-        If a request passes through unchanged, toolsim creates an answer only if the backend does not.
+        If it passes unchanged, its answer does, too, unless the backend does not answer: then toolsim sends an error.
         """
         self.checked: Plan | None = None
-        """The plan for checking the answer to an unchanged request. It becomes the ``plan`` when the answer arrives."""
+        """If the request passes unchanged but its answer has to be checked, the plan for the check; otherwise, None.
+
+        It becomes the ``plan`` when the answer arrives.
+        """
         self.streamed: StreamedAnswer | None = None
         """The streamed answer, or None for a non-streamed answer. It is kept after the end of the stream."""
         self.early: Response | None = None
@@ -198,14 +201,20 @@ class Exchange:
         self.round: RoundFlow | None = None
         """The round to which this exchange belongs, or None for a client's own request."""
         self.marks_of_rounds: tuple[bytes, ...] | None = None
-        """The marks of a request that is too large for several rounds (see ``RequestJob``)."""
+        """Byte strings that indicate that a request needs several rounds, or None if several rounds are possible.
+
+        They are set if the request is too large for several rounds (see ``RequestJob``).
+        """
         self.topic: ConversationLabel | None = None
         """The conversation label of a request that the runner answers.
 
         It is stored here because no job rewrites such a request.
         """
         self.stored_context: StoredContext | None = None
-        """The stored data to which the request refers, and the data to store for it, or None if there is no store."""
+        """The stored data to which the request refers, and the data to store with its answer.
+
+        None if there is no store.
+        """
         self.action: Action | None = None
         """The auxiliary operation, or None if the exchange is a turn."""
         self.replay: ReplayedRequest | None = None
@@ -249,7 +258,7 @@ class Exchange:
         return next((feature for feature in self._features if isinstance(feature, kind)), None)
 
     def ask_again(self, flow: HTTPFlow, report: Report, further: Feature) -> None:
-        """Notify the features that another round follows, and attach ``further``, the feature for that round.
+        """Notify the features that this answer needs another round, and attach the feature ``further``, which runs it.
 
         ``report`` is the answer's report so far.
         """
