@@ -11,8 +11,8 @@ The rules apply in this order:
    ``Proxy-Authorization``.
 3. *Web pages* are restricted unless a key is required. A page can send requests from any visitor's browser. So its
    origin has to be listed, unless this listener served the page, and the ``Host`` header has to contain a name that
-   only this proxy can have. An attacker can make any other name resolve to this machine's address (DNS rebinding): the browser then
-   mistakes the proxy for the page's own server and lets the page read the proxy's answers.
+   only this proxy can have. An attacker can make any other name resolve to this machine's address (DNS rebinding). The
+   browser then mistakes the proxy for the page's own server and lets the page read the proxy's answers.
 4. *The Codex login* is available to other machines only with a key.
 
 Programs other than browsers send no ``Origin`` header, and can send an IP address in ``Host``.

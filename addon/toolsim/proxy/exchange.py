@@ -388,7 +388,7 @@ class Exchange:
             self.pass_on(response, recorded=self.plan is not None or response.status_code >= 400)
         elif self.plan.stream and head.is_event_stream(response):
             self.recorder.begin(response)
-            # Only a copy is changed, because mitmproxy manages the connection according to the backend's headers.
+            # A copy is changed, because mitmproxy still uses the backend's headers to manage the connection.
             flow.response = backup.copied(response)
             self._stream(flow, self.plan)
         else:
@@ -427,8 +427,8 @@ class Exchange:
     def open_early(self, flow: HTTPFlow) -> Response | None:
         """Start the answer of a stream whose client has waited too long, and return the answer's headers.
 
-        Return None if it is too early. The answer to a round is never started early: a round has no client, and an
-        error in it can still change the status of the client's answer.
+        Return None if the client has not waited long enough. The answer to a round is never started early, because no
+        client waits for it, and because an error in the round can still change the status of the client's answer.
         """
         plan = self.plan
         if plan is None or not plan.stream or self.report.part_of or self.state is not State.OPEN:
@@ -483,7 +483,7 @@ class Exchange:
     def pass_on(self, response: Response, *, recorded: bool) -> None:
         """Pass an answer through unchanged. If ``recorded`` is true, record it so that people can inspect it later."""
         self.settle(State.PASSED)
-        # A body that is already present comes from a file or from another addon.
+        # If the body is already present, the response was loaded from a file or created by another addon.
         is_present = response.raw_content is not None
         response.stream = not is_present
         if recorded and not is_present:
@@ -504,8 +504,8 @@ class Exchange:
             listener=self._listener,
             estimate=lambda written: estimated_usage(flow.request.raw_content or b"", written),
         )
-        # The headers state whether the token counts are an estimate, but only the end of the answer shows whether the
-        # backend sends any. So the statement is based on the backend's earlier answers.
+        # A response header states whether the token counts are an estimate. But only the end of the answer will show
+        # whether the backend sends token counts, so the header is based on the backend's earlier answers.
         has_usage = plan.form.include_usage and not plan.is_verbatim
         self.report.usage_estimated = has_usage and plan.form.model in self.backend.without_usage
         kind = response.headers.get("content-type", EVENT_STREAM) if plan.is_verbatim else EVENT_STREAM
@@ -579,9 +579,9 @@ class Exchange:
     def close(self, flow: HTTPFlow | None, status: int | None) -> None:
         """Finish an exchange that has ended. ``flow`` is None if the flow no longer exists.
 
-        mitmproxy's streams are reference cycles, which remain in memory until a garbage collection finds them, about
-        1,000 requests later. So the flow releases its reference to the finished answer, whose reader and writer would
-        otherwise occupy most of the 30 MB that accumulate until then.
+        mitmproxy's streams are reference cycles. They remain in memory until the next full garbage collection, which
+        can be 1,000 requests later, and about 30 MB accumulate until then. Most of this memory belongs to the readers
+        and writers of finished answers, so the flow releases its reference to the answer.
         """
         if self.user_turn is not None:
             self.user_turn.leave()
@@ -609,7 +609,7 @@ class Exchange:
             raise problems[0]
 
     def note_mismatch(self, code: str) -> None:
-        """Remember that a backend does not enforce a requested JSON format, if ``code`` reports such a violation."""
+        """If the violation with this ``code`` shows that a backend does not enforce a JSON format, remember this."""
         plan = self.plan
         if plan is None or "format" not in plan.attempts or code != ANSWER_MISMATCH:
             return
@@ -638,7 +638,7 @@ class Exchanges:
         self.ended_by: ApiError | None = None
         """The error with which all exchanges end, or None until the proxy is stopped."""
         self.passing: dict[str, str] = {}
-        """The client IDs, by flow ID, of the reverse-mode flows that pass unread and without an exchange."""
+        """The client IDs, by flow ID, of the reverse-mode flows that toolsim passes through without reading them."""
         self._open: dict[str, Exchange] = {}
 
     def __len__(self) -> int:
@@ -678,7 +678,7 @@ class Exchanges:
             del self.passing[flow_id]
 
     def end(self, error: ApiError) -> None:
-        """Let all current and future exchanges expire. Each ends with this error when it checks its timers."""
+        """Make all current and future exchanges end with this error as soon as they check their timers."""
         self.ended_by = error
         for exchange in self._open.values():
             exchange.timeouts.end(error)

@@ -41,13 +41,16 @@ class NotCleared(Exception):
 
 
 class Guard:
-    """Tracks clearance and counts failures. All instances of the addon share one guard."""
+    """Tracks clearance, which shows that all addons have handled a flow, and counts failures.
+
+    All instances of the addon share one guard.
+    """
 
     def __init__(self) -> None:
         self.failures = 0
         """The number of exceptions that ended an exchange, or would have ended one."""
         self._since = 0.0
-        """The time since which clearance is required, or 0 if clearance is not required."""
+        """The time at which clearance became required, or 0 if it is not required."""
         self._flows: WeakSet[HTTPFlow] = WeakSet()
         """The flows whose most recent hook has completed."""
         self._servers: WeakSet[Server] = WeakSet()
@@ -86,7 +89,7 @@ class Guard:
             raise NotCleared("the hook server_connected was not completed")
 
     def note(self, problem: Exception) -> None:
-        """Count an exception and log its origin, unless ``note_logged`` did so when mitmproxy logged the exception."""
+        """Count and log an exception, except NotCleared, whose cause ``note_logged`` has already counted and logged."""
         if not isinstance(problem, NotCleared):
             self.failures += 1
             logger.error("%s", described(problem), exc_info=problem)
@@ -148,10 +151,10 @@ class Clearance:
     toolsim_resend = toolsim_ask = toolsim_store = http_connect
 
     def server_connect(self, data: ServerConnectionHookData) -> None:
-        """Record that the first hook of a connection has completed."""
+        """Record that all addons have handled the hook ``server_connect`` of a connection."""
         self._connecting.add(data.server)
 
     def server_connected(self, data: ServerConnectionHookData) -> None:
-        """Clear a connection if its first hook has also completed."""
+        """Clear a connection, unless one of its hooks failed in another addon."""
         if data.server in self._connecting:
             self._guard.clear_server(data.server)

@@ -34,7 +34,7 @@ def error_response(error: ApiError, headers: Mapping[str, str] | None = None) ->
     if error.status == 401:
         response.headers["www-authenticate"] = "Bearer"
     if error.status == 407:
-        # The challenge names the Basic scheme, which most programs support. A Bearer token is also accepted.
+        # This header requests the Basic scheme, because most programs support it. A Bearer token is also accepted.
         response.headers["proxy-authenticate"] = 'Basic realm="toolsim"'
     response.headers.update(headers or {})
     return response
@@ -43,8 +43,9 @@ def error_response(error: ApiError, headers: Mapping[str, str] | None = None) ->
 def write_error(response: Response, client: Api, backend: Api) -> None:
     """Convert a backend's error to OpenAI's format, if it has another format or reports that the prompt is too long.
 
-    An error is left unchanged if it already has this format and contains a message and, if the prompt is too long, the
-    code for that. For a client whose API has its own error format, only the status is set here.
+    An error that already has this format and contains a message is left unchanged. If it reports that the prompt is too
+    long, it must also contain the code ``context_length_exceeded``. For a client whose API has its own error format,
+    only the status is set here.
     """
     body = response.get_content(strict=False) or b""
     if not body:

@@ -1,4 +1,4 @@
-"""Builds the input for ``access`` and ``route`` from a flow and two values that mitmproxy hides.
+"""Builds the input for ``access`` and ``route`` from a flow, and from two values that a flow does not contain.
 
 *The Host header.* In reverse mode, mitmproxy replaces it with the backend's Host before it calls any hook, unless its
 ``keep_host_header`` option is set. But whether toolsim serves a client depends on the Host that the client used to
@@ -101,8 +101,8 @@ class IncomingReader:
     def incoming(self, flow: HTTPFlow, reached_at: str, proxy_user: User | None = None) -> Incoming:
         """Return the input for routing a flow. ``reached_at`` is the return value of ``take_host``.
 
-        If the request arrived on a WebSocket connection, ``proxy_user`` is the user whose key opened the connection
-        through the forward proxy, if any.
+        If the request arrived on a WebSocket connection, and the client used a key for the forward proxy to open this
+        connection, ``proxy_user`` is the user of that key.
         """
         request, client, keys = flow.request, flow.client_conn, self.settings.api_key
         headers = by_name(request.headers)
@@ -130,16 +130,16 @@ class IncomingReader:
         )
 
     def note_refusal(self, flow: HTTPFlow, error: Refusal) -> None:
-        """Count a wrong key if the request was rejected with this error because of its key."""
+        """Count a wrong key for the client's address, if this error was caused by a wrong key."""
         keys, headers = self.settings.api_key, flow.request.headers
         names = {"wrong_key": KEY_HEADERS, "proxy_key": ("proxy-authorization",)}.get(error.reason, ())
         if keys is not None and keys.has_names and any(headers.get(name, "").strip() for name in names):
             self._wrong_keys.add(source_of(flow.client_conn))
 
     def _accepted(self, flow: HTTPFlow, user: User | None) -> tuple[User | None, bool]:
-        """Return the user, or None if the flow's source must not use the key, and whether the source is limited.
+        """Return a user and whether the flow's source is limited because it has sent too many wrong keys.
 
-        A source is limited while it has sent too many wrong keys.
+        The returned user is None if the limited source must not use the user's key.
         """
         keys = self.settings.api_key
         if keys is None or not keys.has_names:

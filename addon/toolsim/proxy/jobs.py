@@ -47,14 +47,14 @@ from toolsim.wire.responses.stored import Recalled, References, output_names, re
 LOOP_BYTES = 32 * 1024
 """Maximum size, in bytes, of a body that is rewritten on the event loop.
 
-Rewriting takes at most 16 ms; a worker would add 3 ms.
+Rewriting such a body takes at most 16 ms. A transfer to a worker process and back would add 3 ms.
 """
 
 ROUNDS_OFF = entry("ROUNDS_OFF", "request_too_large")
 """The warning for a request that is too large for several rounds, and is therefore answered in a single round."""
 
-# A body that mentions tools must not pass without being rewritten, because the prompt would not explain how to call
-# tools.
+# Matches a body that mentions tools. If such a body cannot be rewritten, it must not be sent to the backend unchanged,
+# because the prompt would not explain how to call tools.
 _MENTIONS_TOOLS = re.compile(rb'"(?:tools|functions|additional_tools|tool_calls|(?:custom_tool|function)_call)')
 
 
@@ -75,18 +75,18 @@ class RequestResult(JobResult):
     """The result of rewriting a request."""
 
     rewritten: Rewritten | None = None
-    """The rewritten request, without its items, or None if the request passes through unchanged."""
+    """The rewritten request, without the client's document (``asked``), or None if the request passes unchanged."""
     checked: Plan | None = None
-    """The plan for checking the answer to an unchanged request, or None if the answer is not checked."""
+    """If the request passes unchanged but its answer has to be checked, the plan for the check; otherwise, None."""
     digest: str = ""
     topic: ConversationLabel | None = None
     """The conversation label of a rewritten request."""
     own: bytes = b""
-    """The request's own items in stored form, as a JSON array."""
+    """The items in the request itself, without any stored items that it refers to, as a JSON array for the store."""
     names: tuple[str, ...] = ()
-    """The new IDs assigned to the request's items."""
+    """The new IDs assigned to the items in ``own``."""
     prepared: bytes = b""
-    """The messages that a summary keeps, or an estimated token count. Empty if the request is a turn."""
+    """The messages that a summary retains, or an estimated token count. Empty if the request is a turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +103,9 @@ class ResolveResult(JobResult):
     """Whether to create the answer in the background."""
     echo: Mapping[str, Any] = field(default_factory=dict)
     own: bytes = b""
-    """The request's own items in stored form, as a JSON array."""
+    """The items in the request itself, without any stored items that it refers to, as a JSON array for the store."""
     names: tuple[str, ...] = ()
-    """The new IDs assigned to the request's items."""
+    """The new IDs assigned to the items in ``own``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +123,9 @@ class AnswerResult(JobResult):
     retry: Retry | None = None
     """The reason for another round, or None if no other round is needed."""
     withheld: int = 0
-    """The number of ``events`` at the end that are discarded, with their output, if another round follows.
+    """The number of ``events`` at the end of the answer that the client must not receive if another round follows.
 
-    The number is 0 if this answer itself belongs to a round.
+    It is 0 if this answer itself belongs to a round.
     """
 
 
@@ -143,7 +143,7 @@ class PageResult(JobResult):
 
 @dataclass(frozen=True, slots=True)
 class PluginResult(JobResult):
-    """The result of a ``PluginJob``. ``read`` is the return value of its function."""
+    """The result of a ``PluginJob``. ``read`` is the return value of the job's function."""
 
     read: object = None
 
@@ -181,7 +181,7 @@ class Job[R: JobResult](ABC):
     def run(self, *, long_budget: bool) -> R:
         """Run the job and return its result, which contains any error for the client.
 
-        The function ``run`` explains ``long_budget``.
+        If ``long_budget`` is true, checks are allowed to take longer.
         """
         try:
             return self.work(decoded(self.data, self.encoding, self.limit))
@@ -221,9 +221,9 @@ class RequestJob(Job[RequestResult]):
     action: Action | None = None
     """The auxiliary operation, or None if the request is a turn. An auxiliary request is always rewritten."""
     marks_of_rounds: tuple[bytes, ...] | None = None
-    """Byte strings, any of which in the body indicates that the request needs several rounds.
+    """Byte strings that indicate that a request needs several rounds, if its body contains any of them.
 
-    They serve to warn about a request that is too large for several rounds. None if this request is not too large.
+    If this request is too large for several rounds, they show whether to log a warning. Otherwise, None.
     """
     result = RequestResult
 
@@ -234,9 +234,9 @@ class RequestJob(Job[RequestResult]):
 
 @dataclass(frozen=True, slots=True)
 class ResolveJob(Job[ResolveResult]):
-    """Finds the references in a request to stored data.
+    """Finds a request's references to stored data, such as the ID of a previous response.
 
-    If that data is given in ``recalled``, the job instead builds the request that contains the data.
+    Once the data has been loaded into ``recalled``, a second job replaces the references with the data.
     """
 
     recalled: Recalled | None = None
@@ -306,7 +306,7 @@ class PageJob(Job[PageResult]):
 
 @dataclass(frozen=True, slots=True)
 class PluginJob(Job[PluginResult]):
-    """Passes a body to the function ``read``. If the function raises BadRequest, the result contains that error."""
+    """Passes a body to the function ``read``. If ``read`` raises BadRequest, the result contains that error."""
 
     read: Callable[[bytes], object]
     result = PluginResult
@@ -331,7 +331,7 @@ def is_heavy(job: Job[Any]) -> bool:
 def run[R: JobResult](job: Job[R], *, long_budget: bool = False) -> R:
     """Run a job and return its result. Never raises an exception.
 
-    ``long_budget`` lets checks take longer. It is set in a worker, where no other work has to wait.
+    If ``long_budget`` is true, as in a worker process where no other work waits, checks are allowed to take longer.
     """
     try:
         return job.run(long_budget=long_budget)
@@ -347,7 +347,7 @@ def failed[R: JobResult](job: Job[R], crash: str) -> R:
 
 
 def _rewrite_request(job: RequestJob, body: bytes) -> RequestResult:
-    """Return the rewritten request, with its label and its data for the store."""
+    """Return the rewritten request, with its conversation label and the items to store."""
     prepared = b""
     if job.action == "compact" and (document := read_body(body)) is not None:
         body, prepared = dump(summary_request(document)).encode(), dump(remaining(document)).encode()
@@ -388,7 +388,7 @@ def _rewrite_request(job: RequestJob, body: bytes) -> RequestResult:
         rewritten = replace(rewritten, path=path, body=dump(count_body(shown, backend)).encode())
         prepared = count_answer(estimated_tokens(shown), estimated=True)
     own, names = _own({**rewritten.asked}) if job.wants_own and rewritten.plan.form.id else (b"", ())
-    # The items are left out, because transferring them between processes would cost as much as transferring the body.
+    # The client's document (``asked``) is left out, because a worker would need as long to transfer it as for the body.
     bare = Rewritten(rewritten.plan, rewritten.body, rewritten.path, asked={}, answer=rewritten.answer)
     return RequestResult(
         job.report, rewritten=bare, digest=digest(bare.body), topic=topic, own=own, names=names, prepared=prepared
@@ -401,15 +401,15 @@ def digest(body: bytes) -> str:
 
 
 def _own(document: dict[str, Any]) -> tuple[bytes, tuple[str, ...]]:
-    """Return a request's items in stored form, and the IDs assigned to the items. The request has no references."""
+    """Return the items of a request without references, as JSON for the store, and the IDs assigned to them."""
     resolved = resolve(in_own_shape(document), Recalled())
     return dump(resolved.own).encode(), resolved.names
 
 
 def in_own_shape(document: dict[str, Any]) -> dict[str, Any]:
-    """Convert a request to the Responses API's own shape, in which requests are stored.
+    """Convert a request to the format of the Responses API, in which requests are stored.
 
-    Raises BadRequest if the request is in another shape and cannot be converted.
+    Raises BadRequest if the request is invalid.
     """
     return document if is_own_shape(document) else as_responses(document)
 

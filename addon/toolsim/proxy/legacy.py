@@ -74,7 +74,7 @@ def from_environment(environment: Mapping[str, str]) -> tuple[dict[str, str | in
     given: dict[str, str | int | bool] = {}
     warnings = []
     for name, read in VARIABLES.items():
-        # A string is not stripped, since a delimiter can be whitespace, including line breaks.
+        # A string value is not stripped, because it can be a delimiter that consists of spaces or line breaks.
         word = environment.get(name, "") if read is str else environment.get(name, "").strip()
         if not word:
             continue

@@ -48,7 +48,8 @@ class ProxyLoopDetector:
     def is_loop(self, flow: HTTPFlow) -> bool:
         """Return whether a request has already passed through the listener on which it arrived."""
         client = flow.client_conn
-        # A flow that the operator resends is exempt, because it has the proxy's own mark from its first run.
+        # A flow that the operator replays is exempt, because its Via header has contained this listener's name since
+        # its first run.
         is_signed = not is_resent(flow) and self._via.has_passed(flow.request.headers.get(_VIA, ""), client)
         return is_signed or self.connections.is_loop(client)
 

@@ -31,7 +31,10 @@ REFUSED = "toolsim_refused"
 COMMENT = "toolsim_comment"
 """The metadata key for the comment that toolsim set on a flow. Any other comment was written by a person."""
 NOTE = "toolsim_capture"
-"""The metadata key for the description of a recording: ``side``, ``options`` and more."""
+"""The metadata key for the description of a recording.
+
+It includes the ``options`` in effect and, in a recording, the flow's ``side``: "client" or "backend".
+"""
 
 
 def policy_as_dict(policy: Policy) -> dict[str, Any]:
@@ -45,7 +48,7 @@ def policy_as_dict(policy: Policy) -> dict[str, Any]:
 
 
 def is_stored(flow: HTTPFlow) -> bool:
-    """Return whether a flow was read from a file with an answer that the addon has not handled."""
+    """Return whether a flow was read from a file, and toolsim has not handled its answer yet."""
     return not flow.live and REPORT not in flow.metadata
 
 
@@ -60,9 +63,9 @@ def is_recorded(flow: HTTPFlow) -> bool:
 
 
 def recorded_policy(flow: HTTPFlow, policy: Policy, by_hand: Iterable[str]) -> Policy:
-    """Return the policy with which an exchange was recorded, except for options that the operator set ``by_hand``.
+    """Return the policy with which an exchange was recorded.
 
-    The fields of these options are copied from ``policy``.
+    ``by_hand`` names the policy fields that the operator has set explicitly. They are copied from ``policy`` instead.
     """
     default, decided = Policy(), set(by_hand)
     values: dict[str, Any] = {field: getattr(policy, field) for field in decided}

@@ -36,6 +36,6 @@ class _PacedConnection(_HTTPConnection):
         try:
             await self._pace.yield_to_others()
         except asyncio.CancelledError:
-            # The proxy is exiting. Tornado would log this exception with a traceback, but logs nothing for a closed
-            # stream.
+            # The proxy is exiting. Tornado would log this exception with a traceback. It logs nothing if the stream is
+            # closed instead.
             self.stream.close()

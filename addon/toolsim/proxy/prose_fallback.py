@@ -1,9 +1,10 @@
 """Replaces an answer that consists only of an undeclared call, so that the client receives plain text instead.
 
-Another round requests the text from the model. The answer itself counts as the first round. The runner decides whether
-another round is allowed, and merges the output of both rounds. So the rules of ``rounds/`` apply, but only answers that
-need another round bear the cost. The client receives the text as it arrives, in the stream that has already started. If
-the model writes no text, the client receives the model's original answer.
+Another round requests the text from the model. The answer itself counts as the first round. The runner (``rounds/``)
+decides whether another round is allowed, and merges the output of both rounds. Unlike other requests with several
+rounds, such a request is passed to the runner only after its first answer, so ordinary answers are not slowed down. The
+client receives the text as it arrives, in the stream that has already started. If the model writes no text, the client
+receives the model's original answer.
 
 The additional round ends with its exchange, for example when the client disconnects. While the client does not read,
 the proxy does not read from the model either.
@@ -118,7 +119,10 @@ def _left(seconds: float, gone: float) -> float:
 
 
 def _after(retry: Retry, further: Ask) -> Ask:
-    """Return a function that runs all rounds except the first, which has already ended with ``retry``."""
+    """Return a function that runs each round with ``further``, except the first round.
+
+    The first round has already ended, so for this round the function only yields ``retry``.
+    """
 
     async def ask(round_: Round) -> AsyncGenerator[RoundEvent]:
         if round_.number == 1:
@@ -158,7 +162,7 @@ class ProseFallback(Feature):
             await asyncio.wait_for(self._changed.wait(), _LOOK_SECONDS)
 
     def take(self) -> Sequence[ClientEvent]:
-        """Return the events since the last call. The final event of the round ends the answer."""
+        """Return the events that have arrived since the last call. The round's final event also ends the answer."""
         arrived, self._arrived, self._load = self._arrived, [], Load()
         self._taken.set()
         if not self._following.done():
@@ -172,8 +176,8 @@ class ProseFallback(Feature):
     async def _follow(self, events: AsyncGenerator[ClientEvent | Refused]) -> None:
         async with aclosing(events):
             async for event in events:
-                # Opened and Refused are dropped, because the first round has already started the client's answer, which
-                # can no longer be rejected.
+                # The first round has already started the client's answer. So the answer must not be started again
+                # (Opened), and can no longer be rejected (Refused).
                 if not isinstance(event, Opened | Refused):
                     self._arrived.append(event)
                     self._load.add(event)

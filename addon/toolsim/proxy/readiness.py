@@ -30,7 +30,11 @@ from toolsim.stores.record import StoreError
 
 FRESH_SECONDS = 2.0
 CHECK_SECONDS = 1.0
-"""Timeout of a check, in seconds. HAProxy waits for an answer at most as long as the interval between its checks."""
+"""Time limit, in seconds, for checking the backend or the store.
+
+The limit is short, because a load balancer such as HAProxy waits for the page at most as long as the interval between
+its checks.
+"""
 
 _HEADERS = {"content-type": "application/json", "cache-control": "no-store"}
 
@@ -72,7 +76,7 @@ class Readiness:
         """Return whether the default backend can be reached, or None if there is no default backend."""
         mode, upstream = flow.client_conn.proxy_mode, self.settings.upstream
         if isinstance(mode, UpstreamMode):
-            # All requests are sent to the next proxy, so only that proxy's address is checked.
+            # In upstream mode, all requests are sent to the upstream proxy, so its address is checked.
             address = mode.address
         elif upstream is not None:
             address = upstream.host, upstream.port

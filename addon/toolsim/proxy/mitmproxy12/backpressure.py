@@ -54,9 +54,9 @@ def handler_of(client: Client) -> ConnectionHandler | None:
 
 
 def writer_of(client: Client, connection: Connection | None = None) -> asyncio.StreamWriter | None:
-    """Return the writer of a client's connection, or of a ``connection`` to a backend that was opened for the client.
+    """Return the writer of a client's connection. Return None if the connection is closed or is not a stream.
 
-    Return None if the connection is closed or is not a stream.
+    If ``connection`` is a connection to a backend that was opened for the client, return the writer of that connection.
     """
     handler = handler_of(client)
     io = handler.transports.get(connection or client) if handler is not None else None

@@ -1,7 +1,8 @@
 """Limits the size of bodies that are read completely, and drops the trailers of rewritten bodies.
 
-A proxy is allowed to drop trailers (RFC 9110, 6.5.1). The trailers apply to the bytes that toolsim replaces, and no
-known API sends any. Over HTTP/1, ``chunks`` has already dropped them, because mitmproxy's layer crashes on them.
+A proxy is allowed to drop trailers (RFC 9110, 6.5.1), and no known API sends any. The trailers of a rewritten body are
+dropped because they describe the original body. Over HTTP/1, ``chunks`` drops all trailers, because mitmproxy's layer
+crashes on them.
 
 Relies on these internals of ``mitmproxy.proxy.layers.http`` 12.2: the received part of a body is in
 ``request_body_buf`` or ``response_body_buf``, and ``check_body_size`` decides whether mitmproxy rejects or streams a

@@ -19,7 +19,7 @@ from mitmproxy.optmanager import OptManager, unset
 def options_set_early(options: OptManager) -> dict[str, Any]:
     """Return the deferred options by name.
 
-    Values from the command line are ``Texts``. Values from a file are unchanged.
+    Values from the command line are converted to ``Texts``. Values from config.yaml are unchanged.
     """
     found: dict[str, Any] = {}
     for name, deferred in options.deferred.items():

@@ -1,9 +1,10 @@
 """Begins the client's stream before the backend has sent its response headers.
 
 A model can take minutes to read a long prompt, but clients give up after receiving nothing for about 20 s. So a
-streaming client that has received nothing for a while is sent a 200, the first frames of its answer, and then
-keep-alives (``Exchange.open_early``). When the backend answers, its answer is sent over that stream, even if it is
-non-streamed. An error from the backend is sent as the API's error event.
+streaming client that has received nothing for a while is sent the status 200, the first frames of its answer, and then
+keep-alives (``Exchange.open_early``). When the backend answers, the answer is sent to the client in the stream that has
+already started, even if the backend's own answer is not streamed. If the backend responds with an error, the client
+receives the error event of its API.
 
 Relies on these internals of ``mitmproxy.proxy.layers.http`` 12.2, in addition to those of ``response_pump``:
 

@@ -33,7 +33,7 @@ class ExchangeStream(EarlyStart, Resending, BoundedBodies):
     """A stream that monitors its backend, and always ends the client's answer."""
 
     is_unwatched = False
-    """Whether the backend is connected, but its timer has not started. The timer starts once the request is sent."""
+    """Whether the backend is connected, but its timer has not started, because the request has not been sent yet."""
 
     @override
     def _handle_event(self, event: Event) -> CommandGenerator[None]:
@@ -62,7 +62,8 @@ class ExchangeStream(EarlyStart, Resending, BoundedBodies):
             return False
         self.has_backend = True
         if (exchange := self.exchange) is not None:
-            # The backend's silence is measured from this point, because an interception might have delayed the request.
+            # The timeouts for the backend start now, because the request might have arrived long ago, for example if the
+            # operator has intercepted it.
             exchange.timeouts.connected()
             self.is_unwatched = True
         return True
@@ -80,7 +81,7 @@ class ExchangeStream(EarlyStart, Resending, BoundedBodies):
         if self.ended or (exchange is None and not is_resending):
             return
         if exchange is None or is_resending:
-            # The base class resends the request or, if it could not be rewritten again, answers with an error.
+            # The base class resends the request. If the request could not be rewritten, it sends the client an error.
             yield from super().wake()
             return
         if self.server_state == self.state_stream_response_body and exchange.streamed is not None:
@@ -110,7 +111,8 @@ class ExchangeStream(EarlyStart, Resending, BoundedBodies):
             yield from super().handle_protocol_error(event)
         elif self.server_state == self.state_stream_response_body:
             if self.fed is not None and self.fed.waits:
-                # The client's answer waits for another round, so the failed backend's answer is already complete.
+                # The backend's answer was already complete, because toolsim has started another round for the client's
+                # answer. So the failure of this backend connection does not matter.
                 self.has_backend_ended = True
                 return
             # The backend has failed, so the answer ends after the data received so far.

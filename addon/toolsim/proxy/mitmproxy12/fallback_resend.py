@@ -1,4 +1,4 @@
-"""Resends a request after its backend has rejected a feature or an API path: without the feature, or to another path.
+"""Resends a request without a feature that its backend has rejected, or to another path if the path was rejected.
 
 Relies on these internals of ``mitmproxy.proxy.layers.http`` 12.2:
 

@@ -4,7 +4,8 @@ For a delta of a few bytes, most of a proxy's cost is waking mitmproxy's task an
 generators and back. So while an answer is streamed over plain HTTP/1, toolsim's own protocol reads the backend's
 connection. It handles reads that consist of complete chunks. If processing a read requires a pause, ends the answer or
 raises an exception, the stream is woken to handle the rest. All other data is passed unchanged to mitmproxy's own
-protocol, whose behavior is authoritative: a test compares both paths for every way to split the data.
+protocol, which defines the correct behavior. A test verifies that the client receives the same bytes from both, no
+matter how the data is split.
 
 mitmproxy still handles backpressure: while unsent bytes are waiting for the client, data is passed to mitmproxy's
 protocol, which stops reading until the client has caught up. The stream still handles timeouts, because it is woken
@@ -22,8 +23,8 @@ Relies on these internals of mitmproxy 12.2, and of asyncio:
 4. ``Http1Client`` stores unprocessed bytes in ``buf``. After the head of an answer it creates a new ``body_reader``,
    whose state the ``chunks`` module describes.
 5. A stream that waits for a hook is ``_paused``, and its events queue up. HTTP/1 has one stream at a time.
-6. If a method of a protocol raises, asyncio closes the connection and passes the exception to ``connection_lost``. Any
-   exception except an OSError ends mitmproxy's task for that connection without an event.
+6. If a method of a protocol raises an exception, asyncio closes the connection and passes the exception to
+   ``connection_lost``. Unless it is an OSError, it ends mitmproxy's task for the connection without any event.
 """
 
 from __future__ import annotations
@@ -49,12 +50,12 @@ _TASKS: set[asyncio.Task[None]] = set()
 
 
 class FastPath:
-    """An asyncio protocol that reads the backend's connection in mitmproxy's place while ``answer`` is being streamed.
+    """An asyncio protocol that reads the backend's connection while an answer is streamed.
 
-    Data that this class cannot handle is left to mitmproxy's own protocol.
+    Data that this class cannot handle is passed to mitmproxy's own protocol.
 
-    ``stream`` is the mitmproxy stream of the answer, and ``http`` is mitmproxy's reader of it. ``framed`` converts a
-    part of the answer to the bytes to send to the client.
+    ``stream`` and ``answer`` are the stream and its answer. ``http`` is mitmproxy's own reader of the answer.
+    ``framed`` converts a part of the answer to the bytes to send, for example to an HTTP chunk.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class FastPath:
         self._is_first = False  # Whether everything that arrived earlier has been sent.
         self._rest: Iterator[list[bytes] | None] | None = None
         self.resumption: RequestWakeup | None = None
-        """The command whose completion wakes the stream to feed the remaining data."""
+        """The wake-up command after which the stream sends the output that this object could not send, or None."""
         self._usual: Any = self._backend.get_protocol()
         self._backend.set_protocol(self)  # type: ignore[arg-type]
 
@@ -85,7 +86,7 @@ class FastPath:
             self._backend.set_protocol(self._usual)
 
     def take_rest(self) -> Iterator[list[bytes] | None]:
-        """Return the slices of the data that have not been sent, and remove them from this object."""
+        """Return the output that has not been sent, in slices, and remove it from this object."""
         rest, self._rest = self._rest, None
         return rest or iter(())
 
@@ -100,7 +101,7 @@ class FastPath:
             slices = self._answer.slices(read)
             for chunks in slices:
                 if chunks is None or self._answer.has_read_all or self._answer.cut:
-                    # A pause or the end of an answer requires more than sending chunks, and only the stream can do it.
+                    # Only the stream can pause (None means a pause) or end the answer, so it sends the rest.
                     self._wake(chain((chunks,), slices))
                     return
                 for chunk in chunks:
@@ -120,7 +121,7 @@ class FastPath:
         return getattr(self._usual, name)
 
     def _wake(self, rest: Iterator[list[bytes] | None]) -> None:
-        """Wake the stream, so that it feeds ``rest`` before any data that arrives later."""
+        """Wake the stream, so that it sends the remaining output ``rest`` before it handles any later data."""
         self._is_first, self._rest = False, rest
         self.resumption = RequestWakeup(0)
         self._stream.layer.command_sources[self.resumption] = self._stream

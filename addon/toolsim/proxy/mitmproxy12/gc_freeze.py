@@ -33,7 +33,7 @@ class GcFreeze:
 
     def done(self) -> None:
         """Unfreeze all objects, so that the objects of an unloaded script can be collected."""
-        with suppress(ValueError):  # If mitmproxy did not start, the callback was never added.
+        with suppress(ValueError):  # The callback is missing if mitmproxy did not start.
             gc.callbacks.remove(self._collecting)
         gc.unfreeze()
 

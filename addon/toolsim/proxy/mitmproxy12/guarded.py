@@ -77,7 +77,7 @@ CHECKED: tuple[type[StartHook], ...] = (
     ToolsimResendHook,
     ToolsimStoreHook,
 )
-"""The hooks after which a flow has to be cleared before more of its data is forwarded."""
+"""The hooks after which data is forwarded only if all addons have handled the hook (see ``Guard``)."""
 
 _SERVER, _HOOKS = "mitmproxy.proxy.server", "mitmproxy.addonmanager"
 _CONTINUE = 100
@@ -120,7 +120,7 @@ class GuardedStream(ExchangeStream):
     def watched(self, commands: CommandGenerator[None]) -> CommandGenerator[None]:
         """Pass on the stream's ``commands`` for an event, and check that each hook among them has completed.
 
-        Raises NotCleared if a hook has not completed.
+        Raises NotCleared if an addon did not complete a hook.
         """
         reply: Any = None
         while True:
@@ -170,7 +170,8 @@ class GuardedStream(ExchangeStream):
     def fail(self, *, is_rescued: bool = False) -> CommandGenerator[None]:
         """End the exchange with an error.
 
-        ``is_rescued`` means that the stream has lost an event, so the client's connection cannot be reused.
+        ``is_rescued`` means that ``Net`` ends the stream because an event was lost. The client's connection then cannot
+        be reused.
         """
         if self.is_failed:
             yield from self.break_off()
@@ -187,7 +188,7 @@ class GuardedStream(ExchangeStream):
             if self.has_request or is_rescued:
                 yield from self.send_failure()
             elif self.flow.request.headers.get("expect", "").lower() == "100-continue":
-                # The client sends the rest of its request only after receiving a 100.
+                # The client sends the body of its request only after it has received the status 100 (Continue).
                 head = Response.make(_CONTINUE)
                 head.headers.clear()
                 yield SendHttp(ResponseHeaders(self.stream_id, head), self.context.client)
@@ -302,14 +303,20 @@ class Net(logging.Filter):
 
 
 def _settle(above: NextLayer) -> None:
-    """Make ``above`` pass further events directly to the next layer, if known, as ``NextLayer`` normally does."""
+    """If a ``NextLayer`` already knows the next layer, make it pass further events directly to that layer.
+
+    mitmproxy normally does this itself, but an exception prevented it.
+    """
     if above.layer is not None:
         above.events.clear()
         above.handle_event = above._handle_event = above._handle = above.layer.handle_event  # type: ignore[method-assign]
 
 
 async def _end(handler: ConnectionHandler, streams: list[GuardedStream]) -> None:
-    """End these streams. If there are none, or if a stream has become a WebSocket or tunnel, close the connection."""
+    """End the given streams of a connection.
+
+    If there are none, or if a stream has been upgraded to a WebSocket connection or a tunnel, close the connection.
+    """
     for stream in streams:
         if stream.child_layer is not None:
             break

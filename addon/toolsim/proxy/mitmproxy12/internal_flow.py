@@ -49,7 +49,7 @@ Answered = Callable[[Response | bytes | None], None]
 
 
 def own_flow(client: Client, request: Request) -> HTTPFlow:
-    """Return a flow for an internal request. Until the addon's first hook, it looks like a replay from ``client``."""
+    """Return a flow for an internal request on behalf of ``client``. It is marked as a replay until the first hook."""
     own = Client(
         peername=client.peername,
         sockname=client.sockname,
@@ -111,7 +111,10 @@ class FlowHandler(ReplayHandler):
 
 
 class _OwnClient(MockServer):
-    """The client's side of an internal flow. Unlike a ``MockServer``, it can disconnect and passes on the answer."""
+    """The simulated client of an internal flow.
+
+    Unlike mitmproxy's ``MockServer``, it can disconnect, and it passes the answer to a function.
+    """
 
     def __init__(self, flow: HTTPFlow, context: Context, answered: Answered) -> None:
         super().__init__(flow, context)

@@ -42,7 +42,7 @@ OVERRIDDEN = (
 def check() -> None:
     """Log which internals are missing.
 
-    If flows could not be stored correctly, log an error, which prevents mitmproxy from starting.
+    If the missing internals are needed to store flows correctly, log an error, which prevents mitmproxy from starting.
     """
     if problem := backup.problem():
         logger.error("Unsupported mitmproxy (expected >=12.2,<13): %s.", problem)

@@ -7,12 +7,12 @@ Relies on these internals of ``mitmproxy.proxy.layers.http`` 12.2:
 2. For ``ResponseData``, it only calls ``flow.response.stream`` and sends the result, which ``Http1Server.send`` frames
    as a chunk. Nearly all events of a stream are of this type, so this class does both in one step, which saves half of
    mitmproxy's own work.
-3. For each hook, mitmproxy looks up a handler in every addon, and a second one (``update``) if the argument is a flow.
-   Each lookup takes 0.1 ms. So a hook that can run many times during an answer has the answer as its argument, not the
-   flow.
+3. For each hook, mitmproxy looks up a handler in every addon, which takes 0.1 ms. If the argument of the hook is a
+   flow, it also looks up the handlers of ``update``. So the hook that can run many times during an answer
+   (``ToolsimPauseHook``) receives the answer instead of the flow.
 4. While a hook runs, other events of the stream have to wait, including the client's disconnection. So a stream that
-   waits for another round polls, and wakes itself up between two polls. The ``Wakeup`` contains the command that
-   requested it.
+   waits for another round does not wait in a hook. It polls the round, and requests a wake-up for the next poll. The
+   ``Wakeup`` event contains the command that requested it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ UNREAD_SECONDS = 0.1
 
 @dataclass
 class ToolsimPauseHook(StartHook):  # type: ignore[no-untyped-call]
-    """The hook for a stream that pauses between two slices of an answer, so that other tasks can run."""
+    """The hook for a stream that pauses in the middle of a long answer, so that other tasks can run."""
 
     answer: StreamedAnswer
 
@@ -59,7 +59,7 @@ class ToolsimAskHook(StartHook):  # type: ignore[no-untyped-call]
 
 @dataclass
 class ToolsimStoreHook(StartHook):  # type: ignore[no-untyped-call]
-    """The hook for a flow whose streamed answer has to be stored before its end is sent."""
+    """The hook for a flow whose streamed answer has to be stored before its final event is sent."""
 
     flow: HTTPFlow
 
@@ -72,7 +72,7 @@ class ResponsePump(OwnStream):
     is_lingering = False
     """Whether the answer has been sent completely and the backend still has time to disconnect."""
     frames_chunks = False
-    """Whether this class, and not mitmproxy, frames the HTTP/1 chunks (rule 2)."""
+    """Whether this class frames the HTTP/1 chunks in place of mitmproxy (rule 2)."""
     stores_bytes = False
     """Whether mitmproxy stores the bytes of the answer. This is determined when the answer begins."""
     fast_path: FastPath | None = None
@@ -137,7 +137,7 @@ class ResponsePump(OwnStream):
         yield from super().state_stream_response_body(event)
 
     def feed(self, answer: StreamedAnswer, slices: Iterable[list[bytes] | None]) -> CommandGenerator[None]:
-        """Send the chunks in ``slices``, and pause at each None."""
+        """Send the client the output for some data. A None in ``slices`` means that other tasks should run first."""
         for chunks in slices:
             if chunks is None:
                 yield from self.pause(answer)
@@ -150,7 +150,7 @@ class ResponsePump(OwnStream):
             yield from self.over(answer)
 
     def over(self, answer: StreamedAnswer) -> CommandGenerator[None]:
-        """End the client's answer if it is finished or cut."""
+        """End the client's answer if it is complete, or if toolsim has cut it short."""
         yield from self.store(answer)
         if self.has_backend_ended:
             self.stop_feeding()
@@ -206,7 +206,7 @@ class ResponsePump(OwnStream):
             yield ToolsimPauseHook(answer)
 
     def store(self, answer: StreamedAnswer) -> CommandGenerator[None]:
-        """Run the hook that stores a finished answer, then send the end of the answer to the client."""
+        """Run the hook that stores a finished answer, then send the answer's final event to the client."""
         if answer.end:
             yield ToolsimStoreHook(self.flow)
             yield from map(self.sending, answer.release(answer.end))

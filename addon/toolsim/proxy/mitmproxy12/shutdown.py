@@ -62,7 +62,7 @@ class Unsent:
         self._writers: WeakSet[asyncio.StreamWriter] = WeakSet()
 
     def note(self, client: Client) -> None:
-        """Track the connection of a client, even after the connection is closed."""
+        """Start to track a client's connection. Its unsent bytes count even after the connection is closed."""
         if (writer := writer_of(client)) is not None:
             self._writers.add(writer)
 

@@ -58,7 +58,7 @@ class OwnStream(HttpStream):
         return layer
 
     def unpause(self) -> None:
-        """Abandon the pending command, whose completion might have been lost, and the events queued behind it."""
+        """Stop waiting for the completion of a command, which might have been lost, and discard the queued events."""
         if self._paused is not None:
             self._paused.generator.close()
             self._paused = None
@@ -84,7 +84,8 @@ class OwnStream(HttpStream):
     def send_response(self, already_streamed: bool = False) -> CommandGenerator[None]:
         assert self.flow.response is not None
         if self.flow.request.method == "HEAD" and not already_streamed:
-            # mitmproxy would send the body, and the client would interpret it as the beginning of the next answer.
+            # The answer to a HEAD request must not have a body. mitmproxy would nevertheless send the body, and the
+            # client would interpret it as the beginning of the next answer.
             self.flow.response.raw_content = b""
         yield from super().send_response(already_streamed)
 
@@ -96,7 +97,8 @@ class OwnStream(HttpStream):
         self.child_layer = Relay(self.context, self.flow)
         self._handle_event = self.passthrough
         yield from self.child_layer.handle_event(Start())
-        # The end of the upgrade response is sent last, because mitmproxy then passes on the client's first bytes.
+        # The relay has to be ready before the end of the upgrade response is sent, because mitmproxy then passes on the
+        # client's first bytes.
         yield SendHttp(ResponseEndOfMessage(self.stream_id), self.context.client)
 
     @override

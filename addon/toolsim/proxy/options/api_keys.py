@@ -63,7 +63,7 @@ Users = Mapping[bytes, User]
 
 
 class ApiKeys:
-    """The accepted keys. ``key_file`` is None if there is a single key."""
+    """The accepted client keys. ``key_file`` is the file that contains them, or None if there is a single key."""
 
     def __init__(self, users: Users, key_file: ReloadedFile[Users] | None = None) -> None:
         self._users = users
@@ -194,7 +194,7 @@ def _user(words: list[str]) -> User:
     if not _NAME.fullmatch(name):
         raise ValueError("expected a name of at most 64 letters, digits, '.', '_', '@' or '-', and then a key")
     if not rest:
-        # The message does not quote the only word, because that word might be the key.
+        # If a line has only one word, the error message does not quote it, because it might be the key.
         raise ValueError("expected NAME KEY, or NAME sha256:HEX")
     key, *limits = rest
     if key.startswith(_DIGEST):

@@ -180,8 +180,9 @@ def _key(number: int, written: str | None, environment: Mapping[str, str]) -> st
 def _covers(earlier: str, later: str) -> bool:
     """Return whether the ``earlier`` pattern is certain to match every name that the ``later`` pattern matches.
 
-    The later pattern is compared as if it were a name, because a ``*`` that matches one of its wildcards also matches
-    any text that the wildcard stands for. An earlier pattern with ``?`` or ``[`` is not compared in this way.
+    For example, ``gpt-*`` covers ``gpt-5*``. This is tested by matching the later pattern as if it were a name: a ``*``
+    that matches the later pattern's wildcard also matches any text in its place. This does not work if the earlier
+    pattern contains ``?`` or ``[``, so such a pattern covers only itself.
     """
     return earlier == later or (not re.search(r"[?\[]", earlier) and fnmatchcase(later, earlier))
 

@@ -43,10 +43,7 @@ class Option:
         return Sequence[str] if isinstance(self.default, tuple) else type(self.default)
 
     def from_texts(self, texts: Sequence[str]) -> Value:
-        """Convert the option's command-line arguments to its value.
-
-        Raises ValueError if they are invalid for the option.
-        """
+        """Convert the option's command-line arguments to its value. Raises ValueError if they are invalid."""
         if isinstance(self.default, tuple):
             return tuple(texts)
         if len(texts) > 1:
@@ -66,10 +63,7 @@ class Option:
         return self._choice(text)
 
     def from_yaml(self, value: Any) -> Value:
-        """Convert the option's entry in config.yaml to its value.
-
-        Raises ValueError if the entry is invalid for the option.
-        """
+        """Convert the option's entry in config.yaml to its value. Raises ValueError if the entry is invalid."""
         match self.default:
             case tuple() if isinstance(value, list) and all(isinstance(text, str) for text in value):
                 return tuple(value)
@@ -82,7 +76,7 @@ class Option:
         raise ValueError(f"got {value!r}, {self._expected()}")
 
     def checked(self, value: Any) -> Any:
-        """Check a value from mitmproxy's option manager, and return it. Raises ValueError if it is not allowed."""
+        """Check a value from mitmproxy's option manager and return it. Raises ValueError if the value is invalid."""
         if isinstance(self.default, tuple):
             return tuple(word.strip() for text in value for word in text.split(",") if word.strip())
         if isinstance(value, bool):

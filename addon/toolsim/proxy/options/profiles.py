@@ -71,7 +71,9 @@ def with_profiles(settings: Settings, environment: Mapping[str, str]) -> Setting
 
 
 def read_profiles(word: str, environment: Mapping[str, str], by_hand: Collection[str] = ()) -> tuple[Profile, ...]:
-    """Return the profiles that the option's value ``word`` selects, without the options that were set ``by_hand``.
+    """Return the profiles that ``word``, the value of ``toolsim_profiles``, selects.
+
+    Options in ``by_hand``, which the operator set explicitly, are removed from the profiles.
 
     Raises ValueError if a profile is invalid. The message names the file and the line.
     """
@@ -119,7 +121,7 @@ def line_of(text: str, name: str, start: int = 0) -> int:
 
 
 def _line_in_form(text: str, wrong: InvalidForm) -> int:
-    """Return the line number of an entry in a form, or of the form itself if the entry is missing."""
+    """Return the line number of an entry in a ``[[forms]]`` table, or of the table itself if the entry is missing."""
     tables = [found.start() for found in re.finditer(r"^[ \t]*\[\[[ \t]*forms[ \t]*\]\]", text, re.MULTILINE)]
     if wrong.number >= len(tables):
         return line_of(text, "forms")

@@ -131,7 +131,7 @@ def parse(values: Any, *, keepalive: float = Limits().keepalive) -> Settings:
 def parse_value(option: Option, value: Any) -> Any:
     """Return the parsed value of a single option, regardless of other options.
 
-    Raises OptionsError, which names the option, if the value is invalid.
+    Raises OptionsError, naming the option, if the value is invalid.
     """
     try:
         value = option.checked(value)
@@ -233,7 +233,7 @@ def folder_problem(folder: Path) -> str:
 
 
 def _delimiter(value: str) -> str:
-    match value.lower():  # The predecessor's flag accepted the same spellings.
+    match value.lower():  # This option replaces a flag of toolsim's predecessor.
         case "1" | "true" | "yes" | "on":
             return "\n\n"
         case "0" | "false" | "no" | "off":
