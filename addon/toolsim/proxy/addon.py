@@ -281,7 +281,7 @@ class ToolSim:
             self._body_rewriter.ask(flow, exchange)
 
     async def toolsim_store(self, flow: HTTPFlow) -> None:
-        """Store a streamed answer before its client receives the end of the stream."""
+        """Store a streamed answer before its final event is sent to the client."""
         if (exchange := self.exchanges.of(flow)) is not None:
             await self._context_loader.store_streamed(exchange)
 

@@ -131,7 +131,7 @@ class State(Enum):
     """The source of the client's answer."""
 
     OPEN = "open"
-    """The source is undecided. A non-streamed answer that is rewritten stays in this state until its end."""
+    """The source is undecided. A non-streamed answer that toolsim rewrites stays in this state."""
     STREAMED = "streamed"
     """The answer is rewritten as it arrives (``Exchange.streamed``)."""
     PASSED = "passed"

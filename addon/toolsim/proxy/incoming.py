@@ -8,7 +8,7 @@ module sets the SNI to the backend's own name.
 
 *The key of a tunnel.* A client sends it only once, in the CONNECT request, for all requests on its connection.
 
-With a file of keys, the number of wrong keys from each source is limited (``wrong_keys``).
+With a key file, the number of wrong keys from each source is limited (``wrong_keys``).
 """
 
 from __future__ import annotations

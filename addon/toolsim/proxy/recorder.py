@@ -75,7 +75,7 @@ class BodyRecorder:
         self._response: Response | None = None
 
     def begin(self, response: Response) -> None:
-        """Remember the response with the headers of the backend's answer. The caller must not change it afterwards."""
+        """Store the response with the headers of the backend's answer. The caller must not change it afterwards."""
         self._response = response
 
     def whole(self, response: Response) -> None:
@@ -102,9 +102,9 @@ class BodyRecorder:
         return {side: count for side, count in by_side.items() if count}
 
     def store_in(self, flow: HTTPFlow) -> None:
-        """Store the sent body in the flow, and the backend's answer in the flow's backup.
+        """Store the body that was sent to the client in the flow, and the backend's answer in the flow's backup.
 
-        No other method of the recorder may be called afterwards.
+        This has to be the last call of a method of this object.
         """
         response = flow.response
         if response is not None and response.raw_content is None:

@@ -1,13 +1,13 @@
 """The interface between turns and the store, which contains the data that the proxy keeps between requests.
 
     request ──▶ recall the data it refers to ──▶ resolved body ──▶ rewritten like any other
-    answer  ──▶ store ──▶ the end is sent to the client
+    answer  ──▶ store ──▶ the final event is sent to the client
 
 1. A turn without references never waits for the store before its answer, and is answered even if the store fails.
 2. A turn with references is answered with a 503 while the store fails, because the turn would have a different meaning
    without its context.
-3. An answer is stored before its end is sent. If storing fails, the answer has ``store: false``. An answer that belongs
-   to a conversation fails instead, because it would be missing from the next turn.
+3. An answer is stored before its final event is sent. If storing fails, the answer has ``store: false``. However, if
+   the answer belongs to a conversation, the client receives an error, because the next turn would lack the answer.
 4. All data is stored in the partition of the client's key. The store receives only a hash of the key.
 """
 
@@ -138,7 +138,7 @@ class ResponseStore:
             return LOST if references.conversation else False
         parts = b'{"response":', answer, b',"input":', own, b"}"
         is_large = len(answer) + len(own) > _LARGE_BYTES
-        # Large values are joined in a thread, so as not to block the event loop.
+        # Large values are joined in a separate thread, so as not to block the event loop.
         value = await asyncio.to_thread(b"".join, parts) if is_large else b"".join(parts)
         record = Record(context.stored_as.id, value, references.previous, (*context.names, *names))
         try:
@@ -194,21 +194,18 @@ class ResponseStore:
             await self._put(partition, records, expected)
 
     async def find(self, partition: str, names: Sequence[str]) -> dict[str, Record]:
-        """Return a consistent snapshot of the records with these names, by name.
-
-        Raises StoreError if the store is unavailable.
-        """
+        """Return a consistent snapshot of the records with these names, by name. Raises StoreError if reading fails."""
         with self._counting("read"):
             return await self._used().find(partition, names)
 
     async def last(self, partition: str, id: str) -> Record | None:
-        """Return a record, or None if it does not exist. Raises StoreError if the store is unavailable."""
+        """Return a record, or None if it does not exist. Raises StoreError if reading fails."""
         with self._counting("read"):
             found = await self._used().chain(partition, id, sys.maxsize)
         return found[-1] if found else None
 
     async def forget(self, partition: str, ids: Sequence[str]) -> None:
-        """Delete records, one after another. Raises StoreError if the store is unavailable."""
+        """Delete records, one after another. Raises StoreError if this fails."""
         with self._counting("write"):
             for id in ids:
                 await self._used().delete(partition, id)
@@ -233,10 +230,7 @@ class ResponseStore:
         self.evicted += self.size.evicted
 
     def _used(self) -> Store:
-        """Return the current store, which might have changed since the last ``await``.
-
-        Raises StoreError if the store has been disabled.
-        """
+        """Return the current store. Raises StoreError if the store was disabled since the last ``await``."""
         if self._store is None:
             raise StoreError("the store has been disabled")
         return self._store

@@ -111,10 +111,10 @@ class Rounds:
         return True
 
     def asking(self, flow: HTTPFlow, body: bytes, document: Mapping[str, Any], request: Request | None = None) -> Ask:
-        """Return the function that runs the rounds of a request.
+        """Return a function that runs the rounds of a request.
 
-        ``body`` contains the bytes of the request's body, and ``document`` is the parsed body. ``request`` is the
-        client's request if the flow no longer contains it.
+        ``body`` contains the bytes of the request's body, and ``document`` is the parsed body. If the flow no longer
+        contains the client's request, it has to be passed as ``request``.
         """
         return partial(self._ask, RoundSource(flow, body, document, request))
 
@@ -130,7 +130,7 @@ class Rounds:
         topic: ConversationLabel | None,
         job: RunnerJob | Stream,
     ) -> None:
-        """Let the runner answer a flow. The runner's bytes pass through unchanged to the client."""
+        """Let the runner answer a flow. The runner's answer is sent to the client unchanged."""
         exchange.report = report
         exchange.enter(State.DELEGATED)
         exchange.topic = topic
@@ -159,7 +159,7 @@ class Rounds:
         return self._server
 
     async def _ask(self, origin: RoundSource, round_: Round) -> AsyncGenerator[RoundEvent]:
-        """Run one round and yield its events. If the generator is closed early, the round ends."""
+        """Run one round and yield its events. If the generator is closed early, abort the round."""
         arrived: asyncio.Queue[ClientEvent | Retry | None] = asyncio.Queue()
         load = Load()
 
@@ -192,7 +192,7 @@ class Rounds:
                 if arrived.empty():
                     handler.reading.set()
                 if isinstance(event, Ended | Failed | Retry):
-                    # The round's task continues without this generator, for example because it still has to disconnect.
+                    # The round's task continues after this generator has ended, for example to close its connection.
                     is_over = True
                     yield RoundReport(asked.report)
                 yield event
@@ -202,7 +202,7 @@ class Rounds:
             yield RoundReport(asked.report)
             yield _refused(flow)
         finally:
-            # Reading is resumed, so that the round can disconnect even though its events are no longer consumed.
+            # The events are no longer consumed, so reading might be paused. But a paused round could not disconnect.
             handler.reading.set()
             if not is_over:
                 await handler.leave()
@@ -222,9 +222,9 @@ def own_body(request: Request, memory: StoredContext | None) -> bytes:
 def stored_by_us(
     request: ClientRequest, document: dict[str, Any], body: bytes, memory: StoredContext | None
 ) -> tuple[ClientRequest, dict[str, Any], bytes]:
-    """Return the request, document and body for the rounds of a request.
+    """Return the request, document and body from which the requests of the rounds are created.
 
-    If toolsim stores the answer, the backend is instructed not to store the answers to the rounds.
+    If toolsim stores the answer, they are changed so that the backend does not store the answers to the rounds.
     """
     if memory is None or not should_store(document, memory.stored_as):
         return request, document, body

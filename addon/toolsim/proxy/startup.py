@@ -89,10 +89,7 @@ def _rename_value(options: OptManager, name: str, entry: Any) -> None:
 
 
 def _value(option: Option, entry: Any) -> Value:
-    """Return the value of an entry, converted to the option's type.
-
-    Raises ValueError if the entry is invalid for the option.
-    """
+    """Return the value of an entry, converted to the option's type. Raises ValueError if this is impossible."""
     return option.from_texts(entry) if isinstance(entry, deferred.Texts) else option.from_yaml(entry)
 
 

@@ -27,9 +27,9 @@ class StoredContext:
     body: bytes | None = None
     """The request's body, including the stored data that it refers to, or None if it has no references."""
     own: bytes | None = None
-    """The request's own items in stored form, or None if they have not been parsed yet."""
+    """The items in the request itself, as JSON for the store, or None if the request has not been parsed yet."""
     names: tuple[str, ...] = ()
-    """The IDs assigned to the request's own items."""
+    """The IDs assigned to the items in ``own``."""
     resource: Resource | None = None
     """The requested resource, or None if the request is a turn."""
     in_background: bool = False
@@ -45,7 +45,7 @@ class StoredContext:
             job = replace(job, data=self.body, encoding="")
         if job.action is not None:
             return job
-        # The job also returns the request's own items, if they have not been parsed yet.
+        # If the items in ``own`` are still missing, the job also returns them.
         return replace(job, stored_as=self.stored_as, wants_own=self.own is None)
 
     def on_rewritten(self, done: RequestResult) -> None:

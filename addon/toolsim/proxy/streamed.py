@@ -1,17 +1,18 @@
 """An answer in progress that the client receives as a stream.
 
-    feed … feed, feed(b"")      the backend's bytes; ``slices`` instead if the caller can pause and wait
-    tick                        the backend is silent
+    feed(data)      called with the backend's bytes, and with b"" at the end; a caller that can pause calls ``slices``
+    tick            called regularly, even if the backend sends nothing
 
 1. The answer is ``finished`` once the rewriter has emitted everything. If the backend has not disconnected by the next
    tick, the tick stops it.
-2. The answer is ``cut`` if it ends before the backend's answer does, because the turn has ended, the backend is silent,
-   or the answer is too large. The caller then stops the backend, and ends the client's answer.
+2. The answer is ``cut`` if it ends before the backend's answer does. This happens if the turn is complete, the backend
+   has been silent for too long, or the answer is too large. The caller then stops the backend, and ends the client's
+   answer.
 3. The last frames of an answer that has to be stored are held back (``end``) until they are released.
-4. An answer that consists only of an undeclared call ``waits`` at its end: the caller starts another round, and sends
-   the output of that round (``further``) as it arrives.
-5. The answer is rewritten in time slices, between which other tasks run. A chunk of an answer can contain a thousand
-   calls, and rewriting it in one go would stall all other streams.
+4. If an answer consists only of an undeclared call, it ``waits`` before it ends. The caller then starts another round,
+   and sends the output of that round (``further``) as it arrives.
+5. The answer is rewritten in time slices, and other tasks run in between. A chunk of an answer can contain a thousand
+   calls, and rewriting all of them without interruption would stall all other streams.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _SMALL_BYTES = 4096
 
 
 class Further(Protocol):
-    """An additional round for an answer that waits at its end (rule 4)."""
+    """An additional round for an answer that waits for it before it ends (rule 4)."""
 
     @property
     def is_over(self) -> bool:
@@ -73,7 +74,7 @@ class StreamedAnswer:
         estimate: Estimate | None = None,
     ) -> None:
         self.is_stored = bool(plan.form.id)
-        """Whether the answer has to be stored before its client receives the end (rule 3)."""
+        """Whether the answer has to be stored before its last frames are sent to the client (rule 3)."""
         rewriter = VerbatimRewriter if plan.is_verbatim else ResponseRewriter
         self._rewriter = rewriter(
             plan,
@@ -104,7 +105,7 @@ class StreamedAnswer:
 
     @property
     def waits(self) -> bool:
-        """Whether the answer waits at its end for another round (rule 4)."""
+        """Whether the answer waits for another round before it ends (rule 4)."""
         return self._rewriter.waits is not None
 
     @property
@@ -114,7 +115,7 @@ class StreamedAnswer:
 
     @property
     def needs_time(self) -> bool:
-        """Whether the caller might have to wait at the answer's end.
+        """Whether the caller might have to wait for the store or for another round before the answer can end.
 
         If so, the caller must use ``slices`` rather than ``feed``.
         """
@@ -133,9 +134,9 @@ class StreamedAnswer:
     def feed(self, data: bytes) -> list[bytes]:
         """Convert the backend's bytes to the client's bytes. If ``data`` is b"", the input has ended."""
         chunks = [chunk for chunks in self.slices(data) for chunk in chunks or ()]
-        if self.waits:  # The caller of this method cannot start a round.
+        if self.waits:  # A caller that uses ``feed`` cannot start another round.
             chunks += self.proceed()
-        if self.end:  # The caller of this method cannot wait for the store.
+        if self.end:  # A caller that uses ``feed`` cannot wait for the store.
             chunks += self.release(without_promise(self.end, stream=True))
         return [b"".join(chunks)] if chunks else []
 
@@ -165,7 +166,7 @@ class StreamedAnswer:
         if self.further is None:
             return self._chunk_of(self._rewriter.conclude())
         events = self.further.take()
-        # If the client disconnects, the round can be canceled just before the stream is notified.
+        # A missing final event is a bug, unless the round was canceled because the client has disconnected.
         if not events and self.further.is_over and not self.further.is_cancelled:
             raise RuntimeError("the further round ended without a final event")
         return self._chunk_of(self._rewriter.proceed(events))
@@ -216,7 +217,10 @@ class StreamedAnswer:
         self._timeouts.backend_active()
 
     def _chunk_of(self, frames: list[bytes]) -> list[bytes]:
-        """Return one chunk with all frames, or no chunk if they end an answer that has to be stored."""
+        """Return one chunk with all frames.
+
+        If they are the last frames of an answer that has to be stored, hold them back and return no chunk.
+        """
         if self.finished:
             self.cut = self.cut or self._rewriter.is_cut
             if self.final is not None:
@@ -237,8 +241,8 @@ def in_slices(
 ) -> Iterator[list[bytes] | None]:
     """Yield the frames of ``steps``, grouped by time slice, and None whenever other tasks should run.
 
-    If a step raises an exception, the frames before it are yielded first. ``is_over`` returns true if no frames will
-    follow. Without ``pace``, all frames are in one slice.
+    If a step raises an exception, the frames of the earlier steps are yielded first. ``is_over`` returns true once no
+    more frames will follow. If ``pace`` is None, all frames are in one slice.
     """
     frames: list[bytes] = []
     if pace is not None:

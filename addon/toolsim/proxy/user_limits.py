@@ -1,4 +1,4 @@
-"""The limits for users in a file of keys: concurrent turns, and turns per minute.
+"""The limits for the users in a key file: concurrent turns, and turns per minute.
 
 A turn is a client's request to a model, regardless of the number of rounds. The turn of a background answer lasts until
 the answer has ended. Token counts and model lists are not turns.
@@ -71,7 +71,7 @@ class UserLimits:
             return None
         turns = self._turns[user.name] = self._turns.get(user.name) or _Turns(user.per_minute)
         if turns.per_minute != user.per_minute:
-            # The limit in the file of keys has changed.
+            # The operator has changed the limit in the key file.
             turns.per_minute, turns.starts = user.per_minute, _Turns(user.per_minute).starts
         if user.concurrent and turns.running >= user.concurrent:
             return _refusal(f"{user.concurrent} at the same time", 1)

@@ -62,8 +62,8 @@ class ExchangeStream(EarlyStart, Resending, BoundedBodies):
             return False
         self.has_backend = True
         if (exchange := self.exchange) is not None:
-            # The timeouts for the backend start now, because the request might have arrived long ago, for example if the
-            # operator has intercepted it.
+            # The timeouts for the backend start now, because the operator might have intercepted the request and
+            # kept it for a long time.
             exchange.timeouts.connected()
             self.is_unwatched = True
         return True

@@ -17,7 +17,7 @@ _SAID = (
     (r"does not speak TLS|WRONG_VERSION_NUMBER", _NO_TLS),
     (r"(?i)connect call failed|connection refused", _REFUSED),
     (r"(?i)name or service not known|name resolution|getaddrinfo failed|nodename nor servname", _NO_HOST),
-    # A server that closes the connection during a request might also have crashed.
+    # Either the server expects TLS, or it crashed during the request.
     (r"^server closed connection$", "the server closed the connection; has it crashed, or did you mean https://?"),
 )
 _CERTIFICATE = re.compile(r"certificate verify failed: ([^(\n]{1,200})", re.IGNORECASE)

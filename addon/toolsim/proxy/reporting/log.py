@@ -1,4 +1,4 @@
-"""The log in the form that the ``toolsim_log`` option selects.
+"""The log in the format that the option ``toolsim_log`` selects.
 
 - ``text``: one line per turn, for people (``summary``). Failures and anomalies are warnings, which mitmproxy shows in
   color. mitmproxy's own lines about connections, and about requests that toolsim handles or rejects, are omitted.
@@ -33,7 +33,9 @@ from toolsim.wire.apis import APIS
 logger = logging.getLogger(__name__)
 
 FIELDS = "toolsim_fields"
-"""The attribute of a log record (see ``extra`` in ``logging``) that contains the record's fields for the form ``json``.
+"""The attribute of a log record that contains the record's fields for the JSON log.
+
+It is passed to ``logging`` as ``extra``.
 """
 
 # The logger of connections is silenced, because it writes six lines per turn about opened and closed connections on
@@ -58,7 +60,7 @@ class Log:
         self._form = "text"
 
     def configure(self, form: str) -> None:
-        """Set the form of the log: text, json or off."""
+        """Set the format of the log: text, json or off."""
         self._form = form
         options = ctx.options
         is_debug = "termlog_verbosity" in options and options.termlog_verbosity == "debug"
@@ -66,7 +68,7 @@ class Log:
         _CONNECTIONS.setLevel(logging.WARNING if quiet else logging.NOTSET)
         _TORNADO.setLevel(logging.ERROR if quiet else logging.NOTSET)
         if "dumper_filter" in options and options.dumper_filter in (None, _NOT_OURS, _NONE):
-            # Flows from a file are printed as usual, since nothing else shows them.
+            # If flows are read from a file, mitmdump prints them as usual, because toolsim does not log them.
             wanted = None if options.rfile else _NONE if form == "json" else _NOT_OURS if quiet else None
             if options.dumper_filter != wanted:
                 options.update(dumper_filter=wanted)  # type: ignore[no-untyped-call]
@@ -74,7 +76,7 @@ class Log:
         log_format.set_format(_FORMS.get(form, log_format.own_format))
 
     def restore(self) -> None:
-        """Restore mitmproxy's log settings. Keep the format of lines that are logged after all addons have ended."""
+        """Restore mitmproxy's log settings, except the format of the lines that it logs after all addons have ended."""
         _CONNECTIONS.setLevel(logging.NOTSET)
         _TORNADO.setLevel(logging.NOTSET)
         log_format.keep_format()

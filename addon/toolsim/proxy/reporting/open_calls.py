@@ -19,9 +19,10 @@ _MAX_CONVERSATIONS = 1000
 
 
 class OpenTurn(NamedTuple):
-    """A turn with calls.
+    """A turn in which the model made calls.
 
-    ``place`` is the conversation and turn number, in human-readable form. ``flow`` is a weak reference.
+    ``place`` is the conversation and turn number, in human-readable form. ``flow`` is a weak reference to the turn's
+    flow.
     """
 
     place: str
@@ -42,10 +43,10 @@ class OpenCalls:
             self._turns[conversation] = OpenTurn(place, tuple(call_ids), held)
 
     def lost(self, conversation: int, unanswered: Collection[str]) -> OpenTurn | None:
-        """Remove and return the conversation's latest turn with calls, or None if all of its calls were answered.
+        """Return the conversation's latest turn with calls, or None if the outputs of all its calls have arrived.
 
-        ``unanswered`` contains the calls without an output in the next request. The result contains only these calls.
-        The turn is removed in any case, since its calls can no longer be answered.
+        ``unanswered`` contains the IDs of the calls without an output in the next request. The returned turn contains
+        only these calls. The turn is forgotten in any case, because the outputs of its calls can no longer arrive.
         """
         turn = self._turns.pop(conversation, None)
         if turn is None or not (ids := [call_id for call_id in turn.call_ids if call_id in unanswered]):

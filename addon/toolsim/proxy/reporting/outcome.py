@@ -122,7 +122,10 @@ class Reports:
 
 
 class OutcomeReporter(Feature):
-    """Reports one exchange. It is attached to the exchange first, so that its ``on_close`` is called last."""
+    """Reports one exchange.
+
+    It is attached before all other features. So its ``on_close`` is called last, when the report is complete.
+    """
 
     def __init__(self, reports: Reports) -> None:
         self._reports = reports
@@ -172,7 +175,7 @@ class OutcomeReporter(Feature):
         if exchange.round is None:
             self._reports.metrics.count_user(report, status)
         if not is_ours:
-            # The comment explains why there are no calls. No report is stored, because recordings do not need one.
+            # toolsim did not change this exchange, so no report is needed. The comment explains why there are no calls.
             _comment(flow, summary.comment(report))
             return
         if exchange.round is None:

@@ -81,12 +81,12 @@ class Overview:
         return {"name": NAME, "base_urls": urls, "requires_key": bool(self.settings.api_key)}
 
     async def _ask(self, url: str) -> Sequence[str] | str:
-        """Return the models, or a description of the backend's problem. Requests within a few seconds share a query."""
+        """Return the backend's models, or a description of its problem. The result is cached for a few seconds."""
         now = time.monotonic()
         if self._models is None or now - self._asked_at > _FRESH_SECONDS:
             self._asked_at = now
             self._models = asyncio.create_task(self._find_models(url))
-        # The query is shielded, because a client that disconnects must not cancel it for other clients.
+        # The query is shielded, because other clients might still be waiting for it when one client disconnects.
         return await asyncio.shield(self._models)
 
     async def _find_models(self, url: str) -> Sequence[str] | str:

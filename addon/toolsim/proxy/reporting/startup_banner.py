@@ -95,7 +95,7 @@ class StartupBanner:
 async def ask_models(url: str, settings: Settings) -> Sequence[str] | str:
     """Return the model IDs of the backend at a base URL, or a description of the backend's problem.
 
-    Raises OSError if the connection fails.
+    Raises OSError if the backend cannot be reached.
     """
     if not url:
         return []
@@ -124,9 +124,9 @@ async def ask_models(url: str, settings: Settings) -> Sequence[str] | str:
 
 
 async def _other_place(client: SimpleAsyncHTTPClient, url: str, settings: Settings) -> Sequence[str] | str:
-    """Return a description of the problem with a base URL that has no list of models.
+    """Describe the problem with a base URL that has no list of models, and suggest another URL if possible.
 
-    Return an empty list if the base URL nevertheless has an API.
+    If the base URL has an API despite the missing list, return an empty list of models.
     """
     for api in APIS.values():
         request = page_request(url + api.path_suffix, settings.upstream_key, ASK_SECONDS, "{}")
@@ -207,6 +207,6 @@ def _listeners() -> list[tuple[str, int]]:
     addresses = dict.fromkeys((str(address[0]), int(address[1])) for address in server.listen_addrs()) if server else []
     ports: dict[int, str] = {}
     for host, port in addresses:
-        # Without a host, mitmproxy listens on both IPv4 and IPv6. One of the two addresses is enough for the banner.
+        # By default, mitmproxy listens on both IPv4 and IPv6. One of the two addresses is enough for the banner.
         ports.setdefault(port, host)
     return [(host, port) for port, host in ports.items()]

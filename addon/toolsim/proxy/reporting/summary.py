@@ -66,7 +66,7 @@ def _phrases(report: Report, status: int | None, words: str, place: str) -> Iter
     elif not report.error and not is_refused:
         yield "no call" if report.tools else NO_TOOLS
     for tally in findings:
-        # Untagged calls are omitted, because they are not a problem.
+        # Untagged calls are omitted, because they need no attention.
         if tally.entries and tally.key != "untagged":
             yield _counted(tally, sorted(set(tally.entries)))
     if report.rounds > 1:
@@ -93,13 +93,13 @@ def _phrases(report: Report, status: int | None, words: str, place: str) -> Iter
 
 
 def _counted(tally: Tally, kinds: Sequence[str]) -> str:
-    """Return a phrase with the number of entries in a tally, followed by the given ``kinds`` of entries."""
+    """Return a phrase such as "2 calls: get_time, get_weather", with the number of entries and the given ``kinds``."""
     count = len(tally.entries)
     return f"{count} {tally.noun if count == 1 else tally.title}: {', '.join(kinds)}"
 
 
 def remedies(report: Report) -> list[str]:
-    """Return the options that address the warnings, or an empty list if the answer was retried."""
+    """Return the options that would prevent the warnings in a report. After a retry, suggest none."""
     if report.retries:
         return []
     return list(dict.fromkeys(filter(None, map(remedy, report.warnings))))
@@ -130,8 +130,8 @@ def first_headers(report: Report) -> dict[str, str]:
     """Return the response headers that are known before the answer. A streamed answer has only these headers.
 
     They contain the mode in which answers end after calls, the profile, the number of tool outputs that were replaced
-    because of their size, the dropped tools, and whether the token counts are an estimate. For a stream, the last value
-    describes the model's previous answer.
+    because of their size, the dropped tools, and whether the token counts are an estimate. The headers of a stream
+    state whether the token counts of the model's previous answer were an estimate.
     """
     values = {"x-toolsim-stop-after-tools-mode": report.stop_after_tools_mode}
     if report.profile:
