@@ -233,7 +233,7 @@ def _bearer_token(header: str) -> str:
 def _foreign_name(reached_at: str, settings: Settings) -> str:
     """Return the reason to reject the Host that a client used to reach the proxy, or "" if the Host is allowed."""
     host = host_of(reached_at).lower().rstrip(".")
-    # A request without a Host is allowed, because a browser always sends one.
+    # A request without a Host header is allowed. It cannot be from a browser, since browsers always send the header.
     if not reached_at or is_address(host) or is_loopback(host) or host in settings.names or settings.origins.are_all:
         return ""
     return (
@@ -247,7 +247,7 @@ def _foreign_page(request: Incoming, settings: Settings) -> str:
     origin = request.headers.get("origin")
     if not origin or settings.origins.allow(origin):
         return ""
-    # A page whose origin is this listener belongs to the backend's own web interface.
+    # This listener itself served the page, which belongs to the backend's own web interface.
     served_from = request.reached_at.lower()
     if served_from and origin.lower() in (f"http://{served_from}", f"https://{served_from}"):
         return ""

@@ -304,7 +304,7 @@ class ToolSim:
         self.exchanges.close(flow, None)
 
     def client_disconnected(self, client: Client) -> None:
-        """End the exchanges of a client that has disconnected, in case mitmproxy called no other hook."""
+        """End the exchanges of a client that has disconnected, in case mitmproxy has not called ``error`` for them."""
         self.exchanges.close_of(client)
 
     def _metrics_page(self, _flow: HTTPFlow) -> Response:

@@ -203,8 +203,8 @@ class BackendRegistry:
         root = Root(scheme, host, port, prefix.removesuffix("/v1").rstrip("/"))
         backend = self._known.pop(root, None)
         if backend is None or (backend.is_stale and backend.asked_at is None):
-            # A connection to the backend has failed. If backends at this address are never probed, no probe could reset
-            # ``is_stale``, so the backend is replaced.
+            # After a failed connection, only a probe can reset ``is_stale``. A backend that has never been probed is
+            # replaced instead, because it might never be probed.
             backend = Backend(root, is_named=backend.is_named if backend is not None else False)
         # The backend is inserted last. The first backend, which is the least recently used, is evicted first.
         self._known[root] = backend

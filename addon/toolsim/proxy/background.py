@@ -54,7 +54,7 @@ class Answers(Protocol):
 
 
 class Parts(NamedTuple):
-    """The proxy's objects that the optional package uses."""
+    """The objects of the proxy that the optional package for background answers needs."""
 
     memory: ResponseStore
     rounds: Rounds

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class Loopback(Protocol):
-    """The server of a built-in backend, which answers only admitted requests."""
+    """The server of a built-in backend. It answers only the requests that the proxy has admitted."""
 
     @property
     def port(self) -> int:

@@ -153,7 +153,7 @@ class StoredContextLoader:
 
 
 async def _may_refer(body: bytes) -> bool:
-    """Return whether a body might refer to stored data. Let other tasks run in between while searching it."""
+    """Return whether a body might refer to stored data. Other tasks can run during the search."""
     for is_mentioned in pieces(body, _AT_ONCE):
         if is_mentioned:
             return True

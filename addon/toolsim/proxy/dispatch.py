@@ -215,9 +215,9 @@ class Dispatcher:
             self.loop_detector.add_via(flow)
 
     def _backend(self, flow: HTTPFlow, decision: route.Pass, api: Api | None) -> tuple[Backend, Awaitable[None] | None]:
-        """Return the backend that a flow targets, and an awaitable if the backend has not been probed yet, or None.
+        """Return the backend that a flow targets, and an awaitable for the backend's first probe.
 
-        A turn has to await the probe's result before its request is rewritten.
+        The awaitable is None if the backend needs no probe. A turn has to await it before the request is rewritten.
         """
         backend, is_named = self._known(flow), _is_named(flow, decision) and not decision.to_builtin
         backend.is_named, backend.is_builtin = backend.is_named or is_named, decision.to_builtin
@@ -283,7 +283,7 @@ class Dispatcher:
             exchange.stored_context = StoredContext(exchange.owner, resource=resource_of(flow.request.path))
 
     def _open(self, flow: HTTPFlow, owner: str, report: Report, backend: Backend) -> Exchange:
-        # Data from an earlier run is removed, in case the flow has been handled before.
+        # If the flow has been handled before, for example before a replay, the old metadata is removed.
         forget(flow)
         exchange = Exchange(
             report,

@@ -69,8 +69,8 @@ _CLIENTS_OWN = (b"content-encoding", b"transfer-encoding", MODE_HEADER.encode())
 Choose = Callable[["Exchange", str | None], Awaitable[None] | None]
 """A function that directs an exchange's request to the backend of a model, or answers the request with an error.
 
-The model is "" if the request names no model, and None if its body is not a JSON object. The caller has to await a
-returned awaitable.
+The model is "" if the request names no model, and None if its body is not a JSON object. If the result is
+an awaitable, the caller has to await it.
 """
 
 
@@ -151,7 +151,7 @@ _OURS = (*_NEXT,)
 
 
 class Exchange:
-    """Carries the plan from the request to the answer, and enforces timeouts in between."""
+    """One request and its answer. Applies the request's plan to the answer, and enforces the timeouts."""
 
     def __init__(
         self,
@@ -187,7 +187,7 @@ class Exchange:
         If it passes unchanged, its answer does, too, unless the backend does not answer: then toolsim sends an error.
         """
         self.checked: Plan | None = None
-        """If the request passes unchanged but its answer has to be checked, the plan for the check; otherwise, None.
+        """The plan for checking the answer to a request that passes unchanged, or None if no check is needed.
 
         It becomes the ``plan`` when the answer arrives.
         """
@@ -388,7 +388,8 @@ class Exchange:
             self.pass_on(response, recorded=self.plan is not None or response.status_code >= 400)
         elif self.plan.stream and head.is_event_stream(response):
             self.recorder.begin(response)
-            # A copy is changed, because mitmproxy still uses the backend's headers to manage the connection.
+            # The response is copied before it is changed, because mitmproxy still needs the backend's headers to manage
+            # the connection.
             flow.response = backup.copied(response)
             self._stream(flow, self.plan)
         else:
@@ -632,7 +633,10 @@ class Exchange:
 
 
 class Exchanges:
-    """All exchanges in progress, by flow, from the request's headers to the end of the answer."""
+    """All exchanges in progress, by flow.
+
+    An exchange begins when the request's headers have arrived, and ends with its answer.
+    """
 
     def __init__(self) -> None:
         self.ended_by: ApiError | None = None
@@ -664,12 +668,12 @@ class Exchanges:
         return exchange is not None
 
     def drop(self, flow: HTTPFlow) -> None:
-        """End the exchange of a flow that has ended, in case mitmproxy called no hook."""
+        """End the exchange of a flow that has ended, in case mitmproxy has not called a hook for this."""
         self.passing.pop(flow.id, None)
         self.close(flow, flow.response.status_code if flow.response is not None and flow.error is None else None)
 
     def close_of(self, client: Client) -> None:
-        """End all exchanges of a client that disconnected, in case mitmproxy called no other hook."""
+        """End all exchanges of a client that has disconnected, in case mitmproxy has not called a hook for each."""
         for flow_id, exchange in list(self._open.items()):
             if exchange.client_id == client.id:
                 del self._open[flow_id]

@@ -69,7 +69,7 @@ class Guard:
         self._flows.add(flow)
 
     def forget(self, flow: HTTPFlow) -> None:
-        """Record that a hook of a flow is about to run."""
+        """Revoke the clearance of a flow, because another hook is about to run."""
         self._flows.discard(flow)
 
     def check(self, flow: HTTPFlow, hook: str) -> None:

@@ -60,7 +60,7 @@ _MENTIONS_TOOLS = re.compile(rb'"(?:tools|functions|additional_tools|tool_calls|
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """The result of any job. ``report`` is the job's report, to which the job has added its findings.
+    """The common fields of all results. ``report`` is the exchange's report, to which the job has added its findings.
 
     ``error`` is the error for the client. It is also set if ``crash`` contains the traceback of a bug in toolsim.
     """
@@ -77,7 +77,7 @@ class RequestResult(JobResult):
     rewritten: Rewritten | None = None
     """The rewritten request, without the client's document (``asked``), or None if the request passes unchanged."""
     checked: Plan | None = None
-    """If the request passes unchanged but its answer has to be checked, the plan for the check; otherwise, None."""
+    """The plan for checking the answer to a request that passes unchanged, or None if no check is needed."""
     digest: str = ""
     topic: ConversationLabel | None = None
     """The conversation label of a rewritten request."""
@@ -162,7 +162,7 @@ class Job[R: JobResult](ABC):
 
     Workers alternate between the jobs of different owners, so that one owner cannot delay the others.
     """
-    subject = "a request"  # The subject of the job, as named in an error message.
+    subject = "a request"  # The name for the processed data in error messages.
 
     @property
     @abstractmethod
@@ -372,7 +372,7 @@ def _rewrite_request(job: RequestJob, body: bytes) -> RequestResult:
     if rewritten is not None and rewritten.passes:
         return RequestResult(job.report, checked=rewritten.plan)
     client = APIS[job.api_name]
-    # If the backend's API differs from the client's, the backend does not know the path of an unchanged request.
+    # If the backend has a different API, the request cannot be sent unchanged, because its path is unknown there.
     is_translated = backend_of(client, job.policy.backend) is not client
     if rewritten is None and (job.action is not None or is_translated):
         raise BadRequest(unreadable(body))
@@ -388,7 +388,7 @@ def _rewrite_request(job: RequestJob, body: bytes) -> RequestResult:
         rewritten = replace(rewritten, path=path, body=dump(count_body(shown, backend)).encode())
         prepared = count_answer(estimated_tokens(shown), estimated=True)
     own, names = _own({**rewritten.asked}) if job.wants_own and rewritten.plan.form.id else (b"", ())
-    # The client's document (``asked``) is left out, because a worker would need as long to transfer it as for the body.
+    # The client's document (``asked``) is left out, because a worker process would take a long time to transfer it.
     bare = Rewritten(rewritten.plan, rewritten.body, rewritten.path, asked={}, answer=rewritten.answer)
     return RequestResult(
         job.report, rewritten=bare, digest=digest(bare.body), topic=topic, own=own, names=names, prepared=prepared
@@ -427,7 +427,7 @@ def _resolve(job: ResolveJob, body: bytes) -> ResolveResult:
         wanted = optional(document, "background", bool) is True
         return ResolveResult(job.report, references=references(document), in_background=wanted)
     resolved = resolve(document, job.recalled)
-    # The body of a request without references is not changed. Only the request's items are needed.
+    # If a request has no references, its body remains unchanged, and only its items are returned.
     shown = dump(resolved.body).encode() if job.recalled.references else b""
     own = dump(resolved.own).encode()
     return ResolveResult(job.report, body=shown, own=own, echo=resolved.echo, names=resolved.names)

@@ -86,7 +86,7 @@ def from_environment(environment: Mapping[str, str]) -> tuple[dict[str, str | in
 
 
 def _defaults(given: Mapping[str, str | int | bool]) -> dict[str, str | int | bool]:
-    """Return the options that correspond to the variables. An option can replace several variables."""
+    """Convert the predecessor's environment variables to option defaults. One option can replace several variables."""
     defaults: dict[str, str | int | bool] = {}
     if "OUTPUT_MODE" in given or "RESPONSES_OUTPUT_MODE" in given:
         in_chat = given.get("OUTPUT_MODE") == "obsidian-xml"

@@ -104,7 +104,7 @@ class BodyRecorder:
     def store_in(self, flow: HTTPFlow) -> None:
         """Store the body that was sent to the client in the flow, and the backend's answer in the flow's backup.
 
-        This has to be the last call of a method of this object.
+        Call this method last, because it hands over the recorded data.
         """
         response = flow.response
         if response is not None and response.raw_content is None:

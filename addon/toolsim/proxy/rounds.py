@@ -202,7 +202,8 @@ class Rounds:
             yield RoundReport(asked.report)
             yield _refused(flow)
         finally:
-            # The events are no longer consumed, so reading might be paused. But a paused round could not disconnect.
+            # Reading might be paused, because the events were consumed too slowly. It is resumed, so that the round can
+            # disconnect.
             handler.reading.set()
             if not is_over:
                 await handler.leave()
@@ -297,7 +298,7 @@ class RoundSource:
     def flow(self, round_: Round) -> HTTPFlow:
         """Return the flow of a round.
 
-        If the round repeats the client's request, its body consists of the client's own bytes.
+        If the round repeats the client's request, its body is byte for byte the same.
         """
         request: Request = self._request.copy()
         for name in _DROPPED:

@@ -290,7 +290,7 @@ def prefix(path: str) -> str:
 
 
 def api_of(method: str, path: str, action: Action | None = None) -> Api | None:
-    """Return the API of a request that can declare tools, or None. ``action`` is the request's auxiliary operation."""
+    """Return the API of a turn or of the auxiliary operation ``action``, or None if the request is neither."""
     return api_of_path(turn_path(path) if action else path) if method == "POST" else None
 
 
@@ -306,7 +306,7 @@ def join(upstream: Upstream, path: str) -> str:
 def _other_target(request: Incoming, ending: str, settings: Settings, builtin_port: int | None) -> Upstream | None:
     """Return the backend to which an API request is redirected, or None if the request keeps its own target.
 
-    The port is 0 if the backend is the built-in backend and is not running.
+    If the built-in backend is selected but not running, the port is 0.
     """
     if not ending:
         return None

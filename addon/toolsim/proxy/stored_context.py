@@ -13,7 +13,7 @@ from toolsim.wire.responses.stored import Recalled, References
 
 @dataclass(slots=True)
 class StoredContext:
-    """A request's references to stored data, and the request's own data to be stored."""
+    """The stored data to which a request refers, and the request's own items, which are stored with the answer."""
 
     partition: str
     """The partition of the store for the client's key. It contains no data from clients with other keys."""

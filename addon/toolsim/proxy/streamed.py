@@ -42,7 +42,7 @@ _SMALL_BYTES = 4096
 
 
 class Further(Protocol):
-    """An additional round for an answer that waits for it before it ends (rule 4)."""
+    """An additional round, whose output replaces the end of an answer (rule 4)."""
 
     @property
     def is_over(self) -> bool:
@@ -172,7 +172,7 @@ class StreamedAnswer:
         return self._chunk_of(self._rewriter.proceed(events))
 
     def release(self, end: bytes) -> list[bytes]:
-        """Return the ``end`` that was held back. Storing the answer must have succeeded or failed before."""
+        """Return the ``end`` that was held back. Call this method after trying to store the answer."""
         self.end = b""
         return self._sent([end])
 
@@ -206,7 +206,8 @@ class StreamedAnswer:
     def crash(self, error: ApiError) -> list[bytes] | None:
         """End, with an error, an answer that toolsim failed to rewrite.
 
-        Return None if the end was already written, so that no error can follow. Part of the answer might then be lost.
+        Return None if the final event was already written, because no error can follow it. In this case, part of the
+        answer might be lost.
         """
         self.cut = True
         return None if self.finished else self._recorder.pass_on(self._rewriter.abandon(error))

@@ -122,7 +122,7 @@ class SocketServer(Protocol):
         """
 
     def forget(self, upgrade: ClientUpgrade) -> None:
-        """Forget an upgrade that never arrived."""
+        """Forget an upgrade that has not reached this server."""
 
 
 class Sockets:
@@ -157,7 +157,7 @@ class Sockets:
         return None
 
     def answered(self, flow: HTTPFlow) -> None:
-        """Restore the target of an upgrade that was answered or failed, so that people see the original target."""
+        """Restore the original target of an upgrade request that was answered or failed, so that people can see it."""
         if (upgrade := self._upgrades.pop(flow.id, None)) is not None:
             request, sent = flow.request, upgrade.sent
             if self._server is not None:

@@ -145,8 +145,8 @@ class Worker:
                 (sys.executable, "-P", "-m", __name__),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                # The pipe is large because each read by the thread interrupts the event loop. The default is a
-                # sixteenth of this size.
+                # A thread reads the pipe, and each read interrupts the event loop. So the pipe is 16 times as large as
+                # the default, which reduces the number of reads.
                 pipesize=_PIPE_BYTES,
                 env={**os.environ, "PYTHONPATH": path},
                 # On Windows, the priority class of the process replaces ``os.nice``.

@@ -28,7 +28,7 @@ class ClientBackpressure:
     """An addon that limits the unsent bytes for each client, on systems that have a socket option for this."""
 
     def client_connected(self, client: Client) -> None:
-        """Set the limit for a new connection."""
+        """Limit the unsent bytes of a new connection."""
         writer = writer_of(client)
         own = writer.get_extra_info("socket") if writer is not None else None
         if own is not None and client.transport_protocol == "tcp":

@@ -27,7 +27,7 @@ from toolsim.proxy.streamed import StreamedAnswer
 
 
 class EarlyStart(ResponsePump):
-    """Starts the client's stream early, and sends the backend's answer over it."""
+    """Starts the client's stream before the backend has answered, and then sends the backend's answer in it."""
 
     opened: StreamedAnswer | None = None
     """The client's answer if it was started before the backend answered, or None otherwise."""

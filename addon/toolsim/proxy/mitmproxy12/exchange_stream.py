@@ -30,7 +30,7 @@ from toolsim.proxy.mitmproxy12.fallback_resend import Resending
 
 
 class ExchangeStream(EarlyStart, Resending, BoundedBodies):
-    """A stream that monitors its backend, and always ends the client's answer."""
+    """A stream that monitors its backend, and ensures that the client's answer always ends."""
 
     is_unwatched = False
     """Whether the backend is connected, but its timer has not started, because the request has not been sent yet."""

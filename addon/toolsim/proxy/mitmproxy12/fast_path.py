@@ -101,7 +101,8 @@ class FastPath:
             slices = self._answer.slices(read)
             for chunks in slices:
                 if chunks is None or self._answer.has_read_all or self._answer.cut:
-                    # Only the stream can pause (None means a pause) or end the answer, so it sends the rest.
+                    # ``chunks`` is None if the answer should pause. Only the stream can pause or end the answer, so it
+                    # sends the remaining chunks.
                     self._wake(chain((chunks,), slices))
                     return
                 for chunk in chunks:

@@ -15,7 +15,7 @@ from typing import Any
 
 _LONG_SECONDS = 0.01
 _MOST = 3
-"""Number of long collections after each of which the existing objects are frozen."""
+"""Maximum number of times that objects are frozen again. This happens after each of the first long collections."""
 
 
 class GcFreeze:

@@ -66,13 +66,13 @@ def own_flow(client: Client, request: Request) -> HTTPFlow:
 
 
 class FlowHandler(ReplayHandler):
-    """Runs one flow. ``name`` is the prefix of its log lines. ``answered`` receives its answer chunk by chunk."""
+    """Runs an internal flow. ``name`` is the prefix of its log lines. ``answered`` receives the parts of its answer."""
 
     def __init__(self, flow: HTTPFlow, options: Options, name: str, answered: Answered = lambda _: None) -> None:
         super().__init__(flow, options)
         self._name = name
         self.reading = asyncio.Event()
-        """An event that is cleared while the backend must not be read, because the answer's consumer is too slow."""
+        """An event that is cleared while the consumer of the answer is too slow. Meanwhile, the backend is not read."""
         self.reading.set()
         self.layer.connections[self.client] = _OwnClient(flow, self.layer.context.fork(), answered)
 

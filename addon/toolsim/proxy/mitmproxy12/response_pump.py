@@ -193,7 +193,7 @@ class ResponsePump(OwnStream):
             yield from self.over(answer)
 
     def pause(self, answer: StreamedAnswer) -> CommandGenerator[None]:
-        """Let other tasks run. Pause the backend meanwhile, because its data would otherwise queue up without limit."""
+        """Let other tasks run. Stop reading from the backend meanwhile, so that its data does not pile up."""
         writer = writer_of(self.context.client, self.context.server)
         transport = writer.transport if writer is not None else None
         # If the reader has already paused its transport, only the reader may resume it. Resuming it here would let the

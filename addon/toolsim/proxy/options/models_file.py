@@ -36,7 +36,7 @@ _TABLE = "models"
 _ENTRIES = ("names", "url", "model", "key")
 _FROM_ENVIRONMENT = "env:"
 _WILDCARDS = re.compile(r"[*?\[]")
-# Matches a key whose characters are all valid in a header and not whitespace.
+# Matches a key that contains no whitespace, and only characters that are valid in a header.
 _KEY = re.compile(r"[\x21-\x7e]+")
 _HEADER = re.compile(rf"^[ \t]*\[\[[ \t]*{_TABLE}[ \t]*\]\]", re.MULTILINE)
 

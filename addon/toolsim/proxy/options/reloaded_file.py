@@ -37,7 +37,7 @@ class ReloadedFile[T]:
         stamp = _stamp(self.file)
         if stamp == self._stamp:
             return self._current
-        # The stamp is set before the file is read, so that a change during the read is detected next time.
+        # The stamp is from before the file is read. So if the file changes meanwhile, it is read again next time.
         self._stamp = stamp
         try:
             self._current = self._read(self.file)

@@ -55,7 +55,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Mcp:
-    """The settings for MCP servers. ``servers`` are the servers in the configuration file."""
+    """The settings for MCP. ``servers`` are the servers in the MCP configuration file."""
 
     servers: tuple[Server, ...] = ()
     runs_clients: bool = False
@@ -95,7 +95,7 @@ class Settings:
     profiles: str = "auto"
     """The value of the ``toolsim_profiles`` option. ``profiles.with_profiles`` reads the selected profiles."""
     by_hand: frozenset[str] = frozenset()
-    """The short names of the explicitly set options."""
+    """The names, without ``toolsim_``, of the options that the operator set explicitly."""
     drain_timeout: int = 0
     """Maximum time, in seconds, for running answers to finish during a drain."""
     websocket: bool = True
@@ -233,7 +233,7 @@ def folder_problem(folder: Path) -> str:
 
 
 def _delimiter(value: str) -> str:
-    match value.lower():  # This option replaces a flag of toolsim's predecessor.
+    match value.lower():  # In toolsim's predecessor, this option was a Boolean flag.
         case "1" | "true" | "yes" | "on":
             return "\n\n"
         case "0" | "false" | "no" | "off":
@@ -308,8 +308,8 @@ _PARSERS: Mapping[str, Callable[[Any], Any]] = {
 
 _DEMANDED = ("json_schema", "gbnf", "structural_tag")
 
-# Combinations of options that are useless together. Each entry consists of a predicate on the parsed values, by short
-# option name, and a message that explains the remedy.
+# Combinations of options that are useless together. Each entry consists of a predicate and a message that explains the
+# remedy. The argument of the predicate contains the parsed values by short option name.
 USELESS: tuple[tuple[Callable[[Mapping[str, Any]], bool], str], ...] = (
     (
         lambda given: bool(_included(given)) and _included(given) <= _excluded(given),
@@ -359,8 +359,8 @@ def check_together(settings: Settings, hosts: Iterable[str]) -> None:
     if settings.builtin != "codex" or settings.api_key:
         return
     for host in hosts:
-        # Without a host, mitmproxy listens on all addresses. That is allowed, because each request from another machine
-        # is rejected later.
+        # If the host is "", mitmproxy listens on all addresses. This is allowed, because access control rejects each
+        # request from another machine.
         if host and not is_loopback(host):
             message = f"toolsim_backend=codex on {host} would share your login with others: set toolsim_api_key."
             raise OptionsError(message)  # type: ignore[no-untyped-call]

@@ -44,8 +44,8 @@ _CONNECTIONS = logging.getLogger("mitmproxy.proxy.server")
 # For each probed page of a backend with an untrusted certificate, Tornado logs a warning. The startup banner already
 # reports the problem.
 _TORNADO = logging.getLogger("tornado.general")
-# The filter selects the requests for which mitmdump logs its own two lines. These are the requests that toolsim does
-# not log, except polling requests.
+# mitmdump logs two lines for each request that matches this filter. So the filter matches only requests that toolsim
+# does not log. It also excludes frequent requests, for example for metrics.
 _COUNTS = [f"{api.path_suffix}{api.token_count.path_suffix}" for api in APIS.values() if api.token_count]
 _TURNS = "|".join(map(re.escape, [*(api.path_suffix for api in APIS.values()), *_COUNTS]))
 _PAGES = "|".join(re.escape(path.rstrip("/")) for path in PAGES)
@@ -54,7 +54,7 @@ _NONE = "!~all"
 
 
 class Log:
-    """Logs turns in the configured form, and adapts mitmproxy's own log, until ``restore`` is called."""
+    """Logs turns in the configured format, and adapts mitmproxy's own log, until ``restore`` is called."""
 
     def __init__(self) -> None:
         self._form = "text"
