@@ -9,7 +9,7 @@ answer. Over HTTP/2, a request cannot be resent, so the client receives the erro
 rejected feature and path.
 
 A request is resent only if the error shows that the backend did not process it. An error that rejects a feature or a
-path is such a proof.
+path shows this.
 """
 
 from __future__ import annotations

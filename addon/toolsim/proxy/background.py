@@ -60,7 +60,7 @@ class Parts(NamedTuple):
     rounds: Rounds
     servers: Servers
     do: RunJob
-    """A function that runs a job, in this process or in a worker."""
+    """A function that runs a job, in this process or in a worker process."""
     finished: Finished
 
 

@@ -34,7 +34,7 @@ class StoredContextLoader:
 
     memory: ResponseStore
     run: RunJob
-    """A function that runs a job, in this process or in a worker."""
+    """A function that runs a job, in this process or in a worker process."""
     background: Background
 
     async def serve(self, flow: HTTPFlow, exchange: Exchange) -> None:

@@ -4,7 +4,7 @@
                                                                      ├─▶ non-streamed:  answer_job ──▶ take_answer
                                                                      └─▶ passed:        the backend's bytes, unchanged
 
-``jobs.run`` runs each job, in this process or in a worker.
+``jobs.run`` runs each job, in this process or in a worker process.
 
 ``State`` defines the states of the client's answer, and ``_NEXT`` their transitions. A stream that ends before the
 backend's answer does is *cut* (``streamed.py``); ``mitmproxy12.exchange_stream`` then stops the backend.
@@ -343,7 +343,6 @@ class Exchange:
             self.stored_context.on_rewritten(done)
 
     def _send(self, flow: HTTPFlow, rewritten: Rewritten, digest: str) -> None:
-        """Replace the flow's request with the rewritten request."""
         plan = rewritten.plan
         for feature in self._features:
             plan = feature.on_plan(plan)
@@ -464,7 +463,7 @@ class Exchange:
     def follow_whole(self, flow: HTTPFlow) -> bytes | None:
         """Return the body of a backend's non-streamed answer, for a stream that was started early.
 
-        If the answer is an error or cannot be decoded, return None. The flow then contains the error.
+        If the answer is an error or cannot be decoded, return None. In this case, the flow's response is the error.
         """
         response = flow.response
         assert response is not None

@@ -93,7 +93,7 @@ class IncomingReader:
         """Return the Host that the client used to reach the proxy, and set the Host header for the backend."""
         request = flow.request
         found = request.authority or request.host_header or ""
-        # The Host header is replaced only in live flows. A flow from a file is left unchanged.
+        # The Host header is replaced only in live flows. A flow that was loaded from a file is left unchanged.
         if flow.live and isinstance(flow.client_conn.proxy_mode, ReverseMode) and self._replaces:
             request.host_header = hostport(request.scheme, request.host, request.port)
         return found

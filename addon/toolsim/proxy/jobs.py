@@ -317,7 +317,7 @@ class PluginJob(Job[PluginResult]):
 
 
 class RunJob(Protocol):
-    """A function that runs a job in this process or in a worker. It never raises an exception."""
+    """A function that runs a job in this process or in a worker process. It never raises an exception."""
 
     async def __call__[R: JobResult](self, job: Job[R]) -> R:
         """Run a job and return its result."""

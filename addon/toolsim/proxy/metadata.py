@@ -41,7 +41,7 @@ which is "client" or "backend".
 def policy_as_dict(policy: Policy) -> dict[str, Any]:
     """Return the fields of a policy that differ from their defaults, as plain data for a flow's metadata."""
     default = Policy()
-    # The known profiles are omitted. Only an applied profile has an effect, and its values are in the other fields.
+    # The known profiles are omitted, because only the applied profile has an effect. Its values are in other fields.
     names = [field.name for field in fields(policy) if field.name != "known_profiles"]
     decided = {name: value for name in names if (value := getattr(policy, name)) != getattr(default, name)}
     plain = {name: sorted(value) if isinstance(value, frozenset) else value for name, value in decided.items()}

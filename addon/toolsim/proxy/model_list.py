@@ -1,9 +1,10 @@
 """The model list of a proxy with several backends (``toolsim_models``).
 
-The list contains the literal names in the file. It also contains each model in a backend's own list that a request with
-the model's name would reach. This is the case if no earlier entry matches the name, and the backend's entry does not
-change the name. The default backend adds the models that match no entry. Backends are queried in parallel for at most
-``LIST_SECONDS``. A backend that does not answer in time adds no models.
+The list contains the names in the models file that have no wildcards. It also contains the models in each backend's own
+list, if a request with the model's name would be sent to that backend under that name. This is the case if no earlier
+entry of the file matches the name, and the backend's entry does not change the name. The default backend adds the
+models that match no entry. Backends are queried in parallel for at most ``LIST_SECONDS``. A backend that does not
+answer in time adds no models.
 
 Each backend receives the key that it would receive for a turn, and no other headers from the client except ``Via``.
 """

@@ -76,7 +76,6 @@ class Readiness:
         """Return whether the default backend can be reached, or None if there is no default backend."""
         mode, upstream = flow.client_conn.proxy_mode, self.settings.upstream
         if isinstance(mode, UpstreamMode):
-            # In upstream mode, all requests are sent to the upstream proxy, so its address is checked.
             address = mode.address
         elif upstream is not None:
             address = upstream.host, upstream.port

@@ -21,11 +21,11 @@ class RoundFlow:
     hosted: frozenset[str] = frozenset()
     report: Report = field(default_factory=Report)
     policy: Policy | None = None
-    """The round's policy, or None for a flow from a file."""
+    """The round's policy, or None if the flow was loaded from a file."""
     listener: Listener | None = None
-    """A function that receives an answer's events as they arrive or, if the answer is non-streamed, all together.
+    """A function that receives the answer's events as they arrive. The events of a non-streamed answer arrive together.
 
-    It is None for a flow from a file.
+    It is None if the flow was loaded from a file.
     """
     is_side_request: bool = False
     """Whether the round asks the model about a call. Such a round is not part of the conversation."""

@@ -87,7 +87,7 @@ def forget(flow: HTTPFlow) -> None:
 
 
 _POSTS: dict[str, ClientUpgrade] = {}
-"""The connections on which requests in progress arrived, by flow ID.
+"""The WebSocket connections on which the requests in progress arrived, by flow ID.
 
 A client cannot add an entry, regardless of the headers that it sends.
 """
@@ -128,7 +128,8 @@ class SocketServer(Protocol):
 class Sockets:
     """An addon that admits upgrades to WebSocket connections.
 
-    ``has_store`` returns whether the proxy currently stores answers. ``do`` runs a job, in this process or in a worker.
+    ``has_store`` returns whether the proxy currently stores answers. ``do`` runs a job, in this process or in a
+    worker process.
     """
 
     def __init__(self, has_store: Callable[[], bool], do: RunJob) -> None:

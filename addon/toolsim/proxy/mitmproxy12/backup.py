@@ -57,7 +57,7 @@ def begin(flow: HTTPFlow) -> None:
 
 
 def drop(flow: HTTPFlow) -> None:
-    """Discard the received side. The flow then represents both sides."""
+    """Discard the flow's backup, so that the flow itself counts as both the received side and the sent side."""
     flow._backup = None
 
 

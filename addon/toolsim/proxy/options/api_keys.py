@@ -36,7 +36,7 @@ _OPTION = "toolsim_api_key"
 _DIGEST = "sha256:"
 _LIMITS = ("concurrent", "per_minute")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
-# Matches a key whose characters are all valid both in a header and in a line of the file.
+# Matches a key whose characters are all valid both in a header and in a line of the key file.
 _KEY = re.compile(r"[\x21-\x7e]+")
 _HEX = re.compile(r"[0-9a-fA-F]{64}")
 _MAX_LISTED = 20
@@ -51,7 +51,7 @@ class User:
     """
 
     name: str
-    """The user's name in the file, or "" for a single key."""
+    """The user's name in the key file, or "" for a single key."""
     digest: bytes
     owner: str
     concurrent: int = 0
@@ -79,7 +79,7 @@ class ApiKeys:
 
     @classmethod
     def of_file(cls, file: Path) -> ApiKeys:
-        """Create an object that accepts the keys in a file.
+        """Create an object that accepts the keys in a key file.
 
         Raises ValueError if the file is invalid. The message names the file and the line.
         """
@@ -87,7 +87,7 @@ class ApiKeys:
 
     @property
     def has_names(self) -> bool:
-        """Whether the users have names. Only keys from a file have named users."""
+        """Whether the users have names, which is the case if the keys are in a key file."""
         return self.key_file is not None
 
     def users(self) -> Users:
@@ -111,7 +111,7 @@ class ApiKeys:
         """Return the user for a name that mitmproxy's ``proxyauth`` option has authenticated."""
         if self.key_file is None:
             return next(iter(self._users.values()))
-        # Names in the file have no spaces, so they cannot collide with this owner's name.
+        # The names in a key file contain no spaces, so they cannot be equal to this name.
         return User("", b"", owner_of_name(f"proxyauth {name}"))
 
 
@@ -145,10 +145,7 @@ def names_of(users: Users) -> str:
 
 
 def read_users(file: Path) -> Users:
-    """Return the users in a file.
-
-    Raises ValueError if the file is invalid. The message names the file and the line.
-    """
+    """Return the users in a key file. Raises ValueError, with file and line, for an invalid file."""
     try:
         text = file.read_text("utf-8")
         mode = file.stat().st_mode

@@ -192,7 +192,6 @@ def stored_line(store: StoreUrl) -> str:
 
 
 def _as_fields(settings: Settings, url: str, origins: Sequence[str]) -> dict[str, Any]:
-    """Return the banner as plain data."""
     return {
         "message": "toolsim is up",
         "version": __version__,
