@@ -269,7 +269,7 @@ async def page_client(pages: int = 1) -> SimpleAsyncHTTPClient:
 
 
 def page_request(url: str, key: str, seconds: float, body: str | None = None) -> HTTPRequest:
-    """Return the request for a page of a backend, with the operator's key for the backend (rule 3).
+    """Return a request that fetches a page of a backend, with the operator's key for the backend (rule 3).
 
     If ``body`` is not None, the request is a POST with this JSON text.
     """

@@ -142,7 +142,7 @@ class BodyRewriter:
             self._doubt(exchange.plan.policy)
 
     def _doubt(self, used: Policy) -> None:
-        """Log a warning if the applied profile might not suit the engine, once per profile and engine."""
+        """Log a warning if the applied profile might not suit the engine. Warn only once per profile and engine."""
         if not used.profile or (used.profile, used.engine) in self._doubted:
             return
         self._doubted.add((used.profile, used.engine))

@@ -101,7 +101,7 @@ class BuiltinBackend:
         self._log_place(settings, modes)
 
     def _log_place(self, settings: Settings, modes: Sequence[ProxyMode]) -> None:
-        """Log where the backend listens, or warn that all of the proxy's listeners send requests elsewhere."""
+        """Log where the backend listens, or warn that no listener of the proxy sends requests to it."""
         elsewhere = [mode.data for mode in modes if isinstance(mode, ReverseMode)]
         if modes and len(elsewhere) == len(modes):
             logger.warning(

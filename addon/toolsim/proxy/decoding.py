@@ -1,6 +1,6 @@
 """Decodes content encodings with a limit on the decoded size, because 33 kB of zstd can expand to 2 GB.
 
-Each decoder returns at most one byte more than the limit, and uses no more memory than that for the result.
+Each decoder stops after one byte more than the limit, so it never holds a larger result in memory.
 """
 
 from __future__ import annotations

@@ -176,7 +176,7 @@ class Dispatcher:
         if not is_for_us or (api is None and not route.endpoint(request.path)):
             request.stream = True
             return None
-        # The body has to be read, regardless of ``stream_large_bodies``.
+        # The body has to be read, regardless of mitmproxy's option ``stream_large_bodies``.
         request.stream = False
         backend, waits = self._backend(flow, decision, api)
         self._carry(flow, api, incoming, decision.action, backend, owner, replay)
@@ -242,7 +242,7 @@ class Dispatcher:
     ) -> Exchange | None:
         """Open the exchange of an API request. If ``api`` is None, the request is for the model list.
 
-        Return None if the request exceeds a limit of its user; the request is then answered with an error.
+        If the request exceeds a limit of its user, answer it with an error and return None.
         """
         # ``dispatch`` has already handled the rounds of current requests, so this round was loaded from a file.
         asked = round_of(flow) if not flow.live else None

@@ -1,6 +1,7 @@
 """The metadata that toolsim stores in a flow, as plain data.
 
-The metadata includes the report of an exchange, a digest of the sent body, and the options used for a recording.
+The metadata includes the report of an exchange, a digest of the request body that was sent to the backend, and the
+options with which a recording was made.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ class ResponseStore:
     def configure(self, address: StoreUrl | None) -> None:
         """Use this store from now on, or no store if ``address`` is None.
 
-        The previous store is closed after its pending writes. Turns in progress write to the new store.
+        The previous store is closed once its pending writes have finished. Turns in progress write to the new store.
         """
         if address != self._address:
             left, self._address = self._store, address

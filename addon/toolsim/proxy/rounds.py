@@ -259,7 +259,7 @@ class Delegation(Feature):
 
     @override
     def on_close(self, exchange: Exchange, flow: HTTPFlow | None, status: int | None) -> None:
-        """Restore the flow's own target for inspection and replays, and store the answer in the flow."""
+        """Store the answer in the flow, and restore the flow's own target for inspection and replays."""
         self._server.forget(self._token)
         if flow is not None:
             request = flow.request

@@ -240,7 +240,7 @@ class StreamedAnswer:
 def in_slices(
     steps: Iterable[list[bytes]], is_over: Callable[[], bool], pace: TimeSlice | None
 ) -> Iterator[list[bytes] | None]:
-    """Yield the frames of ``steps``, grouped by time slice, and None whenever other tasks should run.
+    """Yield the frames that ``steps`` produces, grouped by time slice. Yield None whenever other tasks should run.
 
     If a step raises an exception, the frames of the earlier steps are yielded first. ``is_over`` returns true once no
     more frames will follow. If ``pace`` is None, all frames are in one slice.

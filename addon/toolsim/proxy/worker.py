@@ -55,7 +55,7 @@ HUGE_BYTES = 1024 * 1024
 """Size, in bytes, above which a body is handled by a second worker, so that smaller bodies do not have to wait for it.
 """
 KEEP_BYTES = 128 * 1024 * 1024
-# The memory, in bytes, that even the smallest job can use.
+# The memory, in bytes, that every job is allowed to use, even if its body is small.
 _SPARE_BYTES = 64 * 1024 * 1024
 _DEATH_SECONDS = 5
 # The signal with which the system ends a process that exceeds its CPU time. Exceeding the memory limit instead raises
@@ -165,7 +165,7 @@ class Worker:
 class WorkQueue:
     """Runs jobs.
 
-    If ``has_workers`` is true, heavy jobs run in workers, so that other clients do not have to wait.
+    If ``has_workers`` is true, heavy jobs run in worker processes, so that other clients do not have to wait.
     """
 
     def __init__(self, *, has_workers: bool) -> None:
@@ -223,7 +223,7 @@ def serve(incoming: BinaryIO, outgoing: BinaryIO) -> None:
 
 
 def _limit_time(seconds: int) -> None:
-    """Make the system end this process after this many seconds of CPU time, or remove the limit if ``seconds`` is 0.
+    """Make the system end this process after ``seconds`` of CPU time, or remove the limit if ``seconds`` is 0.
 
     On Windows, the parent enforces the limit.
     """
@@ -240,7 +240,7 @@ def _resident(pid: int) -> int:
 
 
 def _bound_memory(growth: int | None) -> None:
-    """Limit the memory growth of this process to this many bytes, or remove the limit if ``growth`` is None.
+    """Limit the memory growth of this process to ``growth`` bytes, or remove the limit if ``growth`` is None.
 
     This has an effect only on Linux.
     """

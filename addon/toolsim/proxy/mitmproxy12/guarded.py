@@ -288,7 +288,10 @@ class Net(logging.Filter):
         return True
 
     def _rescue(self, raised: TracebackType | None) -> None:
-        """End the stream that appears in an exception's traceback or, if none does, all streams of the connection."""
+        """End the stream in which an exception was raised, or all streams of the connection if the stream is unknown.
+
+        The stream is determined from the exception's traceback.
+        """
         through = [frame.f_locals.get("self") for frame, _ in traceback.walk_tb(raised)]
         handler = next((owner for owner in through if isinstance(owner, ConnectionHandler)), None)
         if handler is None:

@@ -42,7 +42,7 @@ from mitmproxy.proxy.layers.http._events import (
 _connections = logging.getLogger("mitmproxy.proxy.server")
 
 LEAVE_SECONDS = 1.0
-"""Time, in seconds, that an aborted flow has to end before it is canceled."""
+"""Maximum time, in seconds, to wait until an aborted flow has ended. After that time, it is canceled."""
 
 Answered = Callable[[Response | bytes | None], None]
 """A function that is called with an answer's headers, with each part of its body, and finally with None."""

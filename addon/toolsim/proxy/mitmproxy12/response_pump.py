@@ -37,7 +37,7 @@ from toolsim.proxy.mitmproxy12.stream import OwnStream
 from toolsim.proxy.streamed import StreamedAnswer
 
 LINGER_SECONDS = 0.5
-"""Time, in seconds, that a backend has to disconnect after its answer. Otherwise, toolsim disconnects."""
+"""Time, in seconds, that toolsim waits for a backend to disconnect after its answer, before it disconnects itself."""
 
 UNREAD_SECONDS = 0.1
 """Interval, in seconds, between checks of whether a slow client has read enough for another round to continue."""

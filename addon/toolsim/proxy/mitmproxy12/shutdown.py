@@ -27,7 +27,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def install_signal_handlers(handle: Callable[[], None]) -> list[signal.Signals]:
-    """Call ``handle`` for the signals that end mitmproxy. Return the signals for which a handler was installed."""
+    """Install ``handle`` for the signals that end mitmproxy. Return the signals for which this was possible."""
     # If mitmproxy has installed no handlers, the program that embeds it decides what these signals do.
     if signal.getsignal(signal.SIGTERM) in (signal.SIG_DFL, signal.SIG_IGN, None):
         return []

@@ -9,8 +9,8 @@ A file has one user per line, and ``#`` begins a comment::
    changes. With a single key, the owner is derived from the key.
 2. *Lookup.* Keys are looked up by their digest, and digests are compared in constant time. Only digests are stored.
 3. *Limits.* ``concurrent`` and ``per_minute`` count turns (``user_limits.py``).
-4. *Invalid files* prevent startup, with a one-line message that names the file and line; see ``ReloadedFile`` for later
-   versions. No message contains a key.
+4. *Invalid files* prevent startup, with a one-line message that names the file and line. ``ReloadedFile`` describes how
+   later changes are handled. No message contains a key.
 """
 
 from __future__ import annotations

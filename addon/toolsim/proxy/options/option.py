@@ -39,7 +39,7 @@ class Option:
 
     @property
     def typespec(self) -> Any:
-        """The option's type in the form that mitmproxy's option manager expects."""
+        """The option's type, in the format that mitmproxy's option manager expects."""
         return Sequence[str] if isinstance(self.default, tuple) else type(self.default)
 
     def from_texts(self, texts: Sequence[str]) -> Value:

@@ -24,7 +24,7 @@ _CERTIFICATE = re.compile(r"certificate verify failed: ([^(\n]{1,200})", re.IGNO
 
 
 def explain(problem: object, seconds: float = 0) -> str:
-    """Explain a failure in one line.
+    """Explain in one line why a server could not be reached.
 
     ``problem`` is an exception or a message from a library, and ``seconds`` is the timeout.
     """

@@ -84,7 +84,7 @@ class _Turn(NamedTuple):
 
 
 class Reports:
-    """The destinations of reports about exchanges."""
+    """Distributes reports about exchanges to the log, the metrics and the overview page."""
 
     def __init__(self) -> None:
         self.log = Log()
@@ -95,7 +95,7 @@ class Reports:
         self._recent: deque[_Turn] = deque(maxlen=_MAX_RECENT)
 
     def label(self, labels: frozenset[str]) -> None:
-        """Set the additional labels of all metrics. If the labels change, all counts restart."""
+        """Set the additional labels of all metrics. If the labels change, all counts restart at 0."""
         if labels != self.metrics.labels:
             self.metrics = Metrics(labels)
 

@@ -1,8 +1,8 @@
 """The startup banner, which shows the version, the backend and its models, and the addresses to use.
 
 The models are requested in the background, with a short timeout, so that a backend that is down or slow delays nothing.
-A missing answer is logged. The models are requested only if the log is for people (``toolsim_log=text``). With any
-other log, the backend receives only requests from clients.
+If the backend does not answer, this is logged. The models are requested only if the log is for people
+(``toolsim_log=text``). With any other log, the backend receives only requests from clients.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ async def _other_place(client: SimpleAsyncHTTPClient, url: str, settings: Settin
     """
     for api in APIS.values():
         request = page_request(url + api.path_suffix, settings.upstream_key, ASK_SECONDS, "{}")
-        # An API rejects the empty body with a status other than 404 and 405.
+        # An API rejects the empty body, but with another status than 404 or 405, which mean that there is no API.
         if (await client.fetch(request, raise_error=False)).code not in (404, 405):
             return []
     for place in other_places(url):

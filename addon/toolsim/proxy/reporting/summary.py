@@ -149,7 +149,7 @@ def first_headers(report: Report) -> dict[str, str]:
 HEADERS = tuple(
     headers(Report(profile="any", tool_cutoff="any", dropped=["tool:any"], outputs_replaced=1, usage_estimated=True))
 )
-"""The names of all headers that an answer can have."""
+"""The names of all headers that toolsim can add to an answer."""
 
 
 # -- the log line --
