@@ -27,10 +27,7 @@ class AuxiliaryRequest(Feature):
     def __init__(self, action: Action) -> None:
         self._action = action
         self._prepared = b""
-        """The messages that a summary retains, or an estimated token count that has not been sent yet.
-
-        Otherwise, it is empty.
-        """
+        """The messages that a summary retains, or an estimated token count. It is b"" once the estimate has been sent."""
 
     @override
     def on_job(self, flow: HTTPFlow, job: RequestJob) -> RequestJob:

@@ -151,7 +151,7 @@ _OURS = (*_NEXT,)
 
 
 class Exchange:
-    """One request and its answer. Applies the request's plan to the answer, and enforces the timeouts."""
+    """A request and its answer. The exchange applies the request's plan to the answer, and enforces the timeouts."""
 
     def __init__(
         self,

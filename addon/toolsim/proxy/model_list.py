@@ -147,5 +147,5 @@ async def _listed(client: Any, source: _Source) -> list[Model]:
 
 
 def _named(name: str) -> Model:
-    """Return the list entry, in OpenAI's format, for a model of which only the name is known."""
+    """Return a list entry in OpenAI's format that contains only the model's name."""
     return {"id": name, "object": "model", "created": 0, "owned_by": "toolsim"}
