@@ -27,7 +27,7 @@ class AuxiliaryRequest(Feature):
     def __init__(self, action: Action) -> None:
         self._action = action
         self._prepared = b""
-        """The messages that a summary retains, or an estimated token count. It is b"" once the estimate has been sent."""
+        """The messages that a summary retains, or an estimated token count. Empty once the estimate has been sent."""
 
     @override
     def on_job(self, flow: HTTPFlow, job: RequestJob) -> RequestJob:

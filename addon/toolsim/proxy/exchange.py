@@ -184,10 +184,10 @@ class Exchange:
         """The plan of a rewritten request. It is None before the request is rewritten, and if it passes through
         unchanged.
 
-        If it passes unchanged, its answer does, too, unless the backend does not answer: then toolsim sends an error.
+        If it passes through unchanged, so does its answer. But if the backend does not answer, toolsim sends an error.
         """
         self.checked: Plan | None = None
-        """The plan for checking the answer to a request that passes unchanged, or None if no check is needed.
+        """The plan for checking the answer to a request that passes through unchanged, or None if no check is needed.
 
         It becomes the ``plan`` when the answer arrives.
         """

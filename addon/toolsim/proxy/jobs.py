@@ -75,9 +75,9 @@ class RequestResult(JobResult):
     """The result of rewriting a request."""
 
     rewritten: Rewritten | None = None
-    """The rewritten request, without the client's document (``asked``), or None if the request passes unchanged."""
+    """The rewritten request, without the client's document (``asked``), or None if it passes through unchanged."""
     checked: Plan | None = None
-    """The plan for checking the answer to a request that passes unchanged, or None if no check is needed."""
+    """The plan for checking the answer to a request that passes through unchanged, or None if no check is needed."""
     digest: str = ""
     topic: ConversationLabel | None = None
     """The conversation label of a rewritten request."""

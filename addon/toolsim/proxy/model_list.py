@@ -147,5 +147,5 @@ async def _listed(client: Any, source: _Source) -> list[Model]:
 
 
 def _named(name: str) -> Model:
-    """Return a list entry in OpenAI's format that contains only the model's name."""
+    """Return an entry of the model list, in OpenAI's format, for a model whose other fields are unknown."""
     return {"id": name, "object": "model", "created": 0, "owned_by": "toolsim"}
