@@ -270,7 +270,7 @@ def _known_series(known: Known) -> Iterator[Labels]:
 
 
 def _bounded(key: Labels, series: Mapping[Labels, object]) -> Labels:
-    # Long values are truncated, because the names of models and tools come from clients and models.
+    # Long values are truncated, because clients and models can choose names of any length.
     key = tuple((name, value if len(value) <= MAX_VALUE else f"{value[:MAX_VALUE]}…") for name, value in key)
     if key in series or len(series) < MAX_SERIES:
         return key
