@@ -70,7 +70,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class CallOutput:
-    """The output of a tool that the client ran. The model sees its text parts in a record on one line, followed by its
+    """The output of a tool that the client ran. The model sees its text parts as a one-line record, followed by its
     images.
     """
 
@@ -131,8 +131,8 @@ def last_user_items(items: Sequence[Item]) -> Item | None:
 
 
 type Demand = Mapping[str, Any] | Literal["as sent"] | None
-"""The structured output to request from a backend: a format in the flat shape of ``text.format``, the client's format
-as sent, or no format.
+"""The structured output to request from a backend: a format in the flat shape of ``text.format``, "as sent" to keep the
+client's own format, or None for plain text.
 """
 
 
@@ -163,7 +163,7 @@ class ClientRequest:
     answer_format: Mapping[str, Any] | None = None
     """The structured output that the request requires, in the flat shape of ``text.format``, or None for plain text."""
     highest_call: int = 0
-    """The highest number in those call IDs of the history that toolsim could have created, or 0 if there are none."""
+    """The highest number among the call IDs in the history that toolsim could have created, or 0 if there are none."""
     stored_history: str | None = None
     """If part of the history is stored only at the backend, the ID of the previous response, or "" for a conversation
     object. None if the request contains the entire history.
@@ -173,7 +173,7 @@ class ClientRequest:
     original_body: Mapping[str, Any] | None = None
     """The JSON object as the client sent it, if ``body`` is a translation."""
     untranslatable: tuple[str, ...] = ()
-    """The parts that only a backend of the client's API can receive, for the log."""
+    """Names of the parts that can be sent only to a backend with the client's API, for the log."""
 
 
 # -- the label of a conversation --
@@ -181,11 +181,12 @@ class ClientRequest:
 MAX_WORDS = 60
 """Maximum length of a label's ``words``, in characters. They have to fit in a column of the flow list."""
 
-# The number of items, and the number of characters per item, that identify a conversation. Both are limited so that
-# even a history of 100,000 items is processed quickly.
+# The number of history items that identify a conversation, and the number of characters per item. Both are limited so
+# that even a history of 100,000 items is processed quickly.
 _MAX_ITEMS = 2_000
 _MAX_TEXT = 200
-# Programs add context in tags to their users' messages: <environment_details>…</environment_details>.
+# Coding agents add context to their users' messages, enclosed in tags such as
+# <environment_details>…</environment_details>.
 _TAG = re.compile(r"</?([A-Za-z_][\w-]*)(?: [^<>]{0,200})?>")
 _MAX_SEARCHED = 8_000
 
@@ -197,9 +198,9 @@ class ConversationLabel:
 
     A turn starts with the user's message; each answer that follows tool outputs is another step of the turn. Two
     requests belong to one conversation if the second starts with all items of the first. A history is therefore
-    identified by a chain of digests (``keys``), one per item. Instructions are excluded, because clients include the
-    time of day in them. Only the beginning of a long text counts, because clients append text to it. Identical
-    conversations count as one until they diverge.
+    identified by a chain of digests (``keys``), with one digest per item. Instructions are excluded, because clients
+    include the time of day in them. Only the beginning of a long text is hashed, because clients append to such texts.
+    Identical conversations count as one until they diverge.
     """
 
     words: str = ""
@@ -251,7 +252,7 @@ def _shorten(text: str) -> str:
 
 
 def without_context(text: str) -> str:
-    """Return ``text`` without the tagged context that programs add to their users' messages."""
+    """Return ``text`` without the context that coding agents enclose in tags in their users' messages."""
     if "<" not in text:
         return text
     parts, done = [], 0

@@ -1,4 +1,4 @@
-"""Call forms declared by a user: markers of an unknown model family around a body of a known kind.
+"""Call forms declared by a user, for models whose markers toolsim does not know but whose calls have a known format.
 
     [[forms]]
     opening = "@@CALL"

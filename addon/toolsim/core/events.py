@@ -80,7 +80,7 @@ class NextMessage:
 
 @dataclass(frozen=True, slots=True)
 class RefusalDelta:
-    """A fragment of a refusal. Refusals are separate from the text."""
+    """A fragment of a refusal, which is not part of the answer's text."""
 
     text: str
     choice: int = 0
@@ -166,8 +166,8 @@ class HostedStarted:
 class HostedProgress:
     """An event about an announced hosted item. ``fields`` excludes the item ID, the index and the sequence number.
 
-    ``key`` is "" for an event of an unknown type that is not about an item. Items that were never announced exist only
-    in the backend's own API, so clients of other APIs do not receive events about them.
+    ``key`` is "" for an event of an unknown type that does not belong to an item. An event about an item that was never
+    announced is defined only in the backend's own API, so clients of other APIs do not receive it.
     """
 
     key: str
@@ -203,7 +203,9 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The backend's terminator was read, so the answer is complete. Without a terminator, the stream was truncated."""
+    """The backend has sent its terminator, such as ``[DONE]``, so the answer is complete. Without a terminator, the
+    answer was truncated.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +244,7 @@ class CallStarted:
     namespace: str | None = None
     choice: int = 0
     encrypted: tuple[str, ...] = ()
-    """Parameters whose values the client assumes to be encrypted, as in ``plan.Tool``."""
+    """Parameters whose values the client treats as encrypted (see ``plan.Tool``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,10 +283,10 @@ class KeepAlive:
 
 
 FIRST_KEEPALIVE_FACTOR = 1.4
-"""The ratio of the wait for the first keep-alive to the keep-alive interval.
+"""The delay before the first keep-alive, as a multiple of the keep-alive interval.
 
-The first keep-alive is delayed because the first event fixes the HTTP status. An interval of 10 s becomes 14 s. Since
-the timer can be 2 s late, a client waits at most 16 s.
+The first keep-alive is sent later than the others because the HTTP status can no longer change after it. For example,
+an interval of 10 s results in a delay of 14 s. The timer can be up to 2 s late, so a client waits at most 16 s.
 """
 
 

@@ -26,10 +26,12 @@ messages (``files``), and enforcement of the answer format (``format``).
 """
 
 FIND_TOOLS = "find_tools"
-"""The name of toolsim's own tool for looking up other tools. It is also the reason for the round after a lookup."""
-GUESSED_CALL = "GUESSED_CALL"
-"""The reason for the round after an invalid call to a tool that the model knows only by name. Such a call is treated as
+"""Name of toolsim's own tool with which the model looks up other tools. Also the reason code for the round that follows
 a lookup.
+"""
+GUESSED_CALL = "GUESSED_CALL"
+"""Reason code for the round that follows an invalid call to a tool that the model has seen only by name. The call is
+treated as a lookup of the tool.
 """
 OutputMode = Literal["openai-json", "obsidian-xml"]
 """The form in which the client receives calls."""
@@ -47,7 +49,7 @@ class Tool:
     """A tool that the client runs, in a shape that is the same for all APIs."""
 
     name: str
-    """The name of the tool that the model reads and writes (``ns__name`` for a tool in a namespace)."""
+    """The tool's name as the model reads and writes it (``ns__name`` for a tool in a namespace)."""
     wire_name: str
     """The client's name for the tool, without the ``namespace``."""
     kind: ToolKind = "function"
@@ -64,7 +66,9 @@ class Tool:
     examples: tuple[Mapping[str, Any], ...] = ()
     """Arguments that the client provides as examples (``input_examples``)."""
     encrypted: tuple[str, ...] = ()
-    """Parameters whose values the client assumes to be encrypted, unless the call states otherwise."""
+    """Parameters that the client declares as encrypted. Codex treats their values as ciphertext unless the call says
+    otherwise.
+    """
     deferred: bool = False
     """Whether the schema is shown only after a search has found the tool. Calls are checked against it in any case."""
 
@@ -157,7 +161,8 @@ class Policy:
     manifest: str = "auto"
     catalog_budget: int = 0
     may_look_up: bool = True
-    """Whether another round can show the model the tools that it looks up. This field is not an option."""
+    """Whether toolsim can run another round that shows the model the tools that it has looked up. Not set by an option.
+    """
     history: Literal["auto", "bracketed", "tagged"] = "auto"
     sentinel: str = "tool_call"
     use_tool: bool = True
@@ -206,8 +211,8 @@ class Policy:
     """The model's name at the backend; "" means the client's name (``toolsim_models``)."""
 
     def model_at_backend(self, model: str) -> str:
-        """Return the backend's name for a request's model. The model's profile and other facts are stored under this
-        name.
+        """Return the backend's name for the model in a request. Profiles and other facts about models are stored under
+        this name.
         """
         return self.backend_model or model
 
@@ -251,7 +256,8 @@ class Policy:
 class StoredAs:
     """The ID under which the answer to a request is stored, unless the request has ``store: false``.
 
-    ``echo`` contains the fields that the answer repeats from the original request, before its references were resolved.
+    ``echo`` contains the request fields that the stored answer repeats. They are copied before references such as
+    ``previous_response_id`` are resolved.
     """
 
     id: str
@@ -286,21 +292,23 @@ class Plan:
     backend: ApiName
     form: AnswerForm = AnswerForm()
     tools: tuple[Tool, ...] = ()
-    """The offered tools, without the tools that ``tool_choice`` or the operator's lists have masked."""
+    """The tools that the model may call: all declared tools except those that ``tool_choice`` or the operator's lists
+    exclude.
+    """
     masked_tools: frozenset[str] = frozenset()
-    """Names of the tools that ``tool_choice`` or the operator's lists have masked."""
+    """Names of the declared tools that ``tool_choice`` or the operator's lists exclude."""
     visible_tools: tuple[Tool, ...] = ()
-    """The tools that the manifest shows, even if ``tool_choice`` masks them; empty if there is no manifest. Tools from
-    a ``Declaration`` are not included.
+    """The tools that the manifest shows, even if ``tool_choice`` excludes them; empty if there is no manifest. Tools
+    from a ``Declaration`` are not included.
     """
     name_only_tools: frozenset[str] = frozenset()
     """Names of the tools that the manifest shows only by name (``request/deferred_tools.py``)."""
     tools_to_look_up: frozenset[str] = frozenset()
-    """Names of the tools that the model has to look up before calling them. If there are any, ``tools`` includes the
-    tool for the lookup.
+    """Names of the tools that the model has to look up before calling them. If there are any, ``tools`` also contains
+    the lookup tool.
     """
     finder: str = ""
-    """Name of the tool for looking up tools that the manifest shows only by name."""
+    """Name of the lookup tool, with which the model finds tools that the manifest shows only by name."""
     any_strict: bool = False
     """Whether any declared tool is strict, including tools that are not offered."""
     tool_choice: ToolChoice = ToolChoice()
@@ -315,14 +323,18 @@ class Plan:
     answer_format: Mapping[str, Any] | None = None
     """The format, in the flat shape of ``text.format``, that a text answer must follow, or None for plain text."""
     json_only: bool = False
-    """Whether an answer that violates ``answer_format`` causes a retry or an error, because no tools are offered."""
+    """Whether the answer itself has to be JSON because no tools are offered. A violation then causes a retry or an
+    error.
+    """
     may_retry_json: bool = False
     """Whether a further round can follow an answer that violates ``answer_format``."""
     is_verbatim: bool = False
-    """Whether the answer is passed on byte for byte, as the request was, as long as it follows ``answer_format``."""
+    """Whether the request and the answer are forwarded unchanged. An answer that violates ``answer_format`` is the
+    exception.
+    """
     constraint: Mapping[str, Any] | None = None
-    """The format, in the flat shape of ``text.format``, that makes the backend enforce calls; None if only the prompt
-    requests calls.
+    """The format, in the flat shape of ``text.format``, with which the backend enforces valid calls. None if calls are
+    only requested in the prompt.
     """
     fields: Mapping[str, Any] = field(default_factory=dict)
     """Additional fields for the body of the request to the backend."""
@@ -335,11 +347,13 @@ class Plan:
     (``response/faults.py``).
     """
     outputs: Outputs = Outputs()
-    """The tool outputs in the request; empty if calls that the model quotes from outputs count as calls."""
+    """The tool outputs in the request, used to detect calls that the model only quotes from them. Empty if quoted calls
+    count as calls.
+    """
     retries_allowed: frozenset[str] = frozenset()
     """The faults after which another round can follow this round (``rounds/``)."""
     hosted: frozenset[str] = frozenset()
-    """Names of the tools that toolsim runs between rounds. Calls to them are not passed on to the client to be run."""
+    """Names of the tools that toolsim itself runs between rounds. The client does not run calls to these tools."""
     partial_call: str = ""
     """The partial call of an earlier round that this answer continues."""
 

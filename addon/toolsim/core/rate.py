@@ -6,7 +6,9 @@ import time
 
 
 class TokenBucket:
-    """An allowance that refills over time: at most ``burst`` units, plus ``per_second`` each second."""
+    """An allowance that refills over time. It holds at most ``burst`` units, and regains ``per_second`` units each
+    second.
+    """
 
     __slots__ = ("_at", "_burst", "_left", "_per_second")
 

@@ -9,15 +9,15 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 MAX_NAMES = 64
-"""Maximum number of names in each list of the summary. A model can invent any number of names, but the summary has to
-fit on one line.
+"""Maximum number of names in each list of a report's summary. A model can invent any number of names, but the summary
+has to fit on one line.
 """
 
 _MAX_BLOCKS = 1000
-"""Maximum number of blocks listed for the content views; more would not be readable."""
+"""Maximum number of blocks in a report. The content views would not be readable with more."""
 
-# Fields that are omitted from the plain data if they are empty, and fields that describe the client's request and are
-# therefore copied from the report of the first round.
+# ``_RARE_FIELDS`` are omitted from ``as_dict`` if they are empty. ``_REQUEST_FIELDS`` describe the client's request, so
+# ``add`` copies them from the first round's report.
 _RARE_FIELDS = (
     *("user", "rounds", "round", "part_of", "retries", "mcp_calls", "profile", "usage_estimated"),
     "unanswered_calls",
@@ -118,7 +118,9 @@ class Tally:
 
 
 def tallies(report: Mapping[str, Any]) -> list[Tally]:
-    """Return a tally for each kind of entry in a report. The report is plain data from a flow, and not validated."""
+    """Return a tally for each kind of entry in a report. The report is a dict from a flow, so its values can have any
+    type.
+    """
     values = {key: report.get(key) for key in _TALLIED}
     return [
         Tally(key, _TALLIED[key], tuple(map(str, value)) if isinstance(value, list) else ())
@@ -145,11 +147,12 @@ class Report:
     tools: list[str] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
     parse_failures: list[str] = field(default_factory=list)
-    """Entries for parse failures. The next four fields also contain entries."""
+    """Parse failures, as entries. ``strict_failures``, ``repairs``, ``untagged`` and ``warnings`` also contain entries.
+    """
     strict_failures: list[str] = field(default_factory=list)
     repairs: list[str] = field(default_factory=list)
     untagged: list[str] = field(default_factory=list)
-    """Untagged calls, as entries whose codes name the call forms."""
+    """Untagged calls, as entries. The code of each entry is the name of the call form."""
     warnings: list[str] = field(default_factory=list)
     mismatches: list[str] = field(default_factory=list)
     """The tool, the location and the types involved in each schema violation, without values
@@ -158,8 +161,9 @@ class Report:
     unanswered_calls: list[str] = field(default_factory=list)
     """The IDs of the request's calls without an output."""
     dropped_calls: list[str] = field(default_factory=list)
-    """Entries for calls withheld from the client: calls beyond the client's or operator's limit, structured calls that
-    were refused, and calls rejected by the model itself (``rounds/opinion.py``), which do not count as truncation.
+    """Entries for calls that the client does not receive: calls beyond the client's or the operator's limit, refused
+    structured calls, and calls that the model itself rejected (``rounds/opinion.py``). Calls that the model rejected do
+    not make the answer truncated.
     """
     tool_call_ids: list[str] = field(default_factory=list)
     tokens: dict[str, int] = field(default_factory=dict)
@@ -167,9 +171,10 @@ class Report:
     usage_estimated: bool = False
     """Whether some of ``tokens`` are estimates because the backend did not report them."""
     blocks: list[dict[str, Any]] = field(default_factory=list)
-    """The call blocks in the order of their verdicts. Each has these keys: ``choice``; ``start`` and ``end``
-    (characters in that choice's text); ``verdicts`` ("call NAME", "passed over NAME", "text REASON", "failure REASON",
-    "retried REASON"); ``repairs``; and ``untagged`` and ``warnings``, if there are any, as in the report's fields.
+    """The call blocks in the order in which they were judged. Each has these keys: ``choice``; ``start`` and ``end``
+    (offsets in that choice's text, in characters); ``verdicts`` ("call NAME", "passed over NAME", "text REASON",
+    "failure REASON", "retried REASON"); ``repairs``; and ``untagged`` and ``warnings``, if there are any, as in the
+    report's fields.
     """
     echoed_calls: int = 0
     outputs_replaced: int = 0
@@ -177,10 +182,10 @@ class Report:
     tool_cutoff: str | None = None
     """The reason why toolsim ended the turn before the backend did."""
     truncated: bool = False
-    """Whether the client's answer is incomplete because a call was dropped or the end is missing."""
+    """Whether the client's answer is incomplete because a call was dropped or the end of the answer is missing."""
     mode: str = "openai-json"
     stop_after_tools_mode: str = "off"
-    """The condition that ends the turn: the value of the option, or "off"."""
+    """The condition that ends the turn: the value of ``toolsim_stop_after_tools``, or "off"."""
     finish: str | None = None
     error: str | None = None
     rounds: int = 0
@@ -220,13 +225,16 @@ class Report:
             setattr(self, name, getattr(other, name))
 
     def drop_call(self, name: str | None = None, code: str = "OVER_LIMIT") -> None:
-        """Record that a call is not passed on, and the reason code. ``name`` is None if it is not known yet."""
+        """Record that the client does not receive a call. ``code`` is the reason. ``name`` is None if the call's tool
+        is not known yet.
+        """
         self.dropped_calls.append(entry(code, name))
         self.truncated = True
 
     @contextmanager
     def add_block(self, choice: int, start: int, end: int) -> Iterator[list[str]]:
-        """Add a block at its position in the text of ``choice``, with all findings recorded within the context.
+        """Record a block and its position in the text of ``choice``. Findings added within this context belong to the
+        block.
 
         The caller appends the verdicts on the block's calls to the yielded list.
         """
@@ -265,7 +273,9 @@ class Report:
         return self.truncated and bool(self.dropped_calls)
 
     def for_clients(self) -> dict[str, Any]:
-        """Return the summary for a stream's last comment, with additional fields under the predecessor's old names."""
+        """Return the summary for the comment at the end of a stream. It also has fields with the names that toolsim's
+        predecessor used.
+        """
         return self.summary() | {
             "tool_call_truncated": self._lacks_calls,
             "stop_after_tools_mode": self.stop_after_tools_mode,
@@ -278,6 +288,7 @@ _FIELDS = tuple(defined.name for defined in fields(Report))
 def _copied(value: Any) -> Any:
     """Return a field's value with all its lists and dicts copied."""
     if isinstance(value, list):
-        # The list contains either strings, possibly thousands of them, or the dicts of blocks.
+        # A report can have thousands of strings in a list, so lists of strings are copied in one step. Only the blocks
+        # are dicts.
         return list(value) if not value or isinstance(value[0], str) else [_copied(item) for item in value]
     return {key: _copied(item) for key, item in value.items()} if isinstance(value, dict) else value

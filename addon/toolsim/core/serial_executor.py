@@ -2,8 +2,9 @@
 
 A plain single-thread executor would run all queued calls of one owner before the calls of other owners.
 
-The thread survives any exception, every call has an outcome, and no call is left in the queue. To guarantee this, each
-call puts its own signal into the thread's queue, and the standard library's futures deliver the results.
+The thread survives any exception. Every call ends with a result or an exception, and no call is left in the queue. To
+guarantee this, each call sends the thread a separate signal, and the results are delivered by the standard library's
+futures.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def spawn(work: Coroutine[Any, Any, None], among: set[asyncio.Task[None]]) -> asyncio.Task[None]:
-    """Start a coroutine as a task; ``among`` holds a reference to the task until it is done."""
+    """Start a coroutine as a task, and keep a reference to it in the set ``among`` until it is done."""
     task = asyncio.get_running_loop().create_task(work)
     among.add(task)
     task.add_done_callback(among.discard)
@@ -21,8 +21,8 @@ def spawn(work: Coroutine[Any, Any, None], among: set[asyncio.Task[None]]) -> as
 
 @contextmanager
 def cancelled_by_signals(task: asyncio.Task[Any]) -> Iterator[None]:
-    """Cancel a task on SIGINT or SIGTERM within this context. It must be entered from the main thread's running event
-    loop.
+    """Cancel a task if SIGINT or SIGTERM arrives within this context. The context must be entered while the main
+    thread's event loop is running.
     """
     loop = asyncio.get_running_loop()
     try:

@@ -40,7 +40,9 @@ class TimeSlice:
         self._began, self._busy = now, time.thread_time()
 
     def end(self) -> None:
-        """Suspend the work so that other tasks can run, even if the work resumes before the length of a pause."""
+        """Suspend the work so that other tasks can run. If the work resumes after less than a pause, it continues its
+        old slice.
+        """
         taken = time.thread_time() - self._busy
         self._taken = self._taken + taken if taken > _SMALL_SECONDS else 0.0
         self._ended = time.monotonic()
