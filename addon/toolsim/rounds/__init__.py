@@ -16,18 +16,19 @@ need another round to the runner. All others are sent directly to the backend, a
 2. The client's own flow is sent to the runner over HTTP, because a hook cannot stream a response that it creates. This
    flow contains the request as the client sent it, and the answer as the client received it. If the client
    disconnects, the connection to the runner is closed, which ends the runner's task and the round, and stops the model.
-3. Rounds arrive as events (``ClientEvent``) rather than as bytes. One writer writes the events of all rounds, with one
-   ID, one event count and one numbering of items and calls (``merge.py``). If a round leads to a retry, the answer in
-   that round's own flow ends with an error that describes the retry.
-4. Emitted events are final. Only withheld output is requested again (``response/retry.py``), and the rest of the answer
-   follows. Streamed and non-streamed answers have the same content, because both are created in this way.
-5. The model sees its own text and a record of the fault (``round_planner.reply_to``) as another turn of the
-   conversation. The record is alone in the last message, in which neither client text nor tool output ever appears. Its
-   values are JSON on one line, so that quoted text cannot break out of the record.
+3. A round's answer arrives as events (``ClientEvent``) rather than as bytes. One writer writes the events of all
+   rounds, with one id, one event count and one numbering of items and calls (``merge.py``). If a round leads to a
+   retry, the flow of that round ends with an error that describes the reason.
+4. An event that was sent to the client is final. A retry can replace only output that has not been sent yet
+   (``response/retry.py``). Streamed and non-streamed answers have the same content, because both are created in this
+   way.
+5. In a retry, the conversation continues with the model's own text, and with a message that describes the error in it
+   (``round_planner.reply_to``). This message consists only of the description: it never contains client text or tool
+   output. Values in the description are JSON on one line, so that quoted text cannot be mistaken for instructions.
 6. Everything is bounded: the total number of rounds and the number for each reason, the time and the text
-   (``round_planner.py``). If no other round is allowed, or the next round fails before it emits any output, the answer
-   ends at the fault, just as it would without the runner. The model was stopped at the fault, so no later output was
-   read.
+   (``round_planner.py``). If no other round is allowed, or if the next round fails before it emits any output, the
+   answer ends with the error, just as it would without the runner. The model was stopped at the error, so no later
+   output was read.
 7. An answer that consists only of an undeclared call (``response/faults.py``) reaches the runner only after its first
    round. The client receives the rest of the answer on the stream that the first round has opened
    (``proxy/prose_fallback.py``).

@@ -4,8 +4,8 @@ A chat message has no field for calls to tools that the client does not run. The
 sends only the text back, so the model would not know the results. Therefore, the calls of an answer are stored here,
 and inserted before that answer when the conversation continues.
 
-An answer is identified by its owner, all messages before it, the servers that the request names, and its own text and
-calls. A client that sends all of this with the same API key must have received the answer. The number and size of
+An answer is identified by its owner, all messages before it, the MCP servers that the request names, and its own text
+and calls. A client that sends all of this with the same API key must have received the answer. The number and size of
 stored answers are bounded (``FairCache``). If the results of an answer are lost, the model can call the tools again.
 """
 
@@ -21,7 +21,7 @@ MAX_BYTES = 16 * 1024 * 1024
 
 
 class HiddenCalls:
-    """Stores calls and their outputs, by the answer that followed them."""
+    """Stores calls with their outputs. The key identifies the answer that the client received after the calls."""
 
     def __init__(self) -> None:
         self._calls: FairCache[tuple[Called, ...]] = FairCache(MAX_ANSWERS, MAX_BYTES)

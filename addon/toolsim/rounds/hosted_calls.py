@@ -1,20 +1,20 @@
-"""The tools that the proxy runs for one answer. The model sees them as functions, and they run between its rounds.
+"""Runs MCP tools and searches for one answer. The model sees them as functions, and their calls run between rounds.
 
-They include the tools of MCP servers, which are listed before the first round, and the searches that a request declares
-(``searches.py``).
+The tools of MCP servers are listed before the first round. Searches are tools that a request declares, such as a web
+search (``searches.py``).
 
     prepare ─▶ round ─▶ run ─▶ round ─▶ … ─▶ a round without such calls
 
-1. In the rounds, all tools are functions (``wire/hosted_items.py``). This module determines which functions' calls the
-   proxy runs itself.
+1. In the requests of the rounds, all tools are functions (``wire/hosted_items.py``). This module runs only the calls to
+   functions that represent MCP tools or searches.
 2. A call is announced when it is complete, and run when its round has ended. In the next round, the model sees its own
    text, the calls and their outputs, and continues. The calls of one round run concurrently.
 3. If a round also contains calls to the client's functions, the answer ends after the outputs of toolsim's calls. The
-   answer also ends at a call that needs the client's approval. The call's item requests the approval, and the call runs
-   only once a later request contains it. If the operator decides instead, the answer waits for the decision.
-4. If a call cannot be made, or fails, the model receives the error as text. No answer fails because of a server.
+   answer also ends at a call that needs the client's approval: an item in the answer requests the approval, and the
+   call runs only when a later request contains it. If the operator decides instead, the answer waits for the decision.
+4. If a call cannot be made, or fails, the model receives the error as text. No answer fails because an MCP server does.
 5. Calls that are not shown to the client are inserted into the history of its next request (``hidden_calls.py``).
-6. The last round that the bounds allow offers no tools, so that the model answers in plain text.
+6. In the last round that the limits allow, no tools are offered, so that the model answers in plain text.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ from toolsim.wire.web_search import query_of, query_parameter, read_limits
 _MAX_WORDS = 65_536
 """Maximum length, in characters, of the model's own text that the next round repeats."""
 _NO = "The user refused this call."
-# If the approval was used, the call has run. A client that received an error instead of the answer might send the
-# approval again, and then receives this message.
+# An approval can be used only once, and the call has then run. A client that received an error instead of the answer
+# might send the approval again, and then receives this message.
 _STALE = "This approval is unknown: it was already used, has expired or was never requested. Nothing was run this time."
 _WITHDRAWN = "This call is no longer allowed here. It was not run."
 _OPERATOR = "The operator refused this call, or was not available to approve it. It was not run."
@@ -67,7 +67,7 @@ _NOT_BY_CLIENT = (b'"tool_search_tool_', b'"server"')
 def has_search(body: bytes) -> bool:
     """Return whether a request's bytes suggest a search for deferred tools that the client does not run itself.
 
-    Codex runs its searches itself, so its requests must not incur any cost here.
+    Codex runs the search itself. Checking the bytes first avoids parsing its requests.
     """
     if SEARCH not in body:
         return False
@@ -75,19 +75,23 @@ def has_search(body: bytes) -> bool:
 
 
 Watch = Callable[[Server, ServedCall, Awaitable[ToolOutcome]], Awaitable[ToolOutcome]]
-"""A function that awaits a call to a server's tool and returns the outcome of the call."""
+"""A function that awaits a call to an MCP server's tool and returns the outcome of the call."""
 
 
 @dataclass(frozen=True, slots=True)
 class McpContext:
-    """The operator's settings for MCP servers, and the identity of the client."""
+    """The operator's settings for MCP servers, and the identity of the client.
+
+    ``servers`` contains the servers in the operator's MCP configuration file, by label. ``hidden`` stores calls that
+    were not shown to clients. ``owner`` is a digest of the client's API key.
+    """
 
     pool: Pool | None
     approvals: Approvals
     servers: Mapping[str, Server] = field(default_factory=dict)
     """The servers in the operator's file, by label."""
     runs_clients: bool = False
-    """Whether a request is allowed to name its own servers."""
+    """Whether clients are allowed to name their own MCP servers in a request."""
     hosts: tuple[str, ...] = ()
     max_calls: int = 32
     hidden: HiddenCalls = field(default_factory=HiddenCalls)
@@ -103,18 +107,20 @@ class McpContext:
 
     @property
     def marks(self) -> tuple[bytes, ...]:
-        """Byte strings of which at least one occurs in every request with tools that the proxy might run."""
+        """Byte strings to look for in a request's body. If the proxy might run tools for the request, it contains at
+        least one of them.
+        """
         if self.servers:
             return (b"",)
         return (SEARCH, b'"mcp') if self.runs_clients else (SEARCH,)
 
     def is_asked(self, body: bytes) -> bool:
-        """Return whether the proxy might run tools for a request, judging by the request's bytes."""
+        """Return whether the proxy might run tools for a request. Only the bytes of the body are examined."""
         return any(mark in body for mark in self.marks if mark != SEARCH) or has_search(body)
 
     @property
     def searcher(self) -> Server | None:
-        """The server that runs web searches, or None if there is none."""
+        """The MCP server that runs web searches, or None if there is none."""
         return next((server for server in self.servers.values() if server.web_search), None)
 
     def serves(self, body: Mapping[str, Any], policy: Policy, api: Api) -> bool:
@@ -124,7 +130,13 @@ class McpContext:
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """A call to be run after the round."""
+    """A call to be run after the round. ``by`` is the server or search that runs the call, and ``shown`` is the tool's
+    name for the model.
+
+    ``is_shown`` specifies whether the call is shown to the client, and ``needs_approval`` specifies whether the
+    operator has to approve it. ``outcome`` is set in advance if the call cannot be run, for example because a limit has
+    been reached.
+    """
 
     item: ServedCall
     shown: str
@@ -160,15 +172,15 @@ class HostedCalls:
         self._answer = answer
         self._asker = Caller(mcp_context.owner, answer)
         declared = [tool for _, tool in mcp_items.declared(body)]
-        # The key includes the servers that the client named, because only clients that may use these servers are
-        # allowed to receive their outputs.
+        # Answers are stored under this key. It includes the servers that the client named, so that the outputs of a
+        # server are returned only to clients that are allowed to use it.
         self._whose = mcp_context.owner + dump([*mappings(body.get("mcp_servers")), *declared])
         self._items = api.hosted
         self._conversation = b""
         self._hidden: list[Called] = []
         """The calls of this answer that are not shown to the client."""
-        # The output that the client has received. It consists of text, and of calls to the client's functions as names
-        # and fragments of the arguments.
+        # The output that the client has received: the text, and the calls to the client's functions, each as a name and
+        # fragments of the arguments.
         self._said: list[str] = []
         self._shown: list[tuple[str, list[str]]] = []
         self._report = report
@@ -177,16 +189,16 @@ class HostedCalls:
         self._searches: dict[str, Search] = {}
         """The searches that the request declares, by the names under which the model calls them."""
         self._declared: set[str] = set()
-        """The labels of the servers that the request names."""
+        """The labels of the MCP servers that the request names."""
         self._listed_by: set[str] = set()
-        """The labels of the servers that have listed their tools."""
+        """The labels of the MCP servers that have listed their tools."""
         limit = count(body, "max_tool_calls")
         self._left = min(mcp_context.max_calls, limit) if limit > 0 else mcp_context.max_calls
         self._open: tuple[CallStarted, list[str]] | None = None
         self._words: list[str] = []
         self._pending: list[_Pending] = []
         self.is_waiting = False
-        """Whether the answer ends because the client has to make a decision first."""
+        """Whether the answer ends because the client has to approve a call first."""
         self.body = body
 
     @property
@@ -202,7 +214,7 @@ class HostedCalls:
     # -- before the first round --
 
     async def prepare(self) -> list[ClientEvent]:
-        """Query the servers for their tools, run approved calls, and return the resulting events.
+        """Query the MCP servers for their tools, run approved calls, and return the resulting events.
 
         Raises BadRequest if the request's declarations or approvals are invalid.
         """
@@ -333,7 +345,7 @@ class HostedCalls:
         return policy
 
     async def _listed(self, known: set[str]) -> list[ClientEvent]:
-        """List the tools of all servers concurrently.
+        """List the tools of all MCP servers concurrently.
 
         Return the events that show the lists to the client, except for servers whose labels are in ``known``.
         """
@@ -389,7 +401,7 @@ class HostedCalls:
         return events, (Call(call_id, shown, arguments), CallOutput(call_id, (Text(outcome.shown),)))
 
     def _refusal(self, decision: ApprovalDecision, asked: PendingApproval | None) -> str:
-        """Return the text that explains to the model why a call is not run in spite of a decision, or "" if the call is
+        """Return the text that tells the model why a call is not run after the client's decision, or "" if the call is
         run.
         """
         if not decision.approve:
@@ -399,25 +411,25 @@ class HostedCalls:
         return "" if self._is_allowed_now(asked) else _WITHDRAWN
 
     def _is_allowed_now(self, asked: PendingApproval) -> bool:
-        """Return whether a call may still be run. An approval can be pending for up to an hour.
+        """Return whether an approved call may still be run. An approval can be pending for up to an hour.
 
-        Meanwhile, the operator might have changed the lists, the server file or the hosts, and the client might have
-        changed the tools that it allows.
+        Meanwhile, the operator might have changed the tool lists, the MCP configuration file or the allowed hosts, and
+        the client might have changed the tools that it allows.
         """
         if not self._catalog.permits(asked.server.label, asked.tool):
             return False
         now = next((server for server in self._servers.values() if server.endpoint == asked.server.endpoint), None)
         if now is None:
-            # The client named the server in its earlier request, but no longer does.
+            # The client's earlier request named this server, but the current request does not.
             return self._hosting.runs_clients and engine().is_host_allowed(asked.server, self._hosting.hosts)
-        # A server that has failed to list its tools will report the problem itself when the call is made.
+        # If the server failed to list its tools, the call is still made, because its result shows the problem.
         return now.label not in self._listed_by or asked.tool in self._catalog.names(now.label)
 
     # -- within a round --
 
     def take(self, event: ClientEvent) -> list[ClientEvent]:
-        """Return the events to emit for an event of the round. If toolsim runs the call, the events are those of a
-        hosted item.
+        """Return the events to emit for an event of the round. The events of a call that toolsim runs are replaced with
+        events of a hosted item.
         """
         match event:
             case CallStarted(kind="function" | "tool_search", namespace=None) if event.name in self.tools:
@@ -558,7 +570,7 @@ class HostedCalls:
 
 
 def leaves_searches(policy: Policy, api: Api) -> bool:
-    """Return whether the searches that a request declares are forwarded to the backend, which runs them."""
+    """Return whether the backend, rather than toolsim, runs the searches that a request declares."""
     is_same = backend_of(api, policy.backend) is api
     return is_same and (policy.forward_hosted_tools or policy.mode == "native")
 

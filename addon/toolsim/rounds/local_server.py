@@ -21,7 +21,7 @@ _UNSENT_BYTES = 64 * 1024
 
 
 class StreamHandler(RequestHandler):
-    """Answers a POST by running ``answer`` in a separate task, which is in ``running`` until it ends.
+    """Answers a POST by running ``answer`` in a separate task. The set ``running`` contains the task until it ends.
 
     Every error is sent in the API's own format, regardless of the exception.
     """
@@ -88,7 +88,7 @@ class LocalServer:
         """Bind the port and serve ``rules``, which are tornado's URL rules. Raises OSError if the port is in use."""
         sockets = bind_sockets(self.port, "127.0.0.1")
         for listening in sockets:
-            # The buffer is small, so that output is not produced long before the client reads it. Accepted connections
+            # The buffer is small, so that the model does not run far ahead of a slow client. Accepted connections
             # inherit this option.
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNSENT_BYTES)
         self.port = sockets[0].getsockname()[1]

@@ -51,16 +51,16 @@ class Merger:
         """Whether the answer has started."""
         self._usage: Usage | None = None
         self._is_later = False  # Whether at least one round precedes the current round.
-        self._number = 0  # The number of the last emitted call.
+        self._number = 0  # The number of the last call that was emitted.
         self._made: set[tuple[str | None, str, str]] = set()  # The calls of earlier rounds.
         # The calls that this round has emitted.
         self._emitted: list[tuple[str | None, str, str]] = []
-        # The events of the call that has not ended yet.
+        # The events of the unfinished call.
         self._call: list[CallStarted | CallDelta | CallEnded] = []
         # Whether the last text ended a line, or None if no text has followed the last call.
         self._line_end: bool | None = None
         self._begins = False  # Whether a round precedes the current round, and the current round has emitted no text.
-        self._is_broken = False  # Whether an announced call has ended incomplete.
+        self._is_broken = False  # Whether an announced call was cut off.
         self.calls: list[str] = []
         """The names of the emitted calls."""
         self.size = 0
@@ -85,7 +85,7 @@ class Merger:
         self._begins = False
 
     def ended(self, reason: EndReason = "stop") -> Ended:
-        """Return the event that ends the answer, as of now (rule 5).
+        """Return the event that ends the answer. It depends on the calls that have been emitted so far (rule 5).
 
         ``reason`` is the reason why the last round ended.
         """

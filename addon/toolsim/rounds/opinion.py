@@ -64,7 +64,7 @@ PATIENCE_SECONDS = 60.0
 """Timeout for a question, in seconds. It is short because the client is waiting for a call that is ready."""
 
 NO_OPINION = "NO_OPINION"
-"""The warning that a question about a call was answered with neither yes nor no. The call is then emitted."""
+"""The warning that the model answered a question about a call with neither yes nor no. The call is then emitted."""
 
 _MAX_REQUESTS = 3
 """Maximum number of user messages in a question.
@@ -79,9 +79,9 @@ _THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
 _ANSWER = re.compile(r"\W*(yes|no)\b", re.IGNORECASE)
 
 AskModel = Callable[[str, str], Round | None]
-"""A function that turns an instruction and a question into a round.
+"""A function that takes an instruction and a question, and returns the round that asks the question.
 
-It returns None if the bounds do not allow both this round and the next one.
+It returns None if the limits do not allow this round and the round that might have to follow it.
 """
 
 
@@ -129,7 +129,12 @@ def _shortened(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OpinionResult:
-    """The withheld events of a round."""
+    """The events of a round after the questions to the model. ``passed`` contains the events to be emitted, and
+    ``whole`` contains all events that were withheld.
+
+    ``refused`` contains the names of the tools whose calls were rejected, and ``has_calls`` is true if other calls
+    remain. ``usage`` contains the tokens used by the questions.
+    """
 
     passed: Sequence[ClientEvent]
     """The events to be emitted."""
@@ -143,8 +148,8 @@ class OpinionResult:
     """The tokens used by the questions."""
 
     def in_words(self, end: Ended) -> tuple[Sequence[ClientEvent], Retry]:
-        """Return the events to emit for a round whose calls were all rejected, and the fault that requests text instead
-        (rule 4).
+        """Return the events to emit for a round whose calls were all rejected, and the retry that asks the model for
+        text (rule 4).
         """
         passed = [event for event in self.passed if not isinstance(event, TextDelta)]
         # The events are selected by type rather than by membership in ``passed``, because both lists can contain tens
@@ -187,7 +192,9 @@ class SecondOpinion:
         return bool(self._withheld)
 
     def take(self, events: Iterable[ClientEvent]) -> list[ClientEvent]:
-        """Withhold all events from the first call on, except keep-alives, and return the other events (rule 1)."""
+        """Store the first call and all later events except keep-alives. Return the other events, which are emitted
+        (rule 1).
+        """
         passed: list[ClientEvent] = []
         for event in events:
             if isinstance(event, CallStarted) or (self._withheld and not isinstance(event, KeepAlive)):
@@ -206,10 +213,11 @@ class SecondOpinion:
         withheld, self._withheld = self._withheld, []
         passed: list[ClientEvent] = []
         refused: list[str] = []
-        # The remaining calls are renumbered without gaps.
+        # Numbers for the remaining calls, so that the rejected calls leave no gaps.
         numbers = (event.number for event in withheld if isinstance(event, CallStarted))
         called = iter(_arguments(withheld))
-        # ``tool`` is set while the events of a rejected call are dropped, and until the next text.
+        # ``tool`` is the tool of a rejected call. While it is set, the events of this call are dropped. The next text
+        # resets it.
         calls, tool, arguments = False, None, ""
         for event in withheld:
             match event:
@@ -221,8 +229,9 @@ class SecondOpinion:
                 case CallDelta() | CallEnded() if tool is not None:
                     pass
                 case TextDelta(text=text) if tool is not None:
-                    # In the output mode obsidian-xml, each call is followed by its XML as text. The XML of a rejected
-                    # call is dropped. It is generated only here, because that takes time.
+                    # In obsidian-xml mode, each call is followed by text that contains the call as XML. If the call is
+                    # rejected, this text is dropped. To recognize it, the XML is generated here, but only for rejected
+                    # calls, because generating it takes time.
                     if not text.endswith(use_tool_text(tool, arguments)):
                         passed.append(event)
                     tool = None

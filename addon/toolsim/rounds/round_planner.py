@@ -121,8 +121,8 @@ def may_be_hosted(request: ClientRequest, policy: Policy, bounds: RoundLimits) -
 class RoundPlanner:
     """Plans the rounds of one answer to ``body``, a request in the format of ``api``.
 
-    ``hosted`` contains the names of the tools that toolsim runs. After their outputs, another round follows
-    (``after_calls``) if the bounds allow it.
+    ``hosted`` contains the names of the tools that toolsim runs. Once these tools have run, ``after_calls`` returns the
+    round that shows their outputs to the model.
     """
 
     def __init__(
@@ -190,12 +190,14 @@ class RoundPlanner:
     def side_request(self, rule: str, question: str, *, seconds: float) -> Round | None:
         """Return a round that asks the model a question outside the conversation.
 
-        Return None if the bounds do not allow this round and one more, which the model's answer might require.
+        Return None if the limits do not allow this round and another one. The model's reply might require another
+        round.
         """
         if self._is_over(seconds) or self._number + 2 > self._bounds.rounds:
             return None
         if self._policy.manifest_role == "user":
-            # The rule is part of the question, because this backend drops messages with other roles.
+            # This backend drops messages with the roles ``system`` and ``developer``, so the rule is part of the
+            # question.
             rule, question = "", f"{rule}\n\n{question}"
         self._number += 1
         return Round(

@@ -34,7 +34,9 @@ Tokens cannot be guessed, and each is valid for one request.
 """
 
 Stream = Callable[[], AsyncGenerator[bytes]]
-"""A function that yields the frames of a stream that other code produces. Each item consists of complete frames."""
+"""A function that yields the frames of an answer that the runner did not create, such as a background answer. Each item
+consists of complete frames.
+"""
 
 ROUND_FAILED = "ROUND_FAILED"
 """The warning that a round after the first failed before it emitted any output.
@@ -68,7 +70,7 @@ class RoundReport:
 
 RoundEvent = ClientEvent | Retry | Refused | RoundReport
 _End = Retry | Refused | Failed | Ended
-"""An event that ends a round but has not been emitted to the client."""
+"""An event that ends a round. The client does not receive it, because another round might follow."""
 Ask = Callable[[Round], AsyncGenerator[RoundEvent]]
 """A function that runs one round.
 
@@ -117,8 +119,8 @@ async def with_keepalives[Event](
 ) -> AsyncGenerator[Event | KeepAlive | Failed]:
     """Yield the ``events``, and yield a keep-alive whenever ``seconds`` have passed without an event.
 
-    If ``first`` is given, it replaces ``seconds`` until the first event or keep-alive. Once ``ending`` is done, the
-    events end with its error. If many events arrive together, other tasks can run between them.
+    If ``first`` is given, it is the timeout for the first event, instead of ``seconds``. Once the future ``ending`` is
+    done, its error is yielded as the last event. If many events arrive together, other tasks can run between them.
     """
     ahead: deque[Event] = deque()
     load = Load()
@@ -157,8 +159,8 @@ async def with_keepalives[Event](
                 await pace.yield_to_others()
                 continue
             if not taken.is_set():
-                # The producer waits until all its events have been yielded. It shares a time slice with this code,
-                # because control passes between the two without a pause.
+                # The producer is waiting until all of its events have been yielded, so let it run. It shares a time
+                # slice with this code, because control passes between the two without a pause.
                 taken.set()
                 await asyncio.sleep(0)
                 continue
@@ -196,8 +198,9 @@ class _Answering:
             text_follows_calls=job.api.text_follows_calls or in_words, max_calls=job.policy.tool_block_max
         )
         self._record = ClientRecord(job.api, job.form, job.report)
-        self._listed: list[ClientEvent] = []  # Events to emit once the answer has been opened.
-        self._last: Retry | None = None  # The fault that led to the current round.
+        # Events that list the MCP tools, to be emitted once the answer has been opened.
+        self._listed: list[ClientEvent] = []
+        self._last: Retry | None = None  # The retry that led to the current round.
 
     async def events(self) -> AsyncGenerator[ClientEvent | Refused]:
         """Run the rounds, and yield the events of the answer."""
@@ -230,7 +233,7 @@ class _Answering:
                 case None:
                     return
                 case Retry() | Ended() if self._hosted is not None and self._hosted.has_work:
-                    # Other faults in the round are not retried, because the model continues from the outputs.
+                    # Other errors in the round do not cause a retry, because the model continues from the tool outputs.
                     self._last = self._opinion = None
                     self._merger.count(end.usage)
                     async with aclosing(self._hosted.run(round_.body)) as ran:
@@ -262,7 +265,7 @@ class _Answering:
             body, policy, names = hosted.body, hosted.policy, hosted.tools
         self._opinion = _opinion(job)
         if self._opinion is not None:
-            # Arguments are buffered, because a call must not be announced before it is certain to be emitted.
+            # A call must not be announced before it is certain to be emitted, so its arguments are buffered.
             policy = replace(policy, stream_arguments="buffered")
         self._course = RoundPlanner(job.api, body, policy, job.bounds, names)
         return self._course.first()
@@ -274,19 +277,21 @@ class _Answering:
 
     @property
     def _is_withheld(self) -> bool:
-        """Whether the end of the round is withheld, because calls wait for their outputs or verdicts."""
+        """Whether the end of the round is withheld. This is the case while calls still have to be run, or the model
+        still has to be asked about them.
+        """
         has_work = self._hosted is not None and self._hosted.has_work
         return has_work or (self._opinion is not None and self._opinion.has_withheld)
 
     def _passed(self, event: ClientEvent) -> list[ClientEvent]:
-        """Return the events to pass on for one event of the round."""
+        """Return the events to emit for one event of the round."""
         events = [event] if self._hosted is None else self._hosted.take(event)
         events = [*events, *self._listed] if isinstance(event, Opened) else [*self._listed, *events]
         self._listed = []
         return events if self._opinion is None else self._opinion.take(events)
 
     def _emit(self, events: Iterable[ClientEvent]) -> Iterator[ClientEvent]:
-        """Yield the events that the client receives in place of ``events``."""
+        """Merge ``events`` into the answer, and yield the events that the client receives."""
         for event in events:
             for out in self._merger.feed(event):
                 self._note(out)
@@ -300,7 +305,11 @@ class _Answering:
             self._hosted.emitted(event)
 
     async def _weighed(self, opinion: SecondOpinion, end: _End | None) -> tuple[Sequence[ClientEvent], _End | None]:
-        """Return the withheld events to emit, and the end of the round. The end is None if it is among these events."""
+        """Ask for the second opinion, unless the round has failed. Return the withheld events to emit, and the event
+        that ends the round.
+
+        The second value is None if the events to emit already include the end of the round.
+        """
         weighed = await opinion.evaluate(self._aside) if isinstance(end, Retry | Ended) else opinion.release()
         self._merger.count(weighed.usage)
         if not isinstance(end, Ended) or (self._hosted is not None and self._hosted.has_work):
@@ -330,7 +339,7 @@ class _Answering:
         if following is not None and is_opinion:
             refused = entry(SECOND_OPINION, end.fault.name)
             self._job.report.retries.append(refused)
-            # If the model was asked about the calls, the fault contains no text, and the report already lists the
+            # If the model was asked about the calls, ``end.words`` is empty and the report already lists the rejected
             # calls.
             self._job.report.dropped_calls += [refused] if end.words else []
         return following
@@ -387,7 +396,9 @@ def _status(end: Failed | Refused) -> int:
 
 
 def _is_no_worse(end: Failed | Refused, last: Retry) -> bool:
-    """Return whether the failure of the last round is at least as informative as the fault that led to the round."""
+    """Return whether the client should receive the error of the last round, rather than the earlier error that led to
+    this round.
+    """
     return last.fault.reason == FIND_TOOLS or (_is_verdict(end) and isinstance(last.otherwise[-1], Failed))
 
 

@@ -1,8 +1,8 @@
 """The searches that an answer can run between its rounds: web search by an MCP server, and search for deferred tools.
 
-1. For the model, a search is a function. Its outcome has the same form as the outcome of any other call
+1. For the model, a search is a function. Its result is processed like the result of any other call
    (``hosted_calls.py``).
-2. A web search calls the tool that the operator has named in the server's entry. The limits of the request are
+2. A web search calls the MCP tool that the operator has named in the configuration file. The limits of the request are
    enforced: pages of other domains are removed from the results, and searches beyond ``max_uses`` are refused.
 3. The tools that a search has found are loaded, so the model sees their schemas starting with the next round.
 """
@@ -28,7 +28,7 @@ _MAX_QUERY = 2_000
 """Maximum length of a query, in characters."""
 
 CallServer = Callable[[Mapping[str, Any]], Awaitable[ToolOutcome]]
-"""A function that calls the search server's tool."""
+"""A function that calls the MCP server's search tool."""
 
 
 class Search(Protocol):
@@ -37,7 +37,7 @@ class Search(Protocol):
     name: str
     function: dict[str, Any]
     asks_server: bool
-    """Whether the search calls a server."""
+    """Whether the search calls an MCP server."""
 
     def item(self, arguments: str) -> ServedCall:
         """Return the item that shows a new search to the client."""

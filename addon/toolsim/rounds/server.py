@@ -1,6 +1,7 @@
 """The HTTP server on 127.0.0.1 through which the proxy reaches the runner. It answers only expected requests.
 
-The answer to each request comes from a job, or from a stream that other code produces.
+Each request names a registered job. The job is either a ``RunnerJob`` or a stream of frames, such as a background
+answer.
 """
 
 from __future__ import annotations
@@ -91,8 +92,8 @@ class _Answers(StreamHandler):
             async with aclosing(job()) as frames:
                 async for piece in frames:
                     await self._send(piece)
-                    # Reading available frames does not suspend this task, and sending them rarely does, so the task has
-                    # to let other tasks run here.
+                    # Other tasks have to run between the frames. Reading frames that are already available does not
+                    # suspend this task, and sending them rarely does.
                     await pace.yield_to_others()
             self.finish()
         except StreamClosedError:
