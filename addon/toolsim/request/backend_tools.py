@@ -42,18 +42,15 @@ DROPPED = "TOOL_DROPPED"
 
 
 def excludes_any(body: Mapping[str, Any], policy: Policy) -> bool:
-    """Return whether the operator's lists exclude any of the tools in ``body``, all of which the backend runs."""
+    """Return whether the operator's lists exclude any tool in ``body``. If so, the body cannot be forwarded unchanged."""
     return any(_is_excluded(tool, policy) for tool in mappings(body.get("tools")))
 
 
 def with_backend_tools(request: ClientRequest, backend: ApiName, policy: Policy, report: Report) -> ClientRequest:
-    """Return the request without the backend-run tools that are not forwarded, and report these tools as dropped.
+    """Return the request without the backend-run tools that are not forwarded. Dropped tools are added to the report.
 
-    If ``policy.mode`` is native and the backend has the client's API, all tools that the operator's lists allow are
-    forwarded.
-
-    Raises BadRequest if the request cannot be answered without a dropped tool, or has MCP servers that are not
-    forwarded.
+    If ``policy.mode`` is native and the backend has the same API, all tools that the lists allow are forwarded. Raises
+    BadRequest if the request cannot be served without the dropped tools.
     """
     allowed = tuple(tool for tool in request.hosted if not _is_excluded(tool, policy))
     is_same = backend == request.api
@@ -77,7 +74,7 @@ def with_backend_tools(request: ClientRequest, backend: ApiName, policy: Policy,
     if not forbidden and not passes:
         report.warnings += [entry(DROPPED, loggable_name(_label(tool))) for tool in allowed]
     if not left_out:
-        # The part of the tool choice that concerns these tools is also forwarded, so it is not reported as dropped.
+        # If all backend-run tools are forwarded, the tool choice is forwarded as well, so it was not dropped after all.
         report.dropped[:] = [note for note in report.dropped if not (kept and note.startswith("tool_choice:"))]
         return request
     return replace(request, hosted=kept)

@@ -28,8 +28,8 @@ from toolsim.request.transforms import tools_shown
 from toolsim.wire.json_codec import value_line
 from toolsim.wire.json_fields import array
 
-# The tool's kind is not "function", so that a call that does not match the schema remains text, and no call is
-# announced early.
+# The kind is not "function", for two reasons: a call to this tool that does not match the schema remains text, and the
+# client never sees the beginning of a call.
 FINDER = Tool(
     FIND_TOOLS,
     FIND_TOOLS,
@@ -51,9 +51,7 @@ _MAX_LOOKUPS = 64
 
 
 def names_only(tools: tuple[Tool, ...], policy: Policy) -> frozenset[str]:
-    """Return the names of the ``tools`` that the manifest shows only by name, or no names if the manifest is
-    complete.
-    """
+    """Return the names of the ``tools`` that the manifest shows only by name, or an empty set if it shows all entries."""
     budget = policy.catalog_budget
     if not budget or len(tools) < 2 or any(tool.name == FIND_TOOLS for tool in tools):
         return frozenset()

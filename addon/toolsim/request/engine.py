@@ -36,14 +36,16 @@ PRIVATE_TAG = "call_tool"
 
 # Models whose answers Ollama parses regardless of the request.
 _PARSED_BY_OLLAMA = re.compile(r"qwen-?3|glm-?4\.7", re.IGNORECASE)
-# Models that write their calls between special tokens.
+# Models whose calls are enclosed in special tokens.
 _SPECIAL_TOKENS = re.compile(r"kimi|gemma-?4|(?:mi|mini|magi|dev|code)stral", re.IGNORECASE)
 _VERSION = re.compile(r"\d+\.\d+[\w.+-]*")
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A page that identifies one engine. ``fits`` returns whether a JSON object comes from this page of the engine."""
+    """A page that identifies one engine. ``fits`` takes the JSON object on the page, and returns whether it comes from
+    this engine.
+    """
 
     path: str
     engine: Engine

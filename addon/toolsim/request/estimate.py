@@ -27,8 +27,8 @@ _WEIGHTS: tuple[tuple[re.Pattern[str], float, float], ...] = (
     (re.compile(r"[!-/:-@\[-`{-~]+"), 0.34, 0.3),
     (re.compile(r"[0-9]+"), 0.0, 1.7),
     (re.compile(r"\n\s*"), 1.5, 0.0),
-    # The following classes are scripts without spaces, the other alphabets of Europe and Asia, and all other
-    # characters, such as accents and emoji.
+    # Scripts without spaces between words (Chinese, Japanese, Korean), then the other alphabets of Europe and Asia,
+    # then all other characters, such as accents and emoji.
     (re.compile("[\u3000-\u30ff\u4e00-\u9fff\uac00-\ud7af\uff00-\uffef]+"), 0.0, 0.63),
     (re.compile("[\u0370-\u1fff]+"), 0.0, 0.43),
     (

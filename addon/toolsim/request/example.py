@@ -16,7 +16,8 @@ _MAX_NUMBER = 10**15
 
 
 def example_arguments(parameters: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return example arguments for a tool with the schema ``parameters``: the required arguments, or else the first.
+    """Return example arguments for a tool with the schema ``parameters``: the required arguments, or the first argument
+    if none is required.
 
     Constants, enums, defaults, types, bounds and local references are respected. ``pattern`` and conditions are not.
     """
@@ -62,7 +63,9 @@ class _Builder:
                 return _string(schema, name)
 
     def _inner(self, schema: Mapping[str, Any]) -> object:
-        """Return the target of the schema's reference or its first alternative that is not null, if any."""
+        """Return the schema that a ``$ref`` points to, or the first alternative other than null in an ``anyOf``,
+        ``oneOf`` or ``allOf``. Return None if the schema has neither.
+        """
         reference = schema.get("$ref")
         if isinstance(reference, str):
             return referred(self._root, reference)

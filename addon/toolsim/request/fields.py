@@ -11,11 +11,14 @@ RESERVED = frozenset(
     | {"parallel_tool_calls", "stream", "stream_options", "n", "store", "background", "prompt", "text"}
     | {"response_format", "previous_response_id", "conversation"}
 )
-"""Fields that only the client and toolsim can set. Other values would change the question or the answer's form."""
+"""Fields that the operator cannot set, because they would change the question or the format of the answer."""
 
 
 def read_fields(text: str) -> Mapping[str, Any]:
-    """Parse an option's value as fields. Raises ValueError if the value is neither a JSON object nor ""."""
+    """Parse an option's value as fields. The value is a JSON object, or "" for no fields.
+
+    Raises ValueError if the value is neither, or if it contains a field in ``RESERVED``.
+    """
     if not text.strip():
         return {}
     try:

@@ -37,7 +37,7 @@ from toolsim.schema import SchemaError, compile_schema
 from toolsim.wire.json_codec import value_line
 from toolsim.wire.json_fields import array
 
-# The last sentence about calls, which is identical in all forms and marks the end of a manifest.
+# The last sentence about calls. It is the same in all forms of the manifest, so it marks the end of a manifest.
 CLOSING = "The client runs your calls, wherever you run, and the results come in the next user message."
 SCHEMA_LINE = "  The arguments obey this JSON schema: "
 
@@ -110,7 +110,7 @@ def _entries(key: ToolSet, write: Callable[[Tool, str], str], sentinel: str) -> 
 
 
 def _call_entry(tool: Tool, tag: str) -> str:
-    """Write a tool as a call with slots in place of the values."""
+    """Write a tool as a call with slots such as ``<string>`` in place of the values."""
     schema = tool.shown_parameters
     shown = SlotNotation(schema)
     call = f'{{"name": {value_line(tool.name)}, "arguments": {shown.template}}}'
@@ -207,7 +207,7 @@ def typescript(schema: object, depth: int = 0) -> str:
 def schema_line(schema: Mapping[str, Any]) -> str:
     """Return a JSON schema on one line, without the keywords that ``compact_schema`` removes."""
     line = value_line(schema)
-    # The schema is traversed only if it contains a keyword to remove, because it may be too deeply nested to traverse.
+    # Most schemas have no such keyword. They are not traversed, which also avoids a RecursionError for deep schemas.
     return value_line(compact_schema(schema)) if any(keyword in line for keyword in _DROPPED_KEYWORDS) else line
 
 

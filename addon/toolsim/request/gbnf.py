@@ -58,7 +58,7 @@ _COMMON = {
     "null": '"null"',
 }
 _ANNOTATIONS = frozenset({"allOf", "default", "deprecated", "description", "examples", "readOnly", "writeOnly"})
-"""Keywords next to ``allOf`` that do not restrict the allowed values."""
+"""Keywords that do not restrict the allowed values, so they can be ignored next to an ``allOf``."""
 _TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 
 
@@ -68,8 +68,8 @@ def call_grammar(
     """Return the grammar of an answer with calls to ``tools``, each with the schema of its arguments.
 
     ``required`` specifies whether the answer must contain a call, and ``untagged`` whether a call without the tag
-    counts. ``limit`` is the maximum number of calls, or 0 for no limit. Raises TooLarge if the grammar requires too
-    many rules.
+    counts. ``limit`` is the maximum number of calls, or 0 for no limit. Raises TooLarge if the grammar has more than
+    ``_MAX_RULES`` rules.
     """
     rules = Rules()
     for name, body in _COMMON.items():
@@ -98,7 +98,7 @@ def call_grammar(
 
 
 def _named(rules: Rules, tool: Tool, schema: Mapping[str, Any]) -> str:
-    """Return the name of a rule that matches a call to one tool, from the tool's name onward."""
+    """Return the name of a rule that matches the rest of a call to ``tool``, starting with the tool's name."""
     arguments = f'ws "," ws {literal(_json("arguments"))} ws ":" ws {_Values(rules, schema).rule(schema)}'
     return rules.add(f'{literal(_json(tool.name))} {arguments} ws "}}"')
 
@@ -127,7 +127,8 @@ class _Values:
                 merged = [{**rest, **branch} if isinstance(branch, Mapping) else rest for branch in branches]
                 return self._either(merged)
         if isinstance(parts := schema.get("allOf"), list):
-            # Older generators refer to a named type in this way, and a named type can contain itself.
+            # Older schema generators write a reference to a named type as an ``allOf`` with one element. Such an
+            # element is not merged, because a named type can contain itself.
             is_one = len(parts) == 1 and schema.keys() <= _ANNOTATIONS
             return self.rule(parts[0] if is_one else self._merged(schema, parts))
         match schema.get("type"):
@@ -163,7 +164,9 @@ class _Values:
         return target if reference.startswith("#") and target != {"$ref": reference} else None
 
     def _merged(self, schema: Mapping[str, Any], parts: Sequence[Any]) -> dict[str, Any]:
-        """Return a single schema for an ``allOf``. Properties are merged; for other keywords, the last part counts."""
+        """Merge the parts of an ``allOf`` into a single schema. Properties are combined. If several parts have another
+        keyword, the value in the last part is used.
+        """
         whole: dict[str, Any] = {}
         for part in (*parts, {key: value for key, value in schema.items() if key != "allOf"}):
             if isinstance(part, Mapping) and isinstance(part.get("$ref"), str):
@@ -205,8 +208,8 @@ class _Values:
         further = schema.get("additionalProperties", not properties)
         if "patternProperties" in schema:
             further = True
-        # The rules are built from the last property to the first. ``later`` matches the properties from here on if
-        # another property precedes them, ``first`` if none does.
+        # The rules are built from the last property to the first. ``first`` matches the remaining properties at the
+        # beginning of the object. ``later`` matches them after another property, so it starts with a comma.
         later, first = "", ""
         if further is not False:
             pair = self._rules.add(f'string ws ":" ws {self.rule(further)}')
@@ -256,7 +259,7 @@ class Rules:
         self._rules: dict[str, str] = {}
 
     def set(self, name: str, body: str) -> None:
-        """Define a rule. Raises TooLarge if the grammar has too many rules."""
+        """Define a rule. Raises TooLarge if the grammar already has ``_MAX_RULES`` rules."""
         if len(self._rules) >= _MAX_RULES:
             raise TooLarge(f"expected at most {_MAX_RULES} rules")
         self._rules[name] = body

@@ -3,12 +3,13 @@
 Each request contains the history, so no state is kept. Whenever a call occurs again with the same output, it counts as
 a repetition. The counts are reset by
 
-1. a new pair: a changed argument, a changed output (polling), or another call is progress;
-2. a user message. Context that programs add to the outputs in tags does not count as a user message.
+1. a new pair of call and output, because a changed argument, a changed output (polling) or another call is progress;
+2. a user message. Context that coding agents add to tool outputs, enclosed in tags, does not count as a user message.
 
-The counts also reveal a cycle of several calls. When a pair has occurred half as often as the limit (rounded up), a
-line about it is added to the prompt at that point. Later requests contain the line at the same point, so that the
-beginning of the prompt remains the same. At the limit, toolsim itself answers with a text that describes the loop.
+The counts also reveal a cycle of several calls. When a pair has occurred half as often as ``toolsim_loop_limit``
+(rounded up), a line that warns the model is added to the prompt after this output. Later requests contain the line at
+the same point, so that the beginning of the prompt remains the same. When the limit is reached, the model is not
+called. Instead, toolsim answers with a text that describes the loop.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from toolsim.core.plan import Policy
 from toolsim.core.report import loggable_name
 
 LOOP_ENDED = "LOOP_ENDED"
-"""The code of the warning that toolsim itself answered because the model repeated a call too often."""
+"""The code of the warning that toolsim has ended the turn because the model repeated a call too often."""
 
 _MAX_SHOWN = 200
 """Maximum number of characters of the arguments that the answer shows."""
@@ -69,7 +70,7 @@ class LoopCounter:
 
 
 def lines_about(repetitions: Iterable[Repetition], policy: Policy) -> list[str]:
-    """Return a line for the model about the first call that has just reached half of the limit, or []."""
+    """Return a line that warns the model about a repeated call, or [] if no call has just reached half of the limit."""
     half = (policy.loop_limit + 1) // 2
     found = next((each for each in repetitions if each.count == half > 1), None)
     if found is None:

@@ -25,7 +25,8 @@ from typing import Any
 
 from toolsim.wire.json_fields import array, mapping, string
 
-# Maximum depth of a template. Deeper schemas are shown as JSON schemas instead, because a template would not help.
+# Maximum depth of a template. Deeper schemas are shown as JSON schemas, because a deeply nested template is hard to
+# read.
 MAX_DEPTH = 8
 
 TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})

@@ -53,7 +53,8 @@ def _owners(items: Sequence[Item]) -> dict[int, int]:
     having: dict[str, list[int]] = {}
     for number, call in enumerate(item for item in items if isinstance(item, Call)):
         having.setdefault(call.call_id, []).append(number)
-    # By ID: the number of calls so far, and how many of these calls (always the first ones) have an output.
+    # For each ID: the number of calls so far, and the number of these calls that have an output. Outputs are assigned
+    # in the order of the calls.
     before: dict[str, int] = {}
     answered: dict[str, int] = {}
     owners = {}
@@ -80,6 +81,6 @@ def _labels(calls: Sequence[Call], *, by_id: bool) -> list[str]:
 
 
 def _in_order(outputs: list[tuple[tuple[int, int], CallOutput, str]]) -> list[tuple[Item, str]]:
-    """Return adjacent outputs in the order of their calls, without the sort keys."""
+    """Sort adjacent outputs by their sort keys, so that they are in the order of their calls. The keys are dropped."""
     outputs.sort(key=itemgetter(0))
     return [(output, label) for _, output, label in outputs]

@@ -3,15 +3,15 @@
 Servers cache the prefix of a prompt; on a CPU, 10,000 tokens take minutes. The manifest at the beginning therefore
 depends only on the client's tools and the operator's options. All other instructions follow the last client-side item:
 
-1. the entries of called tools that the manifest only names (``deferred_tools``); the entries of tools that the client
-   declares within the conversation (``additional_tools``), with the names of the tools that it withdraws; and a line
-   about a call that the model has repeated (``loops``);
+1. the entries of called tools that the manifest lists only by name (``deferred_tools``); the entries of tools that the
+   client declares within the conversation (``additional_tools``), with the names of the tools that it withdraws; and a
+   line about a call that the model has repeated (``loops``);
 2. the requirement of this request: a call, no call, or only some of the tools.
 
-No state is stored between requests. Earlier prompts ended wherever a model's item follows a client-side item.
-Instructions that depend only on the items up to such a point (1, and a requirement from the operator's
-``tool_use_mode``) are repeated there in each later request. A requirement of this request alone (2) is not repeated, so
-the next prompt differs from that point onward.
+No state is stored between requests. Instead, the ends of earlier prompts are found in the history: an earlier prompt
+ended wherever the model's output follows client-side items. Instructions that depend only on the items up to such a
+point (1, and a requirement from the operator's ``tool_use_mode``) are repeated there in each later request. A
+requirement of this request alone (2) is not repeated, so the next prompt differs from that point onward.
 
 The manifest is not repeated as a reminder. A reminder at each of these points makes a small model return an empty
 answer, and a single reminder at the end changes the position of the text after it (addon/docs/figures.md).
@@ -64,7 +64,8 @@ def with_suffixes(items: Sequence[Item], plan: Plan) -> list[Item]:
         if not isinstance(item, Declaration):
             shown.append(item)
         if text := after.get(index):
-            # Another name would mean another speaker, so the added message has the name of the preceding message.
+            # Some chat templates show the name, and another name would look like another speaker. So the added message
+            # has the same name as the message before it.
             shown.append(Message("user", (Text(text),), item.name if isinstance(item, Message) else None))
     return shown
 
@@ -118,7 +119,9 @@ class _SuffixLines:
         return [*self._entries(shown), *withdrawn, *repeated]
 
     def of_operator(self, items: Sequence[Item]) -> list[str]:
-        """Return the operator's requirement in an earlier prompt. ``items`` are those since the preceding prompt."""
+        """Return the requirement that ``tool_use_mode`` added to an earlier prompt. ``items`` are the items between the
+        preceding prompt and this one.
+        """
         is_enforced = self._plan.policy.tool_use_mode == "enforced" and not isinstance(
             last_user_items(items), CallOutput
         )

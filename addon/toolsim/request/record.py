@@ -25,15 +25,15 @@ from toolsim.wire.json_codec import LINE_ENDS, finite, too_deep, value_line
 
 # The parts of JSON between whitespace: strings, and runs of characters outside strings.
 _BETWEEN_SPACE = re.compile(r'(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^" \t\r\n]++)++')
-# Matches the beginning of JSON. Other text is not parsed, because most outputs are plain text.
+# Matches the first character of JSON. Most outputs are plain text, so this check avoids most attempts to parse them.
 _MAY_BE_JSON = re.compile(r'[ \t\r\n]*+[-{["0-9tfn]').match
 _SPACE = re.compile(r"[ \t\r\n]").search
 _SPACES = re.compile(r"[ \t\r\n]*+")
 _PLAIN = re.compile(r"[A-Za-z0-9_.:-]+")
 OUTPUT = "function_call_output"
 ERROR = "function_call_error"
-# Maximum length of a label. Longer labels are shortened, since they repeat earlier text. Their strings are cut to 60
-# characters.
+# Maximum length of a label. A longer label is shortened, because it only repeats earlier text: strings in its JSON are
+# cut to 60 characters.
 _MAX_LABEL = 240
 _STRING = re.compile(r'"((?:[^"\\]|\\(?:u[0-9a-fA-F]{4}|.)){0,60}+)[^"\\]*+(?:\\.[^"\\]*+)*+"')
 # Invisible characters: spaces of any width, and characters without a glyph.
@@ -62,7 +62,9 @@ _FORMS = (range(0x2100, 0x2150), range(0x24B6, 0x24EA), range(0xFF01, 0xFF5F), r
 
 
 def _alike() -> Mapping[str, str]:
-    """Return a pattern for each character of a record's beginning. It also matches the look-alikes."""
+    """Return a pattern for each character of ``[function_call``, with which every record begins. The patterns also
+    match characters that look alike.
+    """
     forms: dict[str, str] = dict(_ALIKE)
     for number in chain.from_iterable(_FORMS):
         plain = unicodedata.normalize("NFKC", chr(number)).lower()
@@ -74,8 +76,9 @@ def _alike() -> Mapping[str, str]:
 _PATTERNS = _alike()
 _SEEN = re.compile(rf"[{_INVISIBLE}]*+".join(_PATTERNS[char] for char in "[function_call"))
 _LINE_END = r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]"
-# Matches a record's beginning at the start of a line, followed by any kind of space. The space is a lookahead, so
-# that the next match can start there. A name at the end of a line does not begin a record.
+# Matches the beginning of a record, such as ``[function_call_output``, at the start of a line, followed by any kind of
+# space. The space is a lookahead, so that the next match can start with it. A record continues on the same line, so
+# this beginning is not matched at the end of a line.
 _BEGINS = rf"((?:^|{_LINE_END})[{_INVISIBLE}]*+)(\\*+{_SEEN.pattern}(?:%s)?(?!{_LINE_END})(?=[{_INVISIBLE}]))"
 _LOOKS_LIKE_RECORD = re.compile(_BEGINS % "_output|_error")
 _LOOKS_LIKE_CALL_OR_OUTPUT = re.compile(_BEGINS % "_output")
@@ -116,10 +119,11 @@ def call_label(call: Call) -> str:
 def _shortened(arguments: str) -> str:
     """Return JSON arguments, shortened if they are long.
 
-    Long strings in the JSON are cut. If the result is still too long, it is cut and written as one string.
+    First, long strings in the JSON are cut. If the result is still too long, its beginning is returned as a JSON
+    string. In both cases, a "…" follows the JSON, outside of any string.
 
-    A "…" after the JSON, outside of any string, marks the cut. It does not depend on the text, so a secret that a
-    recording has masked (an ``x`` per character) is cut at the same position.
+    The cuts depend only on the lengths of the strings. A recording replaces each character of a secret with ``x``, so
+    its arguments are cut at the same positions.
     """
     if len(arguments) <= _MAX_LABEL:
         return arguments

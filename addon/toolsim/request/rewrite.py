@@ -69,7 +69,7 @@ from toolsim.wire.json_codec import TOO_DEEP, dump, read_body
 from toolsim.wire.json_fields import string
 from toolsim.wire.tools import offered_natively
 
-# The first call's number is in this range if the history is stored at the backend (see first_number).
+# Range of the first call's number if the history is stored at the backend. See ``first_number``.
 _STORED_START = 1_000
 _STORED_RANGE = 900_000
 _MAX_TOOLS_BYTES = 1024 * 1024
@@ -93,7 +93,7 @@ class Rewritten:
     answer: bytes = b""
     """A complete answer in the backend's format, to be used instead of calling the model, or b""."""
     passes: bool = False
-    """Whether the request is forwarded byte for byte. If so, the ``plan`` is used only to check the answer."""
+    """Whether the request is forwarded byte for byte. The ``plan`` is then used only to check the answer."""
 
 
 def rewrite_request(
@@ -113,13 +113,14 @@ def rewrite_request(
 
     ``api_name`` is the client's API. ``output_mode`` is the value of the client's header, which overrides the policy.
     ``refused`` contains features that the backend has rejected for a model. ``stored_as`` is None if the answer is not
-    stored. ``is_round`` marks a later round, and ``is_auxiliary`` an auxiliary operation; toolsim always handles both.
+    stored. ``is_round`` is true for a later round, and ``is_auxiliary`` for an auxiliary operation, such as a token
+    count. Both are always rewritten.
 
-    Returns None if the request is forwarded byte for byte because toolsim does not handle it. The body of such a
-    request is not a JSON object, or its backend has the same API and the same model name and it has no tools, no calls
-    in its history and no answer to store. If such a request requires JSON, the answer is checked, and the result has
-    ``passes`` set until the backend has been found to ignore the format. Raises BadRequest if the client's request is
-    invalid or cannot be served.
+    Returns None if toolsim has nothing to change, so that the request is forwarded byte for byte. This is the case if
+    the body is not a JSON object. It is also the case if the backend has the same API and the same model name, and the
+    request has no tools, no calls in its history and no answer to store. However, if such a request requires a JSON
+    answer, the answer has to be checked. The result is then a ``Rewritten`` with ``passes`` set, unless the backend is
+    already known to ignore the format. Raises BadRequest if the request is invalid.
     """
     client = APIS[api_name]
     backend = backend_of(client, policy.backend)
@@ -174,7 +175,7 @@ def rewrite_request(
                 at_once = tuple(replace(tool, deferred=False) for tool in request.tools)
                 request = replace(request, tools=at_once, first_tools=())
         planned = plan(request, backend, policy, report, attempts)
-        # The size is checked only for large bodies, because the tools are part of the body.
+        # The tools are part of the body, so they can be too large only if the body is.
         if len(body) > _MAX_TOOLS_BYTES:
             _check_tools_size(planned)
         is_format_in_prompt = planned.json_only and "format" not in attempts
@@ -185,8 +186,8 @@ def rewrite_request(
         else:
             written = compose(request, planned, report, is_round=is_round)
         if request.form.compacts:
-            # No tool was offered. The tools are added to the plan because if the model calls one anyway, the answer is
-            # not a summary.
+            # A summary is requested without tools. If the model calls a tool anyway, the plan has to contain the tool,
+            # so that the call is recognized and the answer is not mistaken for a summary.
             planned = replace(planned, tools=request.tools, masked_tools=frozenset(), tool_choice=ToolChoice())
         loop = loop_at_end(request.items, policy) if policy.loop_limit and not is_auxiliary else None
     except RecursionError:
@@ -221,7 +222,7 @@ def demands_json(request: ClientRequest, policy: Policy) -> bool:
 
 
 def _demanded(client: Api, document: Mapping[str, Any]) -> ClientRequest | None:
-    """Parse a request that requires JSON. Return None for any other request.
+    """Parse a request that requires a JSON answer. Return None for any other request.
 
     None is also returned for an invalid request, so that the backend reports the error.
     """
@@ -235,7 +236,7 @@ def _demanded(client: Api, document: Mapping[str, Any]) -> ClientRequest | None:
 
 
 def read(client: Api, document: Mapping[str, Any], report: Report) -> ClientRequest:
-    """Parse a client's request. Raises BadRequest if it is invalid; ``param`` is the path of the invalid parameter."""
+    """Parse a client's request. Raises BadRequest if it is invalid; ``param`` is the path of the invalid field."""
     request = client.read(document)
     report.model = request.form.model
     report.stream = request.form.stream
@@ -254,9 +255,8 @@ def should_store(document: Mapping[str, Any], stored_as: StoredAs) -> bool:
 
 
 def prepare_for_store(request: ClientRequest, stored_as: StoredAs) -> ClientRequest:
-    """Return a request whose answer only toolsim stores, under toolsim's own ID.
-
-    Raises BadRequest if the request refers to stored data in an invalid format, or asks for a background answer.
+    """Return a request whose answer only toolsim stores, under toolsim's own ID. Raises BadRequest if a reference to
+    stored data has an invalid format, or if the request is for a background answer.
     """
     if request.stored_history is not None:
         raise BadRequest("The request refers to stored data in an invalid format.", "input")
@@ -297,8 +297,8 @@ def plan(
             shortened = frozenset(tool.name for tool in listed if tool.deferred)
             named = frozenset(tool.name for tool in offered if tool.deferred and finder in names)
         elif request.original_body is not None:
-            # A client of the Messages API can use any of its own tools to load deferred tools, and shows them to the
-            # model itself.
+            # A client of the Messages API can load deferred tools with any of its own tools. It shows the loaded tools
+            # to the model itself.
             listed = tuple(tool for tool in listed if not tool.deferred)
     if policy.catalog_budget and not is_native:
         budgeted = names_only(tuple(tool for tool in listed if not tool.deferred), policy)
@@ -315,7 +315,7 @@ def plan(
     report.stop_after_tools_mode = policy.stop_after_tools_mode if ends_turns else "off"
     report.tools.extend(names)
     if named and finder == FIND_TOOLS:
-        # The finder is first, because some forms use the first tool as the example.
+        # FINDER is first, because some forms of the manifest use the first tool in their example.
         offered = (FINDER, *offered)
     # A later round after outputs has no tools, but belongs to a turn that had tools.
     json_only = demands_json(request, policy) and policy.tool_use_mode != "withheld"
@@ -414,7 +414,8 @@ def compose(request: ClientRequest, plan: Plan, report: Report, *, is_round: boo
 
 
 def kept_body(request: ClientRequest, plan: Plan, body: bytes) -> bytes:
-    """Return the body for a backend with native tool support: as the client sent it, but without masked tools.
+    """Return the body for a backend with native tool support: the client's own body without the tools that are not on
+    offer.
 
     ``body`` is the body as sent, or b"" if toolsim has changed the request.
     """
@@ -450,7 +451,7 @@ def _check_tools_size(plan: Plan) -> None:
 
 
 def tools_on_offer(request: ClientRequest, policy: Policy) -> tuple[Tool, ...]:
-    """Return the client's tools, except those that the tool choice or the operator masks."""
+    """Return the client's tools, except those that the tool choice or the operator's lists exclude."""
     choice = _choice(request, policy)
     if choice.mode == "none":
         return ()
@@ -459,7 +460,7 @@ def tools_on_offer(request: ClientRequest, policy: Policy) -> tuple[Tool, ...]:
 
 
 def _allowed(tools: tuple[Tool, ...], policy: Policy) -> tuple[Tool, ...]:
-    """Return the tools that the operator does not mask."""
+    """Return the tools that the operator's lists allow."""
     return tuple(tool for tool in tools if not policy.excludes((tool.name, tool.wire_name)))
 
 
@@ -518,7 +519,6 @@ def is_after_outputs(request: ClientRequest) -> bool:
 def catalog_of(plan: Plan) -> str:
     """Return the manifest for a plan's tools, with the rules for calling them."""
     policy = plan.policy
-    # The finder is first, because some forms use the first tool as the example.
     tools = (FINDER, *plan.visible_tools) if plan.finder == FIND_TOOLS else plan.visible_tools
     return manifest(
         tools_shown(tools, policy.transforms) if policy.transforms else tools,

@@ -51,7 +51,7 @@ def _texts(tool: Tool) -> tuple[str, str]:
 
 
 def _by_pattern(tools: Sequence[Tool], texts: Sequence[tuple[str, str]], pattern: str) -> list[Tool]:
-    # ``regex`` is imported only when needed, because the import takes a while.
+    # Importing ``regex`` takes a while, so it is imported only when needed.
     import regex
 
     from toolsim.schema.patterns import MAX_ATOMS, atoms

@@ -174,7 +174,7 @@ class Draft:
             if not isinstance(part, Text):
                 self.pieces.append(part)
             elif part.text:
-                # Only the first text is joined to the preceding text. The others become separate parts.
+                # Only the first text is joined to the preceding text. The other texts become separate parts.
                 self._text(part.text, "\n\n" if first else None)
             first = False
         self.is_after_record = False
@@ -190,7 +190,7 @@ class Draft:
         self.pieces.extend(parts)
 
     def item(self, item: HostedItem) -> None:
-        """Add an unchanged item."""
+        """Add a hosted item unchanged."""
         self._close()
         self.role = None
         self.done.append(item)
