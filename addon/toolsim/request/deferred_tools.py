@@ -51,7 +51,7 @@ _MAX_LOOKUPS = 64
 
 
 def names_only(tools: tuple[Tool, ...], policy: Policy) -> frozenset[str]:
-    """Return the names of the ``tools`` that the manifest shows only by name, or an empty set if it shows all entries."""
+    """Return the names of the ``tools`` that the manifest shows only by name. It is empty if all entries are shown."""
     budget = policy.catalog_budget
     if not budget or len(tools) < 2 or any(tool.name == FIND_TOOLS for tool in tools):
         return frozenset()

@@ -52,8 +52,8 @@ class Reader(ABC):
 
     @abstractmethod
     def follow(self, delta: StructuredDelta, texts: Sequence[str]) -> None:
-        """Append ``texts`` to the arguments of the call to which ``delta`` belongs. The texts are from later frames,
-        which differ from the frame of ``delta`` only in their text.
+        """Append ``texts`` to the arguments of the call to which ``delta`` belongs. The texts are the deltas in later
+        frames of the same call, which the reader has not seen.
         """
 
     @abstractmethod
@@ -61,7 +61,9 @@ class Reader(ABC):
         """Return the events of a non-streamed answer."""
 
     def end(self) -> list[BackendEvent]:
-        """Return the events at the end of the stream, or [] if the stream's terminator is itself an event."""
+        """Return the remaining events when the input ends. By default, there are none, because the stream's terminator
+        is an event itself.
+        """
         return []
 
     @abstractmethod
@@ -107,11 +109,13 @@ class TokenCountEndpoint:
     """An endpoint that counts the tokens of a request."""
 
     path_suffix: str
-    """Suffix that is appended to a turn's request path to form the path for counting its tokens."""
+    """Suffix to append to the path of a normal request, to get the path of the endpoint that counts its tokens."""
     fields: frozenset[str]
-    """Fields of a turn's request that are sent for counting; strict servers reject all other fields."""
+    """Fields of a normal request that the endpoint accepts. Strict servers reject all other fields."""
     engines: tuple[Engine, ...] = ()
-    """Engines whose turns use another API but that count tokens through this endpoint, with the model's tokenizer."""
+    """Engines that count tokens at this endpoint, with the model's own tokenizer, although normal requests use another
+    API.
+    """
 
 
 class HeaderChange(NamedTuple):
@@ -147,9 +151,9 @@ class Api(ABC):
     headers: tuple[str, ...] = ("openai-beta", "openai-processing-ms", "openai-version")
     """Headers that are specific to this API and contain no secret."""
     key_headers: tuple[str, ...] = ("authorization", "api-key")
-    """Headers in which clients send their key, either as a bearer token or bare."""
+    """Headers in which clients send their key, either as a bearer token or as the bare key."""
     own_key_header: str = "authorization"
-    """Header that determines the owner of a request with several keys."""
+    """If a request contains keys in several headers, this header determines its owner."""
     own_query: str = ""
     """Part of a client's query string that is meaningless to a backend of another API."""
     token_count: TokenCountEndpoint | None = None
@@ -162,7 +166,7 @@ class Api(ABC):
     is_storable: bool = False
     """Whether later requests can refer to stored answers of this API."""
     hosted: HostedItems = HostedItems()
-    """The representation, in this API, of the tools that the proxy runs."""
+    """The conversion between this API and the tools that the proxy runs."""
     has_own_errors: bool = False
     """Whether this API's errors and model lists have a format other than OpenAI's."""
 
@@ -200,7 +204,9 @@ class Api(ABC):
 
     @abstractmethod
     def read(self, body: Mapping[str, Any]) -> ClientRequest:
-        """Read a client's request. Raises BadRequest, which names the parameter, if the request is invalid."""
+        """Parse a client's request. Raises BadRequest if it is invalid. The error's ``param`` is the path of the
+        invalid field.
+        """
 
     @abstractmethod
     def answer_form(self, body: Mapping[str, Any]) -> AnswerForm:
@@ -235,13 +241,16 @@ class Api(ABC):
         """
 
     def can_demand(self, answer_format: Mapping[str, Any]) -> bool:
-        """Return whether a request of this API can require an answer format, given as a flat ``text.format``."""
+        """Return whether a request of this API can specify ``answer_format``, which is in the flat shape of
+        ``text.format``.
+        """
         return True
 
     def calls_of(self, message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         """Yield the names and arguments of the calls in a history message.
 
-        The names and arguments are part of the key of calls that the client never saw (``restore_hidden.py``).
+        Together with the rest of the history, they identify the answer to which ``restore_hidden.py`` adds the hidden
+        calls.
         """
         return iter(())
 
@@ -249,7 +258,7 @@ class Api(ABC):
 
     @abstractmethod
     def output_mode(self, policy: Policy) -> OutputMode:
-        """Return the form of calls that the operator has configured for backends of this API."""
+        """Return the form in which clients receive calls from backends of this API, as configured by the operator."""
 
     @abstractmethod
     def reader(self) -> Reader:

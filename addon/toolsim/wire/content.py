@@ -36,10 +36,7 @@ ROLES: Mapping[str, Role] = {role: role for role in get_args(Role)}
 
 
 def read_parts(content: object, api_name: ApiName, param: str) -> tuple[Part, ...]:
-    """Read a message's ``content``, which is null, a string or an array of parts.
-
-    Raises BadRequest for any other value or an invalid part.
-    """
+    """Parse a message's ``content``, which is null, a string or a list of parts. Raises BadRequest if it is invalid."""
     match content:
         case None:
             return ()

@@ -47,7 +47,7 @@ _FRAME = re.compile(rb"(?:event: ?([^\r\n]*)\n)?data: ?([^\r\n]*)\n\n").fullmatc
 _TEXT = r'[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*+'
 _TEXT_AT = re.compile(_TEXT.encode()).match
 _IS_TEXT = re.compile(_TEXT).fullmatch
-# Each pattern matches a comma-separated list of values, none of which contains a comma.
+# Each pattern matches values joined by commas. The values themselves must not contain commas.
 _ARE_NUMBERS = re.compile(r"(?:0|[1-9][0-9]{0,17})(?:,(?:0|[1-9][0-9]{0,17}))*+").fullmatch
 _ARE_WORDS = re.compile(r"[A-Za-z0-9_+/=,-]*").fullmatch
 # Fields whose values can differ between repeats. Each has a pattern that finds the value, and a substitute value for
@@ -75,7 +75,12 @@ class Template:
     """The constant parts of a frame. Only the text and, optionally, a number before it and a word after it vary.
 
     A frame consists of ``head number middle text tail word end``. ``number`` is a sequence number. ``word`` is either
-    padding, or a sequence number that follows the text.
+    padding, or a sequence number that follows the text. ``middle`` is empty if the frame has no number, and ``tail`` is
+    empty if it has no word.
+
+    ``event`` contains the parsed document, whose text is at ``place[key]``. ``between`` is ``end`` followed by
+    ``head``: it separates two frames that arrive together. ``are_words`` checks the words of several frames at once,
+    joined by commas.
     """
 
     event: ServerSentEvent
@@ -94,14 +99,14 @@ class Template:
     """A function that matches a comma-separated list of words (see ``_are``)."""
 
     def with_text(self, text: str) -> ServerSentEvent:
-        """Return the parsed event of a repeat with this text. All repeats share one object (rule 3 in the module
-        docstring).
+        """Return the parsed event of a frame with this text. The same object is returned for all frames (rule 3 of the
+        module).
         """
         self.place[self.key] = text
         return self.event
 
     def texts(self, data: bytes) -> list[str] | None:
-        """Return the text of each frame in ``data``, or None if ``data`` does not consist only of repeats."""
+        """Return the text of each frame in ``data``, or None if any frame does not match the template."""
         if not data.startswith(self.head) or not data.endswith(self.end):
             return None
         try:
@@ -115,7 +120,7 @@ class Template:
             texts = [text for _, _, text in cut]
         if self.tail:
             cut = [hole.partition(self.tail) for hole in texts]
-            # "?" does not match, so a frame without the tail is not a repeat.
+            # If the tail is missing, "?" takes the place of the word. It never matches, so None is returned.
             if not _are(self.are_words, [word if found else "?" for _, found, word in cut]):
                 return None
             texts = [text for text, _, _ in cut]
@@ -123,14 +128,14 @@ class Template:
 
 
 def _are(pattern: Callable[[str], object], values: list[str]) -> bool:
-    """Return whether ``pattern`` matches the values joined by commas, and no value contains a comma."""
+    """Return whether each of the ``values`` is valid. ``pattern`` checks all values at once, joined by commas."""
     joined = ",".join(values)
     return pattern(joined) is not None and joined.count(",") == len(values) - 1
 
 
 def meanings(texts: list[str]) -> list[str] | None:
-    """Return the values of JSON strings with these contents, or None if a string is empty, invalid, or contains an
-    escaped surrogate.
+    """Return the strings that these JSON string contents represent. Return None if one is empty or invalid, or if it
+    contains an escaped surrogate.
     """
     joined = "".join(texts)
     if "" in texts:
@@ -142,7 +147,7 @@ def meanings(texts: list[str]) -> list[str] | None:
 
 @dataclass(slots=True)
 class Repeats:
-    """The texts of consecutive repeats of one frame."""
+    """The texts of consecutive frames that match the same template."""
 
     template: Template
     texts: list[str]
@@ -156,9 +161,11 @@ class RepeatDecoder:
         self._between_frames = False
         self._templates: list[Template] = []
         self._unknown = 0
-        self._pending = b""  # The last frame, if it is unknown. It is learned only after its event has been yielded.
+        # The last frame, if it matches no template. It can become a template, but only after its event has been
+        # yielded.
+        self._pending = b""
         self._until_learned = self._learning_interval = _FIRST_LEARNED
-        self._repeats = 0  # Number of repeats since a frame was last learned.
+        self._repeats = 0  # Number of matching frames since a template was last created.
 
     def feed(self, data: bytes) -> Iterable[ServerSentEvent | Repeats]:
         """Return the events that ``data`` completes; ``b""`` ends the input. The caller must consume all events."""
@@ -201,7 +208,7 @@ class RepeatDecoder:
         return events
 
     def _repeat(self, data: bytes) -> Repeats | None:
-        """Return the repeats in ``data`` if it consists only of repeats of one template, or None otherwise.
+        """Return the texts of the frames in ``data`` if all of them match the same template, otherwise None.
 
         The template that matched most recently is tried first.
         """
@@ -216,7 +223,7 @@ class RepeatDecoder:
         return None
 
     def _learn_pending(self) -> None:
-        """Count an unknown frame, and learn it if learning is due (rule 4 in the module docstring)."""
+        """Count a frame that matches no template, and make it a template if one is due (rule 4 of the module)."""
         frame, self._pending = self._pending, b""
         self._unknown += 1
         if self._repeats >= _ENOUGH_REPEATS:
@@ -232,13 +239,15 @@ class RepeatDecoder:
 
 
 class RepeatReader:
-    """Converts a stream's bytes to backend events, calling ``reader`` as rarely as the module's rule 5 allows."""
+    """Converts a stream's bytes to backend events. ``reader`` is not called for frames that match a template (rule 5 of
+    the module).
+    """
 
     def __init__(self, reader: Reader, limit: int = MAX_EVENT_BYTES) -> None:
         self._reader = reader
         self._decoder = RepeatDecoder(limit)
-        # For each template, a delta that the reader has produced from a repeat (rule 5 in the module docstring). Later
-        # deltas are copied from it, with a different text.
+        # For each template, the delta that the reader returned for a frame that matched the template (rule 5 of the
+        # module). For later frames, this delta is copied and its text is replaced.
         self._alike: dict[Template, TextDelta | ReasoningDelta | StructuredDelta] = {}
 
     def feed(self, data: bytes) -> Iterator[Sequence[BackendEvent]]:
@@ -265,15 +274,16 @@ class RepeatReader:
                 ):
                     self._alike[template] = delta
                 case _:
-                    # The frame might have started a call or a message, so the next frame can have a different meaning.
+                    # The frame might have started a call or a message, so the reader might interpret the next frame
+                    # differently.
                     self._alike.clear()
-                    if events:  # The events might refer to the document, and its text is about to change.
+                    if events:  # The events might refer to the document, whose text is about to be replaced.
                         events = deepcopy(events)
             read += events
         return read
 
     def _like(self, like: TextDelta | ReasoningDelta | StructuredDelta, texts: list[str]) -> BackendEvent:
-        """Return a copy of the event ``like`` whose text consists of the joined ``texts``."""
+        """Return a copy of the delta ``like``, with the joined ``texts`` as its text."""
         text = "".join(texts)
         match like:
             case TextDelta(choice=choice):
@@ -331,7 +341,7 @@ def learned(frame: bytes) -> Template | None:
 
 
 def _hole(key: str, source: bytes, document: dict[str, Any], start: int, end: int) -> re.Match[bytes] | None:
-    """Return the match of the value of ``key``, which can differ between repeats, or None if the document has no such
+    """Find the value of ``key``, a field that can differ between frames. Return None if the document has no such
     top-level field between ``start`` and ``end``.
     """
     pattern, other = _HOLES[key]
@@ -351,8 +361,8 @@ def _loaded(source: bytes) -> dict[str, Any] | None:
 
 
 def _place(document: dict[str, Any] | None) -> tuple[dict[str, Any], str] | None:
-    """Return the location of a document's text as an object and a key, or None if the document does not have exactly
-    one text.
+    """Return the object and the key under which a document contains its text. Return None unless the document contains
+    exactly one text.
     """
     match document:
         case {"choices": [{"delta": dict() as delta}]} | {"delta": dict() as delta}:

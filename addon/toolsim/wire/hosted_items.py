@@ -102,7 +102,9 @@ class HostedItems:
         return []
 
     def searched(self, call: ServedCall, found: Sequence[Mapping[str, Any]], text: str) -> Called:
-        """Return a tool search as a call and its output, which together load the found tools in the next round."""
+        """Return a tool search as a call and its output. In the next round, they make the found tools available to the
+        model.
+        """
         return Call(call.id, call.name, call.arguments), CallOutput(call.id, (Text(text),))
 
     def as_functions(
@@ -126,7 +128,8 @@ class HostedItems:
         return body
 
     def choice(self, value: Any, names: Callable[[str], Mapping[str, str]], searches: Mapping[str, str]) -> Any:
-        """Return a ``tool_choice`` that names functions instead of MCP tools and searches.
+        """Return a ``tool_choice`` that names functions instead of MCP tools and searches. Raises BadRequest if it
+        names an MCP tool that is not offered.
 
         ``names`` accepts a server's label, and returns a mapping from the server's tool names to function names.
         ``searches`` contains the names of the functions that represent searches, by type of search. Raises BadRequest

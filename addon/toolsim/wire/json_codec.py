@@ -91,7 +91,7 @@ def parse_object(
 
 
 def unreadable(data: bytes, what: str = "The request body") -> str:
-    """Return a description of the problem with ``data``, for which ``read_body`` has returned None."""
+    """Return the reason why ``read_body`` has returned None for ``data``."""
     return f"{what} cannot be read. {TOO_DEEP}." if too_deep(data) else f"{what} is not a JSON object."
 
 
@@ -120,7 +120,7 @@ def as_read(text: str) -> int | float:
     """Parse a number in JSON. The result is a ``RawJson`` if Python would not write the original digits."""
     try:
         number: int | float = int(text)
-    except ValueError:  # The text is a decimal number, or has more digits than Python converts to an integer.
+    except ValueError:  # Either it is a decimal number, or it has more digits than Python's limit for integers.
         number = float(text)
     if repr(number) == text:
         return number
@@ -133,7 +133,7 @@ def dump_as_read(value: Any) -> str:
     """Return compact JSON on one line, with the original digits of each number (see ``as_read``)."""
     try:
         return _dump_as_read(value)
-    except RecursionError:  # The value is nested more deeply than Python's own functions support.
+    except RecursionError:  # The value is nested too deeply for Python's own functions.
         return dump(value)
 
 
@@ -167,8 +167,8 @@ class Joiner[Key]:
         self._halves: dict[Key, str] = {}
 
     def join(self, key: Key, text: str) -> str:
-        """Append ``text`` to the text that ``key`` identifies, and return the newly completed part. Half a character at
-        the end is kept for the next call.
+        """Add ``text`` to the text of ``key``, and return it. If it ends with the first half of a surrogate pair, this
+        half is returned with the next text.
         """
         if text.isascii() and not self._halves:
             return text
@@ -178,11 +178,11 @@ class Joiner[Key]:
         return whole_text(text)
 
     def end(self, key: Key) -> str:
-        """Return U+FFFD if the text that ``key`` identifies ends with half a character, or "" if it does not."""
+        """Return U+FFFD if the text of ``key`` ends with the first half of a surrogate pair, otherwise ""."""
         return "\N{REPLACEMENT CHARACTER}" if self._halves.pop(key, "") else ""
 
     def open_keys(self) -> list[Key]:
-        """Return the keys whose text ends with half a character."""
+        """Return the keys whose text ends with the first half of a surrogate pair."""
         return list(self._halves)
 
 

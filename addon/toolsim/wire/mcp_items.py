@@ -87,7 +87,9 @@ class McpCall:
 
 
 def shown_name(label: str, tool: str) -> str:
-    """Return the name under which the model sees a server's tool. The caller chooses another if this name is taken."""
+    """Return the name under which the model sees a server's tool. If the name is already in use, the caller has to
+    choose another.
+    """
     return _NOT_IN_NAMES.sub("_", f"{label}__{tool}")[:_MAX_NAME] or "_"
 
 

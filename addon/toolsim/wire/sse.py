@@ -39,12 +39,14 @@ class ServerSentEvent:
     whole: bool = True
     """False if the stream ended without the blank line after the event, in which case its data can be truncated."""
     has_too_many: bool = False
-    """Whether the event has more than ``MAX_EVENT_VALUES`` values. Its data is then truncated."""
+    """Whether the event has more than ``MAX_EVENT_VALUES`` values. If so, its data is truncated."""
     document: dict[str, Any] | None = None
     """The parsed data, if it is already available. The reader must not store it (see ``frame_template``)."""
 
     def parsed(self) -> dict[str, Any] | ApiError | None:
-        """Return the data as an object, None if it is not an object or was truncated, or an error if it is not JSON."""
+        """Return the data as an object. Return an error if it is not JSON, or None if it is another JSON value or was
+        truncated.
+        """
         if self.document is not None:
             return self.document
         if self.has_too_many:
@@ -83,7 +85,7 @@ class SSEDecoder:
 
     @property
     def between_frames(self) -> bool:
-        """Whether the input so far ends with a complete frame. Later frames then do not depend on the input so far."""
+        """Whether the input so far ends with a complete frame. If so, the next frame can be decoded by itself."""
         return not (self._held or self._tail or self._data or self._event or self._after_cr or self._first_line)
 
     def feed(self, data: bytes) -> list[ServerSentEvent]:
@@ -148,7 +150,8 @@ class SSEDecoder:
 def _values(data: bytes) -> int:
     """Return the approximate number of values in JSON text.
 
-    The number is too high if strings contain separators, unless that would make it exceed ``MAX_EVENT_VALUES``.
+    Separators are counted, so separators within strings can make the number too high. They are excluded only if the
+    number would otherwise exceed ``MAX_EVENT_VALUES``.
     """
     marks = (b",", b"[", b"{")
     if sum(map(data.count, marks)) > MAX_EVENT_VALUES:

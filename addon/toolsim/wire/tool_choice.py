@@ -32,7 +32,7 @@ def read_choice(
     """Read a ``tool_choice``, or a legacy ``function_call``, for the declared ``tools``.
 
     ``hosted`` specifies whether the request declares hosted tools, which can also satisfy "required". Returns the
-    choice and, for the log, its ignored parts. Raises BadRequest, which names the parameter, if the choice is invalid.
+    choice and, for the log, its ignored parts. Raises BadRequest if the choice is invalid.
     """
     match value:
         case None | "auto":
@@ -58,7 +58,7 @@ def read_choice(
 
 
 def hosted_fields(request: ClientRequest) -> dict[str, Any]:
-    """Return the fields of a backend's body that concern the tools that the backend runs.
+    """Return the fields about backend-run tools for the body of a request to the backend.
 
     If the client declares no tools of its own, its tool choice is kept unchanged.
     """

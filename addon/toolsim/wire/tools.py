@@ -63,8 +63,7 @@ def declares_tools(body: Mapping[str, Any]) -> bool:
 
 
 def read_tools(body: Mapping[str, Any]) -> tuple[tuple[Tool, ...], tuple[Hosted, ...]]:
-    """Read the client's tools and, as sent, the hosted tools. Raises BadRequest, which names the parameter, if one is
-    invalid.
+    """Read the client's tools and, as sent, the hosted tools. Raises BadRequest if a declaration is invalid.
 
     Two declarations with the same name must be equal, and result in one tool. However, a declaration in a history item
     (``TOOL_ITEMS``) replaces an earlier declaration. The results are cached and shared, so they must not be modified.
@@ -211,7 +210,9 @@ def _is_hosted(declared: object, body: Mapping[str, Any]) -> bool:
 
 
 def _is_for_model(declared: object) -> bool:
-    """Return whether the model itself is allowed to call a tool, and not only a program that the backend runs."""
+    """Return whether the model itself is allowed to call a tool. Some tools can be called only by a program that the
+    backend runs.
+    """
     callers = mapping(declared).get("allowed_callers")
     return not isinstance(callers, list) or "direct" in callers
 

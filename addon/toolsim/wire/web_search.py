@@ -65,9 +65,8 @@ class SearchLimits:
 
 
 def read_limits(declared: Mapping[str, Any], param: str) -> SearchLimits:
-    """Read the limits of a web search tool, declared in the Responses or the Messages API.
-
-    Raises BadRequest if a limit is invalid.
+    """Parse the limits of a web search tool, declared in the Responses or the Messages API. Raises BadRequest if a
+    limit is invalid.
     """
     filters = mapping(declared.get("filters"))
     domains: dict[str, tuple[str, ...]] = {}

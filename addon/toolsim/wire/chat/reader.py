@@ -121,7 +121,7 @@ class ChatReader(Reader):
         self._opened = True
         return [
             Opened(
-                created_at=seconds(chunk.get("created")) or None,  # In Azure's first chunk, it is 0 (rule 5).
+                created_at=seconds(chunk.get("created")) or None,  # Azure's first chunk contains 0 (rule 5).
                 model=string(chunk.get("model")) or None,
                 system_fingerprint=string(chunk.get("system_fingerprint")) or None,
                 service_tier=string(chunk.get("service_tier")) or None,
@@ -135,7 +135,7 @@ class ChatReader(Reader):
             choice = self._choices[index] = _Choice(index, self.offered, streams_ahead=self.streams_ahead)
         events = choice.delta(delta)
         if events or delta.get("tool_calls") or delta.get("function_call"):
-            choice.reason = ""  # An earlier finish reason does not count (rule 15 in the module docstring).
+            choice.reason = ""  # The finish reason was sent too early, so ignore it (rule 15 of the module).
         choice.reason = choice.reason or string(fields.get("finish_reason"))
         if choice.reason == "error":  # OpenRouter and Mistral report errors this way (rule 8).
             return [*events, *self._fail(read_error(fields.get("error")))]
@@ -179,11 +179,12 @@ class _Choice:
         return events
 
     def follow(self, texts: Sequence[str]) -> None:
-        """Append ``texts`` to the arguments of the only call, which is being streamed early."""
+        """Append ``texts`` to the arguments of the first call. Only this call is streamed early."""
         self._calls[0][0].pieces += texts
 
     def end(self) -> list[BackendEvent]:
-        """Return the events for pending half characters and calls, and the end of the choice.
+        """Return the events at the end of the choice: incomplete surrogate pairs, the remaining calls, and the end
+        itself.
 
         If the answer was truncated, the last call is incomplete.
         """
@@ -247,9 +248,9 @@ _REASONS: Mapping[str, FinishReason] = {
 }
 
 
-# Maximum number of times that the arguments of a call are parsed because a fragment that ends with "}" precedes a
-# fragment that begins with "{". This rarely happens within an object. Beyond the limit, all fragments belong to one
-# call, so that long arguments are not parsed again with each fragment.
+# A fragment that begins with "{" can start a new call if the arguments so far are complete. To find out, the arguments
+# are parsed, but only if they end with "}". This is the maximum number of attempts per call, so that long arguments are
+# not parsed with each fragment. Afterwards, all fragments belong to the same call.
 _MAX_TIMES_PARSED = 64
 
 

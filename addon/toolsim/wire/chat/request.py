@@ -111,7 +111,9 @@ def call_ids(messages: list[Any]) -> list[str]:
 
 
 def read_request(body: Mapping[str, Any]) -> ClientRequest:
-    """Read a client's request. Raises BadRequest, which names the parameter, if the request is invalid."""
+    """Parse a client's request. Raises BadRequest if it is invalid. The error's ``param`` is the path of the invalid
+    field.
+    """
     legacy = body.get("functions") is not None and body.get("tools") is None
     common = read_common(body, "function_call" if legacy else "tool_choice")
     optional(body, "stream_options", dict)
@@ -134,9 +136,8 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
 
 
 def read_common(body: Mapping[str, Any], param: Literal["function_call", "tool_choice"]) -> ClientRequest:
-    """Read the parts that both OpenAI APIs share: the tools, and the tool choice at ``param``.
-
-    Raises BadRequest if a field that is read has an invalid value.
+    """Read the parts that both OpenAI APIs share: the tools, and the tool choice at ``param``. Raises BadRequest if
+    they are invalid.
     """
     tools, hosted = read_tools(body)
     choice, notes = ToolChoice(), list[str]()
@@ -227,7 +228,7 @@ class MessagesReader:
 
     def _message(self, message: dict[str, Any], param: str, items: list[Item]) -> None:
         if message.get("type") == "additional_tools":
-            # A message can declare tools, as in the Responses API (see ``messages/to_chat.py``).
+            # As in the Responses API, tools can be declared within the conversation (see ``messages/to_chat.py``).
             tools, _ = read_tools({"tools": optional(message, "tools", list, param) or []})
             removed = tuple(name for name in array(message.get("removed")) if isinstance(name, str))
             items.append(Declaration(tools, removed))
@@ -371,12 +372,15 @@ def _compose_from_responses(
     sent = {key: value for key, value in request.body.items() if value is not None}
     body: dict[str, Any] = {key: sent[key] for key in SHARED if key in sent}
     body["messages"] = [_write_message(message) for message in messages]
-    if request.form.stream:  # A Response contains token counts, but chat completions sends them only on request.
+    # The client's API always returns token counts, but chat completions does so only on request.
+    if request.form.stream:
         body["stream_options"] = {"include_usage": True}
-    if sent.get("store") is True:  # False is the default of ``store``, and some gateways reject the field.
+    # The default is false, and some gateways reject the field, so it is sent only if it is true.
+    if sent.get("store") is True:
         body["store"] = True
     if "max_output_tokens" in sent:
-        # Every chat server supports the older name. A server that ignored the newer name would apply no limit at all.
+        # Every chat server supports ``max_tokens``. A server that ignored the newer ``max_completion_tokens`` would
+        # apply no limit at all.
         body["max_tokens"] = sent["max_output_tokens"]
     reasoning, text = sent.get("reasoning"), sent.get("text")
     if isinstance(reasoning, dict) and reasoning.get("effort") is not None:

@@ -118,11 +118,11 @@ class ChatWriter(Writer):
 
     def _keep_alive(self) -> None:
         if self._head:
-            # A stream's first chunk belongs to choice 0 (rule 4).
+            # The first chunk of a stream belongs to choice 0 (rule 4).
             self._choice(0, "null")
             self._delta(0, "{}")
         elif self._stream:
-            # A chunk would need the model and the time, but the backend has not sent them yet.
+            # A chunk would have to contain the model and the creation time, which the backend has not sent yet.
             self._frames.append(b": keepalive\n\n")
 
     def _start(self, event: Opened) -> None:
@@ -149,7 +149,7 @@ class ChatWriter(Writer):
         choice = self._choices.get(index)
         if choice is None:
             self._start(Opened())
-            # A stream's first chunk belongs to choice 0, regardless of which choice has text first (rule 4).
+            # The first chunk of a stream belongs to choice 0, even if another choice has text first (rule 4).
             if index and 0 not in self._choices:
                 self._choice(0)
             choice = self._choices[index] = _Choice()

@@ -1,1 +1,3 @@
-"""Anthropic's Messages API: reads requests through the shape of chat completions, and answers directly."""
+"""Anthropic's Messages API. Requests are converted to the shape of chat completions, but answers are read and written
+directly.
+"""

@@ -152,9 +152,10 @@ def _function(name: str, description: str, schema: Mapping[str, Any]) -> dict[st
 
 
 def _schema(fields: str, choice: str = "", values: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return a schema with ``fields``, such as "path:str view_range?:range".
+    """Return the schema of an object with the properties in ``fields``, such as "path:str view_range?:range". A "?"
+    marks an optional property.
 
-    If ``choice`` is given, the schema also has a required property with this name and one of the ``values``.
+    If ``choice`` is given, it is the name of an additional required property with one of the ``values``.
     """
     properties: dict[str, Any] = {choice: {"type": "string", "enum": list(values)}} if choice else {}
     required = [choice] if choice else []

@@ -156,7 +156,7 @@ class MessagesHosted(HostedItems):
 
     @override
     def choice(self, value: Any, names: Callable[[str], Mapping[str, str]], searches: Mapping[str, str]) -> Any:
-        # No conversion is needed, because a choice contains the model's name for a tool, regardless of who runs it.
+        # The choice can stay as it is: it contains the name that the model uses, no matter who runs the tool.
         return value
 
 
@@ -184,7 +184,7 @@ def _allowed(toolset: Mapping[str, Any], names: object) -> Any:
 
 
 def _deferred(toolset: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that specify a server's deferred tools, which a search has to find first; {} if it has none."""
+    """Return the fields that specify which tools of an MCP server are deferred, or {} if no tool is deferred."""
     is_deferred = mapping(toolset.get("default_config")).get("defer_loading") is True
     configs = {
         name: mapping(config).get("defer_loading") is True

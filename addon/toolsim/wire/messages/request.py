@@ -80,7 +80,9 @@ def calls_of(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def read_request(body: Mapping[str, Any]) -> ClientRequest:
-    """Read a client's request. Raises BadRequest, which names the parameter, if the request is invalid."""
+    """Parse a client's request. Raises BadRequest if it is invalid. The error's ``param`` is the path of the invalid
+    field.
+    """
     asked, lost, first = chat_request(body)
     request = replace(
         chat.read_request(asked), api="messages", original_body=body, form=answer_form(body), untranslatable=tuple(lost)
@@ -143,7 +145,7 @@ def compose(
         left_out = _CONVERSATION | (frozenset() if keep_hosted else _DROPPED_WITH_TOOLS)
         body = {key: value for key, value in request.original_body.items() if key not in left_out}
     else:
-        # The settings of a client of another API, under the names that chat completions and the Messages API share.
+        # The client uses another API. Copy the settings that chat completions and the Messages API have in common.
         shared = chat.compose(request, (), None, keep_hosted=False)
         body = {key: shared[key] for key in SAME if shared.get(key) is not None}
         limit = shared.get("max_completion_tokens")

@@ -48,8 +48,8 @@ _CODES: Mapping[str, str] = {
     "insufficient_quota": "rate_limit_error",
     "server_is_overloaded": "overloaded_error",
 }
-"""The Messages API's error types for OpenAI's error codes. The code takes precedence, because it is more specific than
-the HTTP status and an error within a stream has no status.
+"""The Messages API's error types for OpenAI's error codes. If an error has a code, the type depends on the code rather
+than on the HTTP status. The code is more specific, and errors within a stream have no status.
 """
 
 _TOO_LONG = "prompt is too long"

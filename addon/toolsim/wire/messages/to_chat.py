@@ -66,7 +66,7 @@ class ToolChanges:
     """
 
     def __init__(self, body: Mapping[str, Any]) -> None:
-        """Read the tools that a request declares. Raises BadRequest if a tool is invalid."""
+        """Read the tools that a request declares. Raises BadRequest if a declaration is invalid."""
         self._declared: dict[str, Mapping[str, Any]] = {}
         self.first: list[dict[str, Any]] = []
         """Tools declared before the conversation."""
@@ -115,7 +115,7 @@ class ToolChanges:
             sent = self._declared.get(name, {})
             if part.get("type") == "tool_reference" and sent.get("defer_loading") is True:
                 addition = {"type": "tool_addition", "tool": {"type": "tool_reference", "name": name}}
-                # The output follows a call, so the conversation has started.
+                # The reference is in a tool output, so the conversation has already started.
                 if (change := self.apply(addition, "", is_spoken=True)) is not None:
                     yield change
 
@@ -125,7 +125,8 @@ def _name_of(tool: Mapping[str, Any]) -> str:
 
 
 def chat_request(body: Mapping[str, Any]) -> tuple[dict[str, Any], list[str], list[dict[str, Any]] | None]:
-    """Return a Messages request as a chat request, and the names of dropped fields.
+    """Return a Messages request as a chat request, and the names of dropped fields. Raises BadRequest if the request is
+    invalid.
 
     Also returns the tools that were declared before the conversation, or None if no block has changed the tools. Raises
     BadRequest if the request is invalid, or continues a stored thread.
@@ -157,9 +158,8 @@ def chat_request(body: Mapping[str, Any]) -> tuple[dict[str, Any], list[str], li
 
 
 def chat_messages(messages: list[Any], changes: ToolChanges) -> Iterator[dict[str, Any]]:
-    """Yield the messages of a history as chat messages (rules 2 to 4 and 8 in the module docstring).
-
-    Raises BadRequest if a message is invalid.
+    """Yield the messages of a history as chat messages (rules 2 to 4 and 8 of the module). Raises BadRequest if a
+    message is invalid.
     """
     is_spoken = False
     for index, sent in enumerate(messages):
@@ -352,10 +352,7 @@ def declared_tool(declared: object, place: str) -> dict[str, Any]:
 
 
 def choice_fields(sent: object) -> dict[str, Any]:
-    """Return the fields of a chat request that express a ``tool_choice`` of the Messages API.
-
-    Raises BadRequest if the tool choice is invalid.
-    """
+    """Return the fields of a chat request that express a ``tool_choice``. Raises BadRequest if it is invalid."""
     if not sent:
         return {}
     choice = expect(sent, dict, "tool_choice")

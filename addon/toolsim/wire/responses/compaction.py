@@ -157,6 +157,7 @@ class CompactionWriter(ResponsesWriter):
     @override
     def _close_hosted(self) -> None:
         if self._hosted_at:
-            # The answer has failed, and its client must not mistake an empty item for a summary.
+            # An announced item without a summary means that the answer has failed. The final object must not contain
+            # the empty item, because the client would treat it as a summary.
             self._hosted_at.clear()
             self._output.clear()

@@ -45,7 +45,8 @@ class History:
 
 
 def read_history(value: object, param: str = "input", *, has_tools: bool = False, start: int = 0) -> History:
-    """Read a history, which is ``input`` or the value at another path, ``param``.
+    """Read a history, which is ``input`` or the value at another path, ``param``. Raises BadRequest if an item is
+    invalid.
 
     ``has_tools`` specifies whether the request also declares tools outside the history. ``start`` is the index of the
     first item at this path. Raises BadRequest if the history or one of its items is invalid.
@@ -113,9 +114,10 @@ class _InputReader:
                 return self._call(item, "input", param)
             case "function_call_output" | "custom_tool_call_output":
                 return self._output(item, param)
-            case "agent_message":  # A message between the agents of one client.
+            case "agent_message":  # Codex's agents send each other messages of this type.
                 return self._agent_message(item, param)
-            case "input_text" | "input_image" | "input_file":  # A part of a message without the message around it.
+            # Some clients send a content part without a message around it.
+            case "input_text" | "input_image" | "input_file":
                 return Message("user", read_parts([item], "responses", param))
             case str(kind) if kind in CALLS and is_local(item):
                 return self._local_call(item, param)

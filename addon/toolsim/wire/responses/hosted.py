@@ -103,7 +103,7 @@ class ResponsesHosted(HostedItems):
 
     @override
     def own_names(self, body: Mapping[str, Any]) -> set[str]:
-        # Tools that the proxy's own search has found are excluded, because they can be tools of MCP servers.
+        # Tools that the proxy's own search has found are not the client's: they can be tools of MCP servers.
         kept = [None if _is_found_here(item) else item for item in array(body.get("input"))]
         return super().own_names({**body, "input": kept})
 

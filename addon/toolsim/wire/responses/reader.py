@@ -71,7 +71,7 @@ from toolsim.wire.json_codec import Joiner, whole_text
 from toolsim.wire.json_fields import count, json_text, mapping, mappings, seconds, string
 from toolsim.wire.responses.shapes import read_usage
 
-# Types of output items. Some backends send them without a call, to report calls to unknown MCP servers.
+# Types of items that a request can contain, but an answer should not. Some gateways send them anyway (rule 7).
 _PHANTOMS = frozenset({"function_call_output", "custom_tool_call_output"})
 _CALLS = frozenset({"function_call", "custom_tool_call"})
 _NOT_HOSTED = frozenset({"message", "reasoning"}) | _CALLS | _PHANTOMS
@@ -119,11 +119,11 @@ class ResponsesReader(Reader):
         self._streamed_ahead: set[int] = set()
         # By item ID: the index assigned to each item whose events have no index (llama.cpp), in order of appearance.
         self._indexes: dict[str, int] = {}
-        # For each output index that several items share, the place of the latest of these items; and the finished item
-        # at each place.
+        # An item whose output index is already in use is moved to a separate place (rule 12). ``_moved`` maps the
+        # shared index to the place of the latest such item. ``_finished`` maps each place to the finished item there.
         self._moved: dict[int, int] = {}
         self._finished: dict[int, Mapping[str, Any]] = {}
-        # Places of all messages with text so far, and the place of the message to which the latest text belongs.
+        # The places of all messages that have text, and the place of the message to which the latest text belongs.
         self._messages: set[int] = set()
         self._speaking = -1
         self._texts: Joiner[tuple[object, ...]] = Joiner()
@@ -315,8 +315,8 @@ class ResponsesReader(Reader):
     def _done_text(
         self, key: tuple[str, int, int], text: object, kind: type[TextDelta | RefusalDelta]
     ) -> list[BackendEvent]:
-        """Return the events of a complete text. If its deltas have already been emitted, only a pending half character
-        at their end is replaced.
+        """Return the events of a complete text. If its deltas have already been emitted, only the last character can be
+        missing: an incomplete surrogate pair, which is replaced with U+FFFD.
         """
         if key in self._emitted:
             rest = self._texts.end(key[:2])
@@ -396,7 +396,7 @@ class ResponsesReader(Reader):
         return [*events, Finished(reason), Closed()]
 
     def _halves(self) -> list[BackendEvent]:
-        """Return the events that replace half characters that no delta has completed."""
+        """Return the events that replace incomplete surrogate pairs at the end of texts."""
         return [_TEXTS[str(key[0])](self._texts.end(key)) for key in self._texts.open_keys()]
 
     def _places(self, output: list[Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:

@@ -36,7 +36,7 @@ from toolsim.wire.tool_choice import hosted_fields
 from toolsim.wire.tools import CONSUMED, declares_tools, echo_tools, read_tools
 
 _HISTORY = frozenset({"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"})
-# Fields that refer to a question that the backend stores. A request with such a field need not contain a question.
+# Fields that refer to input that the backend stores. A request with such a field can have an empty input.
 _STORED_QUESTIONS = ("previous_response_id", "conversation", "prompt")
 
 # Chat fields that are translated, or are meaningless without the client's tools or stream.
@@ -45,7 +45,7 @@ _TRANSLATED = frozenset(
     | {"stream_options", "n"}
 )
 
-# Fields that a Response contains with all their members, including members that the client did not send.
+# Fields for which a Response also contains the default values of members that the client did not send.
 _COMPLETED_FIELDS = frozenset({"background", "parallel_tool_calls", "reasoning", "text", "tools"})
 
 ANSWER_FIELDS = frozenset(
@@ -80,7 +80,9 @@ def is_foreign(item: Mapping[str, Any]) -> bool:
 
 
 def read_request(body: Mapping[str, Any]) -> ClientRequest:
-    """Read a client's request. Raises BadRequest, which names the parameter, if the request is invalid."""
+    """Parse a client's request. Raises BadRequest if it is invalid. The error's ``param`` is the path of the invalid
+    field.
+    """
     if wants_summary(body):
         form = replace(answer_form(body), compacts=True)
         return replace(read_request(summary_turn(body)), form=form)
@@ -230,7 +232,7 @@ def _compose_from_chat(
     if instructions:
         body["instructions"] = instructions
     body["input"] = [_write_message(message) for message in rest]
-    # The default of ``store`` is false in chat but true here, and a chat client did not request storage.
+    # Chat completions does not store answers by default, but the Responses API does. So the default is set explicitly.
     body["store"] = sent.get("store") is True
     limit = sent.get("max_completion_tokens", sent.get("max_tokens"))
     if limit is not None:

@@ -90,7 +90,7 @@ def resource_of(path: str) -> Resource | None:
     """Return the resource to which a path (which can include a query) refers, or None if it refers to no resource."""
     plain = path.partition("?")[0]
     if (found := _RESPONSE.search(plain)) is not None:
-        if found["id"] in ACTIONS:  # The name of an action in a path is not an ID.
+        if found["id"] in ACTIONS:  # Paths such as ``responses/input_tokens`` name an action rather than a response.
             return None
         kinds: Mapping[str | None, Kind] = {None: "response", "input_items": "input_items", "cancel": "cancel"}
         return Resource(kinds[found["of"]], found["id"])
@@ -112,7 +112,7 @@ def wrong_method(call: ResourceCall) -> ApiError | None:
 def respond(call: ResourceCall, value: bytes | None) -> Response:
     """Answer a resource request. ``value`` is the record's value, or None if there is no record.
 
-    Raises BadRequest if the request is invalid or, with the status 404, if the resource does not exist.
+    Raises BadRequest if the request fails, for example with a 404 because there is no record.
     """
     resource = call.resource
     record = parse_object(value) if value is not None else None

@@ -87,7 +87,7 @@ class Resolved:
     own: list[dict[str, Any]]
     """The request's own items, in stored form."""
     names: tuple[str, ...]
-    """IDs that were assigned to the request's own items."""
+    """IDs that the stored form assigns to the request's own items."""
     echo: dict[str, Any]
     """Fields of the request that its answer repeats."""
 
@@ -107,8 +107,8 @@ def pieces(body: bytes, size: int) -> Iterator[bool]:
 
 
 def references(body: Mapping[str, Any]) -> References:
-    """Return the references that a request contains. Raises BadRequest, which names the parameter, if one is
-    invalid.
+    """Return the references that a request contains. Raises BadRequest if a reference is invalid. The error's ``param``
+    is the path of the invalid field.
     """
     previous = optional(body, "previous_response_id", str) or ""
     conversation = body.get("conversation") or ""
@@ -130,9 +130,8 @@ def references(body: Mapping[str, Any]) -> References:
 
 
 def resolve(body: Mapping[str, Any], recalled: Recalled) -> Resolved:
-    """Return a request with its references replaced by their content.
-
-    Raises BadRequest if the content cannot be used or, with the status 404, if it is not in the store.
+    """Return a request with its references replaced by the stored items. Raises BadRequest if the request is invalid or
+    the stored data is not found.
     """
     trigger: list[dict[str, Any]] = []
     if wants_summary(body):
@@ -242,7 +241,7 @@ def with_outcome(data: bytes, outcome: ApiError | bool, *, stream: bool = True) 
 
 
 def without_promise(data: bytes, *, stream: bool) -> bytes:
-    """Return a non-streamed answer, or the last frames of a stream, marked as not stored."""
+    """Return a non-streamed answer, or the last frames of a stream, with ``store`` set to false."""
 
     def change(event: dict[str, Any]) -> bytes:
         event["response"]["store"] = False

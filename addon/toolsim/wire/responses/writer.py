@@ -89,7 +89,7 @@ class ResponsesWriter(Writer):
         self._created_at = 0
         self._service_tier: str | None = None
         self._output: list[dict[str, Any]] = []
-        # Finished items of a stream as JSON, by place.
+        # Finished items of a stream as JSON, by their output index.
         self._written: dict[int, str] = {}
         # State for closing the open item: the kind of the item (or of its open content part), and the text so far.
         self._open: Literal["", "text", "refusal", "summary", "reasoning_text", "function", "custom", "local"] = ""
@@ -228,7 +228,9 @@ class ResponsesWriter(Writer):
             self._events.delta(text)
 
     def _open_part(self, kind: Literal["text", "refusal", "summary", "reasoning_text"]) -> None:
-        """Start a content part. Text or a refusal is added to an open message, if any; others start a new item."""
+        """Start a content part. An open message is continued with text or a refusal. Otherwise, the part starts a new
+        item.
+        """
         self._start(Opened())
         part = part_of(kind, "")
         if kind in ("text", "refusal") and self._open in ("text", "refusal"):
