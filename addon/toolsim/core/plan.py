@@ -39,7 +39,7 @@ OUTPUT_MODES: Mapping[str, OutputMode] = {
     **dict.fromkeys(("openai-json", "openai_json", "openai"), "openai-json"),
     **dict.fromkeys(("obsidian-xml", "obsidian_xml", "obsidian"), "obsidian-xml"),
 }
-"""Output modes by all accepted names, including the names that toolsim's predecessor used."""
+"""Maps the accepted names of output modes, including the names that toolsim's predecessor used, to the modes."""
 
 _FREE_FORM = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 

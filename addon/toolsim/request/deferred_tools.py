@@ -45,7 +45,7 @@ FINDER = Tool(
 INTRO = "These are further tools, of which only the names are listed. Before you call one, look it up by {finder}:"
 
 _MAX_LINE = 100
-"""Maximum number of characters of a description after a name."""
+"""Maximum length, in characters, of the description that follows a tool's name."""
 _MAX_LOOKUPS = 64
 """Maximum number of names that one call can look up."""
 

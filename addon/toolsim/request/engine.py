@@ -69,7 +69,7 @@ def engine_of(probe: Probe, status: int, headers: Mapping[str, str], body: Mappi
     The keys of ``headers`` are case-insensitive or in lowercase. ``body`` is empty if the answer is not a JSON object.
     """
     if headers.get("server", "").lower() == "llama.cpp":
-        return "llama.cpp"  # Error responses have this header, too, such as the response to a missing key.
+        return "llama.cpp"  # llama.cpp sends this header even with errors, for example if the API key is missing.
     return probe.engine if status == 200 and probe.fits(body) else None
 
 

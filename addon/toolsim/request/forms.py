@@ -53,7 +53,8 @@ _MAX_DEPTH = 8
 _IDENTIFIER = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 
 _DROPPED_KEYWORDS = frozenset({"$schema", "title", "encrypted"})
-# Keywords whose value maps the client's own names to schemas, and keywords whose value is data rather than a schema.
+# Keywords whose value maps the client's own names to schemas (such as ``properties``), and keywords whose value is data
+# rather than a schema (such as ``enum``).
 _NAMED_SCHEMAS = frozenset(
     {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"}
 )
@@ -74,9 +75,9 @@ class ManifestStyle:
     several: str = ""
     """The rule about several calls."""
     intro: str = ""
-    """The text before the entries."""
+    """The text before the entries of the tools."""
     outro: str = ""
-    """The text after the entries."""
+    """The text after the entries of the tools."""
 
 
 MAX_TOOL_SETS = 64
@@ -212,7 +213,9 @@ def schema_line(schema: Mapping[str, Any]) -> str:
 
 
 def compact_schema(schema: Any) -> Any:
-    """Return a JSON schema without keywords that are useless to a model. Properties with the same names are kept."""
+    """Return a JSON schema without keywords that are useless to a model. A property that has the same name as such a
+    keyword is kept.
+    """
     if isinstance(schema, list):
         return [compact_schema(item) for item in schema]
     if not isinstance(schema, dict):

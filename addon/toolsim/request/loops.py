@@ -82,7 +82,9 @@ def lines_about(repetitions: Iterable[Repetition], policy: Policy) -> list[str]:
 
 
 def loop_at_end(items: Iterable[Item], policy: Policy) -> Repetition | None:
-    """Return the repetition at the end of a conversation if it has reached the limit, otherwise None."""
+    """Return the call that the model keeps repeating at the end of a conversation, or None if the limit has not been
+    reached.
+    """
     found: Repetition | None = None
     counter = LoopCounter()
     for item in items:

@@ -62,7 +62,9 @@ class SlotNotation:
     # Each method returns a part of the template. ``prefix`` is prepended to the paths of the schema's properties.
 
     def _unnamed(self, schema: Mapping[str, Any], prefix: str, depth: int) -> str:
-        """Write the outermost object, or a list's items. Without a template, only the notes are written."""
+        """Write the outermost object, or a list's items. An object without a template is written as a slot, with notes
+        on its properties.
+        """
         if not _is_object(schema, depth) and depth <= MAX_DEPTH and isinstance(schema.get("properties"), dict):
             self._object(schema, prefix, depth)
         return self._value(schema, prefix, depth, optional=False)

@@ -154,5 +154,5 @@ class _SuffixLines:
         names = some or list(self._known)
         if len(names) == 1:
             return f"You MUST call {names[0]} in this answer."
-        # "At least one" makes a small model invent further calls (addon/docs/figures.md).
+        # The wording "at least one" makes a small model invent further calls (addon/docs/figures.md).
         return f"You MUST call {f'one of {", ".join(some)}' if some else 'a tool'} in this answer."

@@ -536,7 +536,7 @@ def _manifest_role(plan: Plan) -> Literal["developer", "system", "user"]:
 
 
 def _with_output_mode(policy: Policy, client: Api, header: str | None) -> Policy:
-    """Return the policy with the output mode from the client's header or, without the header, from the policy."""
+    """Return the policy with the output mode from the client's header, if there is one."""
     word = header.strip().lower() if header else ""
     if not word:
         mode = client.output_mode(policy)

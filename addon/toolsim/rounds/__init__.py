@@ -17,7 +17,7 @@ need another round to the runner. All others are sent directly to the backend, a
    flow contains the request as the client sent it, and the answer as the client received it. If the client
    disconnects, the connection to the runner is closed, which ends the runner's task and the round, and stops the model.
 3. A round's answer arrives as events (``ClientEvent``) rather than as bytes. One writer writes the events of all
-   rounds, with one id, one event count and one numbering of items and calls (``merge.py``). If a round leads to a
+   rounds, with one ID, one event count and one numbering of items and calls (``merge.py``). If a round leads to a
    retry, the flow of that round ends with an error that describes the reason.
 4. An event that was sent to the client is final. A retry can replace only output that has not been sent yet
    (``response/retry.py``). Streamed and non-streamed answers have the same content, because both are created in this

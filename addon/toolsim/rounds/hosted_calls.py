@@ -287,7 +287,9 @@ class HostedCalls:
         return {"tools": [*array(body.get("tools")), *self._catalog.functions()]}
 
     async def _search_web(self, server: Server, arguments: Mapping[str, Any]) -> ToolOutcome:
-        """Search the web with a server's tool. The query is passed under the name of the tool's query parameter."""
+        """Search the web with an MCP server's tool. The query is passed as the tool's query parameter, which has a
+        different name on each server.
+        """
         pool = self._hosting.pool
         assert pool is not None
         try:

@@ -81,7 +81,7 @@ class Merger:
         self.has_emitted = False
 
     def rewind(self) -> None:
-        """Undo ``next_round`` for a round that has emitted nothing. The next events then belong to the round before."""
+        """Undo ``next_round`` if the round has emitted nothing. The next events then belong to the previous round."""
         self._begins = False
 
     def ended(self, reason: EndReason = "stop") -> Ended:

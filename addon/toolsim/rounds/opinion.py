@@ -72,7 +72,7 @@ _MAX_REQUESTS = 3
 More than one message is needed, because "And in Paris?" means nothing on its own.
 """
 _MAX_REQUEST = 4_000
-"""Maximum number of characters of each message in a question. Longer messages lose their middle."""
+"""Maximum number of characters of each message in a question. The middle of a longer message is cut out."""
 _MAX_DESCRIPTION = 2_000
 
 _THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)

@@ -256,7 +256,8 @@ class _Answering:
     async def _first(self) -> Round:
         """Return the first round.
 
-        Raises BadRequest if the request is invalid. This becomes an HTTP error, because no event has been emitted yet.
+        Raises BadRequest if the request's MCP tools or searches are invalid. The client then receives an HTTP error,
+        because no event has been emitted yet.
         """
         job, hosted = self._job, self._hosted
         body, policy, names = job.body, job.policy, frozenset[str]()

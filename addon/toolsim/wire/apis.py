@@ -44,7 +44,9 @@ def api_of_request(body: Mapping[str, Any]) -> Api:
 
 
 def api_of_answer(body: Mapping[str, Any]) -> Api | None:
-    """Return the API of a non-streamed answer, or None for a bare error or any other body."""
+    """Return the API of a non-streamed answer. Return None if the body contains only an error, or if no API recognizes
+    it.
+    """
     return _first(lambda api: api.is_answer(body))
 
 

@@ -68,7 +68,7 @@ def rejects_path(status: int, body: Mapping[str, Any] | None, model: str) -> boo
 
 
 def _names(model: str, words: str) -> bool:
-    """Return whether ``words`` contain a model's name other than as part of a longer name or a path."""
+    """Return whether the text ``words`` contains a model's name, and not only as part of a longer name or a path."""
     name = rf"(?<![\w./:-]){re.escape(model)}(?![\w/-]|[.:]\w)"
     return bool(model) and re.search(name, words, re.IGNORECASE) is not None
 

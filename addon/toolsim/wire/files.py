@@ -4,7 +4,7 @@
 |-------|--------------------------|----------------------|--------------------------------------------|
 | bytes | ``file.file_data``       | ``file_data``        | ``source``: base64 of a PDF, or plain text |
 | URL   | not supported            | ``file_url``         | ``source.url``                             |
-| id    | ``file.file_id``         | ``file_id``          | ``source.file_id``, in a different store   |
+| ID    | ``file.file_id``         | ``file_id``          | ``source.file_id``, in a different store   |
 | name  | ``file.filename``        | ``filename``         | ``title``                                  |
 
 A backend of the part's own API receives the part as the client sent it. Base64 data, and content that only one API can

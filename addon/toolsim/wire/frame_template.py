@@ -50,8 +50,8 @@ _IS_TEXT = re.compile(_TEXT).fullmatch
 # Each pattern matches values joined by commas. The values themselves must not contain commas.
 _ARE_NUMBERS = re.compile(r"(?:0|[1-9][0-9]{0,17})(?:,(?:0|[1-9][0-9]{0,17}))*+").fullmatch
 _ARE_WORDS = re.compile(r"[A-Za-z0-9_+/=,-]*").fullmatch
-# Fields whose values can differ between repeats. Each has a pattern that finds the value, and a substitute value for
-# the test that a frame must pass before it becomes a template (rule 1).
+# Fields whose values can differ between frames that match the same template. Each has a pattern that finds the value,
+# and a substitute value for the test that a frame must pass before it becomes a template (rule 1).
 _HOLES: dict[str, tuple[re.Pattern[bytes], object]] = {
     "sequence_number": (re.compile(rb'"sequence_number": ?([0-9]+)'), 7),
     "obfuscation": (re.compile(rb'"obfuscation": ?"([^"]*)"'), "x"),
@@ -62,11 +62,11 @@ _KEYS = frozenset[str]().union(*(api.delta_text_keys for api in APIS.values()))
 _MARK = "another text"
 _MAX_TEMPLATES = 4
 _FIRST_LEARNED = 4
-# Maximum size, in bytes, of a frame that is worth learning.
+# Maximum size, in bytes, of a frame that can become a template.
 _MAX_LEARNED = 16_384
-# Number of repeats after which the count of unknown frames starts again (rule 4).
+# Number of matching frames after which the count of unknown frames starts again (rule 4).
 _ENOUGH_REPEATS = 8
-# Number of unknown frames after which a stream without any template stops learning.
+# Number of unknown frames after which no more templates are created if the stream does not have any.
 _MAX_UNKNOWN = 64
 
 

@@ -41,11 +41,11 @@ class ServedCall(Protocol):
 
     @property
     def label(self) -> str:
-        """The label of the tool's server, or "" if it has none."""
+        """The label of the MCP server that provides the tool, or "" if there is none."""
 
     @property
     def name(self) -> str:
-        """The name of the tool on its server."""
+        """The name of the tool on the MCP server."""
 
     @property
     def arguments(self) -> str:
@@ -75,7 +75,9 @@ class HostedItems:
         return mcp_items.declared(body)
 
     def mcp_call(self, label: str, name: str, arguments: str, request: str | None = None) -> ServedCall:
-        """Return a new call to a server's tool. ``request`` is the ID of the approval request that led to the call."""
+        """Return a new call to an MCP server's tool. ``request`` is the ID of the approval request that led to the
+        call.
+        """
         return mcp_items.McpCall(mcp_items.new_call_id(), label, name, arguments, request)
 
     def web_search(self, arguments: str) -> ServedCall:

@@ -37,7 +37,7 @@ NAMES = ("mcp_list_tools", "mcp_call", "mcp_approval_request", "mcp_approval_res
 
 
 def list_events(label: str, tools: Sequence[Mapping[str, Any]], error: str | None) -> list[ClientEvent]:
-    """Return the events that list a server's tools, or report why the tools cannot be listed."""
+    """Return the events that list an MCP server's tools, or the events that report why they cannot be listed."""
     name = f"mcpl_{secrets.token_hex(24)}"
     item = {"id": name, "type": "mcp_list_tools", "server_label": label, "tools": list(tools), "error": error}
     end = "response.mcp_list_tools.completed" if error is None else "response.mcp_list_tools.failed"
@@ -160,7 +160,7 @@ def decisions(body: Mapping[str, Any]) -> list[ApprovalDecision]:
 
 
 def listed(body: Mapping[str, Any]) -> set[str]:
-    """Return the labels of the servers whose tools have been listed to the client."""
+    """Return the labels of the MCP servers whose tools have already been listed to the client."""
     items = mappings(body.get("input"))
     return {string(item.get("server_label")) for item in items if item.get("type") == "mcp_list_tools"}
 

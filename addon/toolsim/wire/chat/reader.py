@@ -351,9 +351,7 @@ def _function(call: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _is_named(call: Mapping[str, Any]) -> bool:
-    """Return whether a fragment has a name but no ID, so that it might start the next call (rule 6 in the module
-    docstring).
-    """
+    """Return whether a fragment has a name but no ID, so that it might start the next call (rule 6 of the module)."""
     return bool(string(_function(call).get("name"))) and not string(call.get("id"))
 
 

@@ -68,7 +68,8 @@ def wants_summary(body: Mapping[str, Any]) -> bool:
 def summary_turn(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the request that makes the model write the summary.
 
-    The tools remain declared, so that calls are recognized, but no tool is offered, and no answer format is required.
+    The tools are still declared, so that a call is recognized as a call. However, the model may not call any of them,
+    and no answer format is required.
     """
     turn = {key: value for key, value in body.items() if key != "text"}
     return {**turn, "tool_choice": "none", "input": [*body["input"][:-1], {"role": "user", "content": SUMMARY_PROMPT}]}

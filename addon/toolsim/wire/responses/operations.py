@@ -67,7 +67,9 @@ def count_body(body: Mapping[str, Any], api: Api) -> dict[str, Any]:
 
 
 def count_answer(tokens: object, **more: bool) -> bytes:
-    """Return an answer with a token count, for clients of any API. ``more`` contains ``estimated`` if it is true."""
+    """Return an answer with a token count, for clients of any API. ``more`` is either empty or contains ``estimated:
+    true``.
+    """
     return dump({"object": "response.input_tokens", "input_tokens": tokens, **more}).encode()
 
 

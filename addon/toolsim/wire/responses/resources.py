@@ -57,9 +57,9 @@ class Resource:
 
     kind: Kind
     id: str = ""
-    """ID of the record; "" for a new conversation."""
+    """ID of the stored response or conversation; "" for a new conversation."""
     item: str = ""
-    """ID of one item of the record; "" for all items."""
+    """ID of one item of the stored data; "" for all items."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +81,9 @@ class Response:
 
     body: dict[str, Any]
     id: str = ""
-    """ID of the record to write; "" for none."""
+    """ID of the stored response or conversation to change; "" to change nothing."""
     value: bytes = b""
-    """New value of the record; b"" to delete it."""
+    """New content of the stored response or conversation; b"" to delete it."""
 
 
 def resource_of(path: str) -> Resource | None:

@@ -5,7 +5,7 @@ can continue another answer, or a conversation. The context of a request consist
 records that it continues, oldest first, followed by the request's own items.
 
 1. A request that refers to stored data becomes a request that contains the data. Backends do not see toolsim's IDs, and
-   do not need a store. The request is sent with ``store: false``, since toolsim stores the answer.
+   need no store. The request is sent with ``store: false``, since toolsim stores the answer.
 2. An item can be referred to by its ID. An item that is already in the context is not repeated.
 3. Stored data can be damaged. The records that a request continues must be complete, because the request would be a
    different question without its context. All other stored data is read leniently.

@@ -100,7 +100,7 @@ class ResponsesWriter(Writer):
         self._pages: dict[str, str] = {}
         # Output index of each announced item of a hosted tool, by key.
         self._hosted_at: dict[str, int] = {}
-        # A list of deltas would need many times the memory of the text.
+        # The text is collected in a StringIO, because a list of deltas would need many times the memory.
         self._text = StringIO(newline="\n")
 
     @override
@@ -309,7 +309,7 @@ class ResponsesWriter(Writer):
 
     def _add(self, item: dict[str, Any]) -> None:
         self._output.append(item)
-        # The frame contains a snapshot of the item, because the item itself is extended in place.
+        # The frame is serialized immediately, so it does not change when the item is extended later.
         self._events.emit("response.output_item.added", {"output_index": len(self._output) - 1, "item": item})
 
     def _start_deltas(self, event: str, more: str = "") -> None:
