@@ -329,9 +329,7 @@ class Plan:
     may_retry_json: bool = False
     """Whether a further round can follow an answer that violates ``answer_format``."""
     is_verbatim: bool = False
-    """Whether the request and the answer are forwarded unchanged. An answer that violates ``answer_format`` is the
-    exception.
-    """
+    """Whether the request and the answer are forwarded unchanged, unless the answer violates ``answer_format``."""
     constraint: Mapping[str, Any] | None = None
     """The format, in the flat shape of ``text.format``, with which the backend enforces valid calls. None if calls are
     only requested in the prompt.

@@ -14,7 +14,7 @@ the entries (``rounds/round_planner.py``). The client does not see these calls.
 3. The model can call every tool, even before it has looked up the tool. If the call matches the tool's schema, it
    counts. Otherwise, it counts as the first lookup (``response/judge.py``), because Qwen2.5-Coder-0.5B never looks up
    tools that it sees only by name, but guesses their arguments.
-4. If the client has its own ``find_tools``, or a single tool, the manifest is complete.
+4. If the client has only one tool, or a tool with the name ``find_tools``, the manifest is complete.
 """
 
 from __future__ import annotations

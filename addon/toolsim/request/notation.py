@@ -40,7 +40,7 @@ _SCALAR = frozenset({"type", "enum", "const", "description", "title"})
 _CHOICES = frozenset({"enum", "const", "anyOf", "oneOf"})
 # Keywords that a slot does not show.
 _NAMELESS = _STRUCTURE | _UNINFORMATIVE
-# Keywords that do not have to be expressed, because they are shown elsewhere or the model does not need them.
+# Keywords that a template can ignore, because they are shown elsewhere or a model does not need them.
 _FREE = _NAMELESS - {"type", "properties", "items", "anyOf", "oneOf", "additionalProperties"}
 _KEYWORD = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
 _WHITESPACE = re.compile(r"\s")

@@ -41,7 +41,7 @@ class _Prompt(NamedTuple):
 
 
 def with_suffixes(items: Sequence[Item], plan: Plan) -> list[Item]:
-    """Return a conversation with each prompt's suffix lines added as a user message."""
+    """Return a conversation in which each prompt ends with its suffix, a user message."""
     # The last item requests a summary. toolsim has appended it to the prompt that the client would have sent.
     spoken = len(items) - 1 if plan.form.compacts else len(items)
     prompts = _prompts(items[:spoken])

@@ -277,7 +277,10 @@ def plan(
     report: Report,
     attempts: frozenset[Feature] = frozenset(),
 ) -> Plan:
-    """Return the plan for the answer to a request. Raises BadRequest if tools cannot be offered."""
+    """Return the plan for the answer to a request.
+
+    Raises BadRequest if a strict tool's schema is unusable, or if a required tool is not on offer.
+    """
     choice = request.tool_choice
     any_strict = any(tool.strict for tool in request.tools)
     if any_strict:

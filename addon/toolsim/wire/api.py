@@ -155,7 +155,7 @@ class Api(ABC):
     own_key_header: str = "authorization"
     """If a request contains keys in several headers, this header determines its owner."""
     own_query: str = ""
-    """Part of a client's query string that is meaningless to a backend of another API."""
+    """Part of a client's query string, such as ``beta=true``, that is meaningless to a backend of another API."""
     token_count: TokenCountEndpoint | None = None
     manifest_role: Literal["developer", "system"]
     """Default role of the message that contains the manifest."""

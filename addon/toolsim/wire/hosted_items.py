@@ -126,7 +126,9 @@ class HostedItems:
     def with_results(
         self, body: Mapping[str, Any], found: Callable[[str], Sequence[Mapping[str, Any]] | None]
     ) -> Mapping[str, Any]:
-        """Return a request in which earlier searches have their results. ``found`` returns the results of a query."""
+        """Return a request in which earlier searches contain their results again. ``found`` returns the stored results
+        for a query.
+        """
         return body
 
     def choice(self, value: Any, names: Callable[[str], Mapping[str, str]], searches: Mapping[str, str]) -> Any:

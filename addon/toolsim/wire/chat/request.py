@@ -297,7 +297,7 @@ def _name(message: Mapping[str, Any]) -> str | None:
 def to_items(request: ClientRequest) -> tuple[list[Item], list[str]]:
     """Return the items of a request for a chat backend, and notes on the items that chat does not support.
 
-    Raises BadRequest like ``to_items_for``.
+    Raises BadRequest if a dropped part would change the client's question.
     """
     return to_items_for(request, "chat")
 

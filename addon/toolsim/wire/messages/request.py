@@ -19,8 +19,8 @@ from toolsim.wire.tools import read_tools
 _WITH_TOOLS = ("tool_use", "tool_result", "tool_addition")
 # Fields that concern the conversation and its tools. All other fields are settings of the model.
 _CONVERSATION = frozenset({"messages", "system", "tools", "tool_choice"})
-# Fields that control the form and length of a single answer. A question derived from the conversation does not inherit
-# them, but sets its own.
+# Fields that control the form and length of a single answer. If toolsim asks the model a question of its own about the
+# conversation, it does not copy these fields.
 _ANSWER_FIELDS = frozenset({"max_tokens", "stream", "temperature", "top_p", "top_k", "stop_sequences", "thinking"})
 # Fields of the other APIs that affect the answer and have a different name in the Messages API.
 _SETTINGS_ELSEWHERE = frozenset(

@@ -61,8 +61,8 @@ _MODES = {"auto": "auto", "any": "required", "none": "none"}
 
 
 class ToolChanges:
-    """The tools of a conversation, which blocks can change (rule 8 in the module docstring). Each tool is in chat's
-    shape.
+    """The tools of a conversation. ``tool_addition`` and ``tool_removal`` blocks can change them (rule 8 of the
+    module). Each tool is in the shape of chat completions.
     """
 
     def __init__(self, body: Mapping[str, Any]) -> None:

@@ -172,7 +172,9 @@ def _is_found_here(item: object) -> bool:
 
 
 def _numbered(items: list[Any]) -> Iterator[Any]:
-    """Yield the items of a history, in which each tool search that a server ran and its output share a ``call_id``."""
+    """Yield the items of a history. If a server ran a tool search, the search and its output have no ``call_id``, so a
+    common one is added.
+    """
     last = ""
     for item in items:
         kind = mapping(item).get("type")

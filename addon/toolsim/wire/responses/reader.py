@@ -94,7 +94,11 @@ _TEXTS = {"text": TextDelta, "refusal": RefusalDelta, "reasoning": ReasoningDelt
 
 @dataclass(slots=True)
 class _Part:
-    """The latest text of one kind in an item."""
+    """The latest text of one kind in an item.
+
+    ``nth`` counts the item's texts of this kind (rule 15 of the module). ``number`` is the number that the backend
+    assigned to the text.
+    """
 
     nth: int
     """The position among the item's texts of this kind (rule 15 in the module docstring)."""
@@ -109,15 +113,16 @@ class ResponsesReader(Reader):
     def __init__(self) -> None:
         super().__init__()
         self._emitted: set[tuple[object, ...]] = set()
-        # Announced items by output index, for backends that never report items as done.
+        # Maps output indexes to the announced items, for backends that never report an item as done.
         self._announced: dict[int, dict[str, Any]] = {}
-        # By output index: the type of the announced item, and the arguments so far if it is a call.
+        # Maps output indexes to the types of the announced items. For calls, ``_arguments`` contains the fragments so
+        # far.
         self._kinds: dict[int, str] = {}
         self._hosted: set[int] = set()
         self._arguments: dict[int, list[str]] = {}
         self._ahead: defaultdict[int, EarlyArguments] = defaultdict(EarlyArguments)
         self._streamed_ahead: set[int] = set()
-        # By item ID: the index assigned to each item whose events have no index (llama.cpp), in order of appearance.
+        # llama.cpp's events have no output index. Maps item IDs to indexes, which are assigned in order of appearance.
         self._indexes: dict[str, int] = {}
         # An item whose output index is already in use is moved to a separate place (rule 12). ``_moved`` maps the
         # shared index to the place of the latest such item. ``_finished`` maps each place to the finished item there.
@@ -127,7 +132,7 @@ class ResponsesReader(Reader):
         self._messages: set[int] = set()
         self._speaking = -1
         self._texts: Joiner[tuple[object, ...]] = Joiner()
-        # By kind and place: the latest text of an item.
+        # Maps the kind and place of a text to the latest text there.
         self._parts: dict[tuple[str, int], _Part] = {}
 
     @override
@@ -288,7 +293,9 @@ class ResponsesReader(Reader):
         return kind, place, part.nth
 
     def _ended(self, kind: str, place: int, number: int) -> tuple[str, int, int]:
-        """Return the key of the text to which a ``done`` event belongs. The key is new if the text had no deltas."""
+        """Return the key of the text to which a ``done`` event belongs. If the text had no deltas, a new key is
+        created.
+        """
         part = self._parts.get((kind, place))
         is_repeated = part is not None and not part.is_open and part.number == number
         key = (kind, place, part.nth) if part and (part.is_open or is_repeated) else self._key(kind, place, number)
@@ -417,7 +424,8 @@ class ResponsesReader(Reader):
 
 
 def _is_other_item(item: Mapping[str, Any], done: Mapping[str, Any], *, is_whole: bool) -> bool:
-    """Return whether ``item`` is an item other than ``done``. ``is_whole`` is true if ``item`` contains its arguments.
+    """Return whether ``item`` differs from the finished item ``done``. The arguments are compared only if ``is_whole``
+    is true.
 
     IDs are not compared, because some backends assign a new ID to an item in each event.
     """

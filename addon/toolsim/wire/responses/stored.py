@@ -69,9 +69,9 @@ class Recalled:
 
     references: References = References()
     records: tuple[bytes, ...] = ()
-    """Values of the records that a request continues, oldest first."""
+    """Stored values of the responses, or of the conversation, that a request continues. The oldest is first."""
     holders: Mapping[str, bytes] = field(default_factory=dict)
-    """Values of the records that contain individually referenced items, by item ID."""
+    """Stored values that contain individually referenced items, by item ID."""
 
     @property
     def size(self) -> int:
