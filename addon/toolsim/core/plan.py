@@ -58,7 +58,7 @@ class Tool:
     """
     description: str | None = None
     parameters: Mapping[str, Any] | None = None
-    """The client's JSON schema as sent; None means that any object is accepted."""
+    """The client's JSON schema, exactly as sent. None means that any object is accepted."""
     strict: bool = False
     namespace: str | None = None
     grammar: str | None = None
@@ -349,7 +349,7 @@ class Plan:
     count as calls.
     """
     retries_allowed: frozenset[str] = frozenset()
-    """The faults after which another round can follow this round (``rounds/``)."""
+    """Reason codes of the errors in an answer that can cause another round (``rounds/``)."""
     hosted: frozenset[str] = frozenset()
     """Names of the tools that toolsim itself runs between rounds. The client does not run calls to these tools."""
     partial_call: str = ""

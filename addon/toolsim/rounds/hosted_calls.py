@@ -296,7 +296,7 @@ class HostedCalls:
             tools = await pool.tools(server, self._asker)
             schema = next(tool.schema for tool in tools if tool.name == server.web_search)
         except Exception as problem:
-            # The server is unreachable or has no such tool. Either problem has already been logged at startup.
+            # The MCP server is unreachable or has no such tool. Either problem has already been logged at startup.
             self._note(UNREACHABLE, f"{server.label}.{server.web_search}")
             return failed(str(problem))
         name = query_parameter(schema)

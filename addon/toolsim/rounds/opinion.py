@@ -12,7 +12,7 @@ is asked in the same conversation, after its call, it never does (addon/docs/fig
    reject a call. The model is asked only about the first call to each tool in an answer. The verdict applies to all
    further calls to this tool, including calls in later rounds.
 3. Only a plain "no" rejects a call. The call is emitted if the question fails, receives any other answer, takes more
-   than ``PATIENCE_SECONDS``, or exceeds the bounds.
+   than ``PATIENCE_SECONDS``, or exceeds the limits.
 4. A rejected call is not emitted. If the answer contains no other call, another round without tools asks the model for
    text. Text after the rejected call is also dropped, because it was about an output that does not exist. If the round
    fails, the call is emitted after all.

@@ -9,7 +9,7 @@
 | a tool lookup with ``find_tools``                 | 3 times; the model sees the tools' entries                      |
 | a call that the model rejects or invents          | once, with ``toolsim_second_opinion``; without tools            |
 | an error from the backend                         | once, with ``toolsim_tool_use_mode=relaxed``; without tools     |
-| outputs of MCP tools                              | always; the last round that the bounds allow has no tools       |
+| outputs of MCP tools                              | always; the last round that the limits allow has no tools       |
 
 "Without tools" after outputs means that no tool may be called. The manifest remains in the prompt, because without it
 the server would process the entire prompt again. Since the backend no longer has to allow calls, it can enforce the
@@ -62,7 +62,13 @@ Without this text, the error record would be merged with the user's previous mes
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A round: a request that the client could have sent, and the rules for its answer."""
+    """A round: a request that the client could have sent, and the rules for its answer.
+
+    ``number`` counts from 1. ``retries_allowed`` contains the reason codes of the errors that allow another round.
+    ``partial_call`` is the text of an earlier round's partial call that this answer continues. ``hosted`` contains the
+    names of the tools that toolsim runs after the round. ``is_side_request`` is true for a question that toolsim asks
+    outside the conversation.
+    """
 
     number: int
     """The number of the round, starting at 1."""
@@ -152,7 +158,7 @@ class RoundPlanner:
         return Round(1, self._body, self._policy, self._asks(1), hosted=self._hosted)
 
     def next(self, before: Round, retry: Retry, *, called: bool, seconds: float, size: int) -> Round | None:
-        """Return the round that retries after a fault, or None if the bounds do not allow another round.
+        """Return the round that retries after an error in the answer, or None if the limits do not allow another round.
 
         ``called`` is true if the client has received calls. ``seconds`` is the time since the first round started, and
         ``size`` is the length of the emitted text.
@@ -207,7 +213,7 @@ class RoundPlanner:
     def without_tools(self, before: Round, status: int, *, seconds: float) -> Round | None:
         """Return a round that retries without tools after an error with this ``status``.
 
-        Return None if the policy or the bounds do not allow such a round, or if the tools cannot have caused the error.
+        Return None if the policy or the limits do not allow such a round, or if the tools cannot have caused the error.
         """
         policy = self._policy
         may = policy.falls_back and not self._has_fallen_back
@@ -217,7 +223,7 @@ class RoundPlanner:
         return self._round(before.body, replace(before.policy, tool_use_mode="disabled"))
 
     def after_calls(self, before: Round, body: Mapping[str, Any], *, seconds: float, size: int) -> Round | None:
-        """Return the round after calls that toolsim has run, or None if the bounds do not allow another round.
+        """Return the round after calls that toolsim has run, or None if the limits do not allow another round.
 
         The last round offers no tools.
         """

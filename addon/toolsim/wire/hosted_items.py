@@ -135,9 +135,8 @@ class HostedItems:
         """Return a ``tool_choice`` that names functions instead of MCP tools and searches. Raises BadRequest if it
         names an MCP tool that is not offered.
 
-        ``names`` accepts a server's label, and returns a mapping from the server's tool names to function names.
-        ``searches`` contains the names of the functions that represent searches, by type of search. Raises BadRequest
-        if ``value`` names an MCP tool that is not offered.
+        ``names`` takes an MCP server's label, and returns the functions that represent the server's tools. ``searches``
+        contains the names of the searches' functions by kind.
         """
         if (kind := search_kind(mapping(value))) in searches:
             return {"type": "function", "name": searches[kind]}

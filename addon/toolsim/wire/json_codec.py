@@ -187,7 +187,7 @@ class Joiner[Key]:
 
 
 def encode(value: Any) -> str:
-    """Return compact JSON like ``dump``, but with halves of surrogate pairs retained."""
+    """Return compact JSON like ``dump``, but do not replace lone halves of surrogate pairs."""
     return _encoder.encode(value)
 
 
@@ -197,7 +197,9 @@ def dump(value: Any) -> str:
 
 
 def value_line(value: Any) -> str:
-    """Return JSON that every program treats as one line, with halves of surrogate pairs retained."""
+    """Return JSON that every program treats as one line, because unusual line ends are escaped. Lone halves of
+    surrogate pairs are not replaced.
+    """
     text = encode(value)
     return text if text.isascii() else text.translate(LINE_ENDS)
 

@@ -87,7 +87,7 @@ class McpCall:
 
 
 def shown_name(label: str, tool: str) -> str:
-    """Return the name under which the model sees a server's tool. If the name is already in use, the caller has to
+    """Return the name under which the model sees an MCP server's tool. If the name is already in use, the caller has to
     choose another.
     """
     return _NOT_IN_NAMES.sub("_", f"{label}__{tool}")[:_MAX_NAME] or "_"

@@ -30,7 +30,7 @@ _NAMESPACE_SEPARATOR = "__"
 # Types of history items that declare tools: Codex's own items, and the results of a tool search.
 TOOL_ITEMS = ("additional_tools", "tool_search_output")
 
-# Fields of an ``mcp`` tool that only its server is allowed to see.
+# Fields of an ``mcp`` tool that only the MCP server is allowed to see.
 _SECRETS = ("headers", "authorization")
 _ORIGIN = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*://)(?:[^/?#@]*@)?([^/?#@]*)")
 
@@ -127,7 +127,7 @@ def _echo_tool(declared: Any) -> Any:
 
 
 def _without_secrets(declared: dict[str, Any]) -> dict[str, Any]:
-    """Return the declaration of a hosted tool without the secrets for its server. The URL is redacted, too."""
+    """Return the declaration of a hosted tool without the secrets for its MCP server. The URL is redacted, too."""
     redacted = {name: None if name in _SECRETS else value for name, value in declared.items()}
     if isinstance(url := declared.get("server_url"), str):
         found = _ORIGIN.match(url)

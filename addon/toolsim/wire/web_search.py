@@ -94,7 +94,7 @@ def _is_within(url: str, domain: str) -> bool:
 
 
 def read_results(output: str) -> list[SearchResult]:
-    """Return the first results, at most ``MAX_RESULTS``, in the output of a search server."""
+    """Return the first results, at most ``MAX_RESULTS``, in the output of the search tool."""
     found = [*_of_json(output)] or [*_of_text(output)]
     return found[:MAX_RESULTS]
 

@@ -110,9 +110,9 @@ def wrong_method(call: ResourceCall) -> ApiError | None:
 
 
 def respond(call: ResourceCall, value: bytes | None) -> Response:
-    """Answer a resource request. ``value`` is the record's value, or None if there is no record.
+    """Answer a resource request. ``value`` is the stored value, or None if nothing is stored under the ID.
 
-    Raises BadRequest if the request fails, for example with a 404 because there is no record.
+    Raises BadRequest if the request fails, for example with a 404 because nothing is stored.
     """
     resource = call.resource
     record = parse_object(value) if value is not None else None
