@@ -143,8 +143,8 @@ class ClientRequest:
     api: ApiName
     """The API of the client."""
     body: Mapping[str, Any]
-    """The JSON object, in the shape of a Responses API request if the client uses that API, and otherwise in the shape
-    of a chat completions request. Only ``wire`` reads this field.
+    """The client's request as a JSON object. It has the shape of the Responses API if the client uses that API, and
+    otherwise the shape of chat completions. Only ``wire`` reads this field.
     """
     items: tuple[Item, ...]
     form: AnswerForm = AnswerForm()
@@ -165,8 +165,8 @@ class ClientRequest:
     highest_call: int = 0
     """The highest number among the call IDs in the history that toolsim could have created, or 0 if there are none."""
     stored_history: str | None = None
-    """If part of the history is stored only at the backend, the ID of the previous response, or "" for a conversation
-    object. None if the request contains the entire history.
+    """If part of the history is stored only at the backend: the ID of the previous response, or "" if it is stored in a
+    conversation object. Otherwise, None.
     """
     dropped: tuple[str, ...] = field(default_factory=tuple)
     """The kinds of items that were dropped (``item_reference``, ``reasoning``, …), for the log."""

@@ -85,7 +85,7 @@ class Tool:
 
     @property
     def shown_parameters(self) -> Mapping[str, Any]:
-        """The schema that the model sees; for a custom tool, it has one string parameter, ``input``."""
+        """The schema that the model sees. A custom tool has a single string parameter, ``input``."""
         return _FREE_FORM if self.kind == "custom" else self.parameters or {"type": "object"}
 
 
@@ -382,9 +382,9 @@ class Plan:
     def announces_early(self) -> bool:
         """Whether calls can be announced before they are complete.
 
-        An early announcement is impossible if the output depends on the complete call, as it does if XML follows the
-        call or duplicate calls are removed. The same rule applies to non-streamed answers, so that the order of their
-        calls is the same as in streamed answers.
+        A call cannot be announced early if the output depends on the complete call. This is the case if XML follows
+        each call, or if duplicate calls are removed. The same rule applies to non-streamed answers, so that the order
+        of their calls is the same as in streamed answers.
         """
         policy = self.policy
         changes = policy.output_mode != "openai-json" or policy.tool_block_dedup

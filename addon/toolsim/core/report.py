@@ -96,8 +96,8 @@ def code_of(entry: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """One kind of entry that a report counts. ``key`` is the report's field, and ``noun`` is its human-readable name,
-    in the singular.
+    """One kind of entry that a report counts. ``key`` is the report's field, and ``noun`` is its name in the singular,
+    as shown to people.
 
     ``entries`` contains one entry per occurrence, as in the report. Entries for calls are tool names.
     """
@@ -108,7 +108,7 @@ class Tally:
 
     @property
     def codes(self) -> list[str]:
-        """The entries without tool names. Entries for calls consist only of a tool name, and are kept unchanged."""
+        """The entries without tool names. An entry for a call is only a tool name, so it remains unchanged."""
         return list(self.entries) if self.key == "calls" else [code_of(counted) for counted in self.entries]
 
     @property

@@ -35,7 +35,8 @@ class _Task(NamedTuple):
 class SerialExecutor:
     """A thread that is started on first use and does not keep the process from exiting.
 
-    If more than ``max_waiting`` calls are waiting, the latest call of the owner with most of these calls is rejected.
+    If more than ``max_waiting`` calls are waiting, the latest call of the owner with the most waiting calls is
+    rejected.
     """
 
     def __init__(self, name: str, max_waiting: int | None = None) -> None:

@@ -151,7 +151,7 @@ def _closed(schema: Any) -> Any:
         else value
         for keyword, value in schema.items()
     }
-    # With any of these keywords, properties can be defined elsewhere in the schema.
+    # With any of these keywords, other parts of the schema can define further properties, so the object is not closed.
     if isinstance(schema.get("properties"), dict) and not _OPENING & schema.keys():
         closed["additionalProperties"] = False
     return closed

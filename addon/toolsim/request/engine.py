@@ -34,7 +34,7 @@ TAG = "tool_call"
 PRIVATE_TAG = "call_tool"
 """A tag that no server's own parser recognizes."""
 
-# Models whose answers Ollama parses regardless of the request.
+# Models whose answers Ollama parses even if the request has no tools.
 _PARSED_BY_OLLAMA = re.compile(r"qwen-?3|glm-?4\.7", re.IGNORECASE)
 # Models whose calls are enclosed in special tokens.
 _SPECIAL_TOKENS = re.compile(r"kimi|gemma-?4|(?:mi|mini|magi|dev|code)stral", re.IGNORECASE)

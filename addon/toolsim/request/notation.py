@@ -169,7 +169,7 @@ def _is_plain(schema: object) -> bool:
 def _is_nested(schema: Mapping[str, Any], depth: int) -> bool:
     """Return whether a schema is shown as a nested template rather than a slot."""
     if "properties" not in schema and "items" not in schema:
-        return False  # This shortcut applies to most properties.
+        return False  # Most properties are neither objects nor lists.
     return _is_object(schema, depth) or _is_list_of_objects(schema, depth)
 
 

@@ -49,7 +49,7 @@ def label_outputs(items: Sequence[Item], *, by_id: bool) -> Iterator[tuple[Item,
 
 
 def _owners(items: Sequence[Item]) -> dict[int, int]:
-    """Return the number of each output's call, by the output's position (rule 1)."""
+    """Map the position of each output to the number of the call to which it belongs (rule 1)."""
     having: dict[str, list[int]] = {}
     for number, call in enumerate(item for item in items if isinstance(item, Call)):
         having.setdefault(call.call_id, []).append(number)
@@ -70,7 +70,7 @@ def _owners(items: Sequence[Item]) -> dict[int, int]:
 
 
 def _labels(calls: Sequence[Call], *, by_id: bool) -> list[str]:
-    """Return the label for the output of each call (rule 2)."""
+    """Return a label for the output of each call (rule 2), such as ``name=get_weather arguments={"city":"Paris"}``."""
     labels = []
     named: dict[str, int] = {}
     for call in calls:

@@ -128,7 +128,7 @@ class _SuffixLines:
         return [self._demand(())] if is_enforced else []
 
     def of_request(self) -> list[str]:
-        """Return the lines for the last prompt, which are specific to this request."""
+        """Return the lines at the end of the last prompt that apply only to this request, such as "call a tool"."""
         plan = self._plan
         # The model does not know deferred tools that have not been loaded.
         offered = [tool.name for tool in plan.tools if tool.name in self._known]

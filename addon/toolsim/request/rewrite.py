@@ -320,7 +320,7 @@ def plan(
     if named and finder == FIND_TOOLS:
         # FINDER is first, because some forms of the manifest use the first tool in their example.
         offered = (FINDER, *offered)
-    # A later round after outputs has no tools, but belongs to a turn that had tools.
+    # If tools are withheld only in this round, the turn still counts as a turn with tools.
     json_only = demands_json(request, policy) and policy.tool_use_mode != "withheld"
     enforced: Mapping[str, Any] | None = None
     fields = engine_fields(policy.engine, policy.model_at_backend(request.form.model))
@@ -359,9 +359,7 @@ def plan(
 
 
 def outputs_to_match(request: ClientRequest, policy: Policy) -> Outputs:
-    """Return the outputs that the model might quote calls from: all outputs that it sees, except the outputs of
-    find_tools.
-    """
+    """Return the outputs from which the model might quote a call. Outputs of ``find_tools`` are excluded."""
     if policy.untagged == "all":
         return Outputs()
     calls = [item for item in request.items if isinstance(item, Call)]

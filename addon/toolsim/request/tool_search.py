@@ -34,7 +34,7 @@ _LEAST = 0.25
 
 
 def find_tools(tools: Sequence[Tool], arguments: Mapping[str, Any]) -> list[Tool]:
-    """Return the tools that match a search, best match first, and at most ``MAX_FOUND``."""
+    """Return at most ``MAX_FOUND`` tools that match a search. The best match is first."""
     pattern, query = string(arguments.get("pattern")), string(arguments.get("query"))
     # In the Responses API, a search can name a namespace or tool by its path.
     paths = [path for path in array(arguments.get("paths")) if isinstance(path, str)]

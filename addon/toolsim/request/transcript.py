@@ -65,7 +65,8 @@ def flatten(
                 if beside := [part for part in item.parts if not isinstance(part, Text)]:
                     draft.parts(beside)
             case Message(role="user") if records and _has_brackets(item):
-                # In a later round, toolsim itself writes error records into user messages.
+                # In a later round, a user message can contain an error record that toolsim itself has written, so error
+                # records are not marked.
                 draft.message(_marked(item, errors=not is_round))
             case Message():
                 draft.message(item)

@@ -39,7 +39,7 @@ consists of complete frames.
 """
 
 ROUND_FAILED = "ROUND_FAILED"
-"""The warning that a round after the first failed before it emitted any output.
+"""The warning that a round after the first one has failed before it emitted any output.
 
 The answer ends as if that round had not been started.
 """

@@ -119,8 +119,8 @@ class TokenCountEndpoint:
 
 
 class HeaderChange(NamedTuple):
-    """Changes to a request's headers for a backend: headers to set, names of headers to remove, and, for the log,
-    descriptions of requested features that are dropped.
+    """Changes to the headers of a request to a backend: the headers to set, and the names of the headers to remove. For
+    the log, it also describes the requested features that are dropped.
     """
 
     given: Mapping[str, str]

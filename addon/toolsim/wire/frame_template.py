@@ -66,7 +66,7 @@ _FIRST_LEARNED = 4
 _MAX_LEARNED = 16_384
 # Number of matching frames after which the count of unknown frames starts again (rule 4).
 _ENOUGH_REPEATS = 8
-# Number of unknown frames after which no more templates are created if the stream does not have any.
+# If a stream has no template after this number of unknown frames, no further templates are created.
 _MAX_UNKNOWN = 64
 
 

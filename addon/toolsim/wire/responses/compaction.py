@@ -60,7 +60,7 @@ _MARK = "toolsim:"
 
 
 def wants_summary(body: Mapping[str, Any]) -> bool:
-    """Return whether a request requires a summary of its conversation instead of an answer."""
+    """Return whether a request asks for a summary of its conversation instead of an answer."""
     items = array(body.get("input"))
     return bool(items) and mapping(items[-1]).get("type") == TRIGGER
 

@@ -15,7 +15,7 @@ from toolsim.wire.sse import encode
 
 
 def head_of(event: str, fields: Mapping[str, Any], more: str = "") -> str:
-    """Return the part of an event's frame before its number.
+    """Return the part of an event's frame before its sequence number.
 
     ``more`` contains further members of the object as JSON, each preceded by a comma.
     """

@@ -125,9 +125,9 @@ class _InputReader:
                 return CallOutput(call_id, (Text(OUTPUTS[kind].answer(item)),), OUTPUTS[kind].kind)
             case "reasoning":
                 return self._reasoning(item)
-            case kind if kind in TOOL_ITEMS:  # Items that declare tools are read with the other tools.
+            case kind if kind in TOOL_ITEMS:  # Declarations of tools are read by ``read_tools``.
                 return None
-            case "configuration_update":  # ``request.py`` has already applied these updates to the request's fields.
+            case "configuration_update":  # ``request.py`` has already applied the new settings to the request's fields.
                 return None
             case "item_reference":
                 # A reference to another item of this request adds nothing. Any other reference cannot be resolved here.

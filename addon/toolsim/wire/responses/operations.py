@@ -38,7 +38,7 @@ _TURN_FIELDS = ("model", "instructions", "previous_response_id", "prompt_cache_k
 
 @lru_cache(maxsize=64)
 def action_of(path: str) -> Action | None:
-    """Return the action of a path (which can include a query), or None if the path has no action.
+    """Return the action that a path names, such as ``compact``, or None if it names none. The path can include a query.
 
     The result is cached, because the path of each request is looked up twice, and there are few different paths.
     """
@@ -92,7 +92,7 @@ def summary_request(body: Mapping[str, Any]) -> dict[str, Any]:
     optional(body, "instructions", str)
     turn = {key: body[key] for key in _TURN_FIELDS if body.get(key) is not None}
     asked = body.get("input") or []
-    if isinstance(asked, str | list):  # The reader of the request reports input of any other type.
+    if isinstance(asked, str | list):  # Input of any other type is reported when the turn's request is read.
         asked = [*input_items(body), {"type": TRIGGER}]
     return {**turn, "input": asked, "stream": False, "store": False}
 

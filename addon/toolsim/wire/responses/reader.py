@@ -76,7 +76,8 @@ _PHANTOMS = frozenset({"function_call_output", "custom_tool_call_output"})
 _CALLS = frozenset({"function_call", "custom_tool_call"})
 _NOT_HOSTED = frozenset({"message", "reasoning"}) | _CALLS | _PHANTOMS
 _FAILURES = ("failed", "cancelled")
-# Types, or prefixes of types, of events that only report progress, or whose content another event repeats.
+# Types of events, or their beginnings, that are known but not needed. They only report progress, or repeat the content
+# of other events.
 _KNOWN_EVENTS = (
     *("response.in_progress", "response.queued", "response.output_item.", "response.content_part.", "keepalive"),
     *("response.output_text.", "response.refusal.", "response.reasoning_", "response.function_call_arguments."),
