@@ -223,7 +223,7 @@ class RepeatDecoder:
         return None
 
     def _learn_pending(self) -> None:
-        """Count a frame that matches no template, and make it a template if one is due (rule 4 of the module)."""
+        """Count a frame that matches no template, and make it a template if one is due (rule 4 in the module docstring)."""
         frame, self._pending = self._pending, b""
         self._unknown += 1
         if self._repeats >= _ENOUGH_REPEATS:

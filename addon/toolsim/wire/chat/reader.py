@@ -135,7 +135,7 @@ class ChatReader(Reader):
             choice = self._choices[index] = _Choice(index, self.offered, streams_ahead=self.streams_ahead)
         events = choice.delta(delta)
         if events or delta.get("tool_calls") or delta.get("function_call"):
-            choice.reason = ""  # The finish reason was sent too early, so ignore it (rule 15 of the module).
+            choice.reason = ""  # The finish reason was sent too early, so ignore it (rule 15 in the module docstring).
         choice.reason = choice.reason or string(fields.get("finish_reason"))
         if choice.reason == "error":  # OpenRouter and Mistral report errors this way (rule 8).
             return [*events, *self._fail(read_error(fields.get("error")))]
@@ -351,7 +351,7 @@ def _function(call: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _is_named(call: Mapping[str, Any]) -> bool:
-    """Return whether a fragment has a name but no ID, so that it might start the next call (rule 6 of the module)."""
+    """Return whether a fragment has a name but no ID, so that it might start the next call (rule 6 in the module docstring)."""
     return bool(string(_function(call).get("name"))) and not string(call.get("id"))
 
 

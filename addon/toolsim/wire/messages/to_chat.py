@@ -107,7 +107,7 @@ class ToolChanges:
         return {"type": "additional_tools", "role": "developer", "tools": tools, "removed": [] if tools else [name]}
 
     def load(self, block: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Yield the messages that declare the deferred tools that a tool output loads (rule 5 of the module)."""
+        """Yield the messages that declare the deferred tools that a tool output loads (rule 5 in the module docstring)."""
         for part in mappings(block.get("content")):
             name = string(part.get("tool_name"))
             sent = self._declared.get(name, {})
@@ -156,7 +156,7 @@ def chat_request(body: Mapping[str, Any]) -> tuple[dict[str, Any], list[str], li
 
 
 def chat_messages(messages: list[Any], changes: ToolChanges) -> Iterator[dict[str, Any]]:
-    """Yield the messages of a history as chat messages (rules 2 to 4 and 8 of the module). Raises BadRequest if a
+    """Yield the messages of a history as chat messages (rules 2 to 4 and 8 in the module docstring). Raises BadRequest if a
     message is invalid.
     """
     is_spoken = False

@@ -97,7 +97,7 @@ _TEXTS = {"text": TextDelta, "refusal": RefusalDelta, "reasoning": ReasoningDelt
 class _Part:
     """The latest text of one kind in an item.
 
-    ``nth`` counts the item's texts of this kind (rule 15 of the module). ``number`` is the number that the backend
+    ``nth`` counts the item's texts of this kind (rule 15 in the module docstring). ``number`` is the number that the backend
     assigned to the text.
     """
 
