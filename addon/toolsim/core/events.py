@@ -97,12 +97,7 @@ class ReasoningDelta:
 
 @dataclass(frozen=True, slots=True)
 class StructuredCall:
-    """A structured call from a backend. ``arguments`` is JSON text or, for a custom tool, the raw input.
-
-    ``call_id`` is the backend's ID, for display only; the client receives an ID from toolsim. ``whole`` is false if the
-    answer was truncated, possibly within the call. ``key`` is the key of the call's ``StructuredDelta``s, or "" if
-    there were none.
-    """
+    """A structured call from a backend."""
 
     name: str
     arguments: str
@@ -130,9 +125,7 @@ class StructuredDelta:
     """A fragment of the arguments of an unfinished function call. The complete ``StructuredCall`` follows.
 
     Together, the fragments form a prefix of the call's arguments. A reader emits these events only on request
-    (``streams_ahead``). ``key`` identifies the call within its choice, and ``is_first`` marks its first fragment.
-    ``is_named`` is true if the backend's fragment has the call's name but no ID, so that another fragment with the same
-    name might begin another call.
+    (``streams_ahead``).
     """
 
     key: str

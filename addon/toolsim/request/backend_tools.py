@@ -47,10 +47,13 @@ def excludes_any(body: Mapping[str, Any], policy: Policy) -> bool:
 
 
 def with_backend_tools(request: ClientRequest, backend: ApiName, policy: Policy, report: Report) -> ClientRequest:
-    """Return the request without the backend-run tools that are not forwarded. Dropped tools are added to the report.
+    """Return the request without the backend-run tools that are not forwarded, and report these tools as dropped.
 
-    If ``policy.mode`` is native and the backend has the same API, all tools that the lists allow are forwarded. Raises
-    BadRequest if the request cannot be served without the dropped tools.
+    If ``policy.mode`` is native and the backend has the client's API, all tools that the operator's lists allow are
+    forwarded.
+
+    Raises BadRequest if the request cannot be answered without a dropped tool, or has MCP servers that are not
+    forwarded.
     """
     allowed = tuple(tool for tool in request.hosted if not _is_excluded(tool, policy))
     is_same = backend == request.api

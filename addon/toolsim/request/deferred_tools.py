@@ -51,7 +51,9 @@ _MAX_LOOKUPS = 64
 
 
 def names_only(tools: tuple[Tool, ...], policy: Policy) -> frozenset[str]:
-    """Return the names of the ``tools`` that the manifest shows only by name. It is empty if all entries are shown."""
+    """Return the names of the ``tools`` that the manifest shows only by name, or no names if the manifest is
+    complete.
+    """
     budget = policy.catalog_budget
     if not budget or len(tools) < 2 or any(tool.name == FIND_TOOLS for tool in tools):
         return frozenset()

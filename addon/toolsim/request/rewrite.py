@@ -236,7 +236,7 @@ def _demanded(client: Api, document: Mapping[str, Any]) -> ClientRequest | None:
 
 
 def read(client: Api, document: Mapping[str, Any], report: Report) -> ClientRequest:
-    """Parse a client's request. Raises BadRequest if it is invalid; ``param`` is the path of the invalid field."""
+    """Parse a client's request. Raises BadRequest if it is invalid; ``param`` is the path of the invalid parameter."""
     request = client.read(document)
     report.model = request.form.model
     report.stream = request.form.stream
@@ -255,8 +255,9 @@ def should_store(document: Mapping[str, Any], stored_as: StoredAs) -> bool:
 
 
 def prepare_for_store(request: ClientRequest, stored_as: StoredAs) -> ClientRequest:
-    """Return a request whose answer only toolsim stores, under toolsim's own ID. Raises BadRequest if a reference to
-    stored data has an invalid format, or if the request is for a background answer.
+    """Return a request whose answer only toolsim stores, under toolsim's own ID.
+
+    Raises BadRequest if the request refers to stored data in an invalid format, or asks for a background answer.
     """
     if request.stored_history is not None:
         raise BadRequest("The request refers to stored data in an invalid format.", "input")

@@ -80,16 +80,12 @@ Watch = Callable[[Server, ServedCall, Awaitable[ToolOutcome]], Awaitable[ToolOut
 
 @dataclass(frozen=True, slots=True)
 class McpContext:
-    """The operator's settings for MCP servers, and the identity of the client.
-
-    ``servers`` contains the servers in the operator's MCP configuration file, by label. ``hidden`` stores calls that
-    were not shown to clients. ``owner`` is a digest of the client's API key.
-    """
+    """The operator's settings for MCP servers, and the identity of the client."""
 
     pool: Pool | None
     approvals: Approvals
     servers: Mapping[str, Server] = field(default_factory=dict)
-    """The servers in the operator's file, by label."""
+    """The servers in the operator's MCP configuration file, by label."""
     runs_clients: bool = False
     """Whether clients are allowed to name their own MCP servers in a request."""
     hosts: tuple[str, ...] = ()
@@ -130,13 +126,7 @@ class McpContext:
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """A call to be run after the round. ``by`` is the server or search that runs the call, and ``shown`` is the tool's
-    name for the model.
-
-    ``is_shown`` specifies whether the call is shown to the client, and ``needs_approval`` specifies whether the
-    operator has to approve it. ``outcome`` is set in advance if the call cannot be run, for example because a limit has
-    been reached.
-    """
+    """A call to be run after the round."""
 
     item: ServedCall
     shown: str
@@ -148,7 +138,7 @@ class _Pending:
     needs_approval: bool = False
     """Whether the operator has to approve the call."""
     outcome: ToolOutcome | None = None
-    """The outcome of a call that cannot be made, otherwise None."""
+    """Set in advance if the call cannot be run, for example because a limit has been reached."""
 
 
 class HostedCalls:

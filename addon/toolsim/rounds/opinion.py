@@ -129,17 +129,12 @@ def _shortened(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OpinionResult:
-    """The events of a round after the questions to the model. ``passed`` contains the events to be emitted, and
-    ``whole`` contains all events that were withheld.
-
-    ``refused`` contains the names of the tools whose calls were rejected, and ``has_calls`` is true if other calls
-    remain. ``usage`` contains the tokens used by the questions.
-    """
+    """The withheld events of a round, after the questions to the model."""
 
     passed: Sequence[ClientEvent]
     """The events to be emitted."""
     whole: Sequence[ClientEvent]
-    """All events."""
+    """All events that were withheld."""
     refused: Sequence[str] = ()
     """The names of the tools whose calls were rejected."""
     has_calls: bool = True

@@ -62,20 +62,14 @@ Without this text, the error record would be merged with the user's previous mes
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A round: a request that the client could have sent, and the rules for its answer.
-
-    ``number`` counts from 1. ``retries_allowed`` contains the reason codes of the errors that allow another round.
-    ``partial_call`` is the text of an earlier round's partial call that this answer continues. ``hosted`` contains the
-    names of the tools that toolsim runs after the round. ``is_side_request`` is true for a question that toolsim asks
-    outside the conversation.
-    """
+    """A round: a request that the client could have sent, and the rules for its answer."""
 
     number: int
     """The number of the round, starting at 1."""
     body: Mapping[str, Any]
     policy: Policy
     retries_allowed: frozenset[str] = frozenset()
-    """The faults that allow another round."""
+    """Reason codes of the errors that allow another round."""
     partial_call: str = ""
     """The text of an earlier round's partial call that this answer continues."""
     hosted: frozenset[str] = frozenset()

@@ -36,7 +36,10 @@ ROLES: Mapping[str, Role] = {role: role for role in get_args(Role)}
 
 
 def read_parts(content: object, api_name: ApiName, param: str) -> tuple[Part, ...]:
-    """Parse a message's ``content``, which is null, a string or a list of parts. Raises BadRequest if it is invalid."""
+    """Read a message's ``content``, which is null, a string or an array of parts.
+
+    Raises BadRequest for any other value or an invalid part.
+    """
     match content:
         case None:
             return ()

@@ -34,8 +34,9 @@ _INPUT = {"type": "object", "properties": {"input": {"type": "string"}}, "requir
 
 
 def as_chat(body: dict[str, Any]) -> dict[str, Any]:
-    """Return a request in the shape of chat completions, or the same object if it already has this shape. Raises
-    BadRequest if the request is invalid.
+    """Return a request in the shape of chat completions, or the same object if it already has this shape.
+
+    Raises BadRequest if a part that must be converted is invalid.
     """
     if body.get("input") is not None and body.get("messages") is None:
         return _from_responses(body)
@@ -169,7 +170,10 @@ def _call(call: Call) -> dict[str, Any]:
 
 
 def as_responses(body: dict[str, Any]) -> dict[str, Any]:
-    """Return a request in the shape of the Responses API. Raises BadRequest if the request is invalid."""
+    """Return a request in the shape of the Responses API.
+
+    Raises BadRequest if a part that must be converted is invalid.
+    """
     tools, choice = array(body.get("tools")), body.get("tool_choice")
     if body.get("messages") is not None and body.get("input") is None:
         own = as_chat(body)

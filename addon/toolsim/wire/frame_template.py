@@ -75,12 +75,7 @@ class Template:
     """The constant parts of a frame. Only the text and, optionally, a number before it and a word after it vary.
 
     A frame consists of ``head number middle text tail word end``. ``number`` is a sequence number. ``word`` is either
-    padding, or a sequence number that follows the text. ``middle`` is empty if the frame has no number, and ``tail`` is
-    empty if it has no word.
-
-    ``event`` contains the parsed document, whose text is at ``place[key]``. ``between`` is ``end`` followed by
-    ``head``: it separates two frames that arrive together. ``are_words`` checks the words of several frames at once,
-    joined by commas.
+    padding, or a sequence number that follows the text.
     """
 
     event: ServerSentEvent
@@ -94,13 +89,13 @@ class Template:
     """The constant part between the text and the word, or "" if the frame has no word."""
     end: bytes
     between: str
-    """``end`` followed by ``head``, which separates consecutive repeats."""
+    """``end`` followed by ``head``: the text between two frames that arrive together."""
     are_words: Callable[[str], object]
-    """A function that matches a comma-separated list of words (see ``_are``)."""
+    """A function that checks the words of several frames at once, joined by commas."""
 
     def with_text(self, text: str) -> ServerSentEvent:
-        """Return the parsed event of a frame with this text. The same object is returned for all frames (rule 3 of the
-        module).
+        """Return the parsed event of a frame with this text. The same object is returned for all frames (rule 3 in the
+        module docstring).
         """
         self.place[self.key] = text
         return self.event
@@ -223,7 +218,9 @@ class RepeatDecoder:
         return None
 
     def _learn_pending(self) -> None:
-        """Count a frame that matches no template, and make it a template if one is due (rule 4 in the module docstring)."""
+        """Count a frame that matches no template, and make it a template if one is due (rule 4 in the module
+        docstring).
+        """
         frame, self._pending = self._pending, b""
         self._unknown += 1
         if self._repeats >= _ENOUGH_REPEATS:
@@ -239,15 +236,15 @@ class RepeatDecoder:
 
 
 class RepeatReader:
-    """Converts a stream's bytes to backend events. ``reader`` is not called for frames that match a template (rule 5 of
-    the module).
+    """Converts a stream's bytes to backend events. ``reader`` is not called for frames that match a template (rule 5 in
+    the module docstring).
     """
 
     def __init__(self, reader: Reader, limit: int = MAX_EVENT_BYTES) -> None:
         self._reader = reader
         self._decoder = RepeatDecoder(limit)
-        # For each template, the delta that the reader returned for a frame that matched the template (rule 5 of the
-        # module). For later frames, this delta is copied and its text is replaced.
+        # For each template, the delta that the reader returned for a frame that matched the template (rule 5 in the
+        # module docstring). For later frames, this delta is copied and its text is replaced.
         self._alike: dict[Template, TextDelta | ReasoningDelta | StructuredDelta] = {}
 
     def feed(self, data: bytes) -> Iterator[Sequence[BackendEvent]]:

@@ -132,11 +132,11 @@ class HostedItems:
         return body
 
     def choice(self, value: Any, names: Callable[[str], Mapping[str, str]], searches: Mapping[str, str]) -> Any:
-        """Return a ``tool_choice`` that names functions instead of MCP tools and searches. Raises BadRequest if it
-        names an MCP tool that is not offered.
+        """Return a ``tool_choice`` that names functions instead of MCP tools and searches.
 
-        ``names`` takes an MCP server's label, and returns the functions that represent the server's tools. ``searches``
-        contains the names of the searches' functions by kind.
+        ``names`` accepts a server's label, and returns a mapping from the server's tool names to function names.
+        ``searches`` contains the names of the functions that represent searches, by type of search. Raises BadRequest
+        if ``value`` names an MCP tool that is not offered.
         """
         if (kind := search_kind(mapping(value))) in searches:
             return {"type": "function", "name": searches[kind]}

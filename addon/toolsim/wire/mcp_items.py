@@ -228,8 +228,8 @@ def call_items(call: Call, output: CallOutput) -> list[dict[str, Any]]:
 def choice_of_functions(value: Any, names: Callable[[str], Mapping[str, str]]) -> Any:
     """Return a ``tool_choice`` that names functions instead of MCP tools.
 
-    ``names`` takes a server's label. It returns a mapping from the names of the server's tools to the names of the
-    functions.
+    ``names`` accepts a server's label, and returns a mapping from the server's tool names to function names. Raises
+    BadRequest if ``value`` names an MCP tool that is not in this mapping.
     """
     match value:
         case {"type": "mcp", "server_label": str(label)}:

@@ -32,7 +32,7 @@ def read_choice(
     """Read a ``tool_choice``, or a legacy ``function_call``, for the declared ``tools``.
 
     ``hosted`` specifies whether the request declares hosted tools, which can also satisfy "required". Returns the
-    choice and, for the log, its ignored parts. Raises BadRequest if the choice is invalid.
+    choice and, for the log, its ignored parts. Raises BadRequest, which names the parameter, if the choice is invalid.
     """
     match value:
         case None | "auto":

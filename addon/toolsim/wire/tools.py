@@ -63,7 +63,8 @@ def declares_tools(body: Mapping[str, Any]) -> bool:
 
 
 def read_tools(body: Mapping[str, Any]) -> tuple[tuple[Tool, ...], tuple[Hosted, ...]]:
-    """Read the client's tools and, as sent, the hosted tools. Raises BadRequest if a declaration is invalid.
+    """Read the client's tools and, as sent, the hosted tools. Raises BadRequest, which names the parameter, if one is
+    invalid.
 
     Two declarations with the same name must be equal, and result in one tool. However, a declaration in a history item
     (``TOOL_ITEMS``) replaces an earlier declaration. The results are cached and shared, so they must not be modified.

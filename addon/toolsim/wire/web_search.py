@@ -65,8 +65,9 @@ class SearchLimits:
 
 
 def read_limits(declared: Mapping[str, Any], param: str) -> SearchLimits:
-    """Parse the limits of a web search tool, declared in the Responses or the Messages API. Raises BadRequest if a
-    limit is invalid.
+    """Read the limits of a web search tool, declared in the Responses or the Messages API.
+
+    Raises BadRequest if a limit is invalid.
     """
     filters = mapping(declared.get("filters"))
     domains: dict[str, tuple[str, ...]] = {}

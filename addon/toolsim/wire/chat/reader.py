@@ -351,7 +351,9 @@ def _function(call: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _is_named(call: Mapping[str, Any]) -> bool:
-    """Return whether a fragment has a name but no ID, so that it might start the next call (rule 6 in the module docstring)."""
+    """Return whether a fragment has a name but no ID, so that it might start the next call (rule 6 in the module
+    docstring).
+    """
     return bool(string(_function(call).get("name"))) and not string(call.get("id"))
 
 

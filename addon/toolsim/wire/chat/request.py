@@ -136,8 +136,9 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
 
 
 def read_common(body: Mapping[str, Any], param: Literal["function_call", "tool_choice"]) -> ClientRequest:
-    """Read the parts that both OpenAI APIs share: the tools, and the tool choice at ``param``. Raises BadRequest if
-    they are invalid.
+    """Read the parts that both OpenAI APIs share: the tools, and the tool choice at ``param``.
+
+    Raises BadRequest if a field that is read has an invalid value.
     """
     tools, hosted = read_tools(body)
     choice, notes = ToolChoice(), list[str]()

@@ -61,12 +61,12 @@ _MODES = {"auto": "auto", "any": "required", "none": "none"}
 
 
 class ToolChanges:
-    """The tools of a conversation. ``tool_addition`` and ``tool_removal`` blocks can change them (rule 8 of the
-    module). Each tool is in the shape of chat completions.
+    """The tools of a conversation. ``tool_addition`` and ``tool_removal`` blocks can change them (rule 8 in the module
+    docstring). Each tool is in the shape of chat completions.
     """
 
     def __init__(self, body: Mapping[str, Any]) -> None:
-        """Read the tools that a request declares. Raises BadRequest if a declaration is invalid."""
+        """Read the tools that a request declares. Raises BadRequest if a tool is invalid."""
         self._declared: dict[str, Mapping[str, Any]] = {}
         self.first: list[dict[str, Any]] = []
         """Tools declared before the conversation."""
@@ -107,7 +107,9 @@ class ToolChanges:
         return {"type": "additional_tools", "role": "developer", "tools": tools, "removed": [] if tools else [name]}
 
     def load(self, block: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Yield the messages that declare the deferred tools that a tool output loads (rule 5 in the module docstring)."""
+        """Yield the messages that declare the deferred tools that a tool output loads (rule 5 in the module
+        docstring).
+        """
         for part in mappings(block.get("content")):
             name = string(part.get("tool_name"))
             sent = self._declared.get(name, {})
@@ -123,8 +125,7 @@ def _name_of(tool: Mapping[str, Any]) -> str:
 
 
 def chat_request(body: Mapping[str, Any]) -> tuple[dict[str, Any], list[str], list[dict[str, Any]] | None]:
-    """Return a Messages request as a chat request, and the names of dropped fields. Raises BadRequest if the request is
-    invalid.
+    """Return a Messages request as a chat request, and the names of dropped fields.
 
     Also returns the tools that were declared before the conversation, or None if no block has changed the tools. Raises
     BadRequest if the request is invalid, or continues a stored thread.
@@ -156,8 +157,9 @@ def chat_request(body: Mapping[str, Any]) -> tuple[dict[str, Any], list[str], li
 
 
 def chat_messages(messages: list[Any], changes: ToolChanges) -> Iterator[dict[str, Any]]:
-    """Yield the messages of a history as chat messages (rules 2 to 4 and 8 in the module docstring). Raises BadRequest if a
-    message is invalid.
+    """Yield the messages of a history as chat messages (rules 2 to 4 and 8 in the module docstring).
+
+    Raises BadRequest if a message is invalid.
     """
     is_spoken = False
     for index, sent in enumerate(messages):
@@ -350,7 +352,10 @@ def declared_tool(declared: object, place: str) -> dict[str, Any]:
 
 
 def choice_fields(sent: object) -> dict[str, Any]:
-    """Return the fields of a chat request that express a ``tool_choice``. Raises BadRequest if it is invalid."""
+    """Return the fields of a chat request that express a ``tool_choice`` of the Messages API.
+
+    Raises BadRequest if the tool choice is invalid.
+    """
     if not sent:
         return {}
     choice = expect(sent, dict, "tool_choice")

@@ -172,8 +172,8 @@ class MessagesWriter(Writer):
         self._delta(text)
 
     def _prove(self, kind: str, fields: dict[str, Any]) -> None:
-        """Write a signature or encrypted reasoning (rule 8 in the module docstring). If no reasoning block is open, a new block
-        is started.
+        """Write a signature or encrypted reasoning (rule 8 in the module docstring). If no reasoning block is open, a
+        new block is started.
         """
         if kind == "redacted_thinking":
             self._begin("redacted_thinking", **fields)

@@ -45,8 +45,7 @@ class History:
 
 
 def read_history(value: object, param: str = "input", *, has_tools: bool = False, start: int = 0) -> History:
-    """Read a history, which is ``input`` or the value at another path, ``param``. Raises BadRequest if an item is
-    invalid.
+    """Read a history, which is ``input`` or the value at another path, ``param``.
 
     ``has_tools`` specifies whether the request also declares tools outside the history. ``start`` is the index of the
     first item at this path. Raises BadRequest if the history or one of its items is invalid.

@@ -85,8 +85,9 @@ def has_counted(status: int, body: bytes, model: str) -> bool | None:
 
 
 def summary_request(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert a compaction request to the request for the turn that writes the summary. Raises BadRequest if the
-    request is invalid.
+    """Convert a compaction request to the request for the turn that writes the summary.
+
+    Raises BadRequest if ``model`` is missing, or a field has the wrong type.
     """
     required(body, "model", str)
     optional(body, "instructions", str)

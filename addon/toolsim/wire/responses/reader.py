@@ -95,11 +95,7 @@ _TEXTS = {"text": TextDelta, "refusal": RefusalDelta, "reasoning": ReasoningDelt
 
 @dataclass(slots=True)
 class _Part:
-    """The latest text of one kind in an item.
-
-    ``nth`` counts the item's texts of this kind (rule 15 in the module docstring). ``number`` is the number that the backend
-    assigned to the text.
-    """
+    """The latest text of one kind in an item."""
 
     nth: int
     """The position among the item's texts of this kind (rule 15 in the module docstring)."""

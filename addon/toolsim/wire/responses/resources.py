@@ -112,7 +112,7 @@ def wrong_method(call: ResourceCall) -> ApiError | None:
 def respond(call: ResourceCall, value: bytes | None) -> Response:
     """Answer a resource request. ``value`` is the stored value, or None if nothing is stored under the ID.
 
-    Raises BadRequest if the request fails, for example with a 404 because nothing is stored.
+    Raises BadRequest if the request is invalid or, with the status 404, if nothing is stored under the ID.
     """
     resource = call.resource
     record = parse_object(value) if value is not None else None

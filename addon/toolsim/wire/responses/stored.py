@@ -5,7 +5,7 @@ can continue another answer, or a conversation. The context of a request consist
 records that it continues, oldest first, followed by the request's own items.
 
 1. A request that refers to stored data becomes a request that contains the data. Backends do not see toolsim's IDs, and
-   need no store. The request is sent with ``store: false``, since toolsim stores the answer.
+   do not need a store. The request is sent with ``store: false``, since toolsim stores the answer.
 2. An item can be referred to by its ID. An item that is already in the context is not repeated.
 3. Stored data can be damaged. The records that a request continues must be complete, because the request would be a
    different question without its context. All other stored data is read leniently.
@@ -107,8 +107,8 @@ def pieces(body: bytes, size: int) -> Iterator[bool]:
 
 
 def references(body: Mapping[str, Any]) -> References:
-    """Return the references that a request contains. Raises BadRequest if a reference is invalid. The error's ``param``
-    is the path of the invalid field.
+    """Return the references that a request contains. Raises BadRequest, which names the parameter, if one is
+    invalid.
     """
     previous = optional(body, "previous_response_id", str) or ""
     conversation = body.get("conversation") or ""
@@ -130,8 +130,9 @@ def references(body: Mapping[str, Any]) -> References:
 
 
 def resolve(body: Mapping[str, Any], recalled: Recalled) -> Resolved:
-    """Return a request with its references replaced by the stored items. Raises BadRequest if the request is invalid or
-    the stored data is not found.
+    """Return a request with its references replaced by their content.
+
+    Raises BadRequest if the content cannot be used or, with the status 404, if it is not in the store.
     """
     trigger: list[dict[str, Any]] = []
     if wants_summary(body):
