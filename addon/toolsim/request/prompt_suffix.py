@@ -97,7 +97,7 @@ class _SuffixLines:
             self._named = {tool.name: tool for tool in shown if tool.name in plan.name_only_tools}
 
     def of_history(self, items: Sequence[Item]) -> list[str]:
-        """Return the lines that depend on the items since the last prompt."""
+        """Return the lines for a prompt that depend on the items since the previous prompt."""
         called = dict.fromkeys(item.name for item in items if isinstance(item, Call)) if self._named else ()
         shown = [self._named.pop(name) for name in called if name in self._named]
         policy = self._plan.policy

@@ -50,7 +50,7 @@ _MESSAGE_CHANGES: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "assistant_tool_calls_reasoning_content_empty_if_missing": _reasoning_empty,
     "assistant_tool_calls_signature_skip_validator_if_missing": _signatures,
 }
-"""Functions that change an assistant message with calls, by the name of the change."""
+"""Maps the name of a change to a function that changes an assistant message with calls."""
 
 BUILT_IN = (
     "assistant_function_call_to_tool_calls",
@@ -68,7 +68,7 @@ PRESETS: Mapping[str, tuple[str, ...]] = {
     "deepseek_openrouter_compat": (*_RELIABLE, "assistant_tool_calls_reasoning_content_empty_if_missing"),
     "gemini_openrouter_compat": (*_RELIABLE, "assistant_tool_calls_signature_skip_validator_if_missing"),
 }
-"""Named sets of changes: the names of the changes in each set."""
+"""Maps the name of each preset to the names of its changes."""
 
 NAMES = (*_MESSAGE_CHANGES, STRIP_DESCRIPTIONS, COMPACT, *BUILT_IN)
 

@@ -59,7 +59,7 @@ class Merger:
         self._call: list[CallStarted | CallDelta | CallEnded] = []
         # Whether the last text ended a line, or None if no text has followed the last call.
         self._line_end: bool | None = None
-        self._begins = False  # Whether a round precedes the current round, and the current round has emitted no text.
+        self._begins = False  # Whether this is a later round that has emitted no text yet.
         self._is_broken = False  # Whether an announced call was cut off.
         self.calls: list[str] = []
         """The names of the emitted calls."""

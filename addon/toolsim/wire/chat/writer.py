@@ -157,7 +157,7 @@ class ChatWriter(Writer):
         return choice
 
     def _keep(self, texts: list[str], text: str) -> None:
-        # Text that has been streamed is not needed again, and is not stored because it can have any length.
+        # Text can have any length, so it is not stored if it has been streamed.
         if not self._stream:
             texts.append(text)
 

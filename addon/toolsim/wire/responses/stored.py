@@ -192,7 +192,7 @@ def _first(asked: References) -> str:
 
 
 def _is_whole(record: Mapping[str, Any] | None) -> bool:
-    """Return whether a record is complete: either an answer including its input, or a conversation."""
+    """Return whether a stored value is complete: either an answer with its input, or a conversation."""
     if record is None:
         return False
     if "items" in record:
