@@ -77,8 +77,8 @@ class _InputReader:
         self.notes: list[str] = []
         # The call_id of the latest call to each tool, by the tool's name.
         self._last_call: dict[str, str] = {}
-        # For calls to local tools (``wire/local_tools.py``). Maps the ID of each call to its call_id. Also maps the kind
-        # of each tool to the call_id of the latest call.
+        # For calls to local tools (``wire/local_tools.py``). Maps the ID of each call to its call_id. Also maps the
+        # kind of a tool to the call_id of the latest call.
         self._local_calls: dict[str, str] = {}
 
     def read(self) -> History:
