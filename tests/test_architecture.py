@@ -266,7 +266,9 @@ def internals(module: ast.Module) -> set[str]:
 
 
 def test_private_names_are_used_in_one_folder() -> None:
-    """Only one folder and the listed files use private names of other objects."""
+    """Only the ``proxy/mitmproxy12`` folder and the modules in ``LEANS_ON_INTERNALS`` use private names of other
+    objects.
+    """
     leaning = {name(path) for path in MODULES if internals(tree(path)) and not path.is_relative_to(MITMPROXY)}
     assert leaning == set(LEANS_ON_INTERNALS)
 
@@ -337,7 +339,9 @@ def patches(module: ast.Module) -> Iterator[str]:
 
 
 def test_only_one_folder_patches_libraries() -> None:
-    """Only one folder sets attributes of modules, or undocumented attributes of other libraries' objects."""
+    """Outside of ``eval``, only the ``proxy/mitmproxy12`` folder sets attributes of modules, or undocumented attributes
+    of other libraries' objects.
+    """
     elsewhere = [path for path in MODULES if not path.is_relative_to(MITMPROXY) and unit(module_of(path)) != "eval"]
     checked = {name(path): path for path in elsewhere if name(path) not in SET_BY_ATTRIBUTE}
     assert [f"{where}:{place}" for where, path in checked.items() for place in patches(tree(path))] == []

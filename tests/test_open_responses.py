@@ -153,7 +153,7 @@ def test_usage(outcome: Outcome) -> None:
 
 
 def test_items(outcome: Outcome) -> None:
-    """Each output item is completed, and its id is unique within the answer and the conversation."""
+    """Each output item is completed, and its ID is unique within the answer and the conversation."""
     ids = [item["id"] for item in outcome.response["output"]]
     assert len(set(ids)) == len(ids)
     assert all(item["status"] == "completed" for item in outcome.response["output"])

@@ -373,7 +373,9 @@ def test_mitmproxy_commands_listen_on_localhost() -> None:
 
 
 def test_first_image_shows_a_real_rewrite() -> None:
-    """In the first image, the right side is toolsim's actual output if the left side is the model's answer."""
+    """On the left side, the README's first image shows a model's answer; on the right side, it shows toolsim's actual
+    output for this answer.
+    """
     picture = ElementTree.parse(ROOT / "tests/cli/screenshots/before-after.svg")
     left, right = ("\n".join("".join(text.itertext()) for text in group) for group in picture.iter(f"{SVG}g"))
     asked = {

@@ -35,7 +35,9 @@ def of(ok: int, runs: int) -> str:
 
 
 def test_figures_by_model_and_method() -> None:
-    """Each row matches its model's report, including the interval. The last row for a model is the sum."""
+    """Each row in the table of cases matches its model's report, including the interval. The last row for a model is
+    the sum of the model's rows.
+    """
     report: dict[tuple[str, str], str] = {}
     sums: dict[str, list[int]] = {}
     seen = 0
@@ -154,7 +156,7 @@ def test_figures_of_second_opinions() -> None:
 
 
 def test_unseen_cases_are_in_one_report() -> None:
-    """As the page states, no other report contains the cases in the report on unseen cases."""
+    """The cases in the report on unseen cases are in no other report, as the page claims."""
     runs = {
         path.parent.name: {json.loads(line)["case"] for line in path.read_text(encoding="utf-8").splitlines()}
         for path in REPORTS.glob("*/runs.jsonl")
@@ -164,7 +166,9 @@ def test_unseen_cases_are_in_one_report() -> None:
 
 
 def test_figures_of_output_order() -> None:
-    """Each row is the sum of one model's runs, with the outputs in the order of their calls or in another order."""
+    """In the table on the order of outputs, each row is the sum of one model's runs, with the outputs in the order of
+    their calls or in a different order.
+    """
     runs = (REPORTS / "which-output" / "runs.jsonl").read_text(encoding="utf-8").splitlines()
     found: dict[tuple[str, str, str], list[bool]] = {}
     for run in map(json.loads, runs):
@@ -180,7 +184,9 @@ def test_figures_of_output_order() -> None:
 
 
 def test_figures_of_required_calls() -> None:
-    """The first column matches the model's own reports. The other columns match the report on required calls."""
+    """In the table on required calls, the first column matches the model's own reports. The other columns match the
+    report on required calls.
+    """
     free = {
         cell["suite"]: of(cell["ok"], cell["runs"])
         for report in ("qwen2.5-coder-0.5b", "questions-0.5b")

@@ -589,7 +589,7 @@ def claims() -> dict[str, list[str]]:
 
 
 def sentences() -> list[str]:
-    """Return the sentences in the two sections that make claims."""
+    """Return the sentences in the page's two sections of claims."""
     text = PAGE.split("## Not trusted")[1].split("## How this")[0]
     found: list[str] = []
     for block in re.split(r"\n\n|\n(?=- )", text):
@@ -607,7 +607,9 @@ def functions_of(file: str) -> frozenset[str]:
 
 
 def test_each_sentence_has_its_tests() -> None:
-    """Each sentence is in one of the two tables, and each entry in the tables belongs to a sentence."""
+    """Each sentence in the page's two sections of claims is in ``claims()`` or ``EXPLAINS``, and each entry in these
+    tables belongs to a sentence.
+    """
     known = [*claims(), *EXPLAINS]
     unknown = [each for each in sentences() if not any(map(each.startswith, known))]
     assert unknown == []

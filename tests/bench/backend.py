@@ -1,13 +1,19 @@
 """A backend with negligible cost: a separate process that sends prepared answers.
 
-The request's ``model`` selects the answer: ``KIND-SIZE-STEP-PER_WRITE``. The kinds ``prose``, ``call`` and ``object``
-(a call whose arguments are an object) are ``SIZE`` characters of text in deltas of ``STEP`` characters, with
-``PER_WRITE`` deltas per write. A write is one HTTP chunk, with a pause after it so that writes arrive one by one.
-``emitted`` is a structured call from the backend, with ``SIZE`` characters of arguments. ``asked-1-1-1`` is a call
-whose arguments contain the time at which the request arrived. ``timed-COUNT-RATE-1`` is COUNT deltas, RATE per second;
-each contains the time at which it was written (``time.monotonic_ns``). ``paced`` is like ``timed``, for many concurrent
-streams: its first delta is written immediately, and a write costs less, because only the times are generated.
-``paced-COUNT-RATE-2`` ends with a call. Run as a module, the backend prints its ports.
+The request's ``model`` selects the answer, in the form ``KIND-SIZE-STEP-PER_WRITE``:
+
+- ``prose``, ``call``, ``object`` (a call whose arguments are an object): SIZE characters of text in deltas of STEP
+  characters, with PER_WRITE deltas per write. A write is one HTTP chunk, followed by a pause, so that writes arrive
+  separately.
+- ``emitted``: a structured call with SIZE characters of arguments, in the same deltas and writes.
+- ``asked-1-1-1``: a call whose arguments contain the time at which the request arrived.
+- ``timed-COUNT-RATE-1``: COUNT deltas at RATE per second. Each contains the time at which it was written
+  (``time.monotonic_ns``).
+- ``paced-COUNT-RATE-1``: like ``timed``, but suitable for many concurrent streams. The first delta is written
+  immediately. The frames are prepared in advance, so only the times are generated for each write. With ``-2`` at the
+  end, the answer ends with a call.
+
+When run as a module, the backend prints its ports.
 """
 
 from __future__ import annotations

@@ -19,12 +19,16 @@ from bench.table import Row
     ],
 )
 def test_verdict_on_other_machines(value: float, unit: str, goal: float | None, pace: float, verdict: str) -> None:
-    """A faster machine does not make goals stricter. A slower machine excuses only times, not ratios."""
+    """On a faster machine, goals are not stricter. On a slower machine, a missed goal is excused if it is a time, but
+    not if it is a ratio or a size.
+    """
     row = Row("group", "row", value, unit, goal, pace=pace)
     assert row.verdict == verdict
     assert verdict in row.line()
 
 
 def test_measured_pace_is_plausible() -> None:
-    """The measured pace is between 0.01 and 100, since no machine differs more from the one that the goals assume."""
+    """The measured pace is between 0.01 and 100, because no machine in use is 100 times slower or faster than the one
+    that the goals assume.
+    """
     assert 0.01 < pace() < 100

@@ -49,7 +49,9 @@ def test_published_ports_are_bound_to_localhost(compose: Any) -> None:
 
 
 def test_copied_files_exist(compose: Any) -> None:
-    """Each file that the image copies exists and is part of the build. Services address each other by their names."""
+    """Each file that the image copies exists and is part of the build. In the compose file, services address each other
+    by their names.
+    """
     copied = re.findall(r"^COPY (.*) \S+$", CONTAINERFILE, re.MULTILINE)
     sources = [source for line in copied for source in line.split()]
     kept = (ROOT / ".dockerignore").read_text().splitlines()
@@ -124,7 +126,9 @@ def seconds(value: str) -> int:
 
 
 def test_deployments_wait_for_the_drain(compose: Any) -> None:
-    """Each deployment waits longer than the drain timeout before it kills toolsim. Its health check needs no key."""
+    """Each deployment waits longer than the drain timeout before it kills toolsim, and its health check works without a
+    key.
+    """
     shared = YAML(typ="safe").load((DEPLOY / "shared.yaml").read_text())["services"]
     services = [compose["services"]["toolsim"], shared["one"], shared["two"]]
     drain = next(int(str(option.default)) for option in OPTIONS if option.name == "drain_timeout")

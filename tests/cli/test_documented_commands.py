@@ -113,7 +113,9 @@ COMMANDS = {_BACKEND.sub("BACKEND", line): line for line in sorted({*fenced(PROS
 
 
 def test_every_command_is_found() -> None:
-    """Every block with a command is marked as shell, and each line in a shell block is one complete command."""
+    """Each code block that contains a command is marked as shell, and each line in a shell block is one complete
+    command.
+    """
     everything = blocks(PROSE)
     assert {language for language, _ in everything} <= LANGUAGES
     unmarked = [line for language, text in everything if language != "sh" for line in text.splitlines()]

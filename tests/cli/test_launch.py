@@ -108,7 +108,9 @@ def base_url(seen: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize(("do", "code"), [("ask 0", 0), ("ask 7", 7), ("die 0", 137)])
 def test_exit_code_of_the_program(do: str, code: int, backend: TextBackend, env: dict[str, str]) -> None:
-    """The exit code is that of the program or, as in a shell, 128 plus the number of the signal that killed it."""
+    """The command returns the program's exit code or, as in a shell, 128 plus the number of the signal that killed the
+    program.
+    """
     run, seen = launch(env, f"{backend.url}/v1", "--port", "0", do=do)
     assert run.returncode == code
     assert seen["arguments"][-3:] == ["DO", *do.split()]
@@ -242,7 +244,7 @@ def ended(process: subprocess.Popen[bytes], log: Path) -> tuple[int, str]:
 def test_signal_is_passed_on(
     number: signal.Signals, is_running_before: bool, backend: TextBackend, env: dict[str, str], tmp_path: Path
 ) -> None:
-    """A signal is passed on to the program. The command returns the program's exit code, and the proxy ends."""
+    """A signal is passed on to the program. The command returns the program's exit code, and the proxy exits."""
     with contextlib.ExitStack() as stack:
         port = stack.enter_context(Mitmdump(backend.url)).port if is_running_before else 0
         command = [*TOOLSIM, "launch", "codex", f"{backend.url}/v1", "--port", str(port), "--", "DO", "wait", "5"]

@@ -1,4 +1,6 @@
-"""Tests for the ``toolsim`` command as users run it: real processes, installed as the README describes."""
+"""Tests for the ``toolsim`` command as users run it: a real process, from an installation that
+follows the README.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +101,9 @@ def test_serve(tmp_path: Path) -> None:
 
 
 def test_serve_with_backend_down(tmp_path: Path) -> None:
-    """``toolsim serve`` starts even if the backend is down. The banner and each turn then report the failure."""
+    """``toolsim serve`` starts even if the backend is down. The banner and each turn then report that the backend is
+    down.
+    """
     with running(tmp_path, "serve", "http://127.0.0.1:9") as (url, log), Line(url) as line:
         wait_for(log, r"the backend: the connection was refused")
         assert line.post("/v1/chat/completions", ASK).status == 502

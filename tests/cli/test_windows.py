@@ -55,7 +55,7 @@ def served(tmp_path: Path) -> Iterator[tuple[str, Path]]:
 
 
 def test_simulation_lacks_modules_missing_on_windows(tmp_path: Path) -> None:
-    """The simulation removes the modules and functions that Windows lacks."""
+    """The simulation of Windows removes the modules and functions that Windows lacks."""
     program = "import os, signal, fcntl"
     assert "No module named 'fcntl'" in python(tmp_path, "-c", program).stderr
     program = "import os, signal; print(hasattr(os, 'nice'), hasattr(os, 'killpg'), hasattr(signal, 'setitimer'))"

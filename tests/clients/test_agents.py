@@ -132,7 +132,9 @@ def run_program(name: str, stage: Stage, folders: tuple[Path, Path], api: str) -
     [("opencode", "responses"), ("copilot", "chat"), ("copilot", "responses"), ("qwen", "chat")],
 )
 def test_tool_loop(name: str, api: str, chat_stage: Stage, folders: tuple[Path, Path]) -> None:
-    """The program runs one call from the first answer and two calls from the second, and sends the outputs."""
+    """The agent runs the call in the first answer and the two calls in the second answer, and sends their outputs to
+    the model.
+    """
     needs(name)
     _, tool, more = PROGRAMS[name]
 

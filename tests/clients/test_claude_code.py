@@ -124,7 +124,9 @@ def test_failed_tool_is_reported_to_the_model(stage: Stage, claude: Claude) -> N
 
 @over_chat
 def test_next_question_continues_the_prompt(stage: Stage, claude: Claude) -> None:
-    """The second question's prompt contains the calls for the first question, and begins like the previous prompt."""
+    """The prompt for the second question begins like the previous prompt, and contains the calls that answered the
+    first question.
+    """
     play(
         stage,
         ("", says(call("Bash", {"command": "cat notes.txt", "description": "Look."}))),
@@ -151,7 +153,9 @@ def test_answer_with_json_schema(stage: Stage, claude: Claude) -> None:
 
 @over_chat
 def test_deferred_tool_is_loaded_by_a_search(stage: Stage, claude: Claude) -> None:
-    """A deferred tool can be called after ToolSearch has loaded it. The prompt declares the tool only from then on."""
+    """A deferred tool can be called after ToolSearch has loaded it. The prompt declares the tool only after this
+    search.
+    """
     claude.environment["ENABLE_TOOL_SEARCH"] = "true"
     fetch = call("WebFetch", {"url": "http://127.0.0.1:1/", "prompt": "What is it?"})
     play(
@@ -168,7 +172,7 @@ def test_deferred_tool_is_loaded_by_a_search(stage: Stage, claude: Claude) -> No
 
 @over_chat
 def test_web_search_fails_without_a_server(stage: Stage, claude: Claude) -> None:
-    """Without an MCP search server, a web search fails, and the model sees the failure.
+    """Without an MCP search server, a web search fails, and the next prompt contains the failure.
 
     Claude Code's web search is a separate request with a tool that only Anthropic can run.
     """

@@ -144,7 +144,9 @@ READ = {"cmd": "cat notes.txt"}
 
 
 def test_shell_function(stage: Stage, codex: Codex) -> None:
-    """Codex runs a call to its shell function. The output is in Codex's own output and in the model's next prompt."""
+    """Codex runs a call to its shell function. The function's output appears both in what Codex prints and in the next
+    prompt.
+    """
     play(stage, says("Let me look.\n", call("exec_command", LIST)), says("One file."))
     printed = codex.run(stage.base_url, "gpt-5.5")
     (command,) = printed.of("command_execution")
@@ -262,7 +264,9 @@ def test_backend_failure_is_reported(stage: Stage, codex: Codex, turn: Turn, mes
 
 @pytest.mark.parametrize("is_refused", [False, True], ids=["websocket", "websocket_refused"])
 def test_configuration_in_one_line(text_backend: TextBackend, codex: Codex, is_refused: bool) -> None:
-    """With toolsim as its OpenAI base URL, set in one line, Codex works over WebSocket or, if refused, over HTTP."""
+    """With toolsim as its OpenAI base URL, set in one line, Codex works over WebSocket. If the WebSocket is refused,
+    Codex works over HTTP.
+    """
     arguments = ("--set", "websocket=false") if is_refused else ()
     with Mitmdump(text_backend.url, toolsim_backend="chat", arguments=arguments) as proxy:
         stage = Stage(text_backend, f"{proxy.url}/v1", "chat")
@@ -300,7 +304,7 @@ def test_web_search(text_backend: TextBackend, codex: Codex, tmp_path: Path) -> 
 def test_compaction_when_context_is_full(stage: Stage, codex: Codex, first: tuple[Turn, ...]) -> None:
     """When its context is full, Codex receives a summary, after a second attempt if necessary, and continues from it.
 
-    A single line configures Codex, as it would for its users.
+    As for its users, a single line configures Codex.
     """
     summary = "SUMMARY: the notes say Paris."
     play(stage, says(call("exec_command", READ)), *first, says(summary), says("Paris, then."))
@@ -314,7 +318,9 @@ def test_compaction_when_context_is_full(stage: Stage, codex: Codex, first: tupl
 
 
 def test_no_call_without_the_addon(bare_stage: Stage, codex: Codex) -> None:
-    """Without the addon, Codex runs no tool for the same answer. This proves that the loop tests can fail."""
+    """Without the addon, Codex runs no tool for an answer that contains a call. This proves that the loop tests can
+    fail.
+    """
     written = call("exec_command", LIST)
     play(bare_stage, says(written), says("One file."))
     printed = codex.run(bare_stage.base_url, "gpt-5.5")

@@ -143,7 +143,7 @@ def writes(name: str, out: Path) -> Any:
 
 @programs("codex", "claude")
 def test_program_writes_a_file_with_port_in_use(name: str, backend: TextBackend, launch: Launch) -> None:
-    """The program writes the file and prints the model's text, even if toolsim's default port is in use."""
+    """The launched program writes the file and prints the model's text, even if toolsim's default port is in use."""
     needs(name)
     out = launch.work / "out.txt"
     backend.play(writes(name, out), chunk_size=7)

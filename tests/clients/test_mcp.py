@@ -137,7 +137,9 @@ def kinds(result: Any) -> list[str]:
 async def test_hosted_and_function_calls_in_agents_sdk(
     mode: str, mcp_context: Mitmdump, remote: str, text_backend: TextBackend
 ) -> None:
-    """The Agents SDK completes a turn with a hosted and a function call, and the last prompt contains both outputs."""
+    """The Agents SDK completes a turn with one call to a hosted tool and one call to a function, and the last prompt
+    contains the outputs of both calls.
+    """
     text_backend.play([says(block("calc__add", a=1, b=2), block("note", text="x")), says("It is 3.")])
     result, _ = await run(mcp_context, remote, mode, None)
     assert result.final_output == "It is 3."

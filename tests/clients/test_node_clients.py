@@ -44,7 +44,7 @@ def clients() -> Iterator[dict[str, NodeClient]]:
 @over_its_own_api
 @every_client
 def test_tool_loop(stage: Stage, clients: dict[str, NodeClient], script: str, api: str, mode: str, case: Case) -> None:
-    """The client completes the case through the proxy."""
+    """Through the proxy, the client completes the tool loop of each case."""
     stage.prepare(case)
     stage.compare(case, clients[script].run(stage.base_url, api, mode, case.prompts, case.strict))
 
@@ -52,7 +52,7 @@ def test_tool_loop(stage: Stage, clients: dict[str, NodeClient], script: str, ap
 @every_case
 @over_chat
 def test_tool_loop_over_a_websocket(stage: Stage, clients: dict[str, NodeClient], case: Case) -> None:
-    """The client completes the case over openai-node's WebSocket connection, on which it sends only new items."""
+    """The client completes the tool loop over openai-node's WebSocket connection, on which it sends only new items."""
     stage.prepare(case)
     stage.compare(case, clients["openai.mjs"].run(stage.base_url, "responses", "websocket", case.prompts, case.strict))
 
@@ -63,7 +63,9 @@ def test_tool_loop_over_a_websocket(stage: Stage, clients: dict[str, NodeClient]
 def test_tool_loop_over_messages(
     stage: Stage, clients: dict[str, NodeClient], script: str, mode: str, case: Case
 ) -> None:
-    """The client completes the case over the Messages API. There is no control test, since no backend has this API."""
+    """The client completes the tool loop over the Messages API. No test without the addon is possible, because the test
+    backend does not have this API.
+    """
     stage.prepare(case)
     stage.compare(case, clients[script].run(stage.base_url, "messages", mode, case.prompts, case.strict))
 
@@ -84,7 +86,9 @@ def test_anthropic_node_sdk(stage: Stage, clients: dict[str, NodeClient]) -> Non
 def test_no_call_without_the_addon(
     bare_stage: Stage, clients: dict[str, NodeClient], script: str, api: str, mode: str
 ) -> None:
-    """Without the addon, the client makes no call for the same answer. This proves that the loop tests can fail."""
+    """Without the addon, the client makes no call for an answer that contains a call. This proves that the loop tests
+    can fail.
+    """
     bare_stage.prepare(ONE_CALL)
     (outcome,) = clients[script].run(bare_stage.base_url, api, mode, ONE_CALL.prompts)
     bare_stage.compare_control(outcome)

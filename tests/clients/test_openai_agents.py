@@ -88,7 +88,7 @@ async def run(
 @every_mode
 @over_its_own_api
 async def test_tool_loop(stage: Stage, api: str, mode: str, case: Case) -> None:
-    """The client completes the case through the proxy."""
+    """Through the proxy, the client completes the tool loop of each case."""
     stage.prepare(case)
     stage.compare(case, await run(stage.base_url, api, mode, case.prompts, case.strict))
 
@@ -96,7 +96,7 @@ async def test_tool_loop(stage: Stage, api: str, mode: str, case: Case) -> None:
 @every_case
 @over_chat
 async def test_tool_loop_over_a_websocket(stage: Stage, case: Case) -> None:
-    """The client completes the case over the SDK's WebSocket connection."""
+    """The client completes the tool loop over the SDK's WebSocket connection."""
     stage.prepare(case)
     stage.compare(case, await run(stage.base_url, "websocket", "run_streamed", case.prompts, case.strict))
 
@@ -112,7 +112,9 @@ async def test_typed_answer_with_tools(stage: Stage, api: str, mode: str) -> Non
 @every_mode
 @both_apis
 async def test_no_call_without_the_addon(bare_stage: Stage, api: str, mode: str) -> None:
-    """Without the addon, the client makes no call for the same answer. This proves that the loop tests can fail."""
+    """Without the addon, the client makes no call for an answer that contains a call. This proves that the loop tests
+    can fail.
+    """
     bare_stage.prepare(ONE_CALL)
     (outcome,) = await run(bare_stage.base_url, api, mode, ONE_CALL.prompts)
     bare_stage.compare_control(outcome)

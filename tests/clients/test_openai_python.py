@@ -160,7 +160,7 @@ def run(client: openai.OpenAI, api: str, mode: str, prompt: str, strict: bool = 
 @over_the_other_api
 @pytest.mark.parametrize("mode", ["create", "stream"])
 def test_tool_loop_over_the_other_api(stage: Stage, api: str, mode: str, case: Case) -> None:
-    """The client completes the case, streamed or not, if the backend uses a different API than the client."""
+    """The client completes the tool loop, streamed or not, if the backend uses a different API than the client."""
     with connect(stage.base_url) as client:
         stage.run_case(case, lambda prompt: run(client, api, mode, prompt, case.strict))
 
@@ -169,7 +169,7 @@ def test_tool_loop_over_the_other_api(stage: Stage, api: str, mode: str, case: C
 @every_mode
 @over_its_own_api
 def test_tool_loop(stage: Stage, api: str, mode: str, case: Case) -> None:
-    """The client completes the case through the proxy."""
+    """Through the proxy, the client completes the tool loop of each case."""
     if (api, mode, case.calls) == ("chat", "helper", ()):
         pytest.skip("the chat helper takes strict tools only; beside them a call to an unknown tool is an error")
     with connect(stage.base_url) as client:
@@ -202,7 +202,7 @@ ENDS = ("response.completed", "response.failed", "response.incomplete", "error")
 @every_case
 @over_responses
 def test_tool_loop_over_a_websocket(stage: Stage, case: Case) -> None:
-    """The client completes the case over the SDK's WebSocket connection, on which it sends only new items."""
+    """The client completes the tool loop over the SDK's WebSocket connection, on which it sends only new items."""
     with connect(stage.base_url) as client:
         stage.run_case(case, lambda prompt: websocket_loop(client, prompt, case.strict))
 
@@ -311,7 +311,9 @@ def words(event: Any) -> Any:
 @every_mode
 @both_apis
 def test_no_call_without_the_addon(bare_stage: Stage, api: str, mode: str) -> None:
-    """Without the addon, the client makes no call for the same answer. This proves that the loop tests can fail."""
+    """Without the addon, the client makes no call for an answer that contains a call. This proves that the loop tests
+    can fail.
+    """
     bare_stage.prepare(ONE_CALL)
     with connect(bare_stage.base_url) as client:
         outcome = run(client, api, mode, "What is the weather?")

@@ -96,7 +96,7 @@ async def run(
 @every_mode
 @over_its_own_api
 async def test_tool_loop(stage: Stage, api: str, mode: str, case: Case) -> None:
-    """The client completes the case through the proxy."""
+    """Through the proxy, the client completes the tool loop of each case."""
     stage.prepare(case)
     stage.compare(case, await run(stage.base_url, api, mode, case.prompts, case.strict))
 
@@ -105,7 +105,7 @@ async def test_tool_loop(stage: Stage, api: str, mode: str, case: Case) -> None:
 @every_mode
 @over_chat
 async def test_tool_loop_over_messages(stage: Stage, mode: str, case: Case) -> None:
-    """The client completes the case over the Messages API."""
+    """The client completes the tool loop over the Messages API."""
     stage.prepare(case)
     stage.compare(case, await run(stage.base_url, "messages", mode, case.prompts, case.strict))
 
@@ -113,7 +113,7 @@ async def test_tool_loop_over_messages(stage: Stage, mode: str, case: Case) -> N
 @every_mode
 @over_its_own_api
 async def test_typed_answer_with_tools(stage: Stage, api: str, mode: str) -> None:
-    """With a native output type, a call without its tag is still seen as a call, and the final answer is parsed."""
+    """With a native output type, a call without its tag is still recognized as a call, and the final answer is parsed."""
     stage.prepare(TYPED)
     stage.compare(TYPED, await run(stage.base_url, api, mode, TYPED.prompts, output=NativeOutput(Sky)))
 
@@ -121,7 +121,9 @@ async def test_typed_answer_with_tools(stage: Stage, api: str, mode: str) -> Non
 @every_mode
 @both_apis
 async def test_no_call_without_the_addon(bare_stage: Stage, api: str, mode: str) -> None:
-    """Without the addon, the client makes no call for the same answer. This proves that the loop tests can fail."""
+    """Without the addon, the client makes no call for an answer that contains a call. This proves that the loop tests
+    can fail.
+    """
     bare_stage.prepare(ONE_CALL)
     (outcome,) = await run(bare_stage.base_url, api, mode, ONE_CALL.prompts)
     bare_stage.compare_control(outcome)

@@ -36,7 +36,9 @@ def tools_of(body: dict[str, Any]) -> list[Any]:
 
 
 async def test_text_reasoning_and_usage_arrive_streamed_or_not(stage: Any) -> None:
-    """Streamed deltas and token counts are those of the model's server. A non-streamed answer has the same content."""
+    """A streamed answer has the deltas and token counts from the model's server. A non-streamed answer has the same
+    content and counts.
+    """
     stage.stub.reply = lambda body: Reply(["Hel", "lo"], reasoning=["thin", "king"])
     events = await stream(stage, input="hi", reasoning={"effort": "high", "summary": "auto"})
     assert [e["delta"] for e in events if e["type"] == "response.output_text.delta"] == ["Hel", "lo"]
@@ -225,7 +227,8 @@ async def test_disconnect_during_thread_start_abandons_request(stage: Any) -> No
 
 
 async def test_killed_child_fails_its_requests_only(stage: Any) -> None:
-    """If the child process is killed, its streamed request ends with response.failed, and its other request with 502.
+    """If the child process is killed, its streamed request ends with response.failed, and its non-streamed request
+    fails with status 502.
 
     The next request succeeds.
     """
@@ -393,7 +396,9 @@ async def failing(command: tuple[str, ...], caplog: pytest.LogCaptureFixture) ->
 async def test_codex_that_cannot_start_is_a_503(
     command: tuple[str, ...], words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If Codex cannot start, one line is logged, and the request fails with 503, the same message and Retry-After."""
+    """If Codex cannot start, one line is logged, and the request fails with status 503, the logged message and a
+    Retry-After header.
+    """
     answer, line = await failing(command, caplog)
     assert words in line
     assert answer.status_code == 503

@@ -184,7 +184,11 @@ def output() -> Iterator[bytearray]:
 
 @pytest.fixture
 async def tape(output: bytearray, stage: Any, monkeypatch: pytest.MonkeyPatch) -> Tape:
-    """The real Codex's output for one turn with a call. After this fixture, no process group is killed."""
+    """The real Codex's output for one turn with a call.
+
+    The fixture also disables ``kill_group`` for the rest of the test, because the players that replace Codex have
+    process ID 0, which stands for the process group of the tests.
+    """
     stage.stub.reply = lambda body: Reply(WORDS)
     assert CALL in await stage.text("hi")
     async with asyncio.timeout(20):
@@ -217,7 +221,7 @@ def looks_complete(client: ApiName, stream: bool, response: httpx.Response) -> b
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 async def test_child_dies_after_any_byte(tape: Tape, stream: bool) -> None:
-    """If the child dies after any byte, the answer ends. It looks complete only if the turn was complete."""
+    """If the child dies after any byte, the answer ends. The answer looks complete only if the turn was complete."""
     edges = {end + beside for end in (tape.greeted, tape.called, tape.finished) for beside in (-2, -1, 0, 1)}
     sizes = sorted({*range(tape.greeted, tape.size, STEP), *edges, tape.size})
     async with playing(tape) as (stage, client):

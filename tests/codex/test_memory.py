@@ -53,7 +53,7 @@ async def test_conversation_by_previous_response_id(codex: str, tmp_path: Path) 
 
 @pytest.mark.slow
 async def test_background_answer(codex: str, tmp_path: Path) -> None:
-    """Canceling a background answer interrupts Codex's turn. Other background answers can be continued."""
+    """Canceling a background answer interrupts Codex's turn. A completed background answer can be continued."""
     stub = StubModel(lambda body: Reply(["On and on "] * 500, delay=0.05) if last_text(body) == "Long?" else echo(body))
     await stub.start()
     stub.write_config(tmp_path / "home")
@@ -115,7 +115,7 @@ async def stage(codex: str, tmp_path: Path) -> AsyncIterator[Stage]:
 
 @pytest.mark.slow
 async def test_clients_that_send_only_new_items(stage: Stage) -> None:
-    """With all SDK loops that send only new items, the model receives the complete history once and in order."""
+    """With each SDK loop that sends only new items, the model receives the complete history once and in order."""
     for number, name in enumerate([*LOOPS][:-2]):
         needed(name)
         stage.script = [*MODEL_TEXTS]

@@ -255,7 +255,9 @@ def test_unconfirmed_gain_is_not_kept(learner: Learner) -> None:
 
 @pytest.mark.extended
 def test_built_in_questions_are_asked_too(learner: Learner) -> None:
-    """With --built-in, settings are chosen with the built-in questions, and the recorded turns confirm the choice."""
+    """With ``--built-in``, the built-in questions are used to choose settings, and the recorded turns to confirm the
+    choice.
+    """
     turns = recorded(learner.folder, 40)
     with ScriptedModel(lambda seen, question: not question.calls or seen.form == "hermes") as model:
         code, printed = learner.run(model, "--from", str(turns), "--built-in", "--only", "form")

@@ -178,7 +178,9 @@ def test_server_down(tmp_path: Path) -> None:
 
 
 def test_flows_are_stored_on_request_without_secrets(server: Server, tmp_path: Path) -> None:
-    """With --flows, the exchanges of runs with the method toolsim are stored in mitmproxy's format, without secrets."""
+    """With ``--flows``, the exchanges of runs with the ``toolsim`` method are stored in mitmproxy's format, without
+    secrets.
+    """
     evaluate(tmp_path, "--base-url", server.url, "--key-env", "TOOLSIM_TEST_KEY", "--models", "good",
              "--scenarios", "happy_path", "--flows")  # fmt: skip
     flows = list(folder(tmp_path).rglob("*.flow"))
@@ -204,7 +206,9 @@ def wait_for_lines(out: Path, count: int, process: subprocess.Popen[str]) -> Non
 
 @pytest.mark.extended
 def test_resumed_evaluation_has_the_same_totals(server: Server, uninterrupted: Any, tmp_path: Path) -> None:
-    """If an evaluation is interrupted, killed and resumed, it keeps all finished runs, and its totals stay the same."""
+    """If an evaluation is interrupted, killed and resumed, it keeps all finished runs, and its totals equal those of an
+    uninterrupted evaluation.
+    """
     arguments: tuple[str, ...] = ("--base-url", server.url, *SLOW)
     interruptions = signal.SIGINT, signal.SIGTERM, signal.SIGKILL
     for number in interruptions:
@@ -253,8 +257,8 @@ def _state(process: str) -> str:
 
 @pytest.mark.slow
 def test_predecessors_variables_are_enough(server: Server, tmp_path: Path) -> None:
-    """Its predecessor's environment variables set the evaluation's server, key and trials. The default models that the
-    server offers are evaluated.
+    """The environment variables of toolsim's predecessor set the server, the key and the number of trials. The models
+    that are evaluated are those of the default models that the server offers.
     """
     asked = {"BASE_URL": server.url, "API_KEY": KEY, "TRIALS": "2", "SCENARIOS": "chat_only", "CLIENT_TIMEOUT": "0"}
     variables = {f"OPENROUTER_{name}": value for name, value in asked.items()}

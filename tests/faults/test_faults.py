@@ -36,7 +36,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_function_fails_once(name: str, place: World) -> None:
-    """If a function fails once, its turn is correct or fails cleanly, and the next turn is correct."""
+    """If a function fails once, the turn that called it is correct or fails cleanly, and the next turn is correct."""
     draw = random.Random(f"{SEED} {name}")
     functions = place.functions(SCENARIOS[name])
     outermost = [function for function in functions if any(place in function for place in OUTERMOST)]

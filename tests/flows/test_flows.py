@@ -58,7 +58,9 @@ def mitm() -> Iterator[Any]:
 
 
 def test_fixtures_are_complete_and_small() -> None:
-    """The recordings cover each client and story, and each API on each side, and take less than 1 MB."""
+    """The recordings cover each client, each story in ``STORIES`` and each pair of client and backend APIs. Their total
+    size is less than 1 MB.
+    """
     names = [path.stem for path in FILES]
     assert len(names) >= 24
     for word in (*CLIENTS, *(story for story in STORIES if story != "two-calls")):

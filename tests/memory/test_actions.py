@@ -42,7 +42,9 @@ def test_backend_counts_the_rewritten_prompt(counting: tuple[TextBackend, openai
 
 
 def test_backend_that_cannot_count_is_asked_once(counting: tuple[TextBackend, openai.OpenAI]) -> None:
-    """A backend that cannot count is asked only once. All counts are then estimates, and are marked as estimates."""
+    """A backend that cannot count is asked for a count only once. All counts are then estimates, and are marked as
+    estimates.
+    """
     backend, client = counting
     backend.count, before = None, len(backend.counted)
     for _ in range(2):

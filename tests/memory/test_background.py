@@ -85,7 +85,7 @@ def test_truncated_answer_can_be_continued(client: openai.OpenAI, backend: TextB
 
 
 def test_polled_call_and_its_output(client: openai.OpenAI, backend: TextBackend) -> None:
-    """A background answer can contain a call. The client sends its output with previous_response_id."""
+    """A background answer can contain a call. The client sends the call's output with previous_response_id."""
     backend.play([says("I look.", CALL), says("18 degrees.")])
     first = ended(client, start(client, input="Weather?", tools=TOOLS).id)
     (call,) = [item for item in first.output if item.type == "function_call"]
@@ -214,7 +214,7 @@ def test_stream_resumes_from_any_event(client: openai.OpenAI, backend: TextBacke
 
 
 def test_sdk_can_start_and_resume(client: openai.OpenAI, backend: TextBackend) -> None:
-    """The SDK's ``responses.stream`` can start a background answer, and can resume it."""
+    """The SDK's ``responses.stream`` can start a background answer and resume its stream."""
     backend.play([says("I look.", CALL)])
     with client.responses.stream(model="m", input="Weather?", tools=TOOLS, background=True) as stream:
         final = stream.get_final_response()

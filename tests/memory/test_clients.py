@@ -61,10 +61,10 @@ def test_openai_node_with_background_answers(stage: Stage, openai_node: NodeClie
 
 @pytest.mark.parametrize("name", parameters(LOOPS, lambda name: name == "LlamaIndex"))
 async def test_clients_that_send_only_new_items(stage: Stage, name: str) -> None:
-    """Whichever way a client continues a conversation, the model receives it completely, once and in order.
+    """Whichever way a client continues a conversation, the model receives the complete conversation, once and in order.
 
-    The loop runs non-streamed with one API and store, and streamed with the other API and store, since a client sees
-    neither.
+    The API and the store are invisible to the client. So the loop is run with only two of their combinations:
+    non-streamed with one API and store, and streamed with the other API and store.
     """
     needed(name)
     stage.backend.play([says(text) for text in MODEL_TEXTS], chunk_size=3)

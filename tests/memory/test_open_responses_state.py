@@ -53,7 +53,7 @@ def retrieved(line: Line, id: str) -> dict[str, Any]:
 
 @both_modes
 def test_previous_response_id(line: Line, backend: TextBackend, stream: bool) -> None:
-    """An answer can continue a previous answer and contains its id. Both can be retrieved unchanged."""
+    """An answer can continue a previous answer, whose ID it contains. Both answers can be retrieved unchanged."""
     backend.play([says("OK."), says("Papaya.")])
     first = ask(line, stream, input="The word is papaya.")
     second = ask(line, stream, input="Which word?", previous_response_id=first["id"])
@@ -65,7 +65,7 @@ def test_previous_response_id(line: Line, backend: TextBackend, stream: bool) ->
 
 @both_modes
 def test_function_call_round_trip(line: Line, backend: TextBackend, stream: bool) -> None:
-    """A forced call's output can be sent alone with previous_response_id, and the model answers with text."""
+    """The output of a forced call can be sent alone with previous_response_id, and the model answers with text."""
     backend.play([says(CALL), says("18 degrees.")])
     choice = {"type": "function", "name": "get_weather"}
     first = ask(line, stream, input="Weather in Bonn?", tools=TOOLS, tool_choice=choice)
@@ -105,7 +105,7 @@ def test_failed_continuation_can_be_repeated(line: Line, backend: TextBackend, s
 
 @both_modes
 def test_compaction_starts_a_new_conversation(line: Line, backend: TextBackend, stream: bool) -> None:
-    """A new conversation can start with the output of a compaction, and refers to no previous answer."""
+    """A new conversation can start with the output of a compaction, and does not refer to a previous answer."""
     backend.play([says("It is on Tuesday; support first."), says("On Tuesday.")])
     items = [{"type": "message", "role": "user", "content": "We launch on Tuesday."}]
     compacted = line.post("/v1/responses/compact", {"model": "m", "input": items}).json()

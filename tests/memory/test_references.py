@@ -64,9 +64,8 @@ def test_conversation_by_previous_response_id(client: openai.OpenAI, backend: Te
 
 @both_modes
 def test_items_by_reference(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
-    """A request can refer to any item of any answer by its id, including calls.
-
-    An item that is already part of the conversation is not repeated.
+    """A request can refer to any item of any answer by the item's ID, including calls. An item that is already part of
+    the conversation is not repeated.
     """
     backend.play([says("Apples.", CALL), says("Pears."), says("Fine."), says("Once.")])
     first = ask(client, stream, input="Fruit?", tools=TOOLS)
@@ -117,7 +116,7 @@ def test_unknown_id_is_an_api_error(
     param: str,
     words: str,
 ) -> None:
-    """An unknown or invalid id causes an error in the API's format, before any request to the model."""
+    """An unknown or invalid ID causes an error in the API's format, before any request to the model."""
     backend.play([])
     with pytest.raises(openai.APIStatusError) as caught:
         ask(client, stream, **{"input": "Hello", **request_})
@@ -129,7 +128,9 @@ def test_unknown_id_is_an_api_error(
 
 @both_modes
 def test_store_false_is_respected(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
-    """An answer with store: false cannot be referred to later, but its request can refer to stored answers."""
+    """An answer with store: false cannot be referred to later, but a request with store: false can refer to stored
+    answers.
+    """
     backend.play([says("One."), says("Two."), says("Three.")])
     first = ask(client, stream, input="Hello")
     second = ask(client, stream, input="Again", previous_response_id=first.id, store=False)

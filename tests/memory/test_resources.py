@@ -33,7 +33,7 @@ def test_answer_is_retrieved_as_sent(client: openai.OpenAI, backend: TextBackend
 
 
 def test_input_items_are_paged(client: openai.OpenAI, backend: TextBackend) -> None:
-    """A request's input items are listed page by page, in either order, and each item has an id."""
+    """A request's input items are listed page by page, in either order, and each item has an ID."""
     backend.play([says("One."), says("Two.")])
     first = ask(client, False, input="Hello")
     items: list[Any] = [{"role": "user", "content": f"word {number}"} for number in range(45)]
@@ -52,7 +52,9 @@ def test_input_items_are_paged(client: openai.OpenAI, backend: TextBackend) -> N
 
 
 def test_unsupported_actions_are_api_errors(client: openai.OpenAI, backend: TextBackend, proxy: Mitmdump) -> None:
-    """Canceling or streaming a foreground answer, a wrong method, and an unknown id cause the API's own errors."""
+    """The API's own error is returned for an unknown ID, for a wrong method, and for canceling or streaming a
+    foreground answer.
+    """
     backend.play([says("One.")])
     given = ask(client, False, input="Hello")
     with pytest.raises(openai.BadRequestError, match="Cannot cancel a synchronous response"):

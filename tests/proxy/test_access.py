@@ -225,7 +225,9 @@ def known_names(port: int) -> list[str]:
 
 
 def test_accepted_host_names(backend: RawBackend, storing: Mitmdump, ask: Any) -> None:
-    """Requests are accepted if the Host is missing, an address, localhost, this machine's name or a listed host."""
+    """Requests are accepted if the Host header is missing, or names an IP address, localhost, this machine or a listed
+    host.
+    """
     backend.play(stream_of("Hi"))
     with Line(storing.url) as line:
         for name in known_names(storing.port):

@@ -133,7 +133,7 @@ def test_websocket_request_finds_the_api(backend: TextBackend, only: ApiName) ->
 @pytest.mark.parametrize("only", APIS)
 @pytest.mark.parametrize("client", ["responses", "messages"])
 def test_counts_of_each_pair(backend: TextBackend, client: str, only: ApiName) -> None:
-    """Token counts come from the backend if it has the client's API. Otherwise, they are estimates."""
+    """Token counts are the backend's if the backend has the client's API. Otherwise, they are estimates."""
     backend.apis, backend.rejected = [only], []
     path = {"responses": "/v1/responses/input_tokens", "messages": "/v1/messages/count_tokens"}[client]
     with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:

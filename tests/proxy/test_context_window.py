@@ -135,7 +135,9 @@ ERRORS = {
 @pytest.mark.parametrize("options", [{}, {"toolsim_retry": 1}], ids=["one turn", "rounds"])
 @pytest.mark.parametrize("served", ["chat", "responses", "messages"])
 def test_too_long_prompt_has_an_error_code(served: str, options: dict[str, Any]) -> None:
-    """If a prompt is too long, the client receives its API's error code for this case, for each pair of APIs."""
+    """If a prompt is too long, the client receives the error code that its API defines for this case, for each pair of
+    APIs.
+    """
     with RawBackend() as backend, Mitmdump(backend.url, toolsim_backend=served, **options) as proxy:
         for name, (status, error) in ERRORS.items():
 

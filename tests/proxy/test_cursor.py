@@ -29,9 +29,8 @@ def backend() -> Iterator[TextBackend]:
 @pytest.mark.parametrize("api", ["chat", "responses", "messages"])
 @pytest.mark.parametrize("retry", [0, 1])
 def test_answers_are_chat_completions(backend: TextBackend, api: str, retry: int) -> None:
-    """Cursor's requests in other APIs' formats receive chat completions answers, in one round or two.
-
-    The model receives the history.
+    """Cursor's requests in other APIs' formats are answered with chat completions, in one round or two. The model
+    receives the history in these requests.
     """
     with (
         Mitmdump(backend.url, toolsim_backend=api, toolsim_retry=retry) as proxy,

@@ -80,7 +80,9 @@ def test_rejected_tools_become_text(backend: RawBackend, ask: Any, stream: bool,
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_rejected_files_become_text(backend: RawBackend, ask: Any, stream: bool) -> None:
-    """If the backend rejects files, a line of text replaces them, also in later requests. This is logged once."""
+    """If the backend rejects files, a line of text replaces each file, in later requests as well. The log mentions this
+    once.
+    """
 
     async def behave(answer: Answer) -> None:
         if b'"type":"file"' in answer.asked.body:
@@ -143,7 +145,7 @@ def test_json_of_an_enforced_form_is_the_call(backend: RawBackend, ask: Any) -> 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_unrelated_error_passes(backend: RawBackend, ask: Any, stream: bool) -> None:
-    """An error that is not about tools passes unchanged, and the next request contains tools again."""
+    """An error that is not about tools passes through unchanged, and the next request contains tools again."""
     error = b'{"error":{"message":"The context is full.","type":"too_long"}}'
 
     async def full(answer: Answer) -> None:

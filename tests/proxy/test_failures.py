@@ -163,7 +163,9 @@ def error_of(reply: Reply) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", STREAMS)
 def test_stream_reports_failure_and_connection_stays(name: str, backend: RawBackend, line: Line, ask: Any) -> None:
-    """A broken stream ends with an error event and never looks successful, and the next request works."""
+    """A stream that breaks off ends with an error event and never looks successful. The next request on the connection
+    works.
+    """
     behaviour, code = STREAMS[name]
     backend.play(behaviour)
     started = time.monotonic()
@@ -183,7 +185,9 @@ def test_stream_reports_failure_and_connection_stays(name: str, backend: RawBack
 def test_unsent_answer_reports_failure_and_connection_stays(
     name: str, backend: RawBackend, line: Line, ask: Any
 ) -> None:
-    """If an answer fails before any of it was sent, the client receives an HTTP error, and the next request works."""
+    """If an answer fails before any part of it was sent, the client receives an HTTP error. The next request on the
+    connection works.
+    """
     behaviour, stream, status = UNSENT[name]
     backend.play(behaviour)
     reply = line.post("/v1/chat/completions", ask(stream=stream))
@@ -195,7 +199,7 @@ def test_unsent_answer_reports_failure_and_connection_stays(
 @pytest.mark.parametrize("status", [400, 401, 404, 429, 500, 503])
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 def test_backend_errors_pass_unchanged(status: int, stream: bool, backend: RawBackend, line: Line, ask: Any) -> None:
-    """The backend's HTTP errors pass unchanged, including Retry-After, and the next request works."""
+    """The backend's HTTP errors pass through unchanged, including the Retry-After header, and the next request works."""
     body = json.dumps({"error": {"message": f"no: {status}", "type": "t", "param": None, "code": "c"}}).encode()
 
     async def behave(answer: Answer) -> None:
@@ -208,7 +212,8 @@ def test_backend_errors_pass_unchanged(status: int, stream: bool, backend: RawBa
 
 
 def test_backend_down(tmp_path: Path, ask: Any) -> None:
-    """If the backend is down, each request fails with a 502 in the API's format, whether it would be rewritten or not.
+    """If the backend is down, each request fails with a 502 in the API's format, whether the request would be rewritten
+    or not.
 
     A request for the model list also fails with 502, but is not counted as a turn.
     """

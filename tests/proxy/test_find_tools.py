@@ -22,7 +22,8 @@ TOOLS = [
 
 @pytest.mark.slow
 def test_lookup_is_a_separate_round(tmp_path: Path) -> None:
-    """The model receives names, then the entry that it looks up. The client receives only the call. All rounds replay.
+    """The model receives the names of the tools, and then the catalog entry that it looks up. The client receives only
+    the call. The recordings of all rounds replay without a difference.
 
     If a request has few tools, its catalog is complete from the start.
     """

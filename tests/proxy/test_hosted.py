@@ -74,7 +74,9 @@ def proxy(backend: RawBackend, folder: Path) -> Iterator[Mitmdump]:
 
 @pytest.mark.slow
 def test_hosted_tool_events_are_streamed(backend: RawBackend, proxy: Mitmdump, line: Line, folder: Path) -> None:
-    """Events of hosted tools are streamed one by one, with new numbers. No echo, log or recording contains a secret."""
+    """Events of hosted tools are streamed one by one, with new numbers. Echoed tools, the log and recordings contain no
+    secret.
+    """
     backend.play(streams)
     approval = {"type": "mcp_approval_response", "approval_request_id": "mcpr_0", "approve": True}
     history = [{"role": "user", "content": "hi"}, {**ASKED, "id": "mcpr_0"}, approval]
@@ -128,10 +130,10 @@ async def says_hello(answer: Answer) -> None:
 
 @pytest.mark.slow
 def test_dropped_tool_is_reported(backend: RawBackend) -> None:
-    """If a hosted tool is the only tool, the request is passed on unchanged.
+    """If a hosted tool is a request's only tool, the request is passed on unchanged.
 
-    If there is also a function, the hosted tool is dropped and reported. If the hosted tool is required, the request is
-    refused with a hint.
+    If the request also has a function, the hosted tool is dropped and reported. If the dropped tool is required, the
+    request is refused with a hint.
     """
     backend.play(says_hello)
     alone = json.dumps({"model": "m", "input": "hi", "tools": [SERVER], "tool_choice": "required"}).encode()

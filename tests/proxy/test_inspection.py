@@ -54,9 +54,8 @@ def read(path: Path) -> list[HTTPFlow]:
 
 
 def test_streams_are_stored(recorded: Path) -> None:
-    """In the file, a flow contains the streamed answer as the client received it.
-
-    The flow's backup contains the backend's answer.
+    """In a saved flow file, a flow contains the streamed answer as the client received it. The flow's backup contains
+    the backend's answer.
     """
     flow = read(recorded)[0]
     assert flow.response is not None
@@ -72,7 +71,7 @@ def test_streams_are_stored(recorded: Path) -> None:
 
 
 def test_refusals_are_stored(recorded: Path) -> None:
-    """If the backend refuses a request, the file contains the body of its error."""
+    """If the backend refuses a request, the saved flow contains the body of the error."""
     flow = read(recorded)[list(TURNS).index("refused")]
     assert flow.response is not None
     assert b"Slow down." in (flow.response.content or b"")

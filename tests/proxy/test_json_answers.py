@@ -94,7 +94,9 @@ WAYS: dict[str, tuple[Rule, str | None, int]] = {
 def test_answers_are_equal_streamed_or_not(
     served: ApiName, api: ApiName, way: str, proxies: dict[ApiName, Mitmdump], backend: TextBackend
 ) -> None:
-    """Over each pair of APIs, streamed or not, the client receives either the required JSON or an error."""
+    """For each pair of client and backend APIs, streamed or not, the client receives either the required JSON or an
+    error.
+    """
     rule, text, rounds = WAYS[way]
     for stream in (False, True):
         backend.play(rule, chunk_size=5)
@@ -118,7 +120,9 @@ def test_answers_are_equal_streamed_or_not(
 def test_compliant_answer_passes_byte_for_byte(
     api: ApiName, proxies: dict[ApiName, Mitmdump], backend: TextBackend
 ) -> None:
-    """If the answer obeys the schema, request and stream pass byte for byte, and an answer's JSON is unchanged."""
+    """If the answer obeys the schema, request and stream pass through byte for byte, and a non-streamed answer's JSON
+    is unchanged.
+    """
     for stream in (False, True):
         backend.play([says(RIGHT)], chunk_size=5)
         sent = json.dumps(body(api, f"obeys {api}", stream=stream), indent=1).encode()

@@ -259,7 +259,7 @@ def test_late_error_of_a_first_round(backend: RawBackend, impatient: Path) -> No
 
 
 def test_stream_without_tools_passes_byte_for_byte(backend: RawBackend, impatient: Path) -> None:
-    """A stream without tools passes byte for byte, including comments."""
+    """A stream for a request without tools passes through byte for byte, including comments."""
 
     async def comments(answer: Answer) -> None:
         await answer.head(Content_Type=SSE)

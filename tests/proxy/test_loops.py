@@ -57,7 +57,9 @@ def body(api: ApiName, outputs: list[str], *, stream: bool = False) -> dict[str,
 @pytest.mark.slow
 @pytest.mark.parametrize(("api", "served"), [*product(APIS, APIS)])
 def test_repetitions_add_a_hint_then_end(api: ApiName, served: ApiName, backend: TextBackend) -> None:
-    """The third repetition of a call adds a hint at a fixed position. After the sixth, toolsim itself ends the loop."""
+    """The third repetition of a call adds a hint to the prompt, always at the same position. After the sixth
+    repetition, toolsim itself ends the loop.
+    """
     with Mitmdump(backend.url, toolsim_backend=served) as proxy, Line(proxy.url) as line:
         prompts: list[str] = []
         for count in (2, 3, 4, 5):
@@ -87,7 +89,7 @@ def test_repetitions_add_a_hint_then_end(api: ApiName, served: ApiName, backend:
 @pytest.mark.parametrize("options", [{"toolsim_mode": "native"}, {"toolsim_retry": 1}, {"toolsim_loop_limit": 0}])
 @pytest.mark.parametrize("api", APIS)
 def test_loop_ends_with_native_tools_and_retries(api: ApiName, options: dict[str, Any], backend: TextBackend) -> None:
-    """A loop also ends with native tools and with retries. It never ends if the limit is 0."""
+    """toolsim also ends a loop with native tools and with retries. If the limit is 0, toolsim never ends a loop."""
     with Mitmdump(backend.url, toolsim_backend=api, **options) as proxy, Line(proxy.url) as line:
         for stream in (False, True):
             backend.play(lambda _: says(WORDS))

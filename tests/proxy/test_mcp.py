@@ -311,7 +311,7 @@ def servers_of(parent: int) -> list[int]:
 def test_stored_approval_belongs_to_its_client(backend: TextBackend, tmp_path: Path) -> None:
     """A stored approval request is valid only for the client that received it, even if clients share the backend's key.
 
-    Background answers can also request approval and run calls.
+    Background answers can also request approval and run approved calls.
     """
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"shy": BAD}}))
     options: dict[str, Any] = {"toolsim_store": "memory", "toolsim_mcp_config": str(tmp_path / "mcp.json")}
@@ -361,7 +361,9 @@ def test_tools_are_looked_up_before_they_run(backend: TextBackend, tmp_path: Pat
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives orphans to another process than the first")
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL], ids=lambda sign: sign.name)
 def test_orphaned_children_end_with_the_proxy(sign: signal.Signals, backend: TextBackend, tmp_path: Path) -> None:
-    """An MCP server's orphaned child in another session ends with the proxy, even if the proxy is killed."""
+    """An MCP server's orphaned child ends with the proxy, even if the child has its own session and the proxy is
+    killed.
+    """
     pids = tmp_path / "pids"
     program = (
         "import os, subprocess, sys\n"

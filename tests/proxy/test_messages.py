@@ -74,7 +74,7 @@ def test_retries_and_their_errors(text_backend: TextBackend) -> None:
 
 
 def test_other_hosts_pass_unchanged() -> None:
-    """Without a backend, the proxy forwards a Messages request to its own host unchanged."""
+    """Without a backend, the proxy forwards a Messages request unchanged to the host that the request names."""
 
     async def answers(answer: Answer) -> None:
         await answer.whole(b'{"mine": true}', Content_Type="application/json")
@@ -133,7 +133,7 @@ def test_masked_tools_are_not_sent(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("options", [{"mode": "auto"}, {"mode": "native", "tool_allowlist": ["!get_time"]}, {}])
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 def test_signed_reasoning_passes_unchanged(stream: bool, options: dict[str, Any]) -> None:
-    """Signed reasoning reaches the client and, in the next request, the backend unchanged, as Anthropic requires."""
+    """Signed reasoning reaches the client unchanged and, in the next request, the backend, as Anthropic requires."""
     signed = [
         {"type": "thinking", "thinking": "Bonn, \u00fcber all.", "signature": "EqQB+/8="},
         {"type": "thinking", "thinking": "", "signature": "EmwK="},
@@ -301,7 +301,7 @@ def test_backend_error_has_the_clients_format(text_backend: TextBackend) -> None
 
 
 def test_request_without_tools_is_translated(text_backend: TextBackend) -> None:
-    """A request without tools is translated to the backend's API, and its answer back, streamed or not."""
+    """A request without tools is translated to the backend's API, and the answer is translated back, streamed or not."""
 
     async def answers(answer: Answer) -> None:
         await answer.whole(chat_whole("Hello."), Content_Type="application/json")

@@ -192,7 +192,7 @@ def test_no_dashboard_panel_is_empty(backend: TextBackend, tmp_path: Path) -> No
 
 
 def test_dashboard_variables_and_panel_ids() -> None:
-    """The queries use exactly the variables that the dashboard declares, and the panel ids are unique."""
+    """The queries use exactly the variables that the dashboard declares, and the panel IDs are unique."""
     board = json.loads(DASHBOARD.read_text())
     declared = {variable["name"] for variable in board["templating"]["list"]}
     used = set(re.findall(r"\$\{?([a-z]+)\}?", DASHBOARD.read_text()))

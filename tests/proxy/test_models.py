@@ -126,7 +126,9 @@ def test_each_model_has_its_backend(
 
 
 def test_unrenamed_request_passes_byte_for_byte(file: Path, server: TextBackend) -> None:
-    """Without tools, a request passes byte for byte if its model is not renamed and the APIs are the same."""
+    """A request without tools passes through byte for byte if its model is not renamed and the backend has the client's
+    API.
+    """
     server.play([says("Sunny.")])
     body = b'{ "input" : "Hi",\n "model":"gpt-5" , "stream":true}'
     with proxied(file) as (_, line):
@@ -138,7 +140,7 @@ def test_unrenamed_request_passes_byte_for_byte(file: Path, server: TextBackend)
 
 @pytest.mark.parametrize("client", APIS)
 def test_unknown_model_is_a_404(file: Path, small: TextBackend, server: TextBackend, client: str) -> None:
-    """Without a default backend, an unknown model causes a 404 in the client's format that lists the models."""
+    """Without a default backend, an unknown model causes a 404 in the client's format. The error lists the models."""
     with proxied(file) as (_, line):
         for stream in (False, True):
             reply = line.post(PATHS[client], request(client, model="Haiku", stream=stream), **KEYS)
@@ -161,7 +163,9 @@ def test_unknown_model_is_a_404(file: Path, small: TextBackend, server: TextBack
 
 @pytest.mark.parametrize("way", ["reverse", "upstream", "scripted"])
 def test_default_backend(file: Path, small: TextBackend, server: TextBackend, way: str) -> None:
-    """The default backend receives requests for all other models or without a model. Only it receives its key."""
+    """The default backend receives each request whose model is not in the file. Only the default backend receives its
+    key.
+    """
     options: dict[str, Any] = {"toolsim_upstream_key": "sk-default"}
     options |= {"toolsim_upstream": f"{server.url}/v1"} if way == "upstream" else {}
     options |= {"toolsim_backend": "scripted"} if way == "scripted" else {}
@@ -455,7 +459,9 @@ def test_turn_continues_after_pattern_is_removed(
 
 
 def test_streams_continue_while_the_file_changes(file: Path, small: TextBackend, server: TextBackend) -> None:
-    """If the file changes repeatedly, each request is answered completely by one of the backends that it has named."""
+    """If the file changes repeatedly, each request is answered completely by one of the backends that the file has
+    named.
+    """
     small.play(lambda exchange: says(*"small one", pause=0.01))
     server.play(lambda exchange: says(*"large one", pause=0.01))
     versions = [
@@ -501,7 +507,7 @@ def test_streams_continue_while_the_file_changes(file: Path, small: TextBackend,
 
 
 def test_invalid_file_stops_the_start(tmp_path: Path) -> None:
-    """If the file contains a mistake, mitmdump does not start, and prints the file and the line."""
+    """If the models file contains a mistake, mitmdump does not start, and the log names the file and the line."""
     file = write(tmp_path / "models.toml", '[[models]]\nnames = "a"\nurl = "localhost:1"\n')
     proxy = Mitmdump(None, toolsim_models=str(file))
     assert proxy.exit_code() == 1
@@ -548,7 +554,7 @@ def test_sdks_use_one_base_url(file: Path, small: TextBackend, server: TextBacke
 
 
 def test_overview_lists_the_models(file: Path, small: TextBackend) -> None:
-    """The overview page names the file and lists its models."""
+    """The overview page names the models file and lists its models."""
     with proxied(file, small.url) as (_, line):
         page = line.request("GET", "/toolsim/", accept="application/json").json()
     assert page["models"] == ["claude-haiku-4-5", "text-model"]

@@ -62,7 +62,8 @@ def test_overview_of_a_builtin_backend() -> None:
 
 
 def test_overview_of_a_real_backend() -> None:
-    """If there is a backend, it serves ``/``. Text from the backend and from clients is escaped on the page.
+    """A backend that is a separate server also serves ``/``. Text from the backend and from clients is escaped on the
+    overview page.
 
     The model list is requested only once.
     """
@@ -87,7 +88,7 @@ def test_overview_of_a_real_backend() -> None:
 
 
 def test_overview_reports_backend_down() -> None:
-    """If the backend is down, the page is still served, and reports the problem."""
+    """If the backend is down, the overview page is still served, and reports the problem."""
     with Mitmdump("http://127.0.0.1:9") as proxy, Line(proxy.url) as line:
         found = facts(line)
         assert (found["models"], found["backend"]) == ([], "http://127.0.0.1:9/v1")
@@ -96,7 +97,7 @@ def test_overview_reports_backend_down() -> None:
 
 
 def test_overview_without_the_key_is_short() -> None:
-    """Without the key, the page shows only the name and the base URLs."""
+    """Without the key, the overview page shows only the name and the base URLs."""
     with Mitmdump(toolsim_backend="scripted", toolsim_api_key="k") as proxy, Line(proxy.url) as line:
         public = facts(line)
         assert public == {
@@ -112,7 +113,7 @@ def test_overview_without_the_key_is_short() -> None:
 
 
 def test_rebound_name_and_host_header() -> None:
-    """A page from a rebound host name cannot read the overview, and a Host header is escaped."""
+    """A page from a rebound host name cannot read the overview. A Host header is escaped on the overview page."""
     with Mitmdump(toolsim_backend="scripted") as proxy, Line(proxy.url) as line:
         assert line.request("GET", PATH, Host="rebound.example").status == 403
     with Mitmdump(toolsim_backend="scripted", toolsim_api_key="k") as proxy, Line(proxy.url) as line:

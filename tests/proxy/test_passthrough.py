@@ -108,7 +108,7 @@ def test_uploads_are_streamed(backend: RawBackend) -> None:
 
 
 def test_errors_pass_unchanged(backend: RawBackend, line: Line, ask: Any) -> None:
-    """If a rewritten request fails, the backend's HTTP error reaches the client unchanged."""
+    """If a rewritten request fails, the backend's HTTP error passes through unchanged."""
     body = json.dumps({"error": {"message": "slow down", "odd": [1.0]}}, indent=3).encode()
 
     async def behave(answer: Answer) -> None:

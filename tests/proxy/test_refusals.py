@@ -46,7 +46,9 @@ def connect(port: int, *headers: str) -> bytes:
 
 
 def test_wrong_keys_are_logged(backend: RawBackend) -> None:
-    """A wrong key is logged and counted for all APIs, other paths and WebSockets. A correct key is not."""
+    """A wrong key is logged and counted for all APIs, other paths and WebSockets. A correct key is not logged or
+    counted.
+    """
     with Mitmdump(backend.url, toolsim_api_key="k") as proxy:
         with Line(proxy.url) as line:
             for path in ("/v1/chat/completions", "/v1/messages", "/v1/responses"):

@@ -119,7 +119,7 @@ def calls_of(reply: Reply, api: str, *, stream: bool) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("api", ["chat/completions", "responses"])
 @pytest.mark.parametrize("way", WAYS)
 def test_retry_gives_the_exact_reason(way: str, api: str, stream: bool, line: Line, backend: TextBackend) -> None:
-    """After a faulty call, the model receives its answer and the exact reason. The client receives a valid call."""
+    """After a faulty call, the model is shown its answer and the exact reason. The client receives a valid call."""
     first, record, reason = WAYS[way]
     backend.play([first, says(GOOD)], chunk_size=5)
     more = {"tool_choice": "required"} if way == "required" else {}
@@ -149,7 +149,7 @@ def test_truncated_call_is_continued(line: Line, backend: TextBackend) -> None:
 
 @pytest.mark.slow
 def test_retries_are_limited_and_sent_text_stays(line: Line, backend: TextBackend) -> None:
-    """After two retries, the client receives an error. Text that was sent before is kept."""
+    """If two retries also fail, the client receives an error. The text that was sent before the retries is kept."""
     backend.play([says("Well. ", BAD), says(BAD), says(BAD), says(GOOD)], chunk_size=5)
     reply = line.post("/v1/chat/completions", body("chat/completions", stream=True))
     *deltas, error = reply.events()

@@ -142,7 +142,9 @@ def test_two_clear_no_answers_refuse_a_call(way: str, api: str, line: Line, back
 @pytest.mark.slow
 @pytest.mark.parametrize("api", ["chat/completions", "responses"])
 def test_questions_are_short_requests(api: str, line: Line, backend: TextBackend) -> None:
-    """Each question is a short request at temperature 0. After two "no", the conversation is sent without tools."""
+    """Each second-opinion question is a short request at temperature 0. After two "no" answers, the conversation is
+    sent without tools.
+    """
     backend.play(WAYS["no"][0])
     limits = {"max_tokens": 500} if api != "responses" else {"max_output_tokens": 500}
     line.post(f"/v1/{api}", body(api, stream=True, temperature=0.8, **limits))
@@ -201,7 +203,7 @@ def test_unneeded_opinion_is_not_requested(api: str, line: Line, backend: TextBa
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_disconnect_stops_the_question(stream: bool, proxy: Mitmdump, backend: TextBackend) -> None:
-    """If the client disconnects, the request with the question is aborted, and no more requests are sent."""
+    """If the client disconnects, the second-opinion request is aborted, and no more requests are sent."""
     backend.play(model(says(BONN), get_weather=says("No", ending="hang")))
     with Line(proxy.url) as line:
         line.send("POST", "/v1/responses", body("responses", stream=stream))

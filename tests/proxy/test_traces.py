@@ -121,7 +121,9 @@ def check(spans: list[Received], parent: str) -> None:
 def test_span_tree_of_a_retry_and_mcp_calls(
     api: str, stream: bool, proxy: Mitmdump, backend: TextBackend, collector: OtlpReceiver
 ) -> None:
-    """For all APIs, the span tree is the same, and the trace context reaches the backend and the MCP servers."""
+    """A turn with a retry and MCP calls has the same span tree for all APIs. The trace context reaches the backend and
+    the MCP servers.
+    """
     backend.play([says(BAD), says(ADD + HEADER), says(GOOD)])
     path, body = ask(api, stream=stream)
     with Line(proxy.url) as line:
@@ -190,7 +192,9 @@ def test_undeclared_call_and_replacement_are_two_spans(
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_request_without_a_trace_starts_one(stream: bool, backend: TextBackend, collector: OtlpReceiver) -> None:
-    """A request without a trace context starts a new trace, even if it passes unread because it has no tools."""
+    """A request without a trace context starts a new trace, even if the request passes through unread because it has no
+    tools.
+    """
     backend.play([says("No.")])
     with Mitmdump(backend.url, environment=collector.environment) as proxy, Line(proxy.url) as line:
         path, body = ask("chat", stream=stream)
@@ -214,7 +218,7 @@ def test_dying_backend_marks_both_spans(proxy: Mitmdump, backend: TextBackend, c
 
 
 def test_backend_429_is_an_error_of_its_span(proxy: Mitmdump, backend: TextBackend, collector: OtlpReceiver) -> None:
-    """If the backend answers 429, the model's span is an error. By HTTP conventions, the server span is not."""
+    """If the backend answers 429, the model span is marked as failed. By the HTTP conventions, the server span is not."""
     backend.play([refuses(429, f"Slow down, {KEY}.")])
     path, body = ask("responses", stream=False)
     with Line(proxy.url) as line:
@@ -275,7 +279,9 @@ def test_repeated_request_has_two_spans(backend: TextBackend, collector: OtlpRec
 
 
 def test_background_answer_has_a_span(backend: TextBackend, collector: OtlpReceiver) -> None:
-    """A background answer's model span belongs to the trace of the request that started it, even if it ends later."""
+    """A background answer's model span belongs to the trace of the request that started the answer, even if the answer
+    ends later.
+    """
     backend.play([says("It ", "rains.", pause=0.2)])
     path, body = ask("responses", stream=False, background=True)
     with (

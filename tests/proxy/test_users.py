@@ -70,7 +70,9 @@ def rows(proxy: Mitmdump) -> list[dict[str, Any]]:
 
 
 def test_user_is_in_log_and_metrics(text_backend: TextBackend, tmp_path: Path) -> None:
-    """The log and metrics contain the user's name, which also owns stored answers. The backend receives no key."""
+    """The log and the metrics contain the user's name. Stored answers belong to the user, even after the user's key
+    changes. The client's key is not sent to the backend.
+    """
     keys = written(tmp_path, f"alice {ALICE}\nbob {BOB}\n")
     text_backend.play(lambda _: says("Hello."))
     with Mitmdump(
@@ -163,7 +165,7 @@ def test_concurrent_turns_are_limited(backend: RawBackend, tmp_path: Path) -> No
 def test_turns_per_minute_are_limited(text_backend: TextBackend, tmp_path: Path) -> None:
     """If there are too many turns per minute, the SDKs raise their own exceptions.
 
-    Token counts, model lists and further rounds of a turn do not count as turns.
+    Token counts, model lists and further rounds in a turn do not count as turns.
     """
     keys = written(tmp_path, f"alice {ALICE} per_minute=2\n")
     tool: Any = {"type": "function", "name": "add", "parameters": {"type": "object", "required": ["a"]}}

@@ -141,7 +141,7 @@ def test_websocket_response_and_sequential_responses(client: Client, backend: Te
 
 
 def test_websocket_continuation(client: Client, backend: TextBackend) -> None:
-    """An answer can continue a previous one and contains its id, even if the new input is a call's output."""
+    """An answer can continue a previous answer, whose ID it contains, even if the new input is the output of a call."""
     backend.play([says("OK.", CALL), says("Cobalt."), says("Done.")])
     first = client.ask("Remember cobalt.", tools=[TOOL])
     output = {"type": "function_call_output", "call_id": first["output"][1]["call_id"], "output": "18"}
@@ -198,7 +198,9 @@ def test_websocket_compact_new_chain(client: Client, proxy: Mitmdump, backend: T
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_http_cases_over_websocket(client: Client, proxy: Mitmdump, backend: TextBackend, name: str) -> None:
-    """The suite's HTTP cases have the same prompts and answers over WebSocket, and all events match the schemas."""
+    """The HTTP cases of the Open Responses suite have the same prompts and answers over WebSocket, and all events match
+    the schemas.
+    """
     sent, text = REQUESTS[name]
     backend.play(lambda _: says(text))
     answer = client.ask(sent["input"], **{key: value for key, value in sent.items() if key != "input"})
@@ -219,7 +221,7 @@ def test_http_cases_over_websocket(client: Client, proxy: Mitmdump, backend: Tex
 
 
 def test_streams_of_one_connection_are_independent(client: Client, backend: TextBackend) -> None:
-    """If one stream on a connection is canceled, another continues. Each message contains the id of its stream."""
+    """If one stream on a connection is canceled, another continues. Each message contains the ID of its stream."""
     slow = says(*["word "] * 200, pause=0.05)
     backend.play(lambda exchange: slow if "slow" in str(exchange.transcript) else says("Fast."))
     client.send(input="slow", stream_id="a")
@@ -304,7 +306,9 @@ def test_oversized_and_binary_data(proxy: Mitmdump, backend: TextBackend) -> Non
 
 
 def test_connections_per_key_are_limited(proxy: Mitmdump, backend: TextBackend) -> None:
-    """The number of connections per key is limited, however the key is written. Closed connections no longer count."""
+    """The number of connections per key is limited, regardless of the spelling of the Authorization header. Closed
+    connections no longer count.
+    """
     backend.play(lambda _: says("OK."))
     spellings = ["Bearer many", "bearer many", "BEARER many", "Bearer  many", "many"]
     with ExitStack() as stack:
@@ -574,7 +578,7 @@ def test_stored_answer_is_continued_over_http(backend: TextBackend) -> None:
 
 
 def test_rounds_mcp_tools_and_recordings(backend: TextBackend, tmp_path: Path) -> None:
-    """Retries and MCP tools work as they do over HTTP, and each request is recorded."""
+    """Over WebSocket, retries and MCP tools work as they do over HTTP, and each request is recorded."""
     servers = {"calc": OFFICIAL | {"require_approval": "never", "timeout": 15}}
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
     strict = {**TOOL, "strict": True, "parameters": {**TOOL["parameters"], "required": ["city"]}}

@@ -64,7 +64,9 @@ KINDS: Mapping[str, tuple[bytes, bytes]] = {
 
 @dataclass
 class Waits:
-    """The neighbors' measurements in seconds: the wait for each health page, and each gap in the stream."""
+    """Times that the two neighbors measured, in seconds: the response time of each request for the health page, and each
+    gap between the chunks of the stream.
+    """
 
     pages: list[float] = field(default_factory=list)
     gaps: list[float] = field(default_factory=list)

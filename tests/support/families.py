@@ -60,7 +60,7 @@ def is_right(case: dict[str, Any], parsed: Parsed) -> bool:
 
 @cache
 def measured() -> dict[str, dict[str, Counter[str]]]:
-    """Return how often malformed texts are parsed with each outcome, by call form and kind of change."""
+    """Return the number of malformed texts with each outcome, by call form and kind of change."""
     return {form.form: rates(form) for form in FORMS}
 
 

@@ -15,11 +15,11 @@ further measurements correct it.
 
 
 def growth(work: Callable[[int], object], size: int) -> float:
-    """Return the CPU time of ``work`` with four times ``size``, divided by its CPU time with ``size``.
+    """Return the CPU time of ``work`` for an input of four times ``size``, divided by its CPU time for ``size``.
 
-    The shortest times are compared. They are measured again while they do not look linear, because other processes on
-    the machine can disturb caches, but never make a run shorter. Garbage collection is disabled, because it would also
-    process the heap of the tests.
+    The ratio is that of the shortest times, because other processes on the machine can slow a run down, but never speed
+    it up. If the ratio does not look linear, the measurement is repeated, up to ``_MOST`` times. Garbage collection is
+    disabled, because it would also process the heap of the tests.
     """
     was_enabled = gc.isenabled()
     gc.disable()

@@ -55,7 +55,8 @@ PROSE = {
     "text between calls": "list()\n\nand\n\n<tool_call>{\"name\": \"list\"}</tool_call>\nthen\n```\nlist()\n```\n",
     "two calls": '{"name": "list", "arguments": {}}\n{"name": "write", "arguments": {"path": "a"}}\n\nDone.\n',
 }  # fmt: skip
-"""Texts without calls, texts that resemble calls, and calls within other text. Other rows are from tables of cases.
+"""Texts without calls, texts that resemble calls, and calls within other text. ``cases`` also yields texts from the
+tables of cases.
 """
 
 

@@ -1,4 +1,4 @@
-"""Tests for turns in a real mitmweb, operated by a headless Chromium.
+"""Tests for turns in a real mitmweb, driven by headless Chromium.
 
 ``TOOLSIM_SCREENSHOTS=1`` also updates the screenshots.
 """

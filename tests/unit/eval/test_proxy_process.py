@@ -16,8 +16,8 @@ from toolsim.recordings.child import StartFailed
 
 @pytest.mark.slow
 async def test_proxy_serves_the_target_path() -> None:
-    """For each user and set of options, there is one proxy, which has the same path as the target. When a proxy stops,
-    its folder is removed.
+    """For each user and set of options, there is one proxy, which serves the same path as the target. When a proxy
+    stops, its temporary folder is deleted.
     """
     async with aclosing(Proxies("http://127.0.0.1:9/api/v1")) as started:
         proxy = await started.get("m", ("toolsim_repair=off",))

@@ -220,7 +220,7 @@ def test_any_bytes_and_report_result_in_a_page(data, report):
 
 @pytest.mark.slow
 def test_time_is_linear():
-    """Showing a request of several megabytes takes seconds at most, regardless of its text."""
+    """Showing a request of several megabytes takes at most a few seconds, regardless of its text."""
     record = "[function_call id=a call_id=a name=b arguments={}]\n"
     began = time.monotonic()
     for text in (record * 40_000, '[function_call id="' + '\\"' * 1_000_000, "# CLIENT TOOL CATALOG\n" * 100_000):

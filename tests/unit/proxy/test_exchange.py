@@ -97,8 +97,8 @@ def test_answer_handling_depends_on_plan_and_headers(name: str) -> None:
 
 
 def test_backend_response_is_not_modified() -> None:
-    """The backend's response object is not modified, because mitmproxy derives the handling of the connection from its
-    headers.
+    """The backend's response object is not modified, because mitmproxy uses its headers to decide how to handle the
+    connection.
     """
     made, flow = exchange(), answered(content_type=SSE, connection="close")
     original = flow.response

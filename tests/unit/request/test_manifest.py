@@ -33,8 +33,8 @@ def test_strict_rule_names_only_strict_tools():
 
 
 def test_answer_format():
-    """The manifest asks for structured output if the request also has tools, because the backend cannot enforce
-    both.
+    """If a request has both tools and a required answer format, the manifest states the format, because the backend
+    cannot enforce a format and allow calls at the same time.
     """
     wanted = {"type": "json_schema", "name": "x", "schema": {"type": "object", "title": "X"}}
     assert write(WEATHER, answer_format=wanted).endswith('to this schema:\n{"type":"object"}')

@@ -114,7 +114,9 @@ def test_announced_call_that_changes_ends_incomplete() -> None:
 
 
 def test_unannounced_block_breaks_silently() -> None:
-    """A block that breaks before it is announced is invisible to the client, and does not affect the next block."""
+    """A block that ends incomplete before it is announced is invisible to the client, and does not affect the next
+    block.
+    """
     calls, _ = client_calls(responses())
     calls.fragment(HEADER)
     assert not calls.end_block()

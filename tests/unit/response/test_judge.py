@@ -402,7 +402,7 @@ class TestStructured:
         assert StructuredCalls(judge).verdicts(StructuredCall("own", "")) == [JudgedCall(Tool("own", "own"), "{}")]
 
     def test_custom_call_input_is_verbatim(self) -> None:
-        """The input of a call to a custom tool remains verbatim. If the backend treated the tool as a function, the
+        """The input of a call to a custom tool is kept verbatim. If the backend treated the tool as a function, the
         input is extracted from the arguments.
         """
         judge, _ = self.judge()

@@ -220,8 +220,8 @@ def test_text_within_a_line_is_not_held_back(text: str) -> None:
     ],
 )
 def test_other_text_is_released_immediately(text: str, most: int) -> None:
-    """Even if text is full of braces, brackets, fences and names, only as many characters are held back as the decision
-    needs.
+    """Even if text is full of braces, brackets, fences and names, no more characters are held back than are needed to
+    decide whether a call begins.
     """
     parser = Untagged(Sentinel(), Judge(PLAN, Report()))
     given, waits = 0, []

@@ -55,7 +55,7 @@ def test_looked_up_tool_is_called(client: ApiName, stream: bool, find: str) -> N
 @pytest.mark.parametrize("client", API_NAMES)
 @pytest.mark.parametrize("stream", [True, False])
 def test_earlier_text_and_calls_are_kept(client: ApiName, stream: bool) -> None:
-    """Text and calls before a look-up are sent to the client, followed by the output of the next round."""
+    """Text and calls that precede a tool lookup are sent to the client, followed by the output of the next round."""
     echo = '<tool_call>{"name":"echo","arguments":{"x":2}}</tool_call>'
     seen, _, _ = play(f"Well.\n{echo}\n{FIND}", CALL, client=client, stream=stream)
     assert seen.items == [["text", "Well.\n"], ["call", "echo", '{"x":2}'], ADD]
@@ -63,8 +63,8 @@ def test_earlier_text_and_calls_are_kept(client: ApiName, stream: bool) -> None:
 
 @pytest.mark.parametrize("client", API_NAMES)
 def test_second_opinion_covers_only_the_looked_up_tool(client: ApiName) -> None:
-    """The second opinion about a looked-up tool sees only this tool and the user's request. No opinion is requested
-    about the look-up itself.
+    """The second-opinion question about a call to a looked-up tool contains only this tool and the user's request. No
+    second opinion is requested about the lookup.
     """
     seen, script, job = play(
         FIND, CALL, "no", "no", "Words.", client=client, policy=replace(POLICY, second_opinion="on")

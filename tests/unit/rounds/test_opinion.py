@@ -158,8 +158,8 @@ def test_undeclared_value_accepts_declared_calls() -> None:
 
 
 def test_question_contains_only_the_tool_and_the_request() -> None:
-    """The question contains only the tool and the user's request. After two refusals, a round without tools requests
-    text.
+    """The first second-opinion question contains only the tool and the user's request. If the model answers "no" to
+    both questions, a round without tools requests text.
     """
     words = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is love?"}]
     _, script, job = play(ECHO_CALL, "No", "No", "A word.", client="chat", messages=words)

@@ -70,8 +70,8 @@ def test_format_retries_are_counted_separately() -> None:
 
 
 def test_text_is_requested_once_for_an_invented_call() -> None:
-    """With "on" and "undeclared", an invented call causes a single round without tools, which requests text. This
-    requires that a round is left.
+    """If ``second_opinion`` is "on" or "undeclared", and if another round is allowed, an invented call causes a single
+    round without tools, which requests text.
     """
     for value in ("undeclared", "on"):
         first, second = run(

@@ -49,7 +49,9 @@ class Paused(list[Any]):
 
 
 def test_pause_does_not_spend_the_budget() -> None:
-    """A pause longer than any step of a check does not count, although it is included in the thread's CPU time."""
+    """If a check is interrupted by a pause, at most ``STEP_SECONDS`` of the pause count toward the budget, although the
+    thread's CPU time includes the entire pause.
+    """
     finding = compile_schema({"items": {"type": "string"}}).examine(Paused([1]), 0.015)
     assert finding.settled
     assert finding.mismatch == "/0: got number, expected string"

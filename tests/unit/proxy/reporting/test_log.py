@@ -77,8 +77,8 @@ def test_failures_are_warnings(log: Any, caplog: pytest.LogCaptureFixture) -> No
 
 
 def test_json_format(log: Any, terminal: Terminal) -> None:
-    """In JSON format, each line is one object with the fields of a turn or a message. An exception adds its
-    traceback.
+    """In JSON format, each line is one object with the fields of a turn or a message. If an exception is logged, the
+    line contains its traceback.
     """
     made = log("json")
     made.turn(TURN, 200, 0.25)
