@@ -71,7 +71,9 @@ def shown(stage: Stage) -> str:
 
 @every_mode
 async def test_shell(stage: Stage, mode: str) -> None:
-    """Shell commands are run, and their output is in the next prompt. Two calls in one answer become two output items."""
+    """Shell commands are run, and their output is in the next prompt. Two calls in one answer become two
+    output items.
+    """
     ran: list[list[str]] = []
 
     def execute(request: Any) -> ShellResult:

@@ -113,7 +113,9 @@ async def test_tool_loop_over_messages(stage: Stage, mode: str, case: Case) -> N
 @every_mode
 @over_its_own_api
 async def test_typed_answer_with_tools(stage: Stage, api: str, mode: str) -> None:
-    """With a native output type, a call without its tag is still recognized as a call, and the final answer is parsed."""
+    """With a native output type, a call without its tag is still recognized as a call, and the final answer
+    is parsed.
+    """
     stage.prepare(TYPED)
     stage.compare(TYPED, await run(stage.base_url, api, mode, TYPED.prompts, output=NativeOutput(Sky)))
 

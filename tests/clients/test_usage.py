@@ -46,7 +46,9 @@ def test_codex_compacts_by_estimated_usage(backend: TextBackend, tmp_path: Path)
 
 @pytest.mark.skipif(agent("claude") is None, reason="needs claude: run `make test-clients`")
 def test_claude_code_reports_estimated_usage(backend: TextBackend, tmp_path: Path) -> None:
-    """Claude Code reports toolsim's estimate as the usage of the turn, and uses the estimate to decide when to compact."""
+    """Claude Code reports toolsim's estimate as the usage of the turn, and uses the estimate to decide when
+    to compact.
+    """
     backend.play(lambda _: says("It is heron."))
     with Mitmdump(backend.url) as proxy:
         usage = Claude(proxy.url, tmp_path).ask("What is the word?")["usage"]

@@ -64,7 +64,9 @@ async def test_invalid_call_is_retried_in_a_second_thread(codex: str, tmp_path: 
 
 @pytest.mark.slow
 async def test_questions_about_a_call_are_separate_threads(codex: str, tmp_path: Path) -> None:
-    """Yes-or-no questions about a call, and the request for text that replaces a refused call, run in separate threads."""
+    """Yes-or-no questions about a call, and the request for text that replaces a refused call, run in
+    separate threads.
+    """
     asked: list[str] = []
 
     def reply(body: dict[str, Any]) -> Reply:

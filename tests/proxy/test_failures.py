@@ -199,7 +199,9 @@ def test_unsent_answer_reports_failure_and_connection_stays(
 @pytest.mark.parametrize("status", [400, 401, 404, 429, 500, 503])
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 def test_backend_errors_pass_unchanged(status: int, stream: bool, backend: RawBackend, line: Line, ask: Any) -> None:
-    """The backend's HTTP errors pass through unchanged, including the Retry-After header, and the next request works."""
+    """The backend's HTTP errors pass through unchanged, including the Retry-After header, and the next
+    request works.
+    """
     body = json.dumps({"error": {"message": f"no: {status}", "type": "t", "param": None, "code": "c"}}).encode()
 
     async def behave(answer: Answer) -> None:

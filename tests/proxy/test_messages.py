@@ -301,7 +301,9 @@ def test_backend_error_has_the_clients_format(text_backend: TextBackend) -> None
 
 
 def test_request_without_tools_is_translated(text_backend: TextBackend) -> None:
-    """A request without tools is translated to the backend's API, and the answer is translated back, streamed or not."""
+    """A request without tools is translated to the backend's API, and the answer is translated back, streamed
+    or not.
+    """
 
     async def answers(answer: Answer) -> None:
         await answer.whole(chat_whole("Hello."), Content_Type="application/json")

@@ -139,7 +139,9 @@ def test_openai_client_with_nonexistent_host(intercepting: Mitmdump, backend: Ra
 
 
 def test_other_hosts_are_reached(intercepting: Mitmdump, backend: RawBackend) -> None:
-    """Requests that are not for an API are forwarded to the host that they name, even if their paths resemble an API's."""
+    """Requests that are not for an API are forwarded to the host that they name, even if their paths resemble
+    an API's.
+    """
     backend.play(answers)
     with RawBackend() as site, through(intercepting) as client:
 

@@ -218,7 +218,9 @@ def test_dying_backend_marks_both_spans(proxy: Mitmdump, backend: TextBackend, c
 
 
 def test_backend_429_is_an_error_of_its_span(proxy: Mitmdump, backend: TextBackend, collector: OtlpReceiver) -> None:
-    """If the backend answers 429, the model span is marked as failed. By the HTTP conventions, the server span is not."""
+    """If the backend answers 429, the model span is marked as failed. By the HTTP conventions, the server
+    span is not.
+    """
     backend.play([refuses(429, f"Slow down, {KEY}.")])
     path, body = ask("responses", stream=False)
     with Line(proxy.url) as line:

@@ -71,7 +71,9 @@ def test_unrequested_usage_is_not_sent(pair: tuple[TextBackend, Mitmdump]) -> No
 
 
 def test_backend_counts_pass_unchanged(pair: tuple[TextBackend, Mitmdump]) -> None:
-    """If the backend starts to report usage, its counts are passed on, and later answers are not marked as estimated."""
+    """If the backend starts to report usage, its counts are passed on, and later answers are not marked as
+    estimated.
+    """
     backend, proxy = pair
     with Line(proxy.url) as line:
         backend.has_usage = False

@@ -64,8 +64,8 @@ KINDS: Mapping[str, tuple[bytes, bytes]] = {
 
 @dataclass
 class Waits:
-    """Times that the two neighbors measured, in seconds: the response time of each request for the health page, and each
-    gap between the chunks of the stream.
+    """Times that the two neighbors measured, in seconds: the response time of each request for the health page, and
+    each gap between the chunks of the stream.
     """
 
     pages: list[float] = field(default_factory=list)

@@ -33,16 +33,16 @@ def receipt(*requirements: str) -> str:
 
 
 def test_pip() -> None:
-    """The command starts with the path of the interpreter, because the first pip on the PATH might belong to another
-    installation.
+    """The install command starts with the path of the interpreter, because the first pip on the PATH might belong to
+    another installation.
     """
     assert command_for_extra("redis") == f"{sys.executable} -m pip install 'redis>=6,<9'"
     assert install_command(["a==1", "b"], dependencies=False) == f"{sys.executable} -m pip install --no-deps a==1 b"
 
 
 def test_pipx(environment: Environment) -> None:
-    """The package is injected into the environment in which toolsim runs, because its main program might be mitmproxy
-    instead of toolsim.
+    """With pipx, the package is injected into the environment in which toolsim runs, because the main program of that
+    environment might be mitmproxy instead of toolsim.
     """
     environment("pipx_metadata.json", json.dumps({"main_package": {"package": "mitmproxy"}}))
     assert command_for_extra("redis") == "pipx inject mitmproxy 'redis>=6,<9'"
@@ -85,19 +85,19 @@ def test_uv_tool_is_reinstalled_with_its_packages(
     [("pipx_metadata.json", "{"), ("pipx_metadata.json", "[]"), ("uv-receipt.toml", "["), ("uv-receipt.toml", "")],
 )
 def test_unreadable_metadata_is_ignored(name: str, content: str, environment: Environment) -> None:
-    """If a metadata file cannot be parsed, it is ignored, and the command uses pip."""
+    """If a metadata file cannot be parsed, it is ignored, and the install command uses pip."""
     environment(name, content)
     assert command_for_extra("redis") == f"{sys.executable} -m pip install 'redis>=6,<9'"
 
 
 def test_environment_without_pip_uses_uv(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the environment has no pip, the command uses uv, because uv creates such environments."""
+    """If the environment has no pip, the install command uses uv, because uv creates such environments."""
     monkeypatch.setattr(installation, "find_spec", lambda name: None)
     assert command_for_extra("redis") == f"uv pip install --python {sys.executable} 'redis>=6,<9'"
 
 
 def test_standalone_mitmproxy_is_reinstalled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A standalone mitmproxy cannot be extended, so the command installs mitmproxy with uv."""
+    """A standalone mitmproxy cannot be extended, so the install command installs mitmproxy with uv."""
     monkeypatch.setattr(sys, "frozen", True, raising=False)
     assert install_command(["regex", "brotli"]) == "uv tool install mitmproxy --with regex --with brotli"
 

@@ -170,7 +170,7 @@ def open_list(page: Chromium, port: int, recipe: str = "") -> None:
 
 
 def test_page_shows_both_calls(page: Chromium, tmp_path: Path) -> None:
-    """For a streamed answer, the page shows the model's blocks, their verdicts, and both calls with their arguments."""
+    """For a streamed answer, the page shows the model's blocks, their verdicts, and two calls with their arguments."""
     open_flow(page, -2)
     page.click("Response")
     text = shown(page, "THE CLIENT GOT")
@@ -232,7 +232,7 @@ def test_reverted_request_can_be_replayed(page: Chromium, backend: TextBackend) 
 
 
 def test_request_can_be_replayed_without_revert(page: Chromium, backend: TextBackend, proxy: Mitmdump) -> None:
-    """If the user clicks "Replay" without "Revert", the client's original request is also sent, with its tools."""
+    """If the user clicks "Replay" without "Revert", the client's original request is sent, with its tools."""
     open_flow(page, -2)
     page.click("Request")
     shown(page, "as sent to the backend")
@@ -312,7 +312,7 @@ def user(text: str) -> dict[str, Any]:
 
 
 def test_view_shows_prompt_and_model_text(page: Chromium, tmp_path: Path) -> None:
-    """The view toolsim-prompt shows the exact prompt that the model received, and the exact text that it wrote."""
+    """The ``toolsim-prompt`` view shows the exact prompt that the model received, and the exact text that it wrote."""
     open_flow(page, -2)
     page.click("Request")
     assert "the view toolsim-prompt expands it" in " ".join(shown(page, "as sent to the backend").split())

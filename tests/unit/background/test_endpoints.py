@@ -140,7 +140,9 @@ async def test_unavailable_store_is_a_503(setup: Setup, monkeypatch: pytest.Monk
 
 
 async def test_starting_answers_count_toward_the_limit(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An answer that is being started counts toward the limit. If it cannot be started, it no longer counts."""
+    """An answer that is being started counts toward the limit on background answers. If the answer cannot be started,
+    it no longer counts.
+    """
     setup.settings = Settings(store=StoreUrl("memory", background=1))
     refused: list[int] = []
     open_ = setup.answers._background_store.open

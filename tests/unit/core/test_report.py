@@ -11,7 +11,9 @@ def test_code_of_an_entry_is_extracted() -> None:
 
 
 def test_tallies() -> None:
-    """Calls are tallied by name, and other entries by code. Fields without entries have empty tallies."""
+    """A report's calls are tallied by name, and its other entries by code. Fields without entries have empty
+    tallies.
+    """
     report = Report(calls=["f", "g"], warnings=[entry("SCHEMA_MISMATCH", "f"), entry("SCHEMA_MISMATCH", "g")])
     data = {tally.title: tally.codes for tally in report.tallies()}
     assert data["calls"] == ["f", "g"]

@@ -37,7 +37,7 @@ def test_no_runs_yield_the_full_interval() -> None:
 
 
 def test_percentiles_are_measured_values() -> None:
-    """Percentiles are computed by the nearest-rank method; the values are those of a textbook example."""
+    """Percentiles are computed by the nearest-rank method. The expected values are from a textbook example."""
     values = [15, 20, 35, 40, 50]
     assert [percentile(values, percent) for percent in (5, 30, 40, 50, 95, 100)] == [15, 20, 20, 35, 50, 50]
     assert percentile([], 50) == 0

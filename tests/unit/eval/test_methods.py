@@ -28,8 +28,8 @@ def says(text: str, seen: list[Request]) -> Send:
 
 
 async def test_prompt_method_describes_tools_as_text() -> None:
-    """The method ``prompt`` describes the tools as text instead of sending them, and parses calls in the answer's
-    text.
+    """The ``prompt`` method describes the tools as text instead of sending them, and parses calls in the
+    answer's text.
     """
     seen: list[Request] = []
     answer = await prompted(says(TAGGED, seen), Case("s", "c", play))(REQUEST)
@@ -39,7 +39,7 @@ async def test_prompt_method_describes_tools_as_text() -> None:
 
 
 async def test_without_tools_no_text_is_parsed_as_a_call() -> None:
-    """If a request has no tools, neither the method ``prompt`` nor the content-tag fallback parses text as a call."""
+    """If a request has no tools, neither the ``prompt`` method nor the content-tag fallback parses text as a call."""
     plain = Request(REQUEST.messages)
     for send in (prompted(says(TAGGED, []), Case("s", "c", play)), with_content_tags(says(TAGGED, []))):
         assert (await send(plain)) == Answer(TAGGED)
@@ -67,7 +67,7 @@ async def test_content_tag_fallback() -> None:
 
 
 async def test_only_toolsim_method_starts_a_proxy() -> None:
-    """The methods ``native`` and ``prompt`` send requests directly to the server, without a proxy and without
+    """The ``native`` and ``prompt`` methods send requests directly to the server, without a proxy and without
     recordings.
     """
     async with aclosing(Proxies("http://127.0.0.1:9/v1")) as proxies:

@@ -28,8 +28,8 @@ class Model:
 
 
 async def test_steps_record_only_new_messages() -> None:
-    """A step contains only the messages that are new since the previous step, the answer and the time. Token counts are
-    added up.
+    """A step contains the answer, the time, and only those messages that are new since the previous step. Token counts
+    are added up.
     """
     ask = Asking(Model(Answer("a", (), "stop", 5, 1), Answer("b", (), "stop", 7, 2)), {"temperature": 0}, 5)
     await ask(Request((USER,), TOOLS))
@@ -123,7 +123,7 @@ def test_common_prefix() -> None:
 
 
 async def test_tool_choice_option_overrides_the_case() -> None:
-    """The option ``tool_choice`` overrides the tool choice of a case, but only for questions with tools."""
+    """The ``tool_choice`` option overrides the tool choice of a case, but only for questions with tools."""
     model = Model(Answer("a"), Answer("b"))
     ask = Asking(model, {"tool_choice": "echo", "seed": 1}, None)
     await ask(Request((USER,), TOOLS, "auto"))

@@ -37,8 +37,8 @@ TITLE = patch("/draft/title", "Quarterly report")
 
 @pytest.mark.parametrize("scenario", ["happy_path", "missing_workspace_id"])
 async def test_happy_path_requires_read_and_patch(scenario: str) -> None:
-    """happy_path and missing_workspace_id pass only if the model reads the state, patches the title and then answers
-    with exactly the required text.
+    """The happy_path and missing_workspace_id scenarios pass only if the model reads the state, patches the title and
+    then answers with exactly the required text.
     """
     assert (await play(scenario, (get(),), (TITLE,), "Done.")).ok
     assert (await play(scenario, (TITLE,), "Done.")).label == "wrong_state"
@@ -57,7 +57,9 @@ async def test_missing_id_is_recovered_from_the_error() -> None:
 
 
 async def test_type_error_must_be_made_and_corrected() -> None:
-    """type_error_recovery passes only if the model first sends a value of the wrong type and then corrects it."""
+    """The type_error_recovery scenario passes only if the model first sends a value of the wrong type and then corrects
+    it.
+    """
     wrong, right = patch("/draft/priority", "high"), patch("/draft/priority", 3, "3")
     assert (await play("type_error_recovery", (wrong,), (right,), "Done.")).ok
     assert (await play("type_error_recovery", (wrong,), "Done.")).label == "type_coercion"
@@ -65,8 +67,8 @@ async def test_type_error_must_be_made_and_corrected() -> None:
 
 
 async def test_long_arguments_are_refused_and_shortened() -> None:
-    """long_arguments_guard passes only if the model first sends the entire text, which is too long, and then a
-    shortened text.
+    """The long_arguments_guard scenario passes only if the model first sends the entire text, which is too long, and
+    then a shortened text.
     """
     long = patch("/draft/body", BY_ID["long_arguments_guard"].prompt.partition("this text: ")[2].partition("\n")[0])
     short = patch("/draft/body", "The quarter went well and the team grew in every region that we serve.", "3")
@@ -76,15 +78,17 @@ async def test_long_arguments_are_refused_and_shortened() -> None:
 
 
 async def test_chat_only_must_call_no_tool() -> None:
-    """chat_only passes only if the model answers with exactly the required text and does not call a tool."""
+    """The chat_only scenario passes only if the model answers with exactly the required text and does not
+    call a tool.
+    """
     assert (await play("chat_only", "Done.")).ok
     assert (await play("chat_only", "Sure! Done.")).label == "wrong_final_text"
     assert (await play("chat_only", (get(),))).label == "needless_call"
 
 
 async def test_parallel_calls_must_share_a_turn() -> None:
-    """happy_path_parallel passes if both calls are in the same turn. If they are in separate turns, the label is
-    parallel_collapse.
+    """The happy_path_parallel scenario passes if both calls are in the same turn. If they are in separate turns, the
+    label is parallel_collapse.
     """
     assert (await play("happy_path_parallel", (get(), TITLE), "Done.")).ok
     assert (await play("happy_path_parallel", (get(),), (TITLE,), "Done.")).label == "parallel_collapse"

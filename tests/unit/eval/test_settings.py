@@ -32,7 +32,7 @@ def live(*arguments: str) -> Setup:
 
 
 def test_live_evaluation_defaults() -> None:
-    """By default, a live evaluation uses the method toolsim, the default profile, and the chat API without
+    """By default, a live evaluation uses the ``toolsim`` method, the default profile, and the chat API without
     streaming.
     """
     asked = live()
@@ -59,8 +59,8 @@ def test_offline_evaluation_uses_both_apis() -> None:
 
 
 def test_listed_values_form_a_matrix_for_toolsim() -> None:
-    """If options have several values, each combination is a separate setting of the method toolsim. Other methods have
-    no settings.
+    """If options have several values, each combination is a separate setting of the ``toolsim`` method. Other methods
+    have no settings.
     """
     asked = live(
         "--method",
@@ -82,7 +82,7 @@ def test_listed_values_form_a_matrix_for_toolsim() -> None:
 
 
 def test_fallback_matrix_applies_to_native() -> None:
-    """The content-tag fallback is a setting of the method native. ``--fallback-matrix`` compares it with the
+    """The content-tag fallback is a setting of the ``native`` method. ``--fallback-matrix`` compares it with the
     default.
     """
 

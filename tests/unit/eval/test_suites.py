@@ -15,7 +15,7 @@ def test_unknown_suite_is_named(name: str) -> None:
 
 
 def test_scenarios_suite_contains_the_preset() -> None:
-    """The suite ``scenarios`` contains only the scenarios that were selected, in the given order."""
+    """The ``scenarios`` suite contains only the scenarios that were selected, in the given order."""
     assert [case.id for case in load("scenarios", None, "chat_only,happy_path")] == ["chat_only", "happy_path"]
 
 

@@ -27,7 +27,7 @@ def asked(case_id: str, answer: Answer) -> tuple[Request, Verdict]:
 
 def test_outputs_have_the_order_of_the_case() -> None:
     """The outputs are in the order of the calls or shuffled, depending on the case, and each has the ID of its call.
-    The question is about one of them.
+    The question is about one of the outputs.
     """
     for order, ids in (("in_order", ["call_001", "call_002"]), ("shuffled", ["call_002", "call_001"])):
         request, _ = asked(f"two_cities_{order}_oslo", Answer("4"))

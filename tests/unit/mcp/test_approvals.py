@@ -39,7 +39,7 @@ def test_other_owners_cannot_approve() -> None:
 
 
 def test_pending_approvals_expire() -> None:
-    """Pending approvals expire. If there are more than the limit, the oldest are dropped."""
+    """Pending approvals expire. If there are more approvals than the limit allows, the oldest are dropped."""
     now = 0.0
     approvals = Approvals(lambda: now)
     name = ask(approvals)

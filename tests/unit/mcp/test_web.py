@@ -72,7 +72,7 @@ async def test_compressed_answer_is_rejected() -> None:
 
 @pytest.mark.parametrize("url", ["http://docs.example/mcp", "https://evil.example/mcp", "https://docs.example:444/"])
 async def test_other_hosts_are_not_contacted(url: str) -> None:
-    """A request to another host or port, or without TLS, is not sent."""
+    """A request to a host or port other than the server's, or without TLS, is not sent."""
     answers = Answers(1)
     with pytest.raises(httpx2.ConnectError, match="another host"):
         await read(answers, url)

@@ -118,7 +118,7 @@ def test_answers_without_a_report_are_chosen_by_type():
 
 
 def test_view_can_be_selected_for_any_flow():
-    """A user can select the view for a flow of any kind, and it shows a page."""
+    """A user can select the view for a flow of any kind. The view then shows a page."""
     flow = tflow.tflow(resp=True)
     assert show(flow, flow.request, "toolsim")[1].startswith("REQUEST")
     assert show(flow, flow.response, "toolsim")[1].startswith("ANSWER")
@@ -171,7 +171,7 @@ def test_view_is_registered_with_the_addon(caplog):
 
 
 def test_prompt_view_is_verbatim():
-    """The view toolsim-prompt shows exactly what the model read and wrote. After a revert, it shows the client's
+    """The ``toolsim-prompt`` view shows exactly what the model read and wrote. After a revert, it shows the client's
     prompt.
     """
     flow = exchanged()

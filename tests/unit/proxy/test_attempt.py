@@ -86,8 +86,8 @@ def test_consecutive_refusals_are_handled(caplog: pytest.LogCaptureFixture) -> N
 
 
 def test_resent_round_keeps_its_number() -> None:
-    """A resent round keeps its round number and the id of the client's flow, because metrics and recordings use
-    them.
+    """A resent round keeps its round number and the ID of the client's flow, because metrics and recordings
+    use them.
     """
     asked = Asked()
     asked.exchange.report.round, asked.exchange.report.part_of = 2, "flow"
@@ -96,7 +96,9 @@ def test_resent_round_keeps_its_number() -> None:
 
 
 def test_error_is_examined_before_the_client_receives_it() -> None:
-    """As long as a request tries a feature, an error is withheld from the client until its body has been examined."""
+    """If a request uses a feature that the backend might refuse, an error is withheld from the client until its body
+    has been examined.
+    """
     asked = Asked()
     asked.backend.refuses("m", "constraint")
     assert asked.plan.attempts == {"tools"}

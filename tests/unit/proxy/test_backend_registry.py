@@ -33,8 +33,8 @@ def test_page_urls_are_relative_to_the_root() -> None:
 
 
 def test_stale_backend_is_forgotten() -> None:
-    """The facts about a stale backend are dropped. If another backend has already replaced it, the facts about the new
-    one are kept.
+    """The facts about a stale backend are dropped. If a new backend has already replaced it, the facts about the new
+    backend are kept.
     """
     backends = BackendRegistry()
     old = backends.at("http", "h", 1)

@@ -90,7 +90,7 @@ async def answered(context_loader: StoredContextLoader, flow: HTTPFlow, exchange
 async def test_request_without_references_is_not_delayed(
     context_loader: StoredContextLoader, memory: ResponseStore
 ) -> None:
-    """A request without references is not delayed. Its answer can later be referenced by the id that the client
+    """A request without references is not delayed. Its answer can later be referenced by the ID that the client
     received.
     """
     flow, exchange, waits = received(context_loader, {"model": "m", "input": "Hello"})

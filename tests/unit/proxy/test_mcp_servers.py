@@ -42,7 +42,9 @@ async def test_unlisted_web_page_has_no_access() -> None:
 
 
 async def test_requests_that_use_mcp_are_recognized() -> None:
-    """If the file lists MCP servers, every request uses MCP. Otherwise, only a request whose body mentions MCP does."""
+    """If the file lists MCP servers, every request counts as using MCP. Otherwise, only a request whose body mentions
+    MCP counts.
+    """
     servers = Servers()
     servers.update(MCP)
     mcp_context = servers.context(ORIGINS, asked(), "")

@@ -35,7 +35,7 @@ def turn(id: str, references: References | None = None) -> StoredContext:
 
 
 async def test_stored_answer_is_found() -> None:
-    """A stored answer is found by its id, with its items and the answers that it continues, but only within its
+    """A stored answer is found by its ID, with its items and the answers that it continues, but only within its
     partition.
     """
     made = memory()

@@ -151,7 +151,7 @@ async def test_large_mcp_request_causes_a_warning(rounds: Rounds) -> None:
 
 
 def test_round_is_recognized_by_its_flow() -> None:
-    """A round is recognized by the id of its flow. In a stored flow, a round is recognized by metadata that no client
+    """A round is recognized by the ID of its flow. In a stored flow, a round is recognized by metadata that no client
     can forge.
     """
     flow = tflow.tflow()

@@ -392,7 +392,7 @@ def test_api_of() -> None:
     ],
 )
 def test_join(base: str, path: str, expected: str) -> None:
-    """The upstream's path replaces the part before the endpoint."""
+    """The upstream's path replaces the part of the client's path before the endpoint."""
     assert join(Upstream("http", "h", 80, base), path) == expected
 
 

@@ -220,7 +220,7 @@ def test_live_exchange_has_current_options() -> None:
 
 
 def test_off_by_default(tmp_path: Path) -> None:
-    """Without the option ``toolsim_capture``, no recordings are written."""
+    """Without the ``toolsim_capture`` option, no recordings are written."""
     with context() as mitm:
         assert mitm.options.toolsim_capture == ""
         flow = exchange(question(), *chat_answer("Words."))
@@ -229,8 +229,8 @@ def test_off_by_default(tmp_path: Path) -> None:
 
 
 def test_command_records_exchanges(tmp_path: Path) -> None:
-    """The command writes recordings of finished exchanges, but refuses flows that are themselves part of a
-    recording.
+    """The ``toolsim.capture`` command writes recordings of finished exchanges, but refuses flows that are themselves
+    part of a recording.
     """
     capture = Capture()
     with context(capture):

@@ -60,7 +60,7 @@ def test_structure_is_kept(kept: str) -> None:
 
 
 def test_another_key_yields_other_words() -> None:
-    """Another key yields other pseudonyms. By default, the key is random, so the words cannot be recovered."""
+    """A different key yields different pseudonyms. By default, the key is random, so the words cannot be recovered."""
     text = "It is clear in Paris."
     assert WORDS.text(text) != Pseudonyms([], b"other").text(text)
     assert Pseudonyms([]).text(text) != Pseudonyms([]).text(text)

@@ -40,7 +40,7 @@ SHAPES = {
 
 
 def test_every_pattern_has_an_example() -> None:
-    """The table contains exactly one example for each pattern."""
+    """The table of examples contains exactly one example for each pattern."""
     assert {name for name, _ in PATTERNS} == set(SHAPES)
 
 

@@ -247,7 +247,7 @@ def test_invalid_files_are_reported(tmp_path: Path) -> None:
 def test_command_logs_the_differences(
     tmp_path: Path, stream: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The command ``toolsim.replay`` writes a summary and the differences to mitmproxy's log."""
+    """The ``toolsim.replay`` command writes a summary and the differences to mitmproxy's log."""
     caplog.set_level("INFO")
     replay = Commands()
     replay.replay(str(tmp_path))

@@ -63,7 +63,9 @@ def test_unchanged_stream_is_kept_byte_for_byte() -> None:
 
 
 def test_value_receives_each_event() -> None:
-    """The function ``value`` receives each complete event. Text that has been edited is marked by its type."""
+    """The ``value`` function receives each complete event. A string that has been edited is an ``EditedStr`` in this
+    event.
+    """
     seen: list[Any] = []
 
     def value(document: Any) -> Any:

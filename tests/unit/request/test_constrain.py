@@ -137,8 +137,8 @@ ANY = '<tool_call>{"name":"get_time","arguments":{"zone":[1]}}</tool_call>'
     ],
 )
 def test_engine_accepts_the_structural_tag(text: str, free: bool, required: bool, one_call: bool) -> None:
-    """The engine of vLLM and SGLang accepts text and valid calls, up to the permitted number of calls, and rejects
-    everything else.
+    """The grammar engine of vLLM and SGLang accepts text and valid calls, up to the permitted number of calls, and
+    rejects everything else.
     """
     for choice, single, accepted in (("auto", False, free), ("required", False, required), ("auto", True, one_call)):
         form = constraint(
@@ -187,7 +187,9 @@ def test_several_calls_are_enforced_where_possible(engine: Any, named: bool, one
     ],
 )
 def test_schema_accepts_several_calls(calls: Any, most: int, fits: bool) -> None:
-    """The schema accepts from one call up to the limit, with each tool's own schema. A real engine confirms this."""
+    """The schema accepts one or more calls, up to the limit, each with its tool's own schema. A real grammar engine
+    accepts the same calls.
+    """
     validator = jsonschema.Draft202012Validator(calls_schema(ALL, most))
     validator.check_schema(validator.schema)
     assert validator.is_valid(calls) is fits
@@ -195,7 +197,7 @@ def test_schema_accepts_several_calls(calls: Any, most: int, fits: bool) -> None
 
 
 def test_engine_accepts_the_call_schema() -> None:
-    """A real engine accepts a single call as JSON."""
+    """A real grammar engine accepts a single call as JSON."""
     accepts = engine_grammar.json_schema(call_schema([WEATHER, PLANT]))
     assert accepts('{"name": "get_weather", "arguments": {"city": "Bonn"}}')
     assert not accepts('{"name": "get_weather", "arguments": {}}')

@@ -80,7 +80,7 @@ def test_client_text_cannot_imitate_a_rule(form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_manifest_is_short(form: str) -> None:
-    """Excluding the entries of the tools, a manifest has about 150 tokens at most."""
+    """Excluding the entries of the tools, a manifest has at most about 150 tokens."""
     bare = Tool("f", "f")
     entry = FORMS[form].entry(bare, "acme_call")
     assert len(write(form, (bare,)).replace(entry, "")) <= 610
@@ -91,7 +91,9 @@ def test_auto_selects_the_default_form() -> None:
 
 
 def test_calls_form_has_slots() -> None:
-    """The form ``calls`` shows each tool as a call with slots for its arguments, followed by the descriptions."""
+    """The ``calls`` form of the manifest shows each tool as a call with slots for its arguments, followed by the
+    descriptions.
+    """
     assert write("calls", (WEATHER,)).splitlines()[3:8] == [
         "- Current weather.",
         "    You MUST call rm",
@@ -127,7 +129,7 @@ def test_complex_schema_is_shown_as_json_schema() -> None:
     ],
 )
 def test_typescript_form(schema: object, written: str) -> None:
-    """In the TypeScript form, objects are expanded, and all other types are written as in a slot."""
+    """In the TypeScript form of the manifest, objects are expanded, and all other types are written as in a slot."""
     assert typescript(schema) == written
 
 

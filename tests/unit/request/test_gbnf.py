@@ -190,7 +190,7 @@ def test_tagged_block_must_contain_a_call() -> None:
 
 @pytest.mark.parametrize("between", ["", "\n"])
 def test_several_calls_are_accepted(between: str) -> None:
-    """Several calls are accepted up to the limit, either one after another or as a list in one block."""
+    """The grammar accepts several calls, up to the limit, either one after another or as a list in one block."""
     call, time = WEATHER[len("<tool_call>") : -len("</tool_call>")], '{"name": "a.time", "arguments": {}}'
     two, listed = f"{WEATHER}{between}{TIME}", f"<tool_call>\n[{call},{between}{time}]\n</tool_call>"
     for text in (two, listed):
@@ -210,8 +210,8 @@ def test_several_calls_are_accepted(between: str) -> None:
 
 @pytest.mark.parametrize("around", ["{}", "{}\n", "```\n{}\n```", "```json\n{}\n```\n"])
 def test_required_call_without_the_tag(around: str) -> None:
-    """If untagged calls are allowed, required calls can be written as a list or as objects on separate lines, with or
-    without a code fence.
+    """If untagged calls are allowed, the grammar accepts required calls as a list or as objects on separate lines, with
+    or without a code fence.
     """
     call, time = WEATHER[len("<tool_call>") : -len("</tool_call>")], '{"name": "a.time", "arguments": {}}'
     for calls, number in ((call, 1), (f"[{call}]", 1), (f"[{call}, {time}]", 2), (f"{time}\n{call}", 2)):
@@ -224,8 +224,8 @@ def test_required_call_without_the_tag(around: str) -> None:
 
 
 def test_whitespace_within_a_call() -> None:
-    """Whitespace that models usually write within a call is accepted up to a maximum length, whether the call is on one
-    line or indented.
+    """The grammar accepts whitespace that models usually write within a call, up to a maximum length, whether the call
+    is on one line or indented.
     """
     spread = json.dumps({"name": "get_weather", "arguments": {"city": "Bonn"}}, indent=4)
     assert engine()(f"<tool_call>\n{spread}\n</tool_call>")
@@ -236,7 +236,7 @@ def test_whitespace_within_a_call() -> None:
 
 @given(st.text(alphabet='<tolca_/>{}"x\n', max_size=40))
 def test_text_without_the_tag(text: str) -> None:
-    """Text without the opening tag is accepted. After the tag, a call must follow."""
+    """The grammar accepts text without the opening tag. After the tag, a call must follow."""
     assert engine()(text) == ("<tool_call>" not in text)
 
 
@@ -249,7 +249,7 @@ def test_other_tags(tag: str) -> None:
 
 
 def test_oversized_catalog_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A catalog that is too large raises an exception. No server would accept its grammar."""
+    """A catalog that is too large raises an exception, because no server would accept its grammar."""
     monkeypatch.setattr(gbnf, "_MAX_RULES", 10)
     with pytest.raises(TooLarge):
         call_grammar(TOOLS, "tool_call", required=True, untagged=True, limit=1)

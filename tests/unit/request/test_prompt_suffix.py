@@ -266,7 +266,7 @@ def test_enforced_mode_demands_a_call_for_each_question() -> None:
 
 def test_entries_follow_the_first_call() -> None:
     """If the catalog contains only names, the entries of the tools follow the first call. If the model cannot look up
-    tools, the entries end the prompt.
+    tools, the entries are at the end of the prompt.
     """
     short = frozenset("fg")
     shown = lines(

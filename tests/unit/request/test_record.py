@@ -79,7 +79,7 @@ def test_other_text_becomes_a_json_string(text):
     ],
 )
 def test_json_line(text, line):
-    """Details of JSON text that decoding and encoding would change are kept."""
+    """Details of JSON text that would be lost by decoding and encoding it again are kept."""
     assert json_line(text) == line
 
 

@@ -105,7 +105,7 @@ def test_outputs_are_compact(mode: str, api_name: ApiName) -> None:
     ],
 )
 def test_only_envelopes_are_compacted(output: str, written: str) -> None:
-    """Only outputs that are envelopes are compacted. All other outputs remain verbatim."""
+    """Only outputs that are envelopes are compacted. All other outputs are kept verbatim."""
     assert compact(output) == written
 
 
@@ -123,7 +123,9 @@ def test_unknown_transforms_are_refused() -> None:
 
 
 def test_operator_fields_reach_the_backend() -> None:
-    """The fields in the operator's defaults and overrides are sent to the backend in both modes."""
+    """The fields in the operator's defaults and overrides are sent to the backend, with native tools and with tools as
+    text.
+    """
     for mode in ("native", "inject"):
         body = sent(mode=mode, request_overrides='{"top_p": 0.5}', request_defaults='{"top_k": 3}')
         assert (body["top_p"], body["top_k"], body["model"]) == (0.5, 3, "m")

@@ -116,8 +116,8 @@ def test_each_element_is_one_argument(elements: list[tuple[str, str]], expected:
 def test_programming_syntax_values_are_assigned(
     values: tuple[tuple[str | None, Json], ...], expected: str | None
 ) -> None:
-    """Values are assigned to the schema's properties by position or by keyword. A property that is assigned twice is
-    rejected.
+    """In a call in programming syntax, values are assigned to the schema's properties by position or by keyword. A
+    property that is assigned twice is rejected.
     """
     got = found(ParsedCall("", "f", given=Values(values)))
     assert (got and got.text) == expected
@@ -152,7 +152,7 @@ def test_programming_syntax_values_are_assigned(
     ],
 )
 def test_input_of_a_custom_tool(written: ParsedCall, expected: Arguments | None) -> None:
-    """The input of a custom tool is its parameter ``input``. A string that replaces the arguments object is also
+    """The input of a custom tool is its ``input`` parameter. A string that replaces the arguments object is also
     accepted.
     """
     assert custom_input(written, repair=True) == expected

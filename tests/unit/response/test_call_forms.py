@@ -55,7 +55,7 @@ def seen(stream: bool, chunks: list[str]) -> list[list[Any]]:
 
 @each("name", CASES)
 def test_case(name: str) -> None:
-    """A real client receives the expected items, streamed and non-streamed."""
+    """For each case, a real client receives the expected items, streamed and non-streamed."""
     text, items = CASES[name]
     assert seen(False, [text]) == items
     assert seen(True, list(text)) == items
@@ -75,7 +75,9 @@ def pieces(chunks: list[str]) -> list[Segment]:
 
 @each("name", CASES)
 def test_case_at_every_split(name: str) -> None:
-    """Text that is split in two at any character yields the same blocks and prose as the unsplit text."""
+    """If the text of a case is split in two at any character, it yields the same blocks and prose as the
+    unsplit text.
+    """
     text = CASES[name][0]
     whole = pieces([text])
     for cut in places(1, len(text)):
@@ -124,7 +126,9 @@ def test_every_tag_has_cases(opening: str) -> None:
 
 @pytest.mark.parametrize("row", ["glm", "gemma", "use_tool"])
 def test_truncated_block_is_not_a_call(row: str) -> None:
-    """If the backend reports that the answer was cut off, a block that could have continued is not a call."""
+    """If the backend reports that the answer was cut off, a block without its closing tag is not a call, because the
+    block could have continued.
+    """
     text, items = CASES[f"{row}, the end in the place of the closing tag"]
     body = backend_answer("chat", False, [text])
     cut = (body[0], body[1].replace(b'"finish_reason": "stop"', b'"finish_reason": "length"'))

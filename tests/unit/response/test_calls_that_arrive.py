@@ -249,7 +249,9 @@ def test_streamed_answer_equals_the_non_streamed_answer(client: ApiName, backend
 
 @pytest.mark.parametrize("backend", API_NAMES)
 def test_splits_at_any_byte_yield_the_same_events(backend: ApiName) -> None:
-    """The client receives the same events wherever the bytes are split in two, and also if they arrive one by one."""
+    """The client receives the same events if the bytes are split in two at any offset, and if they arrive one
+    by one.
+    """
     _, incremental = both({}, "responses", backend)
     body = BODIES[backend]([Emitted("note", '{"a":"é🐢"}')], "tool_calls")
     expected = list(client_events(incremental, body))

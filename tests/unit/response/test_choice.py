@@ -145,7 +145,7 @@ def test_rejected_structured_call_is_retried(call: StructuredCall) -> None:
 
 
 def test_xml_text_follows_its_call() -> None:
-    """In mode obsidian-xml, each call is followed by its XML text, regardless of what ends the turn."""
+    """In ``obsidian-xml`` mode, each call is followed by its XML text, regardless of what ends the turn."""
     xml = "<use_tool>\n  <name>add</name>\n  <a>1</a>\n</use_tool>"
     xml_mode = {"output_mode": "obsidian-xml"}
     emitted, _, _ = run_events(chat(policy=xml_mode), [TextDelta(CALL * 2), Finished("stop"), Closed()])

@@ -74,7 +74,7 @@ def test_call_repeated_as_structured_call_is_dropped() -> None:
 
 
 def test_xml_text_follows_a_call() -> None:
-    """In mode obsidian-xml, a call is followed by its XML text, which is separated from any earlier text."""
+    """In ``obsidian-xml`` mode, a call is followed by its XML text, which is separated from any earlier text."""
     calls, _ = client_calls(chat(policy={"output_mode": "obsidian-xml"}))
     xml = "<use_tool>\n  <name>add</name>\n  <a>1</a>\n</use_tool>"
     first, second = make(calls)[1], make(calls)[1]

@@ -173,8 +173,8 @@ def test_talk_about_calls_is_not_retried(text: str) -> None:
 
 
 def test_texts_that_cause_a_retry() -> None:
-    """Among the answers that talk about calls, only the answers in ``PRICE`` are retried. Without retries, those
-    without a tag are emitted as text.
+    """Among the answers that talk about calls, only the answers in ``PRICE`` are retried. Without retries, the answers
+    in ``PRICE`` that have no tag are emitted as text.
     """
     offered = tuple(Tool(wire_name=fields["name"], **fields) for fields in TALK["tools"])
     reasons = []

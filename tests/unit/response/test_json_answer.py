@@ -93,8 +93,8 @@ def test_unfinished_answers_are_not_checked() -> None:
 
 
 def test_trusted_json_is_streamed_immediately() -> None:
-    """JSON from a trusted backend is streamed immediately. If it does not conform, all that can follow is a retry or an
-    error.
+    """JSON from a trusted backend is streamed immediately. If the JSON does not conform, only a retry or an error can
+    follow.
     """
     checked = answer(trusts=True)
     assert checked.take([TextDelta(" ")]) == []

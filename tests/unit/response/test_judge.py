@@ -51,8 +51,8 @@ def as_data(verdict: Verdict, block: Block) -> dict[str, Any]:
 
 @each("case", TABLE["cases"], ids=lambda case: case["case"])
 def test_verdict_table(case: dict[str, Any]) -> None:
-    """For each cell of the table, the verdicts, warnings and repairs are as expected, and failures are counted by
-    kind.
+    """For each cell of the judge's table, the verdicts, warnings and repairs are as expected, and failures are counted
+    by kind.
     """
     tools = [
         Tool(tool["name"], tool["name"], kind=tool.get("kind", "function"), parameters=tool.get("parameters"))
@@ -261,7 +261,7 @@ class TestStructured:
 
     def test_known_names_are_found(self) -> None:
         """A tool is found by its plain name, by the name that the model uses, or by its namespace and name. The
-        arguments remain verbatim.
+        arguments are kept verbatim.
         """
         judge, report = self.judge()
         arguments = '{ "city":"x"}'
@@ -553,8 +553,8 @@ def test_violation_names_the_tool() -> None:
     [(True, True, FIND_TOOLS), (True, False, "f"), (False, True, "f")],
 )
 def test_wrong_guess_becomes_a_lookup(named: bool, asks: bool, stands_for: str) -> None:
-    """A call with invalid arguments becomes a look-up of the tool if the model has not seen its schema and look-ups are
-    possible.
+    """A call with invalid arguments becomes a lookup of the tool if the model has not seen the tool's schema and
+    lookups are possible.
     """
     plan = plan_for(FINDER, Tool("f", "f", parameters=CITY))
     asking = frozenset({GUESSED_CALL} if asks else ())

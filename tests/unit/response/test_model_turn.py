@@ -268,8 +268,8 @@ def test_joint_and_separate_parsing_are_equal(
 
 @pytest.mark.parametrize(("api", "arguments"), [("chat", "incremental"), ("responses", "buffered")])
 def test_joint_parsing_is_equal_at_every_split(api: ApiName, arguments: str) -> None:
-    """An answer with reasoning, prose and calls remains the same wherever its bytes are split in two, and also if they
-    arrive one by one.
+    """An answer with reasoning, prose and calls remains the same if its bytes are split in two at any offset, and if
+    they arrive one by one.
 
     The effect of a split depends only on the reader, which `test_frame_template` tests with a split at every byte.
     """

@@ -152,7 +152,7 @@ def answered(plan: Plan, text: str, *, size: int = 0, cut: int = 0) -> tuple[See
 def test_call_copied_from_an_output_is_text(form: str) -> None:
     """A call copied from a tool's output remains text and causes a warning, in any form and any context.
 
-    Without that output, at least two of these answers are calls.
+    If the history does not contain the output, at least two of the tested answers are calls.
     """
     call = FORMS[form]
     quoting, plain = plan_for([WRAPPED["in a page"](call)]), plan_for(["The page is empty."])
@@ -286,8 +286,8 @@ def test_stored_outputs_are_not_searched() -> None:
     ],
 )
 def test_options_that_prevent_quoted_calls(policy: dict[str, Any]) -> None:
-    """With these options, a call that could have come from an attacker's page remains text, or its tool is never
-    called.
+    """With options that allow only tagged calls with a private tag, or that deny the tool, a call that could have come
+    from an attacker's page remains text.
     """
     for form in FORMS.values():
         seen, _ = answered(plan_for(["ok"], **policy), form)

@@ -594,8 +594,8 @@ def test_messages_without_tools_are_separated(stream: bool) -> None:
 
 
 def test_obsidian_xml_after_two_messages() -> None:
-    """With output mode obsidian-xml, if a call is in a separate message, its XML text follows the previous message's
-    text as it would within one message.
+    """In ``obsidian-xml`` mode, if a call is in a separate message, its XML text follows the previous message's text as
+    it would within one message.
     """
     policy = {"output_mode": "obsidian-xml"}
     for steps in (["Hi", CALL], ["Hi" + CALL]):

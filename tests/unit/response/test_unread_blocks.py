@@ -67,7 +67,9 @@ TEXT = [
 
 @each("text", FAILS)
 def test_malformed_block_on_its_own_lines_fails(text: str) -> None:
-    """A malformed block on separate lines ends the answer with an error, wherever the text is split."""
+    """If a strict tool is offered, a malformed block on separate lines ends the answer with an error, wherever the text
+    is split.
+    """
     parsed = parse(text, STRICT)
     assert "MALFORMED_JSON" in str(parsed.error)
     assert "this is not json" not in parsed.prose
@@ -98,7 +100,9 @@ def test_malformed_block_is_text_without_a_strict_tool(text: str) -> None:
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("stream", [True, False])
 def test_official_clients_receive_the_error(api: ApiName, stream: bool) -> None:
-    """A client receives a 422 in its API's error format or, in a stream, its API's failure event."""
+    """For a malformed block, a client receives a 422 in its API's error format or, in a stream, its API's failure
+    event.
+    """
     for text in FAILS:
         seen = by_proxy(api, STRICT, list(text), stream=stream)
         assert seen.error == ("invalid_request_error" if api == "messages" else "invalid_tool_call")

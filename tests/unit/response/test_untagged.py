@@ -185,7 +185,9 @@ def test_text_in_the_form_of_a_call_is_a_call(text: str) -> None:
 
 @each("text", [*TALK["answers"], *(case["text"] for case in TABLE["cases"])])
 def test_text_within_a_line_is_not_held_back(text: str) -> None:
-    """In the middle of a line of prose, the parser holds back no more text than the sentinel does (rule 4)."""
+    """In the middle of a line of prose, the parser for untagged calls holds back no more text than the sentinel does
+    (rule 4).
+    """
     parser = Untagged(Sentinel(), Judge(PLAN, Report()))
     sentinel = Sentinel()
     given = plain = 0
@@ -260,7 +262,7 @@ def test_long_candidates_are_read_once() -> None:
 
 
 def test_repr_shows_the_states() -> None:
-    """The ``repr`` shows the parser's state, followed by the states of the prose reader and of the sentinel."""
+    """The ``repr`` shows the parser's state, followed by the states of the prose reader and the sentinel."""
     parser = Untagged(Sentinel(), Judge(PLAN, Report()))
     seen = []
     for text in ("\n", "x", "\n", "```", "json\n", CALL, "\n```", "\n", "```sq", "\n", "x"):

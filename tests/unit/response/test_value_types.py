@@ -56,8 +56,8 @@ def judged(tool: Tool, arguments: str, **policy: Any) -> dict[str, tuple[Sequenc
 
 @each("case", TABLE["cases"], ids=lambda case: case["case"])
 def test_case(case: dict[str, Any]) -> None:
-    """A value is corrected in the same way in every form of call, and the correction is counted as a repair. Other
-    values remain unchanged.
+    """A value is corrected in the same way in every call form, and the correction is counted as a repair. Other values
+    remain unchanged.
     """
     given_text = f'{{"value": {case["given"]}}}'
     becomes, is_right = case["becomes"], case["becomes"] == case["given"]

@@ -35,7 +35,7 @@ def stream(text: str) -> bytes:
 
 @pytest.mark.parametrize("size", [1, 7, 100, 10_000])
 def test_json_passes_byte_for_byte(size: int) -> None:
-    """Conforming JSON is passed on byte for byte, as are the bytes after its end, wherever the stream is split."""
+    """Conforming JSON passes through byte for byte, as do the bytes after its end, wherever the stream is split."""
     data = stream(GOOD) + b"\n: bye\n\n"
     reader = rewriter(checked(may_retry=True))
     out = b"".join(b"".join(reader.feed(data[start : start + size])) for start in range(0, len(data), size))

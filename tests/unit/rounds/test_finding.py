@@ -39,7 +39,9 @@ def play(
 @each("client", API_NAMES)
 @each("find", [FIND, FIND.partition(">")[2].partition("</")[0], f"```json\n{FIND}\n```"])
 def test_looked_up_tool_is_called(client: ApiName, stream: bool, find: str) -> None:
-    """After a look-up in any form, the model sees the tool's entry. The client receives only the call that follows."""
+    """After a lookup in any form, the prompt contains the tool's entry. The client receives only the call
+    that follows.
+    """
     seen, script, job = play(find, CALL, client=client, stream=stream)
     assert seen.items == [ADD]
     first, second = script.asked
@@ -76,8 +78,8 @@ def test_second_opinion_covers_only_the_looked_up_tool(client: ApiName) -> None:
 
 
 def test_repeated_lookups_show_all_entries() -> None:
-    """After three look-ups, the prompt ends with all entries. A fourth look-up is treated as a call to an unknown
-    tool.
+    """After three lookups, the prompt ends with all entries. A fourth lookup is treated as a call to an
+    unknown tool.
     """
     tools = [{"type": "function", "function": {"name": "add", "parameters": NUMBER}}, ECHO]
     seen, script, job = play(FIND, FIND, FIND, "Hm. " + FIND, tools=tools)
@@ -88,7 +90,7 @@ def test_repeated_lookups_show_all_entries() -> None:
 
 
 def test_lookups_and_retries_are_counted_separately() -> None:
-    """A look-up does not count as one of the permitted retries."""
+    """A lookup does not count as one of the permitted retries."""
     bad = CALL.replace("1", '"x"')
     seen, _, job = play(FIND, bad, CALL, policy=Policy(catalog_budget=10, retry=1))
     assert seen.items == [ADD]
@@ -97,12 +99,12 @@ def test_lookups_and_retries_are_counted_separately() -> None:
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_lookup_without_remaining_time_is_an_error(stream: bool) -> None:
-    """If no time is left for another round after a look-up, the client receives an error instead of an empty answer."""
+    """If no time is left for another round after a lookup, the client receives an error instead of an empty answer."""
     assert play(FIND, stream=stream, bounds=RoundLimits(seconds=1e-9))[0].error == "no_round_left"
 
 
 def test_backend_failure_after_a_lookup_is_reported() -> None:
-    """If the backend fails after a look-up, the client receives the backend's error."""
+    """If the backend fails after a lookup, the client receives the backend's error."""
     job = job_of(Script((FIND, None), "chat"), "chat", False, POLICY, RoundLimits())
     assert asyncio.run(run(job))[0] == 503
     assert job.report.calls == []
@@ -119,7 +121,7 @@ def test_backend_failure_after_a_lookup_is_reported() -> None:
 )
 def test_invalid_guess_becomes_a_lookup(guess: str, stream: bool) -> None:
     """If the model calls a tool whose schema it has not seen, and the arguments are invalid, the call is treated as a
-    look-up.
+    lookup.
     """
     seen, script, job = play(guess, CALL, stream=stream)
     assert seen.items == [ADD]
@@ -129,7 +131,7 @@ def test_invalid_guess_becomes_a_lookup(guess: str, stream: bool) -> None:
 
 
 def test_tool_called_before_is_judged_as_usual() -> None:
-    """An invalid call to a tool that has been called before is an error instead of a look-up, because the model has
+    """An invalid call to a tool that has been called before is an error instead of a lookup, because the model has
     already seen the tool's entry.
     """
     call = {"id": "call_001", "type": "function", "function": {"name": "add", "arguments": "{}"}}
@@ -144,7 +146,7 @@ def test_tool_called_before_is_judged_as_usual() -> None:
 
 
 def test_lookup_with_invalid_arguments_is_text() -> None:
-    """If the arguments of a look-up are invalid, the look-up remains text."""
+    """If the arguments of a lookup are invalid, the lookup remains text."""
     odd = FIND.replace('["add"]', '"add"').replace("names", "name")
     assert play(odd)[0].items == [["text", odd]]
 

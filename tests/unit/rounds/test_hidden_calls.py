@@ -11,8 +11,8 @@ def pair(text: str = "x") -> Called:
 
 
 def test_calls_are_found_by_their_conversation() -> None:
-    """The calls are found by a key for their conversation. New calls for a conversation replace the stored ones. For an
-    unknown conversation, no calls are found.
+    """Hidden calls are found by a key for their conversation. New calls for a conversation replace the stored ones. For
+    an unknown conversation, no calls are found.
     """
     hidden = HiddenCalls()
     hidden.put(b"a", [pair("x")], "me")

@@ -162,8 +162,8 @@ def test_tool_lists_come_first() -> None:
 
 
 def test_mcp_call_needs_no_second_opinion() -> None:
-    """An MCP call runs without a second opinion. A client call in the same round is dropped if the opinion refuses
-    it.
+    """An MCP call runs without a second opinion. A client call in the same round is dropped if the second opinion
+    refuses the call.
     """
     policy = Policy(second_opinion="on")
     turn = block("echo", x=1) + block("free__read", a=1)
@@ -244,8 +244,8 @@ def test_streamed_answer_equals_the_non_streamed() -> None:
 
 
 def test_mcp_and_client_calls_share_a_round() -> None:
-    """If a round contains both kinds of calls, the MCP call is run, and the client's call ends the answer. The next
-    request's history contains both.
+    """If a round contains an MCP call and a client call, the MCP call is run, and the client call ends the answer. The
+    next request's history contains both calls.
     """
     text = block("free__read", a=1) + block("echo", b=2)
     answer, script, _, _ = play(text)

@@ -30,13 +30,13 @@ def merge(*rounds: list[ClientEvent], text_follows_calls: bool = True, max_calls
 
 
 def test_answer_has_one_opening_event() -> None:
-    """Only the first round's opening event is emitted."""
+    """If an answer takes several rounds, only the first round's opening event is emitted."""
     assert merge([Opened("a")], [Opened("b"), TextDelta("x")]) == [Opened("a"), TextDelta("x")]
 
 
 def test_text_of_a_further_round_starts_a_paragraph() -> None:
-    """The text of a later round starts a new paragraph, unless the text before it is empty or ends with a line
-    break.
+    """In an answer that takes several rounds, the text of a later round starts a new paragraph, unless the text before
+    it is empty or ends with a line break.
     """
     assert merge([TextDelta("one")], [TextDelta("two"), TextDelta("!")])[1:] == [TextDelta("\n\ntwo"), TextDelta("!")]
     assert merge([TextDelta("one\n")], [KeepAlive(), TextDelta("two")])[-1] == TextDelta("two")
@@ -75,8 +75,8 @@ def test_answer_with_calls_ends_with_tool_calls() -> None:
 
 
 def test_broken_call_makes_the_answer_incomplete() -> None:
-    """If a call breaks off after its start was emitted, the answer ends as incomplete. If it repeats an earlier call,
-    it is not emitted at all.
+    """If a call breaks off after its start was emitted, the answer ends as incomplete. A call that repeats an earlier
+    call and breaks off is not emitted at all.
     """
     broken: list[ClientEvent] = [CallStarted(1, "add"), CallDelta('{"a"'), CallEnded("incomplete")]
     assert merge([*broken, Ended({0: "length"})]) == [*broken, Ended({0: "length"}, None)]
@@ -94,7 +94,7 @@ def test_call_limit_applies_across_rounds() -> None:
 
 
 def test_rewound_round_continues_without_a_paragraph() -> None:
-    """After a rewind, text continues the previous round's text without a paragraph break."""
+    """After the merger is rewound to the previous round, text continues that round's text without a paragraph break."""
     merger = Merger(text_follows_calls=True)
     merger.feed(TextDelta("one"))
     merger.next_round()

@@ -95,8 +95,8 @@ def test_two_refusals_drop_a_call(
     backend: ApiName,
     stream: bool,
 ) -> None:
-    """A call is dropped only if two opinions in a row are "no". If no other call remains, the model is asked for text
-    instead.
+    """A call is dropped only if two second opinions in a row are "no". If no other call remains, the model is prompted
+    for text instead.
     """
     seen, script, job = play(*texts, client=client, backend=backend, stream=stream)
     report = job.report
@@ -140,7 +140,9 @@ INVENTED = ["SECOND_OPINION:greet"]
 def test_invented_call_is_replaced_by_text(
     texts: list[str | None], items: list[Any], dropped: list[str], client: ApiName, policy: Policy, stream: bool
 ) -> None:
-    """With "on" and "undeclared", an invented call is replaced with text. No opinion on it is requested."""
+    """If the ``second_opinion`` option is "on" or "undeclared", an invented call is replaced with text. No second
+    opinion on the call is requested.
+    """
     seen, script, job = rounds.play(*texts, client=client, backend=client, stream=stream, policy=policy)
     assert seen.items == items
     assert len(script.asked) == len(texts)
@@ -148,7 +150,9 @@ def test_invented_call_is_replaced_by_text(
 
 
 def test_undeclared_value_accepts_declared_calls() -> None:
-    """With "undeclared", no opinion is requested on calls to declared tools or on JSON that the client requested."""
+    """If the ``second_opinion`` option is "undeclared", no second opinion is requested on calls to declared tools or on
+    JSON that the client requested.
+    """
     policy = replace(ON, second_opinion="undeclared")
     seen, script, _ = rounds.play(ECHO_CALL, policy=policy)
     assert (seen.items, len(script.asked)) == ([ECHO], 1)
@@ -176,7 +180,9 @@ def test_question_contains_only_the_tool_and_the_request() -> None:
 
 
 def test_required_calls_need_no_second_opinion() -> None:
-    """No opinion is requested if the option is off, on required or named calls, or on calls after a tool output."""
+    """No second opinion is requested if the option is off, if the request requires or forbids a call, or if its last
+    message is a tool output.
+    """
 
     def wants(policy: Policy = ON, **more: Any) -> bool:
         return wants_opinion(CHAT.read(body_of("chat", False, **more)), policy)
@@ -196,8 +202,8 @@ def test_required_calls_need_no_second_opinion() -> None:
 
 @pytest.mark.parametrize(("rounds", "asked"), [(1, 1), (2, 1), (3, 2), (4, 4), (5, 4)])
 def test_question_needs_a_remaining_round(rounds: int, asked: int) -> None:
-    """Each question counts as a round. If no further round would be left after the question, the call is made without
-    an opinion.
+    """Each second-opinion question counts as a round. If no further round would be left after the question, the call is
+    made without an opinion.
     """
     seen, script, job = play(ECHO_CALL, "no", "no", "Words.", bounds=RoundLimits(rounds=rounds))
     assert len(script.asked) == asked
@@ -238,7 +244,7 @@ def test_refused_calls_are_not_the_finish_reason(client: ApiName) -> None:
 
 
 def test_xml_text_of_a_refused_call_is_dropped() -> None:
-    """In the mode obsidian-xml, the XML text for a refused call is dropped together with the call."""
+    """In ``obsidian-xml`` mode, the XML text for a refused call is dropped together with the call."""
     policy = replace(ON, output_mode="obsidian-xml")
     seen, _, _ = play(ECHO_CALL + ADD_CALL, "no", "no", "yes", client="chat", policy=policy)
     (_, text), *calls = seen.items
@@ -250,8 +256,8 @@ def test_xml_text_of_a_refused_call_is_dropped() -> None:
 
 
 def test_text_after_a_refused_call_is_dropped() -> None:
-    """Text after a refused call is dropped, because it presupposes the call's output. Text after an accepted call is
-    kept.
+    """If a second opinion refuses a call, text after the call is dropped, because it presupposes the call's output.
+    Text after an accepted call is kept.
     """
     seen, _, _ = play(ECHO_CALL + "\nIt says 1.", "no", "no", "Words.")
     assert seen.items == [["text", "Words."]]
@@ -294,8 +300,8 @@ def test_any_answer_is_read_without_an_exception(text: str) -> None:
 
 
 def test_content_of_the_question() -> None:
-    """The question contains the tool with its parameter names, and the user's latest messages. Long messages are
-    shortened.
+    """The second-opinion question contains the tool with its parameter names, and the user's latest messages. Long
+    messages are shortened.
     """
     messages = [{"role": role, "content": text} for text in ("one", "two", "three") for role in ("user", "assistant")]
     long = "a" * 3_000 + "b" * 3_000
@@ -327,7 +333,7 @@ async def weighed(ask: Any, *, patience: float = 60.0, report: Report | None = N
 
 
 async def test_slow_question_is_abandoned() -> None:
-    """If an opinion takes too long, its round is closed, which stops the model, and the call is made."""
+    """If a second opinion takes too long, its round is closed, which stops the model, and the call is made."""
     closed: list[bool] = []
 
     async def ask(_: Round) -> AsyncGenerator[object]:
@@ -345,7 +351,7 @@ async def test_slow_question_is_abandoned() -> None:
 
 
 async def test_truncated_opinion_is_ignored() -> None:
-    """If the round with an opinion breaks off, the opinion is ignored, because its text might have continued
+    """If the round with a second opinion breaks off, the opinion is ignored, because its text might have continued
     differently.
     """
 

@@ -106,8 +106,8 @@ def test_further_round_continues_the_conversation(api: Any, key: str) -> None:
 
 
 def test_empty_answer_is_retried_once_without_tools() -> None:
-    """An empty answer is retried once, in addition to other retries. The retry has no tools unless the option is
-    ``with_tools``.
+    """An empty answer is retried once, in addition to other retries. The retry has no tools unless ``fix_empty_final``
+    is ``with_tools``.
     """
     policy = Policy(fix_empty_final="on", second_opinion="off")
     first, second = run(RoundPlanner(CHAT, BODY, policy, RoundLimits()), retry(EMPTY_ANSWER, ""))

@@ -140,7 +140,9 @@ def test_missing_required_call_is_retried() -> None:
 
 
 def test_empty_answer_after_an_output_is_retried() -> None:
-    """If the answer to a tool output is empty, it is retried once, with the option's prompt and without tools."""
+    """With ``fix_empty_final=on``, an empty answer to a tool output is retried once, with an additional line in the
+    prompt and without tools.
+    """
     call = {"id": "call_001", "type": "function", "function": {"name": "add", "arguments": "{}"}}
     messages = [
         {"role": "user", "content": "hi"},

@@ -489,8 +489,8 @@ HOSTS = {"runs_clients": True, "hosts": ("calc.example",)}
 @each("stream", [True, False])
 @each("backend", BACKENDS)
 def test_mcp_servers_of_a_messages_request(backend: ApiName, stream: bool) -> None:
-    """If a Messages API request declares MCP servers, the client receives their calls as blocks. If it has no toolset,
-    all tools are offered.
+    """If a Messages API request declares MCP servers, the client receives their calls as blocks. If the request has no
+    toolset, all tools are offered.
     """
     for body in (request("messages", [TOOLSET], **MCP), request("messages", [], **MCP)):
         pool = Pool()
@@ -533,8 +533,8 @@ def test_toolset_selects_tools(toolset: dict[str, Any]) -> None:
 
 
 def test_disallowed_host_is_a_400() -> None:
-    """If an MCP server is on a host that is not allowed, the request is refused, and the error names the option
-    toolsim_mcp_hosts.
+    """If an MCP server is on a host that is not allowed, the request is refused, and the error names the
+    ``toolsim_mcp_hosts`` option.
     """
     body = request("messages", [TOOLSET], **MCP)
     refused, _, _ = play("messages", body, "Well.", pool=Pool(), runs_clients=True, hosts=("other.example",))

@@ -12,7 +12,7 @@ from toolsim.schema.validator import CHECK_SECONDS, STEP_SECONDS, running
 
 
 def test_no_budget_is_active_after_a_check() -> None:
-    """The budget applies only to a single check. Afterwards, no budget is active."""
+    """The time budget applies only to a single check. Afterwards, no budget is active."""
     assert compile_schema({"$ref": "#"}).examine(1).settled is False
     with pytest.raises(LookupError):
         running.get()
@@ -28,7 +28,9 @@ def test_check_without_time_is_unsettled() -> None:
 
 @pytest.mark.slow
 def test_busy_machine_does_not_spend_the_budget() -> None:
-    """Time that the thread spends waiting does not count, so a violation is found even after a long wait."""
+    """Time that the thread spends waiting does not count toward the budget, so a violation is found even after a long
+    wait.
+    """
 
     class Late(list[object]):
         def __iter__(self) -> Iterator[object]:

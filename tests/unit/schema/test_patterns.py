@@ -75,7 +75,9 @@ def test_any_pattern_is_compiled_or_refused(text: str) -> None:
 
 
 def test_interrupted_search_leaves_time_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pause during a short pattern search hardly counts, so the next pattern is still searched for."""
+    """A pause during a short pattern search hardly counts toward the time budget, so the next pattern is still searched
+    for.
+    """
 
     class Interrupted:
         def __init__(self, text: str) -> None:

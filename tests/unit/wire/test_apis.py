@@ -67,7 +67,7 @@ def test_api_of_event(event, data, api):
 
 @pytest.mark.parametrize("api", APIS.values(), ids=APIS)
 def test_answer_form_needs_no_valid_body(api):
-    """The form of the answer can be read from a body in which all other fields are invalid."""
+    """The stream flag and the model's name can be read from any body. An invalid value counts as absent."""
     form = api.answer_form({"stream": "yes", "model": 3, "stream_options": 1, "text": 7, "tools": {}})
     assert (form.stream, form.model) == (False, "")
     assert api.answer_form({"stream": True, "model": "m"}).stream

@@ -85,7 +85,7 @@ def test_required_can_refer_to_a_hosted_tool():
     [("auto", ToolChoice()), ("none", ToolChoice("none")), ({"name": "f"}, ToolChoice("required", frozenset({"f"})))],
 )
 def test_legacy_function_call(value, choice):
-    """The field ``function_call`` is accepted in its legacy format."""
+    """The ``function_call`` field is accepted in its legacy format."""
     assert read_choice(value, TOOLS, hosted=False, param="function_call") == (choice, [])
 
 

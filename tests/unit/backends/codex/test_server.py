@@ -23,7 +23,7 @@ Serve = Callable[..., Awaitable[AppServer]]
 async def test_failed_starts_are_retried_at_growing_intervals(
     serve: Serve, echo: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Failed starts are retried at growing intervals. The reason is logged only once."""
+    """If the app-server fails to start, it is started again at growing intervals. The reason is logged only once."""
     count = tmp_path / "count"
     script = (
         f"import sys, time; open({str(count)!r}, 'a').write(f'{{time.monotonic()}}\\n')\n"
@@ -103,7 +103,9 @@ async def test_stopping_does_not_wait_for_the_catalog(serve: Serve, hanging: tup
 async def test_failed_starts_do_not_mention_the_catalog(
     serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If all starts fail, the log contains one line with the reason and does not mention the catalog."""
+    """If every start of the app-server fails, the log contains one line with the reason and does not mention the
+    catalog.
+    """
     command = tmp_path / "codex"
     command.write_text("#!/bin/sh\nexit 3\n")
     command.chmod(0o755)

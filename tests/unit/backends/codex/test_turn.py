@@ -91,8 +91,8 @@ def test_two_messages_are_separated() -> None:
 
 
 def test_repeated_sampling_ends_the_turn() -> None:
-    """If the model has written text and Codex samples it again, the turn ends. If the model has not written text, the
-    turn fails after two more samplings.
+    """If Codex samples the model again after the model has written text, the turn ends. If the model has not written
+    text, the turn fails after two more samplings.
     """
     assert play(delta("a"), counted(1), started("agentMessage", "j"), delta("b", "j"))[-1] == Closed()
     assert play(delta("a"), counted(1), counted(2))[-1] == Closed()

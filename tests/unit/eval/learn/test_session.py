@@ -156,7 +156,9 @@ async def test_errors_do_not_count_as_answers() -> None:
 
 
 async def test_refused_setting_is_not_chosen() -> None:
-    """If the backend refuses a setting, the setting is not chosen. If it refuses the incumbent, the session ends."""
+    """If the backend refuses a setting, the setting is not chosen. If the backend refuses the incumbent, the session
+    ends.
+    """
 
     async def ask(setting: Setting, question: Question) -> bool | None:
         if setting.mode == "native":

@@ -123,7 +123,7 @@ async def test_recovered_tool_is_not_a_failure() -> None:
 
 @pytest.mark.parametrize("policy", ["fatal", "tolerated"])
 async def test_failure_policy_of_other_modes(policy: str) -> None:
-    """The failure policy has no effect in the modes relaxed and disabled. Relaxed mode still retries without tools."""
+    """In relaxed and disabled modes, the failure policy has no effect. Relaxed mode still retries without tools."""
     relaxed = await run(Model(FAILS, Answer(".")), tool_use_mode="relaxed", tool_failure_policy=policy)
     assert (relaxed.stop, len(relaxed.executions)) == ("answer", 1)
     disabled = await run(Model(FAILS), tool_use_mode="disabled", tool_failure_policy=policy)
@@ -190,7 +190,7 @@ async def test_retry_of_an_empty_answer_can_keep_tools() -> None:
 
 
 async def test_empty_answer_is_not_retried_otherwise() -> None:
-    """An empty answer is not retried if the option is off or if no tool has run."""
+    """An empty answer is not retried if ``fix_empty_final`` is off or if no tool has run."""
     assert (await run(Model(calls("{}"), Answer("")), fix_empty_final=False)).text == ""
     assert (await run(Model(Answer("")))).text == ""
 

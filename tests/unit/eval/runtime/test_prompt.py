@@ -75,6 +75,6 @@ def test_parsing_tags_never_raises(text: str) -> None:
 
 
 def test_answers_with_real_calls_are_unchanged() -> None:
-    """If an answer already contains calls, its text is not searched for tagged calls."""
+    """If an answer already contains structured calls, its text is not searched for tagged calls."""
     answer = Answer('<tool_call>{"name": "b"}</tool_call>', (Call("1", "a", "{}"),))
     assert calls_from_content_tags(answer) == answer

@@ -19,8 +19,8 @@ def registry() -> ToolRegistry:
 
 @pytest.mark.parametrize("name", ["", "State", "state.get", "state-get", "_state", "state__get", "1state", "state_"])
 def test_unportable_tool_names_are_refused(name: str) -> None:
-    """A tool is refused if a provider might not accept its name, or if the name could be mistaken for a namespace and a
-    name.
+    """A tool is refused if a provider might not accept its name, or if the name could be mistaken for a name in a
+    namespace.
     """
     with pytest.raises(ValueError, match="snake_case"):
         ToolRegistry().add(Tool(name, "", ANY), lambda arguments: None)

@@ -43,7 +43,7 @@ def run(script: str) -> Any:
 
 
 def test_objects_are_frozen_while_the_addon_is_loaded() -> None:
-    """While the addon is loaded, a full collection examines only new objects."""
+    """While the addon is loaded, a full garbage collection examines only new objects."""
     frozen, watched, frozen_after = run(FROZEN_UNTIL_THE_END)
     assert frozen > 1_000
     assert watched < frozen
@@ -51,7 +51,7 @@ def test_objects_are_frozen_while_the_addon_is_loaded() -> None:
 
 
 def test_later_objects_are_frozen_by_the_first_long_collections() -> None:
-    """Objects created after startup are frozen by the first three long collections, but not by later ones."""
+    """Objects created after startup are frozen by the first three long garbage collections, but not by later ones."""
     counts = run(FREEZES_LATER_OBJECTS)
     added = [after - before for before, after in pairwise(counts)]
     assert [more >= 1_000 for more in added] == [True, True, True, False, False]

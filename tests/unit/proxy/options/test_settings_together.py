@@ -28,14 +28,14 @@ def options(**given: Any) -> SimpleNamespace:
 
 
 def test_each_rule_has_an_example() -> None:
-    """There is exactly one example for each rule against useless combinations."""
+    """For each rule against useless combinations of options, there is exactly one example."""
     assert len(NAMED) == len(USELESS) == 8
 
 
 @pytest.mark.parametrize("given", NAMED, ids=str)
 def test_useless_combinations_are_refused(given: dict[str, Any]) -> None:
-    """A useless combination causes a one-line error that names one of the options. Each option is accepted without the
-    others.
+    """A useless combination of options causes a one-line error that names one of the options. Each option is accepted
+    without the others.
     """
     with pytest.raises(OptionsError) as refused:
         parse(options(**given))

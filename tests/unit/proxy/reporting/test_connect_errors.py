@@ -24,5 +24,5 @@ from toolsim.proxy.reporting.connect_errors import explain
     ],
 )
 def test_reason_is_explained_with_a_remedy(said: object, words: str) -> None:
-    """A known connection error is explained with a remedy, and an unknown error is quoted unchanged."""
+    """A known connection error is explained, together with a remedy. An unknown error is quoted unchanged."""
     assert words in explain(said, 5)

@@ -114,7 +114,7 @@ def test_last_lines_have_the_same_format(log: Any, terminal: Terminal, form: str
 
 
 def test_off_logs_no_turns(log: Any, terminal: Terminal) -> None:
-    """With ``off``, turns are not logged, but mitmproxy's own messages still are."""
+    """With ``toolsim_log=off``, turns are not logged, but mitmproxy's own messages still are."""
     log("text")
     made = log("off")
     made.turn(TURN, 200, 0)

@@ -191,7 +191,9 @@ def test_store_is_disclosed_without_its_password(url: str, line: str) -> None:
 
 
 async def test_json_banner_does_not_contact_the_backend(caplog: pytest.LogCaptureFixture) -> None:
-    """In JSON format, the banner is one line, and the backend is not contacted. With ``off``, nothing is logged."""
+    """With ``toolsim_log=json``, the startup banner is one line, and the backend is not contacted. With
+    ``toolsim_log=off``, nothing is logged.
+    """
 
     async def models() -> None:
         raise AssertionError

@@ -159,7 +159,7 @@ def call(name: str, arguments: Any, **fields: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("place", [{"index": 0}, {}], ids=["all at index 0", "without an index"])
 def test_calls_that_share_an_index(place: dict[str, Any]) -> None:
-    """Calls with the same index are distinguished by their ids, since some backends use index 0 for every call."""
+    """Calls with the same index are distinguished by their IDs, since some backends use index 0 for every call."""
     one, two = call("f", '{"a":1}', id="x", **place), call("f", '{"a":2}', id="y", **place)
     more = {**place, "id": "y", "function": {"arguments": " "}}
     emitted = stream(chunk(tool_calls=[one]), chunk(tool_calls=[two]), chunk("tool_calls", tool_calls=[more]))
@@ -169,7 +169,7 @@ def test_calls_that_share_an_index(place: dict[str, Any]) -> None:
 @pytest.mark.parametrize("place", [{"index": 0}, {"index": 0, "id": ""}, {}], ids=["index 0", "empty id", "neither"])
 @pytest.mark.parametrize("names", [("f", "g"), ("f", "f")], ids=["another name", "the same name"])
 def test_calls_that_share_an_index_without_ids(names: tuple[str, str], place: dict[str, Any]) -> None:
-    """Two calls with the same index and without ids are kept separate, even if they call the same tool."""
+    """Two calls with the same index and without IDs are kept separate, even if they call the same tool."""
     one, two = (call(name, f'{{"a":{number}}}', **place) for number, name in enumerate(names, 1))
     calls = [StructuredCall(name, f'{{"a":{number}}}') for number, name in enumerate(names, 1)]
     assert stream(chunk(tool_calls=[one]), chunk(tool_calls=[two]), "[DONE]") == [*calls, Closed()]
@@ -219,7 +219,7 @@ def test_arguments_are_parsed_only_a_few_times(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_call_fragments_with_different_indexes() -> None:
-    """A fragment without a name and without an id continues the latest call if no call has started at its index."""
+    """A fragment without a name and without an ID continues the latest call if no call has started at its index."""
     chunks = [chunk(tool_calls=[call(name, '{"a"', index=0, id=f"c{name}")]) for name in "fg"]
     tails = [chunk(tool_calls=[{"index": 1, "function": {"arguments": piece}}]) for piece in (":", "2}")]
     rest = chunk(tool_calls=[{"index": 0, "function": {"arguments": ":1}"}}])
@@ -236,7 +236,7 @@ def test_repeated_name_without_arguments() -> None:
 
 
 def test_object_without_a_name_replaces_the_arguments() -> None:
-    """A complete object without a name, or with the same call id, replaces the arguments received so far. For a custom
+    """A complete object without a name, or with the same call ID, replaces the arguments received so far. For a custom
     tool, the text is appended to the input instead.
     """
     bare = [{"index": 0, "function": {"arguments": '{"a":2}'}}, call("f", '{"a":2}', index=0, id="x")]

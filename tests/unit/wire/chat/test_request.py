@@ -80,7 +80,7 @@ def test_messages_become_items(message, items):
 
 
 def test_legacy_calls_get_ids():
-    """Each legacy call receives an id. A legacy output is matched to the latest call with the same name."""
+    """Each legacy call receives an ID. A legacy output is matched to the latest call with the same name."""
     call = {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}}
     output = {"role": "function", "name": "f", "content": "x"}
     assert read(call, output, call, output).items == (
@@ -160,7 +160,7 @@ def test_legacy_functions():
 
 
 def test_call_ids():
-    """Ids are found in calls and in outputs, and malformed messages are skipped."""
+    """IDs are found in calls and in outputs, and malformed messages are skipped."""
     messages = [{"tool_calls": [CALL, {"id": 3}, "x"]}, {"tool_call_id": "call_2"}, {"tool_calls": 3}, "x"]
     assert call_ids(messages) == ["call_1", "call_2"]
 
@@ -183,7 +183,9 @@ def test_compose_keeps_all_other_fields():
 
 
 def test_compose_keeps_hosted_tools():
-    """Hosted tools are kept on request. The client's own tools are always removed."""
+    """The composed request contains hosted tools only if ``keep_hosted`` is set. The client's own tools are always
+    removed.
+    """
     request = read(tools=[F, {"type": "web_search"}])
     assert written(request, keep_hosted=True)["tools"] == [{"type": "web_search"}]
     assert "tools" not in written(request)

@@ -55,7 +55,7 @@ def call(number: int, choice: int = 0, **fields: Any) -> list[ClientEvent]:
 
 
 def test_order_of_a_stream() -> None:
-    """A stream contains the role, the id and name of each call followed by its fragments, a finish reason, and
+    """A stream contains the role, the ID and name of each call followed by its fragments, a finish reason, and
     ``[DONE]``, in this order.
     """
     chunks, done, _ = write([Opened(None, 5, "m"), TextDelta("Hi"), *call(3), *call(4), Ended({0: "tool_calls"})])
@@ -87,8 +87,8 @@ def test_order_of_a_stream() -> None:
 
 
 def test_usage_is_sent_only_on_request() -> None:
-    """If the client requests usage, ``usage`` is null in each chunk except the last, which contains it. Otherwise, no
-    usage is sent.
+    """If the client requests usage, ``usage`` is null in each chunk except the last, which contains the token counts.
+    Otherwise, no usage is sent.
     """
     asked = dataclasses.replace(FORM, include_usage=True)
     chunks, _, _ = write([TextDelta("a"), Ended({0: "stop"}, Usage(1, 2, 3))], asked)

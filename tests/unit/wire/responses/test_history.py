@@ -168,7 +168,7 @@ def test_resolved_reference():
 
 
 def test_call_ids():
-    """Ids are found in calls, in outputs and in references to stored items."""
+    """IDs are found in calls, in outputs and in references to stored items."""
     items = [{"id": "fc_1", "call_id": "call_1"}, {"type": "item_reference", "id": "fc_2"}, {"id": 3}, "x"]
     assert call_ids(items) == ["fc_1", "call_1", "fc_2"]
 

@@ -69,7 +69,7 @@ def test_text_without_an_index_is_emitted_once() -> None:
 
 
 def test_items_without_an_index_are_distinguished_by_id() -> None:
-    """If events lack indexes, as with llama.cpp, items are distinguished by their ids."""
+    """If events lack indexes, as with llama.cpp, items are distinguished by their IDs."""
     reasoning = {"type": "reasoning", "id": "rs", "content": [{"type": "reasoning_text", "text": "hm"}]}
     message = {**MESSAGE, "id": "msg"}
     calls = [{"type": "function_call", "call_id": f"fc_{n}", "name": "f", "arguments": f"[{n}]"} for n in (1, 2)]
@@ -95,7 +95,7 @@ def test_event_line_supplies_the_type() -> None:
 
 
 def test_opening_passes_metadata_on() -> None:
-    """The event that opens the answer passes on the response's id, time, model and service tier."""
+    """The event that opens the answer passes on the response's ID, time, model and service tier."""
     response = {"id": "resp_1", "created_at": 5.0, "model": "m", "service_tier": "flex"}
     assert stream({"type": "response.created", "response": response}) == [Opened("resp_1", 5, "m", service_tier="flex")]
 
@@ -153,8 +153,8 @@ def test_hosted_item_is_emitted_step_by_step() -> None:
 
 
 def test_unfinished_hosted_item_ends_with_the_answer() -> None:
-    """A hosted item that is never completed ends when the answer ends. It has its content from the final object or, if
-    there is none, from its announcement.
+    """A hosted item that is never completed ends when the answer ends. Its content is taken from the final object or,
+    if the item is missing there, from its announcement.
     """
     added = {"type": "response.output_item.added", "output_index": 0, "item": MCP}
     whole = {**MCP, "status": "completed"}
@@ -257,7 +257,7 @@ def test_invalid_event_fails_the_answer() -> None:
 
 
 def test_final_object_with_other_indexes() -> None:
-    """Items that were streamed are not emitted again, even if they have other indexes in the final object."""
+    """Items that were streamed are not emitted again, even if they have different indexes in the final object."""
     call = {"type": "function_call", "name": "f", "call_id": "c", "arguments": "{}", "status": "completed"}
     thought = {"type": "response.reasoning_text.delta", "output_index": 0, "content_index": 0, "delta": "Hm"}
     completed = {"type": "response.completed", "response": {"status": "completed", "output": [MESSAGE, call]}}
@@ -453,7 +453,7 @@ def test_alternating_messages_are_separated_once() -> None:
 
 
 def test_new_item_id_alone_begins_no_message() -> None:
-    """A new item id alone does not start a message, because some backends change the id with each event."""
+    """A new item ID alone does not start a message, because some backends change the ID with each event."""
     deltas = [
         {"type": "response.output_text.delta", "item_id": f"m{at}", "delta": text} for at, text in enumerate("AB")
     ]

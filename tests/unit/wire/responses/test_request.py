@@ -106,7 +106,9 @@ def test_compose_without_input():
 
 
 def test_compose_keeps_hosted_tools():
-    """Hosted tools are kept on request, together with their limit. The client's own tools are always removed."""
+    """The composed request contains hosted tools and their limit only if ``keep_hosted`` is set. The client's own tools
+    are always removed.
+    """
     request = read(tools=[F, {"type": "web_search"}], max_tool_calls=3)
     body = written(request, keep_hosted=True)
     assert (body["tools"], body["max_tool_calls"]) == ([{"type": "web_search"}], 3)
@@ -325,7 +327,7 @@ def test_side_request() -> None:
     [({}, None), ({"previous_response_id": "r"}, "r"), ({"previous_response_id": 5}, ""), ({"conversation": "c"}, "")],
 )
 def test_stored_history_is_recognized(body: dict[str, object], history: str | None) -> None:
-    """``stored_history`` is the id of the answer that a request continues. It is empty for a conversation, whose state
+    """``stored_history`` is the ID of the answer that a request continues. It is empty for a conversation, whose state
     is unknown.
     """
     assert read_request({"model": "m", "input": "x", **body}).stored_history == history

@@ -92,7 +92,7 @@ def test_resolved_request_contains_stored_items() -> None:
 
 @pytest.mark.parametrize("name", ["previous_response_id", "conversation"])
 def test_empty_id_is_an_error(name: str) -> None:
-    """An empty id is refused with an error, rather than ignored."""
+    """An empty ID is refused with an error, rather than ignored."""
     for wrong in ("", *[{}, {"id": ""}] * (name == "conversation")):
         with pytest.raises(BadRequest) as raised:
             references({name: wrong})
@@ -171,7 +171,7 @@ def test_lost_answer_fails() -> None:
 
 
 def test_items_receive_ids() -> None:
-    """An item without an id receives an id with the prefix for its type. The ids of a failed answer's items are not
+    """An item without an ID receives an ID with the prefix for its type. The IDs of a failed answer's items are not
     recorded.
     """
     made = [stored.stored_item({"type": kind}) for kind in ("message", "function_call", "reasoning", "other")]

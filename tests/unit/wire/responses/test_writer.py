@@ -164,7 +164,7 @@ def test_long_text_takes_little_memory() -> None:
 
 
 def test_ids() -> None:
-    """The ``id`` of a call equals its ``call_id``, which contains the call's number. The response keeps the id that the
+    """The ``id`` of a call equals its ``call_id``, which contains the call's number. The response keeps the ID that the
     backend gave it.
     """
     _, writer = write([Opened("resp_1"), *call(7), *call(8, kind="custom"), Ended({0: "tool_calls"})])
@@ -236,7 +236,7 @@ def test_refusal_and_text_share_a_message() -> None:
 
 
 def test_incomplete() -> None:
-    """An answer that was cut off is marked as incomplete, with the reason, and so is its open item."""
+    """An answer that was cut off is marked as incomplete, with the reason, as is its open item."""
     sent, _ = write([TextDelta("a"), Ended({0: "length"}, None)])
     assert sent[-1]["type"] == "response.incomplete"
     assert sent[-1]["response"]["incomplete_details"] == {"reason": "max_output_tokens"}
@@ -388,7 +388,7 @@ def test_message_phase_shows_whether_calls_follow(
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_queued_answer_keeps_its_id(stream: bool) -> None:
-    """A queued answer keeps its id after the model's answer has arrived, and its sequence numbers continue."""
+    """A queued answer keeps its ID after the model's answer has arrived, and its sequence numbers continue."""
     writer = ResponsesWriter(dataclasses.replace(FORM, stream=stream))
     response, frames = writer.queue()
     assert (response["status"], response["output"], response["usage"]) == ("queued", [], None)
