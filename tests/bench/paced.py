@@ -137,7 +137,7 @@ def _run(side: Mitmdump, api: str, case: Case) -> Run:
 
 
 async def streams(url: str, proxies: Sequence[int], api: str, case: Case) -> Run:
-    """Run all streams of a case through ``url``; ``proxies`` are the process ids of the proxies behind it."""
+    """Run all streams of a case through ``url``; ``proxies`` are the process IDs of the proxies behind it."""
     run, loop = Run(), asyncio.get_running_loop()
     address = urlsplit(url)
     memory, cpu = (sum(map(measured, proxies)) for measured in (resident_megabytes, cpu_seconds))

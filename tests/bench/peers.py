@@ -76,7 +76,10 @@ class Skipped(Exception):
 
 
 def installed(peer: Peer) -> Path:
-    """Return the folder of a peer's programs. Create its environment if it is missing. Raises Skipped."""
+    """Return the folder of a peer's programs. Create the environment if it is missing.
+
+    Raises Skipped if the peer cannot be installed.
+    """
     home = FOLDER / re.sub(r"\W+", "-", peer.package)
     done = home / "installed"
     if not done.exists():
@@ -94,7 +97,10 @@ def installed(peer: Peer) -> Path:
 
 @contextmanager
 def started(peer: Peer, url: str) -> Iterator[tuple[str, int]]:
-    """Run a peer in front of the backend at ``url``; yield the peer's URL and process id. Raises Skipped."""
+    """Run a peer in front of the backend at ``url``; yield the peer's URL and process ID.
+
+    Raises Skipped if the peer cannot be installed or started.
+    """
     programs = installed(peer)
     port = free_port()
     with ExitStack() as stack:
@@ -123,7 +129,7 @@ def started(peer: Peer, url: str) -> Iterator[tuple[str, int]]:
 
 
 def processes(pid: int) -> list[int]:
-    """Return the ids of a process and all its descendants."""
+    """Return the IDs of a process and all its descendants."""
     found = [pid]
     for each in found:
         for task in Path(f"/proc/{each}/task").iterdir():

@@ -39,9 +39,9 @@ class Group:
 
     url: str
     proxies: Sequence[int]
-    """The process ids of the proxies."""
+    """The process IDs of the proxies."""
     shared: Sequence[int]
-    """The process ids of HAProxy and Redis."""
+    """The process IDs of HAProxy and Redis."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
 
 
 async def lookups(name: str, store: Store, records: int) -> Iterator[Row]:
-    """Fill a store to 10% beyond its limit. Then measure the time to read a record by id or name, and to write one."""
+    """Fill a store to 10% beyond its limit. Then measure the time to read a record by ID or name, and to write one."""
     random = Random(1)
     value = json.dumps({"response": {"output": [{"text": "x" * 1000}]}, "input": []}).encode()
     before = resident_megabytes(os.getpid())

@@ -1,4 +1,4 @@
-"""Generates ``screenshots/demo.svg``, the terminal output of a real run of ``toolsim demo``. Needs the extra [eval]."""
+"""Generates ``screenshots/demo.svg``, the terminal output of a real run of ``toolsim demo``. Needs the ``[eval]`` extra."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def main() -> None:
     console.print(f"[bold]$ {' '.join(COMMAND)}[/bold]", highlight=False)
     console.print(Text.from_ansi(shown()), highlight=False)
     picture = console.export_svg(title="toolsim demo", unique_id="toolsim")
-    # Embed no web font, since the viewer's font suffices.
+    # Do not embed a web font, since the viewer's font suffices.
     picture = re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.DOTALL)
     PICTURE.write_text(picture)
 

@@ -181,7 +181,7 @@ over_responses = pytest.mark.parametrize("stage", ["responses"], ids=["over_resp
 
 @dataclass(slots=True)
 class Outcome:
-    """The result of one prompt for the client: the calls that it ran, their ids, and the final text or an error."""
+    """The result of one prompt for the client: the calls that it ran, their IDs, and the final text or an error."""
 
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     ids: list[str] = field(default_factory=list)

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.extended]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run of a program in the folder ``work``. ``home`` is empty, so no user's settings apply."""
+    """A run of a program in the ``work`` folder. ``home`` is empty, so no user's settings apply."""
 
     home: Path
     work: Path

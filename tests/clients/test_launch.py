@@ -32,7 +32,7 @@ COMMAND = "printf 'heron & \"ochre\"\\n' > out.txt; sleep 1"
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The arguments with which a program answers one question unattended, and a call that writes ``out.txt``."""
+    """The arguments that make a program answer one question unattended, and a call that writes ``out.txt``."""
 
     question: tuple[str, ...]
     tool: str

@@ -1,6 +1,6 @@
 """openai-agents: ``Runner.run`` and ``Runner.run_streamed``, with the library's Responses and chat models.
 
-The library rejects a call id that it has already seen in the conversation. The case with two tool turns covers this.
+The library rejects a call ID that it has already seen in the conversation. The case with two tool turns covers this.
 """
 
 from __future__ import annotations

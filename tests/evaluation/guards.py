@@ -120,7 +120,7 @@ def _check_cut(outcome: Outcome, workspace: Workspace) -> Verdict:
 
 
 def _same_ids(answer: Answer) -> Answer:
-    """Assign the same id to every call, as some gateways do."""
+    """Assign the same ID to every call, as some gateways do."""
     return replace(answer, calls=tuple(replace(call, id="call_0") for call in answer.calls))
 
 

@@ -366,7 +366,7 @@ def store(scenario: Scenario, files: Sequence[Path], folder: Path) -> None:
 # -- values that depend on the time, the machine or chance --
 
 PLACE = "/home/user/project"
-# Ids from the text-only backend. The patterns for toolsim's ids are in ``compare``.
+# IDs from the text-only backend. The patterns for toolsim's IDs are in ``compare``.
 BACKEND_IDS = re.compile(r"(?P<kind>\b(?:resp|msg|rs)_)[0-9a-f]{32}\b")
 RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r'("(?:created|created_at|completed_at)": ?)\d{10}\b'), r"\g<1>1764967971"),

@@ -128,7 +128,7 @@ def words(data: bytes, step: int) -> None:
 
 
 def strict_words(data: bytes, step: int) -> None:
-    """Run the checks of ``words`` with a strict tool, with which an invalid call can be an error."""
+    """Run the checks of ``words`` with a strict tool, so that an invalid call can be an error."""
     text = data.decode("utf-8", "replace")
     whole = _answer(Policy(), text, len(text) + 1, _TOOLS)
     assert _answer(Policy(), text, step, _TOOLS) == whole, "the cut made a difference"

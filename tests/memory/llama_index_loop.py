@@ -2,7 +2,7 @@
 
 It runs in a separate environment, because it needs an older release of the OpenAI SDK than the other clients. Its only
 argument is a JSON object: ``base_url``, ``model``, ``streamed``, ``questions``. It prints one line of JSON, with the
-final text, the calls and their ids for each question.
+final text, the calls and their IDs for each question.
 """
 
 import json

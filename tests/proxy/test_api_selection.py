@@ -76,7 +76,7 @@ def test_first_request_finds_the_api(backend: TextBackend, client: str, only: Ap
     tried = ORDERS[client][: ORDERS[client].index(only)]
     with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
         backend.play([says(CALL)] * 3)
-        # Without a tool, the request would pass byte for byte.
+        # Without a tool, the request would pass through byte for byte.
         for stream in (False, True):
             assert call_of(client, line.post(PATHS[client], request(client, stream=stream))) == BONN
         assert backend.rejected == [PATHS[api] for api in tried]

@@ -12,7 +12,7 @@ from support.raw_backend import Answer, RawBackend
 
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 BODY = {"model": "m", "messages": [{"role": "user", "content": "x"}], "tools": [TOOL]}
-# If the body passes unread, the hooks request and response are called too late to stop anything.
+# If the body passes through unread, the request and response hooks are called too late to stop anything.
 CASES = {
     "/v1/chat/completions": ("requestheaders", "request", "responseheaders", "response"),
     "/other": ("requestheaders", "responseheaders"),

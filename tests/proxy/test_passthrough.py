@@ -1,4 +1,6 @@
-"""Tests for requests that toolsim does not rewrite. They pass byte for byte, and their answers are streamed."""
+"""Tests for requests that toolsim does not rewrite. They pass through byte for byte, and their answers are
+streamed.
+"""
 
 from __future__ import annotations
 

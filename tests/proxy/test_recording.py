@@ -190,7 +190,7 @@ def test_recorded_answer_is_served(backend: RawBackend, line: Line, folder: Path
 
 
 def without_ids(reply: Reply) -> list[Any]:
-    """Return the events with their random ids removed."""
+    """Return the events with their random IDs removed."""
     return [event if event == "[DONE]" else event | {"id": ""} for event in reply.events()]
 
 

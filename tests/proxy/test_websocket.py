@@ -1,6 +1,6 @@
 """Tests for WebSocket connections with real processes: cases of the Open Responses suite, access, limits, and endings.
 
-The client is the library ``websockets``, or a plain socket in tests of frames.
+The client is the ``websockets`` library, or a plain socket in tests of frames.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Each connection has a unique mark. The model's prompts and the client's answers must contain this mark and no other.
 Each turn continues the previous turn, unless that turn failed, and the model must receive all earlier turns. The client
-is the library ``websockets``.
+is the ``websockets`` library.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def plan(client: ApiName, backend: ApiName, stream: bool, tools: Sequence[Tool] 
 
 @dataclass
 class Seen:
-    """An answer as the client reads it: texts and calls in order, the finish reason, and the ids of the calls."""
+    """An answer as the client reads it: texts and calls in order, the finish reason, and the IDs of the calls."""
 
     items: list[list[Any]] = field(default_factory=list)
     finish: str = ""

@@ -1,4 +1,4 @@
-"""Runs the command ``toolsim`` as users do: as a real process with a separate home folder."""
+"""Runs the ``toolsim`` command as users do: as a real process with a separate home folder."""
 
 from __future__ import annotations
 

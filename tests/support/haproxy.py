@@ -17,7 +17,7 @@ _SERVERS = re.compile(r"(    server \S+ \S+\n)+\Z")
 
 @contextmanager
 def haproxy(folder: Path, port: int, ports: Sequence[int]) -> Iterator[int]:
-    """Run HAProxy on ``port``, in front of the proxies on ``ports``; yield HAProxy's process id.
+    """Run HAProxy on ``port``, in front of the proxies on ``ports``; yield HAProxy's process ID.
 
     The socket ``stats`` in ``folder`` serves HAProxy's statistics.
     """

@@ -72,7 +72,7 @@ class Malformed:
 
     @property
     def name(self) -> str:
-        """The id of this text."""
+        """The ID of this text."""
         return f"{self.form} / {len(self.calls)} / {self.change} / {self.place}"
 
 

@@ -25,7 +25,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Received:
-    """A span as received. Ids are hexadecimal, ``parent`` is "" for a root span, and times are in nanoseconds."""
+    """A span as received. IDs are hexadecimal, ``parent`` is "" for a root span, and times are in nanoseconds."""
 
     name: str
     kind: str

@@ -14,7 +14,7 @@ ESCAPING = (
     "print(os.getpid(), file=open(os.environ['PIDS'], 'a'), flush=True)\n"
     "time.sleep(600)\n"
 )
-"""A program that leaves its process group, session and parent, and appends its process id to the file $PIDS."""
+"""A program that leaves its process group, session and parent, and appends its process ID to the file $PIDS."""
 
 
 def is_running(pid: int) -> bool:

@@ -1,4 +1,4 @@
-"""Tests for the methods toolsim, native and prompt."""
+"""Tests for the ``toolsim``, ``native`` and ``prompt`` methods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests for the built-in prompt of the method ``prompt``."""
+"""Tests for the built-in prompt of the ``prompt`` method."""
 
 from __future__ import annotations
 

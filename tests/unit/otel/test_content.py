@@ -37,7 +37,7 @@ def test_content_is_enabled_by_a_variable(value: str, is_on: bool) -> None:
 
 
 def filled(kept: Content, span: Any) -> dict[str, Any]:
-    """End a span, and return the attributes with which it would be exported."""
+    """End a span, and return the attributes that would be exported with it."""
     span.end()
     made = kept.filled(span)
     assert isinstance(made, ReadableSpan)

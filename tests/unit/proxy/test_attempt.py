@@ -110,7 +110,7 @@ def test_error_is_examined_before_the_client_receives_it() -> None:
     asked.flow.response = Response.make(500)
     asked.flow.response.raw_content = None
     asked.exchange.begin(asked.flow)
-    # No feature is left to retry without, so the error passes to the client unchanged.
+    # No feature is left to retry without, so the error passes through to the client unchanged.
     assert asked.exchange.answer_job(asked.flow) is None
     assert asked.flow.response.raw_content is None
 

@@ -1,4 +1,4 @@
-"""An exchange: the handling of its answer, its timeouts, and the effects of bugs in toolsim."""
+"""An exchange: how its answer is handled, its timeouts, and the effects of bugs in toolsim."""
 
 from __future__ import annotations
 

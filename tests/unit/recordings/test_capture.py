@@ -225,7 +225,7 @@ def test_off_by_default(tmp_path: Path) -> None:
         assert mitm.options.toolsim_capture == ""
         flow = exchange(question(), *chat_answer("Words."))
     assert files(tmp_path) == []
-    assert NOTE in flow.metadata  # The command ``toolsim.capture`` can still record the exchange.
+    assert NOTE in flow.metadata  # The ``toolsim.capture`` command can still record the exchange.
 
 
 def test_command_records_exchanges(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Tests for a catalog that shows only tool names: when it is used, what it contains, and how a look-up is answered."""
+"""Tests for a catalog that shows only tool names: when it is used, what it contains, and how a lookup is answered."""
 
 from __future__ import annotations
 

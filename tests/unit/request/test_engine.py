@@ -15,7 +15,7 @@ from toolsim.wire.apis import CHAT, RESPONSES
 AUTO = Policy(engine="unknown", sentinel="auto", constrain="auto", mode="auto")
 TOOL = Tool("f", "f")
 
-# For each server, the pages by which it is recognized, each with a status, headers and a body.
+# For each server, the pages that identify it, each with a status, headers and a body.
 PAGES: dict[str, dict[str, tuple[int, dict[str, str], dict[str, Any]]]] = {
     "llama.cpp": {"/props": (200, {"server": "llama.cpp"}, {"default_generation_settings": {}, "total_slots": 1})},
     "llama.cpp with a key": {"/props": (401, {"server": "llama.cpp"}, {"error": {"code": 401}})},

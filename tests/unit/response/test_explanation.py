@@ -1,4 +1,4 @@
-"""Tests for telling sentences that introduce an example from sentences that announce a call."""
+"""Tests for distinguishing sentences that introduce an example from sentences that announce a call."""
 
 from __future__ import annotations
 

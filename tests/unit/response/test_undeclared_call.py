@@ -83,7 +83,7 @@ TEXT = [
 
 
 def told(the_plan: Plan, pieces: Sequence[str], *, finish: str = "stop") -> tuple[list[ClientEvent], Retry | None]:
-    """Return the events of a streamed answer, and the retry for which it waits, if any."""
+    """Return the events of a streamed answer, and the retry that it waits for, if any."""
     emitted: list[ClientEvent] = []
     kind, data = backend_answer("chat", True, pieces, finish)
     rewriter = ResponseRewriter(

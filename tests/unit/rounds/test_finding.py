@@ -1,5 +1,5 @@
-"""Tests for look-ups, in which the model requests a tool's catalog entry. The client receives one answer that does not
-show the look-up.
+"""Tests for lookups, in which the model requests a tool's catalog entry. The client receives one answer that does not
+show the lookup.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ def test_any_stream_against_httpx_sse(events: list[list[str]], end: str, data: s
     pieces = [stream[a:b] for a, b in pairwise([0, *cuts, len(stream)])]
     answer = httpx.Response(200, headers={"content-type": "text/event-stream"}, content=iter(pieces))
     seen = [(event.event, event.data) for event in httpx_sse.EventSource(answer).iter_sse()]
-    # Unlike toolsim, httpx-sse also reports an event without data if the event has a name or an id.
+    # Unlike toolsim, httpx-sse also reports an event without data if the event has a name or an ID.
     read = [(event or "message", data) for event, data in decode(pieces)]
     assert [event for event in read if event[1]] == [event for event in seen if event[1]]
 

@@ -77,7 +77,7 @@ def call(number: int, text: str = '{"a":1}', **fields: Any) -> list[ClientEvent]
 
 
 def check(sent: list[dict[str, Any]]) -> None:
-    """Check a stream against the rules of the API: sequence numbers, order, ids, types, and whether the deltas add up
+    """Check a stream against the rules of the API: sequence numbers, order, IDs, types, and whether the deltas add up
     to the final text.
     """
     assert [event["sequence_number"] for event in sent] == list(range(len(sent)))
