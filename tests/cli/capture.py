@@ -1,4 +1,4 @@
-"""Generates ``screenshots/demo.svg``, the terminal output of a real run of ``toolsim demo``. Needs the ``[eval]`` extra."""
+"""Generates ``screenshots/demo.svg``, the terminal output of a real ``toolsim demo``. Needs the ``[eval]`` extra."""
 
 from __future__ import annotations
 
