@@ -158,7 +158,9 @@ def test_settings_file_is_valid(tmp_path: Path) -> None:
 
 
 def test_key_file_is_valid(tmp_path: Path) -> None:
-    """The key file on the documentation page is valid. One of its users has a key, and the other has a digest."""
+    """The example key file on the documentation page is valid. One of its users has a key, and the other user has a
+    digest.
+    """
     (example,) = re.findall(
         r"^```text\n(# NAME KEY.*?)^```", (DOCS / "security.md").read_text(), re.MULTILINE | re.DOTALL
     )
@@ -350,7 +352,9 @@ def test_every_command_line_is_accepted(line: str, tmp_path: Path) -> None:
 
 
 def test_each_common_backend_has_one_command() -> None:
-    """The page has one command for each common backend. Each command listens only on this machine."""
+    """The documentation's table of backends has one command for each common backend. Each command listens only on this
+    machine.
+    """
     rows = re.findall(r"^\| ([^|]+) \| `(toolsim [^`]+)` \|", section("recipes"), re.MULTILINE)
     assert [name for name, _ in rows] == [
         "your Codex login",

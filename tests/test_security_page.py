@@ -617,7 +617,7 @@ def test_each_sentence_has_its_tests() -> None:
 
 
 def test_each_named_test_exists() -> None:
-    """Each listed test exists in its file."""
+    """Each test that is listed for a sentence exists in its file."""
     assert all(claims().values())
     named = {each for tests in claims().values() for each in tests}
     assert sorted(each for each in named if each.split("::")[1] not in functions_of(each.split("::")[0])) == []

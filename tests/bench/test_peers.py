@@ -34,7 +34,9 @@ def test_call_counts_if_complete(pieces: list[dict[str, Any]], seen: str) -> Non
 
 
 def test_table_has_the_columns_of_the_page() -> None:
-    """The table has one row per proxy, with CPU time as a ratio, and the same columns as the table on the page."""
+    """The table has one row per proxy, with CPU time as a ratio, and the same columns as the table on the benchmarks
+    page.
+    """
     values = [("x: CPU", 40.0, ""), ("x: first text", 2.0, ""), ("x: memory", 80.0, ""), ("x: calls", 1.0, "a call")]
     rows = [asdict(Row("peers", name, value, "", reference=20.0, note=note)) for name, value, note in values]
     head, line, row = table(rows).split("\n")

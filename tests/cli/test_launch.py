@@ -260,7 +260,9 @@ CONTROLS_TERMINAL = (
 
 @pytest.mark.parametrize("is_running_before", [False, True])
 def test_ctrl_c(is_running_before: bool, backend: TextBackend, env: dict[str, str], tmp_path: Path) -> None:
-    """Ctrl-C on a terminal reaches the program only once, and the command returns the program's exit code."""
+    """Ctrl-C on a terminal reaches the launched program only once, and ``toolsim launch`` returns the program's exit
+    code.
+    """
     ours, theirs = pty.openpty()
     with contextlib.ExitStack() as stack:
         stack.callback(os.close, ours)
@@ -274,7 +276,9 @@ def test_ctrl_c(is_running_before: bool, backend: TextBackend, env: dict[str, st
 
 
 def test_interrupted_before_the_program_starts(env: dict[str, str], tmp_path: Path) -> None:
-    """If the command is interrupted while it waits for a silent backend, it exits cleanly, without child processes."""
+    """If ``toolsim launch`` is interrupted while it waits for a silent backend, it exits cleanly, without child
+    processes.
+    """
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
         log = tmp_path / "log"

@@ -64,7 +64,9 @@ def test_demo(tmp_path: Path) -> None:
     ["demo --port 0", "demo --port 0 --web --set web_open_browser=false --set web_port=0", f"replay {ROOT / 'flows'}"],
 )
 def test_closed_output(words: str, unbuffered: str, tmp_path: Path) -> None:
-    """If its output is closed, as by ``head``, the command exits without a traceback. Output lines are not buffered."""
+    """If the output of a ``toolsim`` command is closed, as by ``head``, the command exits without a traceback. Output
+    lines are not buffered.
+    """
     process = subprocess.Popen(
         [*TOOLSIM, *words.split()],
         cwd=tmp_path,
@@ -119,7 +121,7 @@ def test_serve_in_a_browser(tmp_path: Path) -> None:
 
 
 def test_missing_codex(tmp_path: Path) -> None:
-    """If Codex is missing, the command exits with a single line that explains how to install Codex."""
+    """If Codex is missing, ``toolsim codex`` exits with a single line that explains how to install Codex."""
     command = [*TOOLSIM, "codex", "--port", "0", "--set", "toolsim_codex_command=no-such-codex app-server"]
     run = subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True, timeout=60, check=False)
     assert run.returncode == 1

@@ -49,7 +49,9 @@ def published(text_backend: TextBackend, tmp_path_factory: pytest.TempPathFactor
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [True, False])
 def test_published_servers(stream: bool, published: tuple[Mitmdump, Path], text_backend: TextBackend) -> None:
-    """The servers return text, images, errors, and files in an allowed folder. A tool that writes needs approval."""
+    """The reference servers return text, images, errors, and files in an allowed folder. A tool that writes needs
+    approval.
+    """
     proxy, folder = published
     calls = [
         block("all__get-sum", a=2, b=3),

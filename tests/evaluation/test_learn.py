@@ -167,7 +167,7 @@ def test_no_profile_if_time_limit_is_reached(learner: Learner) -> None:
 
 @pytest.mark.extended
 def test_interrupt_and_concurrent_session(learner: Learner) -> None:
-    """A second session for the same model is refused. Ctrl-C ends a session without losing any answers."""
+    """A second tuning session for the same model is refused. Ctrl-C ends a session without losing any answers."""
 
     def slow_later(number: int) -> None:
         time.sleep(0.5 if number > 12 else 0)
@@ -276,7 +276,7 @@ def test_built_in_questions_are_asked_too(learner: Learner) -> None:
 def test_too_few_recorded_turns_are_an_error(
     learner: Learner, count: int, words: tuple[str, ...], problem: str
 ) -> None:
-    """If there are too few recorded turns, the command prints one line and sends no request."""
+    """If there are too few recorded turns, ``toolsim tune`` prints one line and sends no request."""
     turns = recorded(learner.folder, count)
     with ScriptedModel() as model:
         code, printed = learner.run(model, *(word.format(turns) for word in words))

@@ -150,7 +150,7 @@ def test_free_slot_goes_to_a_waiting_key(backend: TextBackend) -> None:
 
 
 def test_answers_above_the_limit_are_refused(backend: TextBackend) -> None:
-    """Answers above the limit are refused with 429. Once an answer has ended, a new one can start.
+    """Background answers above the limit are refused with 429. Once an answer has ended, a new one can start.
 
     An invalid call is retried as in any other answer, and each answer is counted and logged when it ends.
     """

@@ -41,7 +41,9 @@ def shown(backend: TextBackend) -> str:
 
 @both_modes
 def test_conversation_by_previous_response_id(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
-    """If each turn refers to the previous turn, the model receives all turns, but the client sends only new items."""
+    """If each turn refers to the previous turn, the model receives all turns, although the client sends only
+    new items.
+    """
     backend.play([says("I look.\n", CALL), says("18 degrees."), says("Rain.")])
     first = ask(client, stream, input="Weather in Bonn?", tools=TOOLS, instructions="Be brief.")
     (call,) = [item for item in first.output if item.type == "function_call"]

@@ -80,7 +80,7 @@ def server(pages: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", SERVERS)
 def test_model_list_has_the_context_window(kind: str) -> None:
-    """The model list contains the context window in all common fields. Anthropic's list contains it, too."""
+    """The model list contains the context window in all common fields, as does the list in Anthropic's format."""
     pages, window = SERVERS[kind]
     with server(pages) as (url, asked), Mitmdump(url) as proxy, Line(proxy.url) as line:
         (model,) = line.request("GET", "/v1/models").json()["data"]

@@ -169,7 +169,9 @@ def test_websocket_connections_are_closed(backend: TextBackend, pool: ThreadPool
 def test_answer_beyond_drain_timeout_ends_with_an_error(
     backend: TextBackend, pool: ThreadPoolExecutor, tmp_path: Path
 ) -> None:
-    """An answer that exceeds the drain timeout ends with an error of its API. The error does not blame the backend."""
+    """An answer that exceeds the drain timeout ends with an error in its API's format. The error does not blame the
+    backend.
+    """
     backend.play(model)
     store = f"sqlite:{tmp_path / 'store.sqlite'}"
     with Mitmdump(backend.url, toolsim_backend="chat", toolsim_drain_timeout=1, toolsim_store=store) as proxy:

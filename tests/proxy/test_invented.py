@@ -209,7 +209,9 @@ def test_stored_answer_contains_replacement_text(stream: bool, backend: TextBack
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_limit_option_or_profile_forbids_second_round(stream: bool, backend: TextBackend) -> None:
-    """If the round limit, the option or the profile forbids a second round, the client receives the undeclared call."""
+    """If a second round is forbidden by the round limit, by ``toolsim_second_opinion`` or by the profile, the client
+    receives the undeclared call.
+    """
     for options in ({"toolsim_max_rounds": 1}, {"toolsim_second_opinion": "off"}, {"toolsim_profiles": "strict-tags"}):
         with Mitmdump(backend.url, **options) as proxy, Line(proxy.url) as line:
             backend.play(model(GREETING))

@@ -238,7 +238,9 @@ def test_non_streamed_answer_has_no_early_headers(backend: RawBackend, line: Lin
 
 
 def test_late_error_of_a_first_round(backend: RawBackend, impatient: Path) -> None:
-    """A stream that can take several rounds also begins early. If its first round fails, the error becomes an event."""
+    """A stream that can take several rounds begins early as well. If its first round fails, the error becomes
+    an event.
+    """
     with (
         Mitmdump(backend.url, script=impatient, toolsim_backend="chat", toolsim_retry=1) as proxy,
         Line(proxy.url) as line,

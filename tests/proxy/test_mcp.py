@@ -162,7 +162,9 @@ def test_mcp_call_is_hidden_from_messages_client(stream: bool, proxy: Mitmdump, 
 
 @pytest.mark.slow
 def test_request_can_name_an_allowed_server(client: openai.OpenAI, backend: TextBackend, remote: str) -> None:
-    """A request can name a server on an allowed host, which receives its token. Servers on other hosts are refused."""
+    """A request can name a server on an allowed host, and this server receives the request's token for it. Servers on
+    other hosts are refused.
+    """
     backend.play([says(block("mine__header", name="authorization")), says("Yes.")])
     tool: Any = {"type": "mcp", "server_label": "mine", "server_url": remote, "authorization": "s3cret-token"}
     answer = client.responses.create(model="m", input="hi", tools=[{**tool, "require_approval": "never"}])

@@ -386,7 +386,9 @@ def test_model_list(file: Path, small: TextBackend, server: TextBackend) -> None
 
 
 def test_model_list_with_silent_backends(file: Path, small: TextBackend) -> None:
-    """A backend that is silent or down delays the list only up to a time limit. Only its own models can be missing."""
+    """A backend that is silent or down delays the model list only up to a time limit. Only the models of this backend
+    can be missing from the list.
+    """
     small.models = ["big-1"]
     with RawBackend() as silent:
         silent.behaviour = lambda request: Answer(pause=30)

@@ -175,7 +175,9 @@ def test_deferred_tool_search(proxy: Mitmdump, backend: TextBackend) -> None:
 
 @pytest.mark.slow
 def test_messages_request_can_name_a_server(proxy: Mitmdump, backend: TextBackend, remote: str) -> None:
-    """A Messages request can name an MCP server on a listed host. For another host, the error names the option."""
+    """A Messages request can name an MCP server on a listed host. For any other host, the error names
+    ``toolsim_mcp_hosts``.
+    """
     server: Any = {"type": "url", "name": "sums", "url": remote}
     toolset: Any = {"type": "mcp_toolset", "mcp_server_name": "sums"}
     backend.play([says(block("sums__add", a=2, b=3)), says("Five.")])
@@ -189,7 +191,9 @@ def test_messages_request_can_name_a_server(proxy: Mitmdump, backend: TextBacken
 @pytest.mark.slow
 @each("kind", ["web_search_20250305", "web_search_20260209"])
 def test_web_search_without_a_server_is_refused(backend: TextBackend, kind: str) -> None:
-    """Without a search server, a request whose only tool is a web search fails with an error that names the setting."""
+    """Without a search server, a request whose only tool is a web search fails with an error that names the setting for
+    a search server.
+    """
     with Mitmdump(backend.url, toolsim_backend="chat") as proxy:
         sdk = anthropic.Anthropic(base_url=proxy.url, api_key="k", max_retries=0, timeout=60)
         tool: Any = {"type": kind, "name": "web_search"}

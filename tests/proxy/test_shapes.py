@@ -25,7 +25,9 @@ def pair(request: pytest.FixtureRequest) -> Iterator[tuple[TextBackend, Mitmdump
 
 @pytest.mark.parametrize(("path", "shape"), CROSSINGS)
 def test_answer_has_the_format_of_the_path(pair: tuple[TextBackend, Mitmdump], path: ApiName, shape: ApiName) -> None:
-    """The answer has the format of the path's API, streamed or not. The model receives the complete history."""
+    """The answer has the format of the path's API, streamed or not. The model receives the complete history in the
+    request.
+    """
     backend, proxy = pair
     with Line(proxy.url) as line:
         for stream in (True, False):

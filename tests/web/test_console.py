@@ -71,7 +71,9 @@ def console(folder: Path, port: int, columns: int, *options: str) -> Iterator[Ca
 
 @pytest.mark.parametrize("columns", [150, 95], ids=["table", "two lines"])
 def test_list_shows_client_url_and_outcome(columns: int, tmp_path: Path) -> None:
-    """The list shows the client's URL and each turn's outcome. Only the saved flow has the built-in backend's URL."""
+    """The flow list shows the client's URL and each turn's outcome. Only the saved flow has the built-in
+    backend's URL.
+    """
     port, saved = free_port(), tmp_path / "saved.flow"
     url = f"http://127.0.0.1:{port}"
     with console(tmp_path, port, columns, f"save_stream_file={saved}") as wait_for:

@@ -248,7 +248,9 @@ def test_request_can_be_replayed_without_revert(page: Chromium, backend: TextBac
 
 
 def test_list_distinguishes_turns(chromium: Chromium, tmp_path: Path) -> None:
-    """Each row shows the turn's outcome, its conversation and its question. Requests for metrics have no row."""
+    """Each row in the flow list shows the turn's outcome, its conversation and its question. Requests for metrics have
+    no row.
+    """
     web_port = free_port()
     options = {"web_port": web_port, "web_password": PASSWORD, "web_open_browser": False}
     with (

@@ -117,8 +117,8 @@ async def test_rejected_request_is_a_client_error(monkeypatch: pytest.MonkeyPatc
 async def test_missing_extra_is_logged_and_requests_fail_with_503(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If the optional package is missing, one log line contains the command to install it, and requests fail with
-    status 503.
+    """If the optional package for llama.cpp is missing, one log line contains the command to install it, and requests
+    fail with status 503.
     """
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
     backend = LocalBackend(Path("m.gguf"))

@@ -33,7 +33,7 @@ class Proxy:
 
 @pytest.mark.parametrize("most", [1, 2, 5, 16])
 def test_single_key_can_use_all_slots(most: int) -> None:
-    """A single key can use all slots, even repeatedly, but never more than the limit."""
+    """A single key can use all slots for background answers, even repeatedly, but never more than the limit."""
     proxy = Proxy(most)
     for _ in range(3):
         assert proxy.begin_all("a") == most
@@ -41,8 +41,8 @@ def test_single_key_can_use_all_slots(most: int) -> None:
 
 
 def test_free_slots_go_to_the_key_with_fewer() -> None:
-    """A key that uses all slots keeps them, but until the slots are evenly shared, each slot that becomes free goes to
-    the second key.
+    """A key that uses all slots for background answers keeps them. However, until the slots are evenly shared, each
+    slot that becomes free goes to the second key.
     """
     proxy = Proxy(8)
     assert proxy.begin_all("a") == 8

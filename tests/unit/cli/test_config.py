@@ -34,7 +34,9 @@ def parsed(tmp_path: Path, text: str, line: str) -> dict[str, object]:
 
 
 def test_file_becomes_a_command_line(tmp_path: Path) -> None:
-    """Each name in the file becomes an argument or an option. Each item of a list becomes a separate ``--set``."""
+    """Each name in the settings file becomes an argument or an option. Each item of a list becomes a separate
+    ``--set``.
+    """
     assert parsed(tmp_path, FULL, "serve --config FILE") == {
         "backend": "http://127.0.0.1:11434/v1",
         "host": "::1",
@@ -51,13 +53,13 @@ def test_file_becomes_a_command_line(tmp_path: Path) -> None:
 
 
 def test_launch_arguments_are_inserted_after_the_program(tmp_path: Path) -> None:
-    """For ``toolsim launch``, the arguments from the file are inserted after the program's name."""
+    """For ``toolsim launch``, the arguments from the settings file are inserted after the program's name."""
     found = parsed(tmp_path, FULL, "launch codex --config FILE --port 1")
     assert (found["agent"], found["backend"], found["port"]) == ("codex", "http://127.0.0.1:11434/v1", 1)
 
 
 def test_command_line_overrides_the_file(tmp_path: Path) -> None:
-    """An option on the command line replaces the value in the file, even if the value is a list."""
+    """An option on the command line replaces the value in the settings file, even if the value is a list."""
     line = "serve http://localhost:1/v1 --config=FILE --port 1 --set toolsim_cors_origins=* --set flow_detail=2"
     found = parsed(tmp_path, FULL, line)
     assert (found["backend"], found["host"], found["port"]) == ("http://localhost:1/v1", "::1", 1)
@@ -70,8 +72,8 @@ def test_command_line_overrides_the_file(tmp_path: Path) -> None:
 
 
 def test_one_file_works_for_all_commands(tmp_path: Path) -> None:
-    """One file works for all commands. ``codex`` ignores the file's backend, and ``record`` prefers the backend on the
-    command line.
+    """One settings file works for all commands. ``codex`` ignores the file's backend, and ``record`` prefers the
+    backend on the command line.
     """
     assert "backend" not in parsed(tmp_path, FULL, "codex --config FILE")
     assert parsed(tmp_path, FULL, "record flows --config FILE scripted")["backend"] == "scripted"
@@ -99,13 +101,15 @@ WRONG = {
 
 @pytest.mark.parametrize(("text", "line"), WRONG.values(), ids=WRONG)
 def test_mistakes_are_reported_with_their_line(text: str, line: str, tmp_path: Path) -> None:
-    """The error for a mistake in the file contains the file name, the line, the value and what was expected."""
+    """The error for a mistake in the settings file contains the file name, the line, the value and what was
+    expected.
+    """
     with pytest.raises(UsageError, match=line):
         parsed(tmp_path, text, "serve --config FILE")
 
 
 def test_unknown_option_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """An unknown option in the file causes the same error as on the command line."""
+    """An unknown option in the settings file causes the same error as on the command line."""
     file = tmp_path / "toolsim.toml"
     file.write_text("flow_detial = 1\nport = 0\nbackend = 'http://localhost:1'")
     assert main(["serve", "--config", str(file)]) == EXIT_USAGE

@@ -59,7 +59,7 @@ def test_position_of_a_request(items: tuple[Item, ...], words: str, where: str) 
     ],
 )
 def test_label_contains_the_users_text(text: str, words: str) -> None:
-    """The label contains the user's text without tags added by programs, shortened for display in a list."""
+    """A request's label contains the user's text without tags added by programs, shortened for display in a list."""
     assert label_of([user(text)]).words == words
 
 

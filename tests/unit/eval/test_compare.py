@@ -76,7 +76,9 @@ def test_part_of_a_report_can_be_selected() -> None:
 
 
 def test_compare_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The command compares two folders or two methods in a folder. If a folder is not a report, the exit code is 2."""
+    """``toolsim eval compare`` compares two folders or two methods in a folder. If a folder is not a report, the exit
+    code is 2.
+    """
     for name, runs in (("a", report(True, True)), ("b", report(False, True) + report(True, False, method="native"))):
         journal = Journal(tmp_path / name, Secrets())
         for entry in runs:

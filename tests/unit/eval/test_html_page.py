@@ -51,7 +51,7 @@ def page(runs: Any = RUNS, planned: int = 7) -> Page:
 
 
 def test_page_is_self_contained() -> None:
-    """The page does not load files or run scripts."""
+    """The HTML report does not load files or run scripts."""
     read = page()
     assert not {"script", "link", "img", "iframe", "object"} & set(read.tags)
     assert read.links == []
@@ -59,7 +59,7 @@ def test_page_is_self_contained() -> None:
 
 
 def test_markup_from_a_model_is_escaped() -> None:
-    """Markup in names, details, messages and answers is escaped, so the page shows it as text."""
+    """Markup in names, details, messages and answers is escaped, so the HTML report shows it as text."""
     evil = run(EVIL, ok=False, detail=EVIL, model=EVIL, suite=EVIL, setting=EVIL)
     step = {**evil.steps[0], "wrote": EVIL, "shown": [[EVIL, EVIL]], "error": {"status": 500, "message": EVIL}}
     read = page([replace(evil, steps=(step,))], planned=1)
@@ -68,7 +68,7 @@ def test_markup_from_a_model_is_escaped() -> None:
 
 
 def test_each_failure_has_an_entry() -> None:
-    """The page has an entry for each failed run, with the prompt and the answer, even if the exchange was not
+    """The HTML report has an entry for each failed run, with the prompt and the answer, even if the exchange was not
     recorded.
     """
     read = page()
@@ -82,7 +82,7 @@ def test_each_failure_has_an_entry() -> None:
 
 
 def test_figures_match_the_report() -> None:
-    """The page shows the overall rate. If the evaluation was interrupted, it also shows a warning."""
+    """The HTML report shows the overall rate. If the evaluation was interrupted, the report also shows a warning."""
     text = page(planned=9).text
     assert "57.1 %" in text
     assert "4 of 7" in text
@@ -91,17 +91,19 @@ def test_figures_match_the_report() -> None:
 
 
 def test_report_without_runs_is_a_page() -> None:
-    """If a report was interrupted before its first run, its page is still valid."""
+    """If an evaluation was interrupted before its first run, its HTML report is still valid."""
     assert "0 of 3" in page([], planned=3).text
 
 
 def test_page_without_failures() -> None:
-    """If all runs have passed, the page shows "None." instead of a list of failures."""
+    """If all runs have passed, the HTML report shows "None." instead of a list of failures."""
     assert "None." in page([run()], planned=1).text
 
 
 def test_long_content_is_cut() -> None:
-    """If there are thousands of failures or very long texts, the page is shortened and states how much is omitted."""
+    """If there are thousands of failures or very long texts, the HTML report is shortened and states how much is
+    omitted.
+    """
     wrong = run(ok=False)
     endless = replace(wrong, steps=({**wrong.steps[0], "wrote": "x" * 10 * MAX_TEXT},))
     text = page([endless, *[replace(wrong, trial=number) for number in range(1, MAX_FAILURES + 5)]], planned=205).text

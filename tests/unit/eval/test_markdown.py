@@ -19,8 +19,8 @@ def test_rate_is_shown_with_its_interval() -> None:
 
 
 def test_methods_are_columns_of_the_table() -> None:
-    """The table has a row for each case or suite and a column for each method. Failures are listed with their
-    details.
+    """The Markdown report's table has a row for each case or suite and a column for each method. Failures are listed
+    with their details.
     """
     text = render(RUNS, planned=7, stamp="20260207T123628Z", target="http://127.0.0.1:1/v1")
     rows = [line for line in text.splitlines() if line.startswith("|")]

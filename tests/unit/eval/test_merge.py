@@ -108,7 +108,7 @@ def test_joined_report_is_complete(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_incompatible_reports_are_refused(
     arguments: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """If reports cannot be joined, the command fails with a one-line error and does not write a report."""
+    """If reports cannot be joined, the ``join`` command fails with a one-line error and does not write a report."""
     a = folder(tmp_path / "a", runs("toolsim", "a"))
     other = folder(tmp_path / "b", runs("native", "a"), {**SETTINGS, "seed": 12})
     filled = [argument.format(out=tmp_path / "out", a=a, other=other) for argument in arguments]

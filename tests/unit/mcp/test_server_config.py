@@ -64,7 +64,9 @@ def test_shared_file_format_is_read() -> None:
     ],
 )
 def test_invalid_entry_is_reported_without_values(servers: Any, words: str) -> None:
-    """The error for an invalid entry names the server or the key, but not the value of a variable or header."""
+    """The error for an invalid entry in the MCP server file names the server or the key, but not the value of a
+    variable or header.
+    """
     with pytest.raises(ValueError, match=words) as refused:
         read(servers)
     assert "s3cret" not in str(refused.value)
@@ -123,7 +125,9 @@ def test_request_selects_a_server() -> None:
 
 
 def test_request_can_only_restrict_the_file() -> None:
-    """A request can allow fewer tools than the file and require approval for more calls, but not the opposite."""
+    """A request can allow fewer tools than the operator's file and require approval for more calls, but not the
+    opposite.
+    """
     narrow = tool(server_label="files", allowed_tools=["read"], require_approval="always")
     assert narrow.needs_approval("read", read_only=True)
     assert not narrow.allows("drop", read_only=False)

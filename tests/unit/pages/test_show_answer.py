@@ -45,8 +45,8 @@ def exchange(
 @pytest.mark.parametrize("api_name", ["chat", "responses"])
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 def test_both_sides_of_an_answer(api_name, stream):
-    """The page shows the blocks that the model wrote with their verdicts, and the calls that the client received with
-    their arguments.
+    """The page for an answer shows the blocks that the model wrote, with their verdicts, and the calls that the client
+    received, with their arguments.
     """
     text = f"Both:\n{CALL}\n{COMMA}\n{UNKNOWN}"
     received, sent, report = exchange(text, api_name=api_name, stream=stream, stop_after_tools="off")
@@ -65,8 +65,8 @@ def test_both_sides_of_an_answer(api_name, stream):
 
 
 def test_strict_failure_is_explained():
-    """If a block makes the answer fail, the page shows the block, the reason, and the error that the client
-    received.
+    """If a block makes the answer fail, the page for the answer shows the block, the reason, and the error that the
+    client received.
     """
     received, sent, report = exchange(f"a{BAD_PAY}", tools=(STRICT,))
     page = show_answer(sent, AnswerFacts(report=report, received=received))
@@ -95,7 +95,9 @@ def test_untagged_call_is_not_shown_as_repaired():
 
 
 def test_empty_answer_suggests_a_remedy():
-    """If an answer is empty, the page suggests toolsim_fix_empty_final, unless the answer has already been retried."""
+    """If an answer is empty, its page suggests ``toolsim_fix_empty_final``, unless the answer has already
+    been retried.
+    """
     report = {"warnings": ["EMPTY_ANSWER"]}
     assert "toolsim_fix_empty_final=on" in show_answer(b"", AnswerFacts(report=report))
     assert "toolsim_fix_empty_final=on" not in show_answer(
@@ -113,7 +115,7 @@ def test_call_over_the_limit_is_shown_as_skipped():
 
 
 def test_unchanged_text_is_shown_once():
-    """If the client received the model's text unchanged, the page contains the text only once."""
+    """If the client received the model's text unchanged, the page for the answer contains the text only once."""
     received, sent, report = exchange("Just words.")
     page = show_answer(sent, AnswerFacts(report=report, received=received))
     assert page.count("Just words.") == 1
@@ -137,7 +139,9 @@ def test_single_side_of_an_answer():
 
 
 def test_missing_bytes_are_reported():
-    """The page reports how many bytes of a body were not recorded, and whether the client received none of the text."""
+    """The page for an answer reports how many bytes of a body were not recorded, and whether the client received none
+    of the text.
+    """
     received, sent, report = exchange("Words.")
     with_missing = report | {"missing_bytes": {"client": 1234567, "backend": 89}}
     page = show_answer(sent, AnswerFacts(report=with_missing, received=received))
@@ -150,7 +154,7 @@ def test_missing_bytes_are_reported():
 
 
 def test_other_kinds_of_output():
-    """Reasoning, refusals, custom calls and hosted items each have a separate format on the page."""
+    """On the page for an answer, reasoning, refusals, custom calls and hosted items each have a separate format."""
     items = [
         {"type": "reasoning", "summary": [{"text": "Hm."}]},
         {"type": "message", "content": [{"type": "refusal", "refusal": "No."}]},
@@ -175,12 +179,12 @@ def test_other_kinds_of_output():
     ],
 )
 def test_other_bodies(data, words):
-    """For an error, the page shows the message. A body that is not an answer is shown unchanged."""
+    """For an error, the page for the answer shows the message. A body that is not an answer is shown unchanged."""
     assert words in show_answer(data, AnswerFacts(status=429))
 
 
 def test_facts_in_the_title():
-    """The title contains the token counts and the times, as far as they are known."""
+    """The title of an answer's page contains the token counts and the times, as far as they are known."""
     _received, sent, report = exchange("Words.")
     title = show_answer(sent, AnswerFacts(report=report, first_byte=0.25, seconds=1.5)).partition("\n \n")[0]
     assert "3 tokens in, 4 out" in title
@@ -202,7 +206,7 @@ def test_any_bytes_and_report_result_in_a_page(data, received, report, own):
 
 @given(st.lists(st.sampled_from([CALL, UNKNOWN, "<tool_call>", "</tool_call>", "a", "\n", "{", '"', "<think>", "é"])))
 def test_all_text_is_on_the_page(parts):
-    """The page contains all text that the model wrote, in prose or in blocks."""
+    """The page for an answer contains all text that the model wrote, in prose or in blocks."""
     text = "".join(parts)
     received, _sent, report = exchange(text)
     page = show_answer(received, AnswerFacts(report=report, own=True))

@@ -29,7 +29,7 @@ BODY: dict[str, Any] = {
 
 
 def test_complete_catalog_is_shown() -> None:
-    """The page contains every line that the model reads, including the entire catalog."""
+    """The prompt page contains every line that the model reads, including the entire catalog."""
     rewritten = rewrite_request("chat", "/v1/x", json.dumps(BODY).encode(), Policy(), output_mode=None, report=Report())
     assert rewritten is not None
     shown = show_prompt(rewritten.body)
@@ -52,7 +52,7 @@ def test_unmodified_request_is_shown() -> None:
 
 
 def test_text_of_the_model_is_shown() -> None:
-    """The page shows the model's text, whether streamed or not. A body without text is shown unchanged."""
+    """The prompt page shows the model's text, whether streamed or not. A body without text is shown unchanged."""
     assert show_words(wire.chat_whole("one\n\ntwo")) == "one\n \ntwo\n"
     assert show_words(wire.chat_stream("one ", "two")) == "one two\n"
     assert show_words(b'{"error": 1}') == '{"error": 1}\n'

@@ -128,9 +128,7 @@ def test_view_can_be_selected_for_any_flow():
 
 
 def test_compressed_bodies():
-    """A compressed body is decoded before it is shown. If a stored body cannot be decoded, the page is shown without
-    it.
-    """
+    """A compressed body is decoded before it is shown. If a stored body cannot be decoded, the view omits it."""
     flow = exchanged()
     assert flow.response is not None
     flow.response.encode("gzip")

@@ -10,8 +10,8 @@ from toolsim.proxy.approve import WAITS, Approve
 
 
 async def test_waiting_flow_can_be_approved() -> None:
-    """The comment of a flow that waits for approval names the call. The commands accept the client's flow or the flow
-    of a round.
+    """The comment of a flow that waits for approval names the call. The approval commands accept the client's flow or
+    the flow of a round.
     """
     approve = Approve()
     with taddons.context(approve) as context:

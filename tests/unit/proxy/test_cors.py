@@ -24,7 +24,7 @@ ORIGINS: list[tuple[tuple[str, ...], str, bool]] = [
 
 @each(("patterns", "origin", "allowed"), ORIGINS)
 def test_origins_must_match(patterns: tuple[str, ...], origin: str, allowed: bool) -> None:
-    """An origin must match completely. ``:*`` in the list stands for any port or no port."""
+    """An origin must match an entry in the list completely. ``:*`` in an entry stands for any port or no port."""
     assert Origins(patterns).allow(origin) is allowed
 
 

@@ -181,7 +181,9 @@ def test_answer_is_rewritten_only_once() -> None:
 
 
 def test_oversized_answer_is_a_502() -> None:
-    """An answer that exceeds the limit, even if only after decompression, causes a 502 that names the option."""
+    """An answer that exceeds the size limit, even if only after decompression, causes a 502 that names the option for
+    the limit.
+    """
     for body, headers in ((b"x" * 1001, {}), (gzip.compress(b"x" * 1001), {"content_encoding": "gzip"})):
         made, flow = exchange(stream=False), answered(body=body, content_type="application/json")
         assert flow.response is not None

@@ -266,7 +266,7 @@ def test_console_commands_work(tmp_path: Path, caplog: pytest.LogCaptureFixture)
 
 
 def test_invalid_folder_is_reported(tmp_path: Path) -> None:
-    """If the folder for recordings cannot be created, the error names the option."""
+    """If the folder for recordings cannot be created, the error names the option that sets the folder."""
     (tmp_path / "file").write_text("")
     capture = Capture()
     with context(capture) as mitm, pytest.raises(OptionsError, match="toolsim_capture"):

@@ -10,7 +10,9 @@ from toolsim.recordings import child
 
 
 def test_command_line_of_the_proxy() -> None:
-    """The command line loads the addon, listens on a free local port, and ends with the caller's arguments."""
+    """The command line for mitmdump loads the addon, listens on a free local port, and ends with the caller's
+    arguments.
+    """
     line = child.command(["-S", "f"], ["a=1", "b=2"])
     assert line[0] == sys.executable
     script = Path(line[line.index("-s") + 1])

@@ -44,8 +44,8 @@ BONN_CALL = {"name": "get_weather", "arguments": {"city": "Bonn"}}
     ],
 )
 def test_call_schema_accepts_only_valid_calls(call: Any, fits: bool) -> None:
-    """A valid call is one object that contains the name of an offered tool, and arguments that conform to that tool's
-    schema.
+    """The call schema accepts only an object that contains the name of an offered tool, and arguments that conform to
+    that tool's schema.
     """
     validator = jsonschema.Draft202012Validator(call_schema(ALL))
     validator.check_schema(validator.schema)
@@ -53,7 +53,7 @@ def test_call_schema_accepts_only_valid_calls(call: Any, fits: bool) -> None:
 
 
 def test_name_precedes_the_arguments() -> None:
-    """In the schema, the name precedes the arguments. Engines write properties in schema order, and the arguments
+    """In the call schema, the name precedes the arguments. Engines write properties in schema order, and the arguments
     depend on the name.
     """
     assert list(call_schema([WEATHER])["properties"]) == ["name", "arguments"]
@@ -162,8 +162,8 @@ def test_engine_accepts_the_structural_tag(text: str, free: bool, required: bool
     ],
 )
 def test_several_calls_are_enforced_where_possible(engine: Any, named: bool, one_call: bool, several: bool) -> None:
-    """The schema allows only one call if the tool choice names a function, if the limit is one call, or if the engine
-    requires an object at the schema's root.
+    """The call schema allows only one call if the tool choice names a function, if the limit is one call, or if the
+    engine requires an object at the schema's root.
     """
     choice = ToolChoice("required", frozenset({"get_weather"}) if named else None)
     policy = Policy(constrain="json_schema", engine=engine, tool_block_max=2)
@@ -187,8 +187,8 @@ def test_several_calls_are_enforced_where_possible(engine: Any, named: bool, one
     ],
 )
 def test_schema_accepts_several_calls(calls: Any, most: int, fits: bool) -> None:
-    """The schema accepts one or more calls, up to the limit, each with its tool's own schema. A real grammar engine
-    accepts the same calls.
+    """The call schema accepts one or more calls, up to the limit, each with its tool's own schema. A real grammar
+    engine accepts the same calls.
     """
     validator = jsonschema.Draft202012Validator(calls_schema(ALL, most))
     validator.check_schema(validator.schema)

@@ -29,12 +29,14 @@ SCHEMAS = [
 
 @each("schema", SCHEMAS, ids=json.dumps)
 def test_examples_conform(schema):
-    """The example conforms to the schema's types, enums, constants, bounds and local references."""
+    """The example generated for a schema conforms to the schema's types, enums, constants, bounds and local
+    references.
+    """
     jsonschema.validate(example_arguments(schema), schema)
 
 
 def test_first_property_when_none_is_required():
-    """If no property is required, the example contains the first property, because an empty example would be
+    """If no property is required, the generated example contains the first property, because an empty example would be
     useless.
     """
     schema = {"properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}

@@ -167,8 +167,8 @@ def engine(*, required: bool = False, untagged: bool = True, limit: int = 0) -> 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_free_text_is_accepted_before_a_call(text: str) -> None:
-    """A call can be preceded, but not followed, by free text. An answer can also consist of free text alone. If a call
-    is required, no free text is accepted.
+    """The grammar allows free text before a call, but not after it. An answer can also consist of free text alone. If a
+    call is required, no free text is allowed.
     """
     free, demanded = engine(), engine(required=True)
     assert free(text)

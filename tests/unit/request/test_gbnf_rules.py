@@ -21,7 +21,9 @@ def test_literal_matches_its_text(text: str, other: str) -> None:
 
 @given(st.text(CHARS, min_size=1, max_size=8), CHARS)
 def test_character_outside_the_set_matches(chars: str, char: str) -> None:
-    """The rule matches exactly one character, which can be any character outside the given set."""
+    """The rule for a negated character set matches exactly one character, which can be any character outside the given
+    set.
+    """
     accepts = engine_grammar.gbnf(f"root ::= {none_of(chars)}\n")
     assert accepts(char) == (char not in chars)
     assert not accepts("")

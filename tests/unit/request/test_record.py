@@ -131,7 +131,9 @@ def test_output_record():
     ],
 )
 def test_long_arguments_are_shortened_next_to_an_output(arguments, shown):
-    """The record of an output shortens the arguments of its call, because the record of the call shows them in full."""
+    """In the record of an output, the arguments of its call are shortened, because the record of the call shows them in
+    full.
+    """
     label = call_label(Call("a", "f", arguments))
     assert label == f"name=f arguments={json_line(arguments) if shown is None else shown}"
     assert json.loads(label.partition("arguments=")[2].removesuffix("…")) is not None

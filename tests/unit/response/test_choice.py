@@ -85,7 +85,9 @@ def test_turn_that_ends_at_a_dropped_call_is_truncated() -> None:
 
 
 def test_call_beyond_the_limit_cuts_off_at_its_opening_tag() -> None:
-    """At the opening tag of a call beyond the limit, the backend's stream is cut off, before the call is complete."""
+    """At the opening tag of a call beyond the limit on calls, the backend's stream is cut off, before the call is
+    complete.
+    """
     emitted, _, answer = run_events(chat(one_call=True), [TextDelta(CALL), TextDelta("\n<tool_"), TextDelta("call>")])
     assert emitted == [*whole_call(1), Ended({0: "tool_calls"})]
     assert answer.is_cut

@@ -42,8 +42,8 @@ def test_complete_call_is_emitted_in_steps() -> None:
 
 
 def test_call_beyond_the_limit_is_dropped() -> None:
-    """A call beyond the limit ends the turn if text after calls would end it. Otherwise, the report names the call as
-    dropped.
+    """A call beyond the limit on calls ends the turn if text after calls would end it. Otherwise, the report names the
+    call as dropped.
     """
     for the_plan, end, dropped in (
         (chat(one_call=True), "more than 1 calls", "OVER_LIMIT"),
@@ -125,7 +125,7 @@ def test_unannounced_block_breaks_silently() -> None:
 
 
 def test_call_beyond_the_limit_is_not_announced() -> None:
-    """A call beyond the limit is not announced or emitted."""
+    """A call beyond the limit on calls is not announced or emitted."""
     calls, _ = client_calls(plan("responses", "responses", True, [ADD], one_call=True))
     make(calls)
     assert fragment(calls, HEADER + '{"a"') == []
@@ -187,8 +187,8 @@ def test_other_content_waits_for_the_open_call() -> None:
 
 
 def test_uncertain_calls_are_not_announced() -> None:
-    """A call is not announced if it exceeds the limit or might be a duplicate, if its tool is strict, or if its
-    arguments are not an object.
+    """A call is not announced if it exceeds the limit on calls or might be a duplicate, if its tool is strict, or if
+    its arguments are not an object.
     """
     calls, _ = client_calls(responses(one_call=True))
     make(calls, key="")

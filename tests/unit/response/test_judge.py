@@ -210,8 +210,8 @@ def test_number_of_calls_in_a_block_is_limited() -> None:
 
 
 def test_oversized_arguments_fail() -> None:
-    """Arguments that exceed the limit fail, whether or not the tool is strict. The limit is in bytes, and arguments of
-    exactly this size are accepted.
+    """Arguments that exceed the size limit fail, whether or not the tool is strict. The limit is in bytes, and
+    arguments of exactly this size are accepted.
     """
     source = '{"a":"éé"}'
     for strict, limit, expected in ((False, 12, JudgedCall), (False, 11, Rejected), (True, 11, Violation)):

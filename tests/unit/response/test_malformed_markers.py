@@ -41,7 +41,9 @@ SECOND_ALONE = ("[TOOL_CALLS] with [ARGS] / 2 / opening marker halved / [TOOL_CA
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.form)
 def test_documented_calls_are_read(form: Form) -> None:
-    """In every form, except those listed as failing, one call and two calls are parsed."""
+    """In every form, except those listed as failing, both the text with one call and the text with two calls are parsed
+    correctly.
+    """
     if form.form in NOT_READ:
         assert not is_read(form), f"{form.form} is read now: take it off known_failures.json"
     else:

@@ -46,7 +46,9 @@ def act(the_choice: Choice, name: str) -> None:
 @each("state", ["before_text", "text", "call", "ended"])
 @each("event", EVENTS)
 def test_diagram_matches_the_code(state: str, event: str) -> None:
-    """The table in the module's docstring is complete: each cell lists exactly the states that a choice can reach."""
+    """The table of states in the module's docstring is complete: each cell lists exactly the states that a choice can
+    reach.
+    """
     head, rows = cells(DIAGRAM[0]), {cells(line)[0]: cells(line) for line in DIAGRAM[2:]}
     seen = set()
     for history in (["text"], ["call"], ["call", "text"], ["end"], []):

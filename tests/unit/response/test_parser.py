@@ -21,7 +21,7 @@ from toolsim.response.segments import Calls
     ],
 )
 def test_plan_selects_the_parser(fields: dict[str, Any], counts: bool) -> None:
-    """Untagged calls are parsed only if the option is on or the backend is constrained to write calls."""
+    """Untagged calls are parsed only if ``untagged`` is on or if the backend is constrained to write calls."""
     the_plan = plan("chat", "chat", True, [ADD], **fields)
     parser = parser_for(the_plan, Judge(the_plan, Report()))
     assert parser is not None

@@ -12,7 +12,9 @@ TABLE = recorded()
 
 @each("case", CASES, ids=[case.name for case in CASES])
 def test_text_is_released_as_early_as_recorded(case: Case) -> None:
-    """After each delta, the parser has released at least as many characters and calls as recorded in the table."""
+    """After each delta, the parser has released at least as many characters and calls as the table of
+    releases records.
+    """
     for size, released in zip(SIZES, TABLE[case.name], strict=True):
         now, before = curve(releases(case, size), case, size), curve(released, case, size)
         assert now[-1] == before[-1], "other text or calls: if that is right, run make releases"
@@ -23,13 +25,13 @@ def test_text_is_released_as_early_as_recorded(case: Case) -> None:
 
 
 def test_table_is_complete() -> None:
-    """The table has exactly one row for each text under test."""
+    """The table of releases has exactly one row for each text under test."""
     assert list(TABLE) == [case.name for case in CASES], "run make releases"
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_runs_expand_to_released_amounts(size: int) -> None:
-    """The table's run-length encoding expands to the amounts released after each delta."""
+    """The run-length encoding in the table of releases expands to the amounts released after each delta."""
     for case in (CASES[0], CASES[-1], *CASES[20:60]):
         total = (0, 0)
         points = curve(releases(case, size), case, size)

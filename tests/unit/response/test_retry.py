@@ -96,7 +96,7 @@ def _without_usage(events: list[ClientEvent]) -> list[ClientEvent]:
 
 
 def test_emitted_call_stays() -> None:
-    """A call before the failed call is emitted immediately. It is not emitted again if the retry does not take
+    """A call before the failed call is emitted immediately. This call is not emitted again if the retry does not take
     place.
     """
     emitted, retry, report, _ = run(round_of(), CALL + UNKNOWN)

@@ -130,7 +130,9 @@ CASES: dict[str, tuple[str, list[Segment]]] = {
 @each("name", CASES)
 @each("size", [0, 1, 2, 3, 7], ids=lambda n: f"by-{n or 'whole'}")
 def test_rule(name: str, size: int) -> None:
-    """The example for each rule yields the same segments as a complete text and in chunks of any size."""
+    """The example for each of the sentinel's rules yields the same segments as a complete text and in chunks of any
+    size.
+    """
     text, pieces = CASES[name]
     chunks = [text[i : i + size] for i in range(0, len(text), size)] if size else [text]
     assert parse(chunks) == pieces

@@ -153,7 +153,7 @@ def test_calls_can_be_watched() -> None:
 
 
 def test_tool_lists_come_first() -> None:
-    """The tool lists come first, even if the backend's stream has no opening event."""
+    """The MCP tool lists come first in an answer, even if the backend's stream has no opening event."""
     _, stream = backend_answer("responses", True, ["It is so."])
     frames = [frame for frame in stream.split(b"\n\n") if b"response.created" not in frame]
     assert len(frames) < len(stream.split(b"\n\n"))

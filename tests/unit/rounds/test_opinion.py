@@ -180,8 +180,8 @@ def test_question_contains_only_the_tool_and_the_request() -> None:
 
 
 def test_required_calls_need_no_second_opinion() -> None:
-    """No second opinion is requested if the option is off, if the request requires or forbids a call, or if its last
-    message is a tool output.
+    """No second opinion is requested if ``second_opinion`` is off, if the request requires or forbids a call, or if its
+    last message is a tool output.
     """
 
     def wants(policy: Policy = ON, **more: Any) -> bool:

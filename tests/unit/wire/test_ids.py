@@ -7,7 +7,7 @@ from toolsim.wire.ids import chat_call_id, highest_number, responses_call_id
 @each("kind", ["function", "custom"])
 @each("number", [1, 999, 1000])
 def test_toolsim_ids_are_recognized(call_id, kind, number):
-    """Every call ID that toolsim creates is recognized when it appears in a history."""
+    """Every call ID that toolsim creates is recognized as toolsim's when it appears in a history."""
     assert highest_number([call_id(kind, number), "x"]) == number
 
 

@@ -54,7 +54,9 @@ async def test_failed_starts_are_retried_at_growing_intervals(
 
 
 async def test_immediate_start_failure_is_logged_immediately(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
-    """If the command cannot be executed, the error is logged immediately, even with mitmproxy's eager tasks."""
+    """If the app-server's command cannot be executed, the error is logged immediately, even with mitmproxy's eager
+    tasks.
+    """
     asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
     server = await serve(command=("/no/such/codex", "app-server"))
     with pytest.raises(CodexUnavailable):

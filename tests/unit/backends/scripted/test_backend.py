@@ -29,7 +29,7 @@ async def test_answer_is_streamed_in_pieces_and_counted() -> None:
 
 
 async def test_delay_sets_the_pace() -> None:
-    """The backend waits ``delay`` seconds before each delta."""
+    """The scripted backend waits ``delay`` seconds before each delta."""
     began = time.monotonic()
     events = await answer("Hello", delay=0.01)
     assert time.monotonic() - began >= 0.01 * sum(isinstance(event, TextDelta) for event in events)

@@ -90,7 +90,7 @@ EXPECTED: dict[str, tuple[Model, dict[str, str]]] = {
 
 @pytest.mark.parametrize("name", EXPECTED)
 async def test_best_setting_is_found(name: str) -> None:
-    """The session finds the setting that the model needs, and keeps the defaults of all other options."""
+    """A tuning session finds the setting that the model needs, and keeps the defaults of all other options."""
     right, changed = EXPECTED[name]
     course = await learned(model(right))
     assert course.setting.changed() == changed
@@ -131,8 +131,8 @@ async def test_question_is_asked_once_per_setting() -> None:
 
 
 async def test_errors_do_not_count_as_answers() -> None:
-    """A question that causes an error does not count. After several errors in a row, the session ends and keeps the
-    decisions made until then.
+    """A question that causes an error does not count as answered. After several errors in a row, the session ends and
+    keeps the decisions made until then.
     """
     number = 0
 

@@ -75,7 +75,7 @@ def test_dropped_tool_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_comment_contains_the_users_message() -> None:
-    """The comment contains the user's message and the turn's position in its conversation."""
+    """A flow's comment contains the user's message and the turn's position in its conversation."""
     exchange = reported(None, Reports())
     flow = tflow.tflow()
     flow.request.path = "/v1/chat/completions"

@@ -80,7 +80,9 @@ async def answered(status: int, body: bytes, key: str = "") -> Sequence[str] | s
     ],
 )
 async def test_models_or_problem_are_returned(status: int, body: bytes, key: str, expected: object) -> None:
-    """The result is the model list or, if the backend's answer is unusable, a description of the problem."""
+    """Reading the model list returns the models or, if the backend's answer is unusable, a description of the
+    problem.
+    """
     models = await answered(status, body, key)
     assert (expected in models) if isinstance(models, str) else (models == expected)
 

@@ -44,7 +44,7 @@ def test_long_lists_are_truncated() -> None:
 
 
 def test_comment() -> None:
-    """The comment is a single human-readable line with the most important facts first."""
+    """A flow's comment is a single human-readable line with the most important facts first."""
     assert comment(Report(tools=["f"])) == "no call"
     assert comment(Report()) == "no tools"
     assert comment(Report(calls=["a\nb"])) == "1 call: a b"
@@ -97,7 +97,7 @@ def test_fields_omit_block_positions() -> None:
 
 
 def test_mcp_calls_are_named() -> None:
-    """The comment names MCP calls, and shows the outcome of a failed MCP call."""
+    """A flow's comment names MCP calls, and shows the outcome of a failed MCP call."""
     report = Report(client="chat", rounds=2, mcp_calls=["OK:files.read", "REFUSED:files.drop"])
     assert "MCP: files.read, REFUSED:files.drop" in comment(report, 200)
 
