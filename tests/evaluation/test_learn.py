@@ -235,8 +235,10 @@ def test_recorded_turns_choose_and_confirm(learner: Learner) -> None:
 
 
 def test_unconfirmed_gain_is_not_kept(learner: Learner) -> None:
-    """A setting is not kept if it improves only the answers to the half of the turns that was used to choose it."""
-    turns = recorded(learner.folder, 30)
+    """A setting is not kept if it improves the answers only for the half of the recorded turns that was used to choose
+    it.
+    """
+    turns = recorded(learner.folder, 60)
     own = own_questions([turns])
     chosen = {str(question.messages[-1]["content"]) for question in own.choosing}
 

@@ -170,7 +170,7 @@ def test_server_failures_are_labeled_in_their_runs(server: Server, tmp_path: Pat
 
 
 def test_server_down(tmp_path: Path) -> None:
-    """If the server is down, each run fails immediately, and the report is still written."""
+    """If the server under evaluation is down, each run fails immediately, and the report is still written."""
     done = evaluate(tmp_path, "--base-url", "http://127.0.0.1:9/v1", "--models", "m", "--method", "native,toolsim",
                     "--scenarios", "chat_only,happy_path")  # fmt: skip
     assert done.returncode == 0, done.stderr

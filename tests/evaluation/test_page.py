@@ -44,7 +44,9 @@ OUTSIDE = """[...document.querySelectorAll('svg text')].filter(text => {
 
 @pytest.mark.parametrize("width", [1280, 700])
 def test_page_fits_the_window_and_unfolds(width: int, tmp_path: Path) -> None:
-    """The page fits the window, a failure unfolds, all chart labels are visible, and no resource is fetched."""
+    """The report page fits the window, a failure can be unfolded, all chart labels are visible, and no resource is
+    fetched.
+    """
     page = tmp_path / "report.html"
     page.write_text(render(RUNS, planned=len(RUNS), stamp="20260207T123628Z", target="http://127.0.0.1:1/v1"))
     with Chromium(width=width) as browser:

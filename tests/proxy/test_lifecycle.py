@@ -124,7 +124,7 @@ def test_stop_is_clean(backend: RawBackend, ask: Any) -> None:
 
 
 def test_absolute_path_from_another_folder(backend: RawBackend, tmp_path: Path, ask: Any) -> None:
-    """The script works from any folder, even if the package is not installed."""
+    """The addon script works from any folder, even if the package is not installed."""
     backend.play(stream_of(CALL))
     # With -S and an explicit path, Python finds the packages that toolsim needs, but does not find the editable
     # installation of toolsim.

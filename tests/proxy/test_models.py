@@ -404,7 +404,9 @@ def test_model_list_with_silent_backends(file: Path, small: TextBackend) -> None
 
 
 def test_model_list_does_not_loop(file: Path) -> None:
-    """If the file names the proxy itself as a backend, the proxy does not request its own model list endlessly."""
+    """If the models file names the proxy itself as a backend, the proxy does not request its own model list
+    endlessly.
+    """
     with proxied(file) as (proxy, line):
         write(file, f'[[models]]\nnames = "a"\nurl = "{proxy.url}/v1"\n')
         assert listed(line) == ["a"]
@@ -416,9 +418,8 @@ def test_model_list_does_not_loop(file: Path) -> None:
 
 
 def test_broken_file_leaves_the_old_one_in_use(file: Path, small: TextBackend, server: TextBackend) -> None:
-    """If the file becomes invalid while the proxy is running, its last valid content stays in use.
-
-    The log reports the problem once.
+    """If the models file becomes invalid while the proxy is running, its last valid content stays in use. The log
+    reports the problem once.
     """
     small.play([says(*"Slowly, but surely.", pause=0.1), says(CALL), says(CALL)])
     with proxied(file) as (proxy, line), Line(proxy.url) as other:
@@ -461,8 +462,8 @@ def test_turn_continues_after_pattern_is_removed(
 
 
 def test_streams_continue_while_the_file_changes(file: Path, small: TextBackend, server: TextBackend) -> None:
-    """If the file changes repeatedly, each request is answered completely by one of the backends that the file has
-    named.
+    """If the models file changes repeatedly, each request is answered completely by one of the backends that the file
+    has named.
     """
     small.play(lambda exchange: says(*"small one", pause=0.01))
     server.play(lambda exchange: says(*"large one", pause=0.01))

@@ -57,7 +57,7 @@ def test_compressed_request_is_decoded(encoding: str, backend: RawBackend, line:
 
 @pytest.mark.parametrize("encoding", ["gzip", "br", "zstd", "rot13"])
 def test_invalid_encoding_is_a_400(encoding: str, backend: RawBackend, line: Line) -> None:
-    """If the body does not match its Content-Encoding, the request fails with 400 in the API's format."""
+    """If a request's body does not match its Content-Encoding, the request fails with 400 in the API's format."""
     reply = line.post("/v1/chat/completions", b"plain words", Content_Encoding=encoding)
     assert (reply.status, reply.json()["error"]["type"]) == (400, "invalid_request_error")
     assert backend.asked == []

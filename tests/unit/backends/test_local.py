@@ -132,7 +132,7 @@ async def test_missing_extra_is_logged_and_requests_fail_with_503(
 
 
 async def test_invalid_model_file_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """If the file is not a valid model, the log states llama.cpp's reason in one line."""
+    """If the model file is not valid, the log states llama.cpp's reason in one line."""
 
     def refuse(params: Any) -> object:
         raise RuntimeError("failed to\nload model")

@@ -134,7 +134,7 @@ async def test_program_is_terminated_when_the_proxy_ends(tmp_path: Path, monkeyp
 
 
 async def test_program_that_cannot_be_executed_is_reported(tmp_path: Path) -> None:
-    """If the program cannot be executed, the error is one line without a traceback."""
+    """If the program to launch cannot be executed, the error is one line without a traceback."""
     program = tmp_path / "codex"
     program.write_text("")
     with pytest.raises(launch.LaunchError, match=r"cannot run .*/codex \(Permission denied\)"):

@@ -44,7 +44,7 @@ def test_web_page_and_redirect_are_not_an_api() -> None:
 
 
 def test_unreachable_server_has_a_reason() -> None:
-    """If the server cannot be reached, the error contains the reason and, if possible, a hint."""
+    """If the doctor cannot reach the server, the error contains the reason and, if possible, a hint."""
     with pytest.raises(Unreachable, match="refused; is the server running"):
         ask(f"http://127.0.0.1:{free_port()}/v1")
     with pytest.raises(Unreachable, match="host name cannot be resolved"):

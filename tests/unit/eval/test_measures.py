@@ -22,8 +22,8 @@ def test_wilson_matches_published_intervals(ok: int, runs: int, low: float, high
 
 @given(st.integers(1, 10_000).flatmap(lambda runs: st.tuples(st.integers(0, runs), st.just(runs))))
 def test_wilson_interval_contains_the_rate(pair: tuple[int, int]) -> None:
-    """The interval contains the rate and is between 0 and 1. If correct and incorrect runs are swapped, the interval is
-    mirrored.
+    """Wilson's interval contains the rate and is between 0 and 1. If correct and incorrect runs are swapped, the
+    interval is mirrored.
     """
     ok, runs = pair
     low, high = wilson(ok, runs)
@@ -45,7 +45,7 @@ def test_percentiles_are_measured_values() -> None:
 
 @pytest.mark.parametrize(("a", "b"), [(0, 0), (3, 3), (1, 0), (5, 1), (2, 9), (0, 12)])
 def test_mcnemar_matches_enumerated_coin_tosses(a: int, b: int) -> None:
-    """The p-value is the share of all outcomes of a + b coin tosses that are at least as uneven as a and b."""
+    """McNemar's p-value is the share of all outcomes of a + b coin tosses that are at least as uneven as a and b."""
     falls = [sum(coins) for coins in product((0, 1), repeat=a + b)]
     uneven = sum(abs(2 * heads - (a + b)) >= abs(a - b) for heads in falls)
     assert mcnemar(a, b) == pytest.approx(uneven / len(falls))
@@ -53,6 +53,6 @@ def test_mcnemar_matches_enumerated_coin_tosses(a: int, b: int) -> None:
 
 
 def test_mcnemar_of_many_pairs_does_not_overflow() -> None:
-    """The p-value for thousands of pairs can be computed without overflow."""
+    """McNemar's p-value for thousands of pairs can be computed without overflow."""
     assert mcnemar(2600, 2400) == pytest.approx(0.00489, abs=1e-4)
     assert 0 <= mcnemar(5000, 0) < 1e-300

@@ -71,7 +71,7 @@ async def test_stopping_a_server_stops_its_children(
 
 
 async def test_missing_command_raises() -> None:
-    """If the server's command does not exist, the operating system's error is raised."""
+    """If an MCP server's command does not exist, the operating system's error is raised."""
     with pytest.raises(FileNotFoundError):
         async with run_server(Server("x", ("/no/such/program",)), print, print):
             pass

@@ -154,8 +154,8 @@ def test_history_as_blocks():
 
 
 def test_title_names_the_api_and_hidden_tools_are_marked():
-    """The title shows both APIs if the backend's differs from the client's. In the tool list, tools that are hidden
-    from the model are marked.
+    """The title of a request's page shows both APIs if the backend's API differs from the client's. In the tool list,
+    tools that are hidden from the model are marked.
     """
     sent, report = rewritten(RESPONSES, backend="chat", tool_denylist=frozenset({"apply_patch"}))
     page = show_request(sent, RequestFacts(json.dumps(RESPONSES).encode(), report))
@@ -213,7 +213,7 @@ def test_rows():
 
 @given(st.binary(max_size=100) | st.builds(lambda value: json.dumps(value).encode(), JSON), st.none() | JSON)
 def test_any_bytes_and_report_result_in_a_page(data, report):
-    """A page is created for any bytes and any report that a flow file can contain."""
+    """For any bytes and any report that a flow file can contain, a page for the request is created."""
     assert show_request(data, RequestFacts(data, report)).startswith("REQUEST")  # type: ignore[arg-type]
     list(conversation_rows(read_conversation(data)))
 

@@ -60,8 +60,8 @@ def show(flow: HTTPFlow, message: object, name: str = "auto") -> tuple[str | Non
 
 
 def test_view_is_the_default_for_exchanges():
-    """The view is the default for the request and the answer of an exchange. It also shows details from the stored
-    originals.
+    """toolsim's view is the default for the request and the answer of an exchange. The view also shows details from the
+    stored originals.
     """
     flow = exchanged()
     name, request = show(flow, flow.request)
@@ -97,13 +97,13 @@ def test_reverted_flow_shows_the_original_answer():
     ids=["chat", "responses", "other path", "other object", "no object"],
 )
 def test_requests_without_a_report_are_chosen_by_path_and_body(flow, chosen):
-    """If a flow has no report, the view is the default for a request whose path and body match an API."""
+    """If a flow has no report, toolsim's view is the default for a request whose path and body match an API."""
     assert (show(flow, flow.request)[0] == "toolsim") is chosen
 
 
 def test_answers_without_a_report_are_chosen_by_type():
-    """If a flow has no report, the view is the default for event streams and JSON objects from an API endpoint. It is
-    not the default for other content types and methods.
+    """If a flow has no report, toolsim's view is the default for event streams and JSON objects from an API endpoint.
+    It is not the default for other content types and methods.
     """
     flow = make()
     assert flow.response is not None
@@ -118,7 +118,7 @@ def test_answers_without_a_report_are_chosen_by_type():
 
 
 def test_view_can_be_selected_for_any_flow():
-    """A user can select the view for a flow of any kind. The view then shows a page."""
+    """A user can select toolsim's view for a flow of any kind. The view then shows a page."""
     flow = tflow.tflow(resp=True)
     assert show(flow, flow.request, "toolsim")[1].startswith("REQUEST")
     assert show(flow, flow.response, "toolsim")[1].startswith("ANSWER")
@@ -144,7 +144,7 @@ def test_compressed_bodies():
     st.booleans(),
 )
 def test_view_never_fails(data, metadata, reverted):
-    """For any bytes and any metadata in a flow file, the view shows a page instead of a traceback."""
+    """For any bytes and any metadata in a flow file, toolsim's view shows a page instead of a traceback."""
     flow = exchanged()
     if reverted:
         flow.revert()
@@ -157,7 +157,9 @@ def test_view_never_fails(data, metadata, reverted):
 
 
 def test_view_is_registered_with_the_addon(caplog):
-    """The views are registered while the addon is loaded. Registering them again after a reload causes no warning."""
+    """toolsim's views are registered while the addon is loaded. Registering them again after a reload causes no
+    warning.
+    """
     assert [contentviews.registry[own.name] for own in view.VIEWS] == list(view.VIEWS)
     with caplog.at_level(logging.WARNING):
         views.uninstall(view.VIEWS)

@@ -42,8 +42,8 @@ async def test_unlisted_web_page_has_no_access() -> None:
 
 
 async def test_requests_that_use_mcp_are_recognized() -> None:
-    """If the file lists MCP servers, every request counts as using MCP. Otherwise, only a request whose body mentions
-    MCP counts.
+    """If the MCP server file lists servers, every request counts as using MCP. Otherwise, only a request whose body
+    mentions MCP counts.
     """
     servers = Servers()
     servers.update(MCP)

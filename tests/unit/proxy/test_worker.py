@@ -64,7 +64,7 @@ def test_jobs_have_the_same_results_as_locally(one: Worker, monkeypatch: pytest.
 
 @pytest.mark.slow
 def test_killed_worker_fails_one_job(one: Worker) -> None:
-    """If the process dies, only the current job fails, and the next job starts a new process."""
+    """If the worker process dies, only the current job fails, and the next job starts a new process."""
     asyncio.run(one.run(job()))
     assert one._process is not None
     one._process.send_signal(signal.SIGSTOP)
@@ -84,7 +84,7 @@ def test_killed_worker_fails_one_job(one: Worker) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGPROF"), reason="Windows has no such limit")
 def test_slow_worker_is_a_413(one: Worker) -> None:
-    """If the process exceeds its time limit, the job fails with status 413."""
+    """If the worker process exceeds its time limit, the job fails with status 413."""
     asyncio.run(one.run(job()))
     process = one._process
     assert process is not None
@@ -105,7 +105,7 @@ def test_slow_worker_is_a_413(one: Worker) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("levels", [400, 5_000, 100_000])
 def test_nested_body_does_not_end_the_worker(one: Worker, levels: int) -> None:
-    """A deeply nested body is rewritten or refused with a reason, and the process keeps running."""
+    """A deeply nested body is rewritten or refused with a reason, and the worker process keeps running."""
     asyncio.run(one.run(job()))
     process = one._process
     nested = b',"x":' + b"[" * levels + b"]" * levels
@@ -120,7 +120,7 @@ def test_nested_body_does_not_end_the_worker(one: Worker, levels: int) -> None:
 
 @pytest.mark.slow
 def test_unpicklable_result_is_an_internal_error(one: Worker) -> None:
-    """A result that cannot be pickled causes an internal error, and the process keeps running."""
+    """A result that cannot be pickled causes an internal error, and the worker process keeps running."""
     asyncio.run(one.run(job()))
     process = one._process
     done = asyncio.run(one.run(PluginJob(json.loads, data=b"[" * 5_000 + b"]" * 5_000, limit=100_000)))
@@ -144,7 +144,7 @@ def test_empty_lists_exceed_the_memory_limit(one: Worker) -> None:
 
 
 def test_job_runs_locally_without_processes(one: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If no process can be started, the job runs in the proxy's own process."""
+    """If no worker process can be started, the job runs in the proxy's own process."""
 
     def refuse(*_: Any, **__: Any) -> None:
         raise OSError("no more processes")

@@ -121,7 +121,9 @@ def test_listener_answers_from_a_recording(stage: Stage) -> None:
 
 
 def test_closest_recording_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The log contains the file name of the closest recording and the first differences."""
+    """For a request without a matching recording, the log contains the file name of the closest recording and the first
+    differences.
+    """
     replay, playback = ServerReplay(), ServerPlayback()
     with context(replay, playback) as mitm:
         far = recording(tmp_path, model="far", temperature=1.0)

@@ -27,7 +27,7 @@ BUDGET = Policy(catalog_budget=500)
 
 def test_large_catalog_shows_only_names() -> None:
     """A catalog shows only names if its complete form exceeds the budget, unless there is only one tool or a client
-    tool has the finder's name.
+    tool is named ``find_tools``.
     """
     assert names_only(TOOLS, BUDGET) == {tool.name for tool in TOOLS}
     assert names_only(TOOLS, Policy()) == frozenset()
@@ -85,8 +85,8 @@ def body(**more: Any) -> bytes:
 
 
 def test_finder_is_offered_with_all_tools() -> None:
-    """The finder is offered in addition to all tools, but is not listed in the report, which contains only the client's
-    own tools.
+    """``find_tools`` is offered in addition to all tools, but is not listed in the report, which contains only the
+    client's own tools.
     """
     report = Report()
     rewritten = rewrite_request("chat", "/v1", body(), BUDGET, output_mode=None, report=report)

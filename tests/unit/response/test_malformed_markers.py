@@ -139,7 +139,9 @@ def test_floors_never_sink() -> None:
 
 
 def test_page_is_up_to_date() -> None:
-    """The page and the recorded results are up to date, so ``make families`` would change neither file."""
+    """The page on model families and the recorded results are up to date, so ``make families`` would change neither
+    file.
+    """
     assert PAGE.read_text(encoding="utf-8") == page(), "run make families"
     assert dumped(raised(RECORDED)) == FLOORS.read_text(encoding="utf-8"), "run make families"
 

@@ -46,7 +46,7 @@ def test_members_keep_their_source(value: dict[str, Any], indent: int | None, af
 
 @each("text", ["", "{", '{"a"', '{"a":', '{"a":1', '{"a":1,}', "{a:1}", '{"a" 1}', "[]", '{"a":1]'])
 def test_incomplete_object_yields_none(text: str) -> None:
-    """If the text is not a complete object, the result is None rather than a partial object."""
+    """If the text is not a complete object, parsing returns None rather than a partial object."""
     assert read_object(text, 0) is None
 
 

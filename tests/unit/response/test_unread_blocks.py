@@ -138,8 +138,8 @@ SCRAPS = ["<tool_call>", "</tool_call>", "x", " ", "\n", "`", '{"name":"f","argu
 
 @given(st.lists(st.sampled_from(SCRAPS), max_size=12).map("".join), st.integers(1, 9))
 def test_any_text_at_any_split(text: str, size: int) -> None:
-    """The result does not depend on where the text is split. If there is no call and no error, the prose equals the
-    text.
+    """The parsed answer does not depend on where the text is split. If there is no call and no error, the prose equals
+    the text.
     """
     parsed = parse(text, STRICT)
     assert streamed([text[at : at + size] for at in range(0, len(text), size)], STRICT) == parsed

@@ -277,7 +277,7 @@ def test_failed_search_is_shown_to_the_model(client: ApiName) -> None:
 
 @each("client", SHOWN)
 def test_missing_search_tool_is_reported(client: ApiName) -> None:
-    """If the server does not have the configured search tool, the report contains the server and the name of the
+    """If the MCP server does not have the configured search tool, the report contains the server and the name of the
     tool.
     """
     wrong = replace(SEARCHER, web_search="fnd")

@@ -169,7 +169,7 @@ def test_responses_body_for_a_native_backend() -> None:
     ],
 )
 def test_native_body_is_the_same_object(body: dict[str, Any]) -> None:
-    """If a body already has the form of its path, the same object is returned, so that the request can pass
+    """If a body already has the form of its path, the same object is returned, so that the request can pass through
     unchanged.
     """
     assert as_chat(body) is body

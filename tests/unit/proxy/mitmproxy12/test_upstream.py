@@ -21,7 +21,7 @@ def test_each_change_has_a_patch() -> None:
 @pytest.mark.skipif(shutil.which("patch") is None, reason="no patch on this machine")
 @pytest.mark.parametrize(("title", "diff"), PATCHES, ids=[title for title, _ in PATCHES])
 def test_each_patch_applies(title: str, diff: str, tmp_path: Path) -> None:
-    """Each patch applies without fuzz and results in valid Python code."""
+    """Each patch for mitmproxy applies without fuzz and results in valid Python code."""
     changed = re.findall(r"^--- a/(mitmproxy/\S+)$", diff, re.MULTILINE)
     for name in changed:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -169,7 +169,9 @@ def test_changed_file_applies_to_the_next_request(file: Path, caplog: pytest.Log
 
 @pytest.mark.parametrize("broken", ["[[models", "", ONE + 'key = "env:NO"'])
 def test_broken_version_is_ignored(file: Path, broken: str, caplog: pytest.LogCaptureFixture) -> None:
-    """If the new version of the file is broken, the previous version remains in use, and the log names the line."""
+    """If the new version of the models file is broken, the previous version remains in use, and the log names
+    the line.
+    """
     models = ModelsFile(file, ENVIRONMENT)
     write(file, broken)
     for _ in range(3):
@@ -182,7 +184,7 @@ def test_broken_version_is_ignored(file: Path, broken: str, caplog: pytest.LogCa
 
 
 def test_deleted_file_stays_in_use(file: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """If the file is deleted, the previous version remains in use until the file exists again."""
+    """If the models file is deleted, the previous version remains in use until the file exists again."""
     models = ModelsFile(file, ENVIRONMENT)
     file.unlink()
     assert models.current() == models.current() == ENTRIES
@@ -194,8 +196,8 @@ def test_deleted_file_stays_in_use(file: Path, caplog: pytest.LogCaptureFixture)
 
 
 def test_replaced_file_is_detected(file: Path, tmp_path: Path) -> None:
-    """A replaced file is detected even if its size and modification time are unchanged. Editors and Kubernetes replace
-    files instead of overwriting them.
+    """A replaced models file is detected even if its size and modification time are unchanged. Editors and Kubernetes
+    replace files instead of overwriting them.
     """
     models = ModelsFile(file, ENVIRONMENT)
     other = tmp_path / "other.toml"
@@ -211,7 +213,7 @@ def test_missing_file_stops_the_start(tmp_path: Path) -> None:
 
 
 def test_documented_file_is_valid(tmp_path: Path) -> None:
-    """The example on the documentation page is a valid file."""
+    """The example on the documentation page is a valid models file."""
     page = (Path(__file__).parents[4] / "addon" / "docs" / "backends.md").read_text()
     (example,) = re.findall(r"^```toml\n(# models\.toml\n.*?)^```", page, re.MULTILINE | re.DOTALL)
     file = tmp_path / "models.toml"

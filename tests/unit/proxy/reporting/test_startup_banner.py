@@ -157,7 +157,7 @@ async def greeted(models: Any, caplog: pytest.LogCaptureFixture, **options: str)
 
 
 async def test_models_are_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """A line after the banner contains the first few models and the number of remaining models."""
+    """A log line after the startup banner contains the first few models and the number of remaining models."""
 
     async def models() -> list[str]:
         return [f"m{number}" for number in range(9)]
