@@ -29,7 +29,8 @@ pytest.skip("needs chromium", allow_module_level=True)
 @pytest.mark.slow
 @pytest.mark.parametrize(("ci", "workers"), [("true", "0"), ("true", "2"), ("", "0")])
 def test_missing_program_fails_only_in_ci(tmp_path: Path, ci: str, workers: str) -> None:
-    """In CI, a test or module whose program is missing fails, also in worker processes. Elsewhere, it is skipped.
+    """In CI, a test or module whose program is missing fails, including in worker processes. Elsewhere, the test or
+    module is skipped.
 
     In CI, tests may still be skipped for other reasons.
     """
@@ -52,7 +53,9 @@ def test_missing_program_fails_only_in_ci(tmp_path: Path, ci: str, workers: str)
 
 
 def test_all_cases_run_and_failures_are_named() -> None:
-    """All cases run, and two decorators multiply. A single failure is raised unchanged, several as a group."""
+    """All cases of a test are run, and two ``each`` decorators run every combination. A single failure is raised
+    unchanged, and several failures are raised as a group.
+    """
     ran: list[tuple[int, str]] = []
 
     @each("number", [1, 2, 3])

@@ -235,7 +235,9 @@ def test_renamed_make_targets_keep_working() -> None:
 
 
 def test_evaluation_flags_exist() -> None:
-    """Each evaluation flag on the pages is accepted by the evaluation's parser, and each suite exists."""
+    """Each evaluation flag on the pages is accepted by the evaluation's parser, and each evaluation suite on the pages
+    exists.
+    """
     text = section("eval")
     known = set(re.findall(r"--[a-z][a-z-]*", flags.parser({}).format_help())) | {"--a", "--b"}
     mentioned = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)) - {"--no-deps"}

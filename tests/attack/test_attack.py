@@ -115,7 +115,9 @@ def test_proxy_as_its_own_upstream_is_a_loop(host: str, status: int, code: str) 
 
 
 def test_loop_of_two_proxies_fails_with_508() -> None:
-    """If two proxies have each other as upstream, each request passes each proxy only once and then fails with 508."""
+    """If two proxies have each other as upstream, each request passes through each proxy only once and then fails with
+    508.
+    """
     ports = (free_port(), free_port())
     with contextlib.ExitStack() as stack:
         proxies = [

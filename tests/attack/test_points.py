@@ -245,7 +245,7 @@ def test_stream_comment_has_predecessors_fields(worlds: Any) -> None:
 
 
 def test_predecessors_mode_is_per_api(worlds: Any) -> None:
-    """The predecessor's environment variable for one API's output mode does not affect the other API."""
+    """The environment variable of toolsim's predecessor for one API's output mode does not affect the other API."""
     backend = worlds("plain").backend
     environment = {"PROXY_RESPONSES_OUTPUT_MODE": "obsidian-xml"}
     with Mitmdump(backend.url, environment=environment, toolsim_backend="chat") as proxy, Line(proxy.url) as line:

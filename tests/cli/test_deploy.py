@@ -84,7 +84,9 @@ def test_proxies_with_a_shared_store() -> None:
 
 
 def test_kubernetes_manifests_are_valid() -> None:
-    """The Kubernetes manifests match the API's schemas, their command line is accepted, and pods have time to drain."""
+    """The Kubernetes manifests match the Kubernetes API's schemas, ``toolsim`` accepts their command line, and pods
+    have time to drain.
+    """
     documents = list(YAML(typ="safe").load_all((DEPLOY / "kubernetes.yaml").read_text()))
     for document in documents:
         kubernetes_validate.validate(document, "1.34", strict=True)

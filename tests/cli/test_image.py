@@ -142,7 +142,7 @@ def modules(folder: Path) -> list[Path]:
 
 
 def test_image_contains_package_without_checkout(container: str) -> None:
-    """The image contains toolsim's modules among the installed packages, and not the checkout."""
+    """The image contains toolsim's modules among the installed packages, but not the checkout."""
     top = Path(buildah("mount", container))
     assert list((top / "src").iterdir()) == []
     [packages] = top.glob(f"{PREFIX.relative_to('/')}/lib/python3.*/site-packages")

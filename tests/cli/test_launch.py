@@ -121,7 +121,9 @@ def test_exit_code_of_the_program(do: str, code: int, backend: TextBackend, env:
 
 
 def test_program_receives_context_window(env: dict[str, str]) -> None:
-    """The program receives the context window that the backend reports, so it can compact the conversation in time."""
+    """The launched program receives the context window that the backend reports, so it can compact the conversation in
+    time.
+    """
     pages = {"/props": {"default_generation_settings": {"n_ctx": 8192}}, "/v1/models": MODELS}
     with server(pages) as (url, _):
         _, seen = launch(env, f"{url}/v1", "--port", "0", do="print 0")
@@ -129,9 +131,8 @@ def test_program_receives_context_window(env: dict[str, str]) -> None:
 
 
 def test_users_files_are_unchanged(backend: TextBackend, env: dict[str, str]) -> None:
-    """The command leaves the user's files unchanged. It creates only mitmproxy's certificates and the stored answers.
-
-    The command prints where it stores the answers.
+    """``toolsim launch`` leaves the user's files unchanged. It creates only mitmproxy's certificates and the stored
+    answers, and prints where it stores the answers.
     """
     run, _ = launch(env, f"{backend.url}/v1", "--port", "0")
     assert sorted(path.name for path in Path(env["HOME"]).iterdir()) == [".local", ".mitmproxy"]
@@ -142,8 +143,8 @@ def test_users_files_are_unchanged(backend: TextBackend, env: dict[str, str]) ->
 
 
 def test_port_in_use(backend: TextBackend, env: dict[str, str]) -> None:
-    """If the default port is in use, another port is used. If a port that the user has set is in use, the command
-    fails.
+    """If the default port is in use, another port is used. If a port that the user has set is in use, ``toolsim
+    launch`` fails.
     """
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # If another program already uses the port, this socket is not needed.
@@ -206,7 +207,9 @@ def test_settings_file_is_read(backend: TextBackend, env: dict[str, str]) -> Non
 
 
 def test_backend_down(env: dict[str, str]) -> None:
-    """If the backend is down, the program does not start, and the last line of the output gives the reason."""
+    """If the backend is down, ``toolsim launch`` does not start the program, and the last line of the output gives the
+    reason.
+    """
     run, _ = launch(env, "http://127.0.0.1:9/v1", "--port", "0", starts=False)
     assert run.returncode == 1
     assert run.stderr.splitlines()[-1].startswith("toolsim launch: The backend did not answer")

@@ -113,7 +113,7 @@ def test_serve_with_backend_down(tmp_path: Path) -> None:
 
 
 def test_serve_in_a_browser(tmp_path: Path) -> None:
-    """With --web, the banner contains mitmweb's address, and mitmweb shows the turns."""
+    """With ``--web``, the banner contains mitmweb's address, and mitmweb shows the turns."""
     web = ("--set", "web_port=0", "--set", "web_open_browser=false")
     with running(tmp_path, "demo", "--web", *web) as (_, log):
         wait_for(log, r"turns in a browser +http://127\.0\.0\.1:\d+/\?token=\w+")

@@ -94,7 +94,7 @@ def test_tool_loop(stage: Stage, mode: str, case: Case) -> None:
 
 @every_mode
 def test_errors_have_the_sdks_classes(stage: Stage, mode: str) -> None:
-    """An error from the backend or from toolsim is raised as the SDK's exception class for that status."""
+    """An error from the backend or from toolsim is raised as the SDK's exception class for the error's status."""
     stage.backend.play([refuses(429, "Slow down.")])
     with connect(stage) as client:
         with pytest.raises(anthropic.RateLimitError) as limited:

@@ -157,7 +157,7 @@ def test_shell_function(stage: Stage, codex: Codex) -> None:
 
 @over_responses
 def test_two_calls_in_one_answer(stage: Stage, codex: Codex) -> None:
-    """If an answer contains two calls, Codex runs both, and the model receives both outputs."""
+    """If an answer contains two calls, Codex runs both calls, and the model receives both outputs."""
     play(stage, says(call("exec_command", LIST), "\n", call("exec_command", READ)), says("It says Paris."))
     printed = codex.run(stage.base_url, "gpt-5.5")
     outputs = [item["aggregated_output"] for item in printed.of("command_execution")]

@@ -157,7 +157,9 @@ async def test_hosted_and_function_calls_in_agents_sdk(
 async def test_approvals_in_agents_sdk(
     approve: bool, mode: str, mcp_context: Mitmdump, remote: str, text_backend: TextBackend
 ) -> None:
-    """The user is asked to approve the call. If the user refuses it, the next prompt contains the reason."""
+    """The user is asked to approve a call to an MCP tool. If the user refuses the call, the next prompt contains the
+    reason.
+    """
     text_backend.play([says(block("calc__add", a=1, b=2)), says("Well.")])
     result, asked = await run(mcp_context, remote, mode, approve)
     assert asked == [{"a": 1, "b": 2}]

@@ -46,9 +46,8 @@ def get_weather(city: str) -> str:
 
 
 async def test_pydantic_ai_reports_undeclared_call(served: tuple[str, str], backend: TextBackend) -> None:
-    """If it receives an undeclared call, pydantic-ai reports it to the model, which corrects itself.
-
-    If it receives the call as text, it accepts the text as the final answer.
+    """pydantic-ai reports an undeclared call to the model, which corrects itself. If pydantic-ai receives the call as
+    text, it accepts the text as the final answer.
     """
     way, url = served
     backend.play([says(MARKUP), says(ANSWER)])

@@ -25,7 +25,7 @@ def backend() -> Iterator[TextBackend]:
 
 @pytest.mark.skipif(CODEX is None, reason="needs codex: run `make test-clients`")
 def test_codex_compacts_by_estimated_usage(backend: TextBackend, tmp_path: Path) -> None:
-    """Codex compacts when toolsim's estimate exceeds the limit, and continues from the summary."""
+    """Codex compacts when toolsim's estimate exceeds Codex's limit, and continues from the summary."""
 
     def script(exchange: Exchange) -> Turn:
         said = "\n".join(text for _, text in exchange.transcript)

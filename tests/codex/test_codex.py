@@ -302,7 +302,7 @@ def error(message: str, code: str | None = None, kind: str = "x") -> dict[str, A
     ],
 )
 async def test_turn_errors_have_openais_format(stage: Any, reply: Reply, status: int, code: str) -> None:
-    """An error before the first text becomes an HTTP status, and a later error becomes response.failed."""
+    """An error before the first text is returned as an HTTP error status, and a later error as response.failed."""
     stage.stub.reply = lambda body: reply
     answer = await stage.post(input="x")
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, code), answer.text
@@ -344,7 +344,9 @@ async def test_long_conversation_is_never_summarized(stage: Any, model: str) -> 
 
 
 async def test_unknown_tool_calls_do_not_loop_endlessly(stage: Any) -> None:
-    """If the model calls an unknown tool, Codex asks it again, but the turn ends at the first text or at a limit."""
+    """If the model calls an unknown tool, Codex queries the model again, but the turn ends at the first text or at a
+    limit.
+    """
     call = {"type": "function_call", "name": "shell", "call_id": "c1", "arguments": "{}"}
     stage.stub.reply = lambda body: Reply(["said"], calls=[call])
     assert await stage.text("x") == "said"

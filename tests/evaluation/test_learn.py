@@ -118,7 +118,9 @@ def test_learned_profile_is_used_by_the_proxy(learner: Learner) -> None:
 
 @pytest.mark.extended
 def test_backend_failure_leaves_partial_profile(learner: Learner) -> None:
-    """If the backend fails midway, a partial profile contains the decisions so far, and the next session continues."""
+    """If the backend fails during a session, a partial profile contains the decisions so far, and the next session
+    continues.
+    """
 
     def fault(number: int) -> tuple[int, dict[str, str]] | None:
         return (500, {}) if number > 70 else None

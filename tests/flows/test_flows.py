@@ -96,9 +96,8 @@ def test_fixtures_name_no_machine(path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("with_addon", [False, True], ids=["plain", "addon"])
 def test_mitmdump_reads_every_fixture(tmp_path: Path, with_addon: bool) -> None:
-    """``mitmdump -nr`` reads every recording.
-
-    With the addon, the output equals the recorded output. Without it, flows are unchanged.
+    """``mitmdump -nr`` reads every recording. With the addon, the output equals the recorded output. Without the addon,
+    flows are unchanged.
     """
     together, written = tmp_path / "all.flow", tmp_path / "written.flow"
     together.write_bytes(b"".join(path.read_bytes() for path in FILES))

@@ -28,7 +28,9 @@ def counting() -> Iterator[tuple[TextBackend, openai.OpenAI]]:
 
 
 def test_backend_counts_the_rewritten_prompt(counting: tuple[TextBackend, openai.OpenAI]) -> None:
-    """The backend counts a prompt with catalog and calls as text, and receives only fields that it accepts."""
+    """The backend counts the rewritten prompt, in which the catalog and the calls are text, and receives only fields
+    that it accepts.
+    """
     backend, client = counting
     call = {"type": "function_call", "call_id": "c", "name": "get_weather", "arguments": "{}"}
     output = {"type": "function_call_output", "call_id": "c", "output": "18"}

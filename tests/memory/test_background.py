@@ -188,7 +188,9 @@ def events_of(stream: Any) -> list[Any]:
 
 
 def test_stream_resumes_from_any_event(client: openai.OpenAI, backend: TextBackend) -> None:
-    """A stream can be resumed after any event, during and after the answer, and then has the same events."""
+    """A stream can be resumed after any event, during and after the answer. The resumed stream has the same events as
+    the original.
+    """
     backend.play([says(*(f"word {number} " for number in range(10)), pause=0.05)])
     stream = start(client, input="Count", stream=True, tools=TOOLS)
     first = [next(stream).to_dict() for _ in range(8)]

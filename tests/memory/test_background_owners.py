@@ -31,9 +31,8 @@ def proxy(backend: TextBackend, store: str, **options: Any) -> Mitmdump:
 
 
 def test_proxy_dies(backend: TextBackend, redis: RedisServer, tmp_path: Path) -> None:
-    """If a proxy is killed, its unfinished answers count as failed once its lease has expired.
-
-    Its finished answers remain.
+    """If a proxy is killed, its unfinished background answers count as failed once their leases have expired. Its
+    finished answers remain.
     """
     # Test both kinds of store at the same time, so that the test waits only once for the leases to expire.
     left = []
@@ -63,7 +62,9 @@ def test_proxy_dies(backend: TextBackend, redis: RedisServer, tmp_path: Path) ->
 
 
 def test_proxy_is_stopped(backend: TextBackend, tmp_path: Path) -> None:
-    """If a proxy is stopped, its answers fail immediately, their events are stored, and the backend is disconnected."""
+    """If a proxy is stopped, its background answers fail immediately, their events are stored, and the backend is
+    disconnected.
+    """
     store = f"sqlite:{tmp_path / 'store'}"
     backend.play([NEVER])
     with proxy(backend, store) as first, connect(first) as client:
@@ -132,7 +133,9 @@ def test_redis_is_restarted(backend: TextBackend) -> None:
 
 
 def test_free_slot_goes_to_a_waiting_key(backend: TextBackend) -> None:
-    """A single key can use all slots, but the next free slot is reserved for another key that has requested one."""
+    """A single key can use all slots for background answers, but the next free slot is reserved for another key that
+    has requested one.
+    """
     backend.play([NEVER, NEVER, NEVER])
     with (
         Mitmdump(backend.url, toolsim_backend="chat", toolsim_store="memory?background=2") as running,

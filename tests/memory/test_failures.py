@@ -57,7 +57,9 @@ def test_locked_store(failing: Mitmdump, backend: TextBackend, file: Path, strea
 
 @both_modes
 def test_corrupt_store(backend: TextBackend, tmp_path: Path, stream: bool) -> None:
-    """If the store is corrupt, a plain turn is answered, and a turn that refers to a stored answer fails with 503."""
+    """If the store is corrupt, a turn without stored data is answered, and a turn that refers to a stored answer fails
+    with 503.
+    """
     file = tmp_path / "store"
     backend.play([says("One."), says("Two.")])
     with (

@@ -267,7 +267,9 @@ def test_host_name_is_not_checked_with_a_key(backend: RawBackend, locked: Mitmdu
 
 @pytest.mark.parametrize("keeps", [True, False])
 def test_keep_host_header_works(keeps: bool, backend: RawBackend) -> None:
-    """mitmproxy's option keep_host_header works as documented, and the host name is checked with and without it."""
+    """mitmproxy's ``keep_host_header`` option works as documented. The host name is checked whether or not the option
+    is set.
+    """
     backend.play(stream_of("Hi"))
     with Mitmdump(backend.url, keep_host_header=keeps) as proxy, Line(proxy.url) as line:
         assert line.request("GET", "/v1/models", Host="localhost:99").status == 200
@@ -444,7 +446,9 @@ def test_codex_needs_a_key_on_reachable_addresses() -> None:
 
 
 def test_codex_on_all_interfaces_serves_this_machine_only(ask: Any) -> None:
-    """If it listens on all interfaces, mitmproxy's default, the codex backend refuses requests from other machines."""
+    """If the proxy listens on all interfaces, mitmproxy's default, the codex backend refuses requests from other
+    machines.
+    """
     address = own_address()
     with Mitmdump(toolsim_backend="codex", toolsim_codex_command="false", listen_host="") as proxy:
         port = int(proxy.wait_for(r"go to the codex backend on 127\.0\.0\.1:(\d+)")[1])

@@ -98,7 +98,7 @@ def test_first_request_finds_the_api(backend: TextBackend, client: str, only: Ap
 @pytest.mark.parametrize("only", APIS)
 @pytest.mark.parametrize("client", APIS)
 def test_first_request_without_tools(backend: TextBackend, client: str, only: ApiName) -> None:
-    """A first request without tools is answered even if the backend does not have the client's API."""
+    """If the first request has no tools, it is answered even if the backend does not have the client's API."""
     backend.apis, backend.rejected = [only], []
     with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
         for stream in (True, False):
@@ -151,7 +151,7 @@ def test_counts_of_each_pair(backend: TextBackend, client: str, only: ApiName) -
 
 @pytest.mark.parametrize("status", [405, 501])
 def test_unknown_path_with_405_or_501(backend: TextBackend, status: int) -> None:
-    """A backend that rejects an unknown path with 405 or 501, instead of 404, is also recognized."""
+    """A missing API is recognized even if the backend rejects its path with 405 or 501 instead of 404."""
     backend.apis, backend.rejected, backend.no_path = ["chat"], [], status
     backend.play([says(CALL)])
     with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
@@ -251,7 +251,9 @@ def test_dying_backend_is_not_retried() -> None:
 
 
 def test_rounds_and_parallel_requests(backend: TextBackend) -> None:
-    """The API is also found if the answer takes several rounds, or if several first requests are sent in parallel."""
+    """The backend's API is found even if the answer takes several rounds, or if several first requests are sent in
+    parallel.
+    """
     backend.apis, backend.rejected = ["chat"], []
     broken = '<tool_call>{"name":"get_weather","arguments":{oops</tool_call>'
     with Mitmdump(backend.url, toolsim_retry=1) as proxy, Line(proxy.url) as line:

@@ -87,7 +87,7 @@ def test_call_streams_while_the_backend_waits(api: str, proxy: Mitmdump, backend
 
 @pytest.mark.slow
 def test_mcp_call_runs_once_complete(backend: RawBackend, tmp_path: Path) -> None:
-    """A malformed MCP call is repaired and is run only once it is complete, while the client's call is streamed."""
+    """A malformed MCP call is repaired and is run only after it is complete, whereas the client's call is streamed."""
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"calc": OFFICIAL | {"require_approval": "never"}}}))
     steps = [Emitted("calc__add", '{"a":1,"b":2,}', 2), Emitted("get_weather", ARGUMENTS, 9)]
 

@@ -74,7 +74,7 @@ def test_turn_that_ends_after_its_call_is_not_cut(backend: RawBackend, line: Lin
 
 
 def test_non_streamed_answer_is_cut_too(backend: RawBackend, line: Line, ask: Any) -> None:
-    """A non-streamed answer is also cut: it contains no text that follows a call."""
+    """A non-streamed answer is cut off after its calls as well: it contains no text that follows a call."""
 
     async def behave(answer: Answer) -> None:
         await answer.whole(chat_whole(f"Let me look. {CALL} and it is fine"), Content_Type="application/json")

@@ -80,7 +80,9 @@ WAYS: dict[str, tuple[Rule, list[list[str]], int]] = {
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("way", WAYS)
 def test_only_undeclared_greeting_causes_second_round(way: str, api: str, line: Line, backend: TextBackend) -> None:
-    """An undeclared greeting causes a second round over each API, streamed or not. No other answer causes one."""
+    """If the model writes a greeting as an undeclared call, a second round follows, over each API, streamed or not. No
+    other answer causes a second round.
+    """
     rule, items, rounds = WAYS[way]
     both = []
     for seen, exchanges in in_both_modes(rule, api, line, backend):
@@ -340,7 +342,7 @@ def test_http2_reset_ends_only_its_stream(proxy: Mitmdump, backend: TextBackend)
 
 @pytest.mark.slow
 def test_backend_disconnects_after_first_answer(ask: Any) -> None:
-    """The client receives the text whether the backend ends, resets or continues its first answer."""
+    """The client receives the replacement text whether the backend ends, resets or continues its first answer."""
 
     def ends(how: str) -> Behaviour:
         async def behave(answer: Answer) -> None:

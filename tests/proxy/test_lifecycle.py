@@ -85,7 +85,9 @@ def test_removed_script_leaves_a_plain_proxy(script: Path, backend: RawBackend, 
 
 
 def test_predecessors_variables_set_defaults(backend: RawBackend, ask: Any) -> None:
-    """The predecessor's environment variables set defaults, and a warning names a variable with an invalid value."""
+    """The environment variables of toolsim's predecessor set defaults, and a warning names a variable with an invalid
+    value.
+    """
     environment = {"PROXY_OUTPUT_MODE": "obsidian-xml", "PROXY_TOOL_BLOCK_MAX": "many", "PROXY_STOP_AFTER_TOOLS": "1"}
     backend.play(stream_of("Hi ", CALL, " tail"))
     with Mitmdump(backend.url, environment=environment) as proxy, Line(proxy.url) as line:

@@ -57,7 +57,9 @@ def make_run(tmp_path: Path, *variables: str) -> Iterator[tuple[int, str]]:
 
 
 def test_make_run_prints_working_commands(tmp_path: Path) -> None:
-    """Both printed commands work unchanged: the first returns a call, and the second returns text about its output."""
+    """Both commands that ``make run`` prints work unchanged: the first returns a call, and the second returns text
+    about the call's output.
+    """
     with make_run(tmp_path) as (_, printed):
         store = tmp_path / "state/toolsim/answers.sqlite"
         ask, answer = CURL.findall(printed)
@@ -74,7 +76,9 @@ def test_make_run_prints_working_commands(tmp_path: Path) -> None:
 
 
 def test_make_run_with_a_backend_url(tmp_path: Path) -> None:
-    """BACKEND can be a URL with a path. That backend also receives requests that are not for an API."""
+    """The ``BACKEND`` variable of ``make run`` can be a URL with a path. This backend also receives requests that are
+    not for an API.
+    """
 
     async def behave(answer: Answer) -> None:
         await answer.whole(b"{}", Content_Type="application/json")
@@ -112,7 +116,8 @@ def test_make_run_explains_an_invalid_option() -> None:
 
 
 def test_make_run_names_a_model_of_the_backend(tmp_path: Path) -> None:
-    """The printed commands contain the backend's first model, because some servers reject unknown names.
+    """The commands that ``make run`` prints contain the backend's first model, because some servers reject unknown
+    names.
 
     The test replaces mitmdump with a script that prints its arguments.
     """

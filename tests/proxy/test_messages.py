@@ -206,7 +206,9 @@ def joined(stream: bytes) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("client", ["/v1/messages", "/v1/chat/completions"])
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 def test_messages_backend_serves_every_api(client: str, stream: bool, ask: Any) -> None:
-    """With toolsim_backend=messages, the backend receives Messages requests, no matter which API the client uses."""
+    """With ``toolsim_backend=messages``, the backend receives Messages requests, no matter which API the
+    client uses.
+    """
 
     async def answers(answer: Answer) -> None:
         made = MessagesAnswer(counts=usage("messages", 3, 4))
@@ -236,7 +238,9 @@ def test_messages_backend_serves_every_api(client: str, stream: bool, ask: Any) 
 
 
 def test_messages_turn_ends_early_and_is_recorded(tmp_path: Path) -> None:
-    """A Messages turn ends early. Its recording replays without secrets, and headers, log and metrics are correct."""
+    """If a Messages turn is ended early, its headers, log entry and metrics are correct. Its recording contains no
+    secrets, and replays without a difference.
+    """
     call = CALL.replace("Bonn", "sk-proj-PLANTEDopenai0123456789")
 
     async def talks_on(answer: Answer) -> None:

@@ -364,7 +364,9 @@ def listed(line: Line, **headers: str) -> list[str]:
 
 
 def test_model_list(file: Path, small: TextBackend, server: TextBackend) -> None:
-    """The model list contains the literal names in the file, and the models of the backends that match a pattern."""
+    """The model list contains the literal names in the models file, and the models of the backends that match a
+    pattern.
+    """
     small.models, server.models = [QWEN, "haiku-x", "gpt-5-small"], ["gpt-5", "gpt-4", "haiku-y", "gpt-5-mini"]
     with proxied(file) as (_, line):
         assert listed(line, **KEYS) == ["claude-haiku-4-5", "gpt-5", "gpt-5-mini"]
@@ -444,7 +446,9 @@ def test_broken_file_leaves_the_old_one_in_use(file: Path, small: TextBackend, s
 def test_turn_continues_after_pattern_is_removed(
     file: Path, small: TextBackend, server: TextBackend, client: str
 ) -> None:
-    """If a model's pattern is removed from the file, a turn in progress completes its rounds at the model's backend."""
+    """If a model's pattern is removed from the models file, a turn in progress completes its rounds at the model's
+    backend.
+    """
     greeting = '{"name": "greet", "arguments": {"message": "Hello!"}}'
     small.play([says(*greeting, pause=0.02), says("Hel", "lo.")])
     with proxied(file, toolsim_store="memory") as (proxy, line), Line(proxy.url) as other:

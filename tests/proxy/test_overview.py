@@ -39,7 +39,9 @@ class Elements(HTMLParser):
 
 
 def test_overview_of_a_builtin_backend() -> None:
-    """The page, also served at ``/``, shows the base URLs, models, a command, and the outcomes of the last turns."""
+    """The overview page, also served at ``/``, shows the base URLs, models, a command, and the outcomes of the last
+    turns.
+    """
     with Mitmdump(toolsim_backend="scripted") as proxy, Line(proxy.url) as line:
         line.post("/v1/chat/completions", {"model": "m", "messages": [{"role": "user", "content": "secret words"}]})
         page = line.request("GET", "/", Accept="text/html,application/xhtml+xml,*/*")

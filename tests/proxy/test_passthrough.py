@@ -49,7 +49,9 @@ async def echo_headers(answer: Answer) -> None:
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_request_and_answer_pass_byte_for_byte(name: str, backend: RawBackend, line: Line) -> None:
-    """Method, path, body and headers reach the backend unchanged, and its answer reaches the client unchanged."""
+    """Method, path, body and headers of a request reach the backend unchanged, and the backend's answer reaches the
+    client unchanged.
+    """
     method, path, body, headers = REQUESTS[name]
     backend.play(echo_headers)
     reply = line.request(method, path, body, Accept_Encoding="gzip, br", X_Odd="a,  b", **headers)

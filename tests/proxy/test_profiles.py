@@ -71,7 +71,7 @@ def test_answer_names_its_profile(backend: RawBackend, own: Path, ask: Any) -> N
 
 @pytest.mark.slow
 def test_profile_enables_second_opinions(backend: RawBackend, own: Path, ask: Any) -> None:
-    """A profile can enable second opinions. They cause additional requests only for the profile's model."""
+    """A profile can enable second opinions. The opinions cause additional requests only for the profile's model."""
     folder = own / "toolsim" / "profiles"
     (folder / "mine.toml").write_text('models = ["m"]\n[options]\ntoolsim_second_opinion = "on"\n')
 

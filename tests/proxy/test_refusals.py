@@ -81,7 +81,7 @@ def test_foreign_hosts_and_pages_are_logged(backend: RawBackend) -> None:
 
 
 def test_refused_tunnels_are_logged() -> None:
-    """A tunnel is refused, logged and counted if the key is missing, or if the proxy does not forward."""
+    """A tunnel is refused, logged and counted if the key is missing, or if the proxy does not forward requests."""
     with Mitmdump(toolsim_api_key="k") as proxy:
         assert b" 407 " in connect(proxy.port)
         assert [entry["request"] for entry in refused(proxy)] == ["CONNECT 192.0.2.1:443"]

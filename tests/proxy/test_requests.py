@@ -165,7 +165,7 @@ def limited(backend: RawBackend) -> Iterator[Mitmdump]:
 
 @pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunked"])
 def test_large_bodies_are_still_rewritten(chunked: bool, backend: RawBackend, limited: Mitmdump, ask: Any) -> None:
-    """mitmproxy's option stream_large_bodies does not prevent large requests and answers from being rewritten."""
+    """mitmproxy's ``stream_large_bodies`` option does not prevent large requests and answers from being rewritten."""
     text = "word " * 2000 + CALL
 
     async def behave(answer: Answer) -> None:

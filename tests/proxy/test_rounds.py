@@ -169,7 +169,9 @@ HISTORY = [
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_answer_that_is_not_the_required_json(stream: bool, line: Line, backend: TextBackend) -> None:
-    """If text after a tool output is not the required JSON, the next round enforces it, and its JSON is sent."""
+    """If text after a tool output is not the required JSON, the next round enforces the JSON format, and the JSON from
+    that round is sent.
+    """
     form = {"type": "json_schema", "json_schema": {"name": "report", "schema": {"type": "object", "required": ["sky"]}}}
     backend.play([says(BAD), says("It will rain."), says('{"sky":"rain"}')], chunk_size=5)
     asked = body("chat/completions", stream=stream, messages=HISTORY, response_format=form)
@@ -185,7 +187,9 @@ def test_answer_that_is_not_the_required_json(stream: bool, line: Line, backend:
 
 @pytest.mark.slow
 def test_empty_answer_after_an_output(line: Line, backend: TextBackend) -> None:
-    """If the answer after a tool output is empty, the next prompt forbids calls, and its text is sent to the client."""
+    """If the answer after a tool output is empty, the next prompt forbids calls, and the resulting text is sent to the
+    client.
+    """
     backend.play([says(""), says("It will rain.")])
     reply = line.post("/v1/chat/completions", body("chat/completions", stream=False, messages=HISTORY))
     assert reply.json()["choices"][0]["message"]["content"] == "It will rain."
@@ -295,7 +299,7 @@ def test_rounds_with_a_builtin_backend_and_key() -> None:
 
 @pytest.mark.slow
 def test_rounds_with_large_bodies_and_proxy_authentication(backend: TextBackend) -> None:
-    """Rounds also work if bodies are so large that a worker rewrites them, and with proxy authentication."""
+    """Rounds work even if bodies are so large that a worker rewrites them, and even with proxy authentication."""
     words = [{"role": "user", "content": "word " * 20_000}]
     long = says("Well. " * 8_000 + BAD)
     with Mitmdump(backend.url, toolsim_retry=1, proxyauth="me:secret") as proxy, Line(proxy.url) as line:

@@ -154,7 +154,7 @@ def test_disconnect_aborts_the_search(proxy: Mitmdump, backend: TextBackend, lin
 
 @pytest.mark.slow
 def test_deferred_tool_search(proxy: Mitmdump, backend: TextBackend) -> None:
-    """The client receives a search for deferred tools as blocks, and the next prompt continues the last prompt."""
+    """The client receives a search for deferred tools as blocks, and the next prompt continues the previous prompt."""
     deferred: Any = {"name": "get_weather", "description": "Weather.", "input_schema": CITY, "defer_loading": True}
     tools: Any = [{"type": f"{SEARCH}_20251119", "name": SEARCH}, deferred]
     turns = [says(block(SEARCH, pattern="weather")), says(block("get_weather", city="Bonn"))]

@@ -126,7 +126,9 @@ WAYS: dict[str, tuple[Rule, list[list[str]], int]] = {
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("way", WAYS)
 def test_two_clear_no_answers_refuse_a_call(way: str, api: str, line: Line, backend: TextBackend) -> None:
-    """A call is refused only after two clear "no" answers. If no call remains, the client receives text instead."""
+    """A call is refused only after two clear "no" answers to second-opinion questions. If no call remains, the client
+    receives text instead.
+    """
     rule, items, rounds = WAYS[way]
     both = []
     for seen, exchanges in in_both_modes(rule, api, line, backend):

@@ -40,7 +40,9 @@ def test_answer_has_the_format_of_the_path(pair: tuple[TextBackend, Mitmdump], p
 
 
 def test_stored_answer_to_chat_format_continues() -> None:
-    """The stored answer to a request in chat format at the Responses path can be continued with the full history."""
+    """If a request in chat format is sent to the Responses path, its stored answer can be continued with the full
+    history.
+    """
     with TextBackend(apis=["chat"]) as backend, Mitmdump(backend.url, toolsim_store="memory") as proxy:
         with Line(proxy.url) as line:
             backend.play([says("Fine.")] * 2)
@@ -53,7 +55,7 @@ def test_stored_answer_to_chat_format_continues() -> None:
 
 
 def test_background_answer_to_chat_format() -> None:
-    """The background answer to a request in chat format at the Responses path can be polled."""
+    """If a background request in chat format is sent to the Responses path, its answer can be polled."""
     with TextBackend(apis=["chat"]) as backend, Mitmdump(backend.url, toolsim_store="memory") as proxy:
         backend.play([says("Fine.")])
         with Line(proxy.url) as line:

@@ -150,7 +150,9 @@ async def two_calls(answer: Answer) -> None:
 
 @pytest.mark.parametrize(("stop", "cutoff"), [("off", None), ("on", "more than 1 calls")])
 def test_calls_over_the_limit_are_reported(backend: RawBackend, ask: Any, stop: str, cutoff: str | None) -> None:
-    """Log, header and metrics report a call beyond the limit. They report a cutoff only if the turn was cut off."""
+    """The log, a header and the metrics report a call beyond the limit on calls. They report a cutoff only if the turn
+    was cut off.
+    """
     options = {"toolsim_stop_after_tools": stop, "toolsim_tool_block_max": 1, "toolsim_log": "json"}
     with Mitmdump(backend.url, **options) as proxy, Line(proxy.url) as line:
         backend.play(two_calls)

@@ -207,7 +207,9 @@ def test_request_without_a_trace_starts_one(stream: bool, backend: TextBackend, 
 
 
 def test_dying_backend_marks_both_spans(proxy: Mitmdump, backend: TextBackend, collector: OtlpReceiver) -> None:
-    """If the backend dies in the middle of a stream, both spans are marked as errors, although the status is 200."""
+    """If the backend dies in the middle of a stream, the client span and the model span are marked as errors, although
+    the status is 200.
+    """
     backend.play([says("It ", "is ", ending="eof")])
     path, body = ask("chat", stream=True)
     with Line(proxy.url) as line:
@@ -231,7 +233,7 @@ def test_backend_429_is_an_error_of_its_span(proxy: Mitmdump, backend: TextBacke
 
 
 def test_disconnect_ends_both_spans(proxy: Mitmdump, backend: TextBackend, collector: OtlpReceiver) -> None:
-    """If the client disconnects, both spans end with the error "aborted"."""
+    """If the client disconnects, the client span and the model span end with the error "aborted"."""
     backend.play([says("Well, ", *["and "] * 500, pause=0.02)])
     path, body = ask("responses", stream=True)
     with Line(proxy.url) as line:

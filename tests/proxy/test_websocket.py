@@ -532,7 +532,7 @@ def test_concurrent_streams_stay_separate(proxy: Mitmdump, backend: TextBackend)
 
 
 def test_upgrade_requires_the_key(backend: TextBackend) -> None:
-    """An upgrade requires the key, which is not passed on. With websocket=false, every upgrade is refused."""
+    """An upgrade requires the key, which is not passed on. With ``websocket=false``, every upgrade is refused."""
     backend.play(lambda _: says("OK."))
     with Mitmdump(backend.url, toolsim_backend="chat", toolsim_api_key="secret") as proxy:
         with pytest.raises(InvalidStatus) as raised, connected(proxy):

@@ -34,8 +34,8 @@ def parser() -> Parser:
     ],
 )
 def test_invalid_argument_is_reported_in_one_line(words: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The error contains the invalid argument and, if possible, the closest match. The exit code indicates incorrect
-    usage.
+    """The error for an incorrect command line contains the invalid argument and, if possible, the closest match. The
+    exit code indicates incorrect usage.
     """
     with pytest.raises(SystemExit, match="2"):
         parser().parse_args(words.split())
@@ -62,8 +62,8 @@ def test_invalid_key_is_rejected_without_printing_it() -> None:
 
 
 def test_missing_packages_and_interpreter_are_named() -> None:
-    """The error names the interpreter and the missing package. The install command in the error includes other packages
-    that are probably missing.
+    """If packages are missing, the error names the interpreter and the missing package. The install command in the
+    error includes other packages that are probably missing.
     """
     line, python = missing(ModuleNotFoundError(name="jsonschema.exceptions")), sys.executable
     assert line.startswith(
@@ -75,8 +75,8 @@ def test_missing_packages_and_interpreter_are_named() -> None:
 
 
 def test_requirements_match_pyproject() -> None:
-    """The requirements equal the dependencies in pyproject.toml. They are duplicated because the addon cannot read that
-    file.
+    """The requirements in the code equal the dependencies in pyproject.toml. They are duplicated because the addon
+    cannot read that file.
     """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert sorted(REQUIREMENTS) == sorted(line for line in project["dependencies"] if not line.startswith("mitmproxy"))

@@ -103,7 +103,9 @@ def test_standalone_mitmproxy_is_reinstalled(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_windows_arguments_have_double_quotes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On Windows, arguments are quoted with double quotes, because the Windows shell does not support single quotes."""
+    """On Windows, arguments in the install command are quoted with double quotes, because the Windows shell does not
+    support single quotes.
+    """
     monkeypatch.setattr(sys, "executable", r"C:\Program Files\python.exe")
     monkeypatch.setattr(installation.os, "name", "nt")
     expected = '"C:\\Program Files\\python.exe" -m pip install "redis>=6,<9" rich'
@@ -111,8 +113,8 @@ def test_windows_arguments_have_double_quotes(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_extras_match_pyproject() -> None:
-    """The extras equal the optional dependencies in pyproject.toml. They are duplicated because the addon cannot read
-    that file.
+    """The extras in the code equal the optional dependencies in pyproject.toml. They are duplicated because the addon
+    cannot read that file.
     """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert {extra: list(requirements) for extra, requirements in EXTRAS.items()} == {

@@ -302,7 +302,7 @@ async def test_model_list_has_the_format_of_the_api(client: httpx.AsyncClient) -
 
 
 async def test_scripted_backend_is_served(client: httpx.AsyncClient) -> None:
-    """The scripted backend can be used with both APIs, and its answers contain text and usage."""
+    """The scripted backend can be used with both OpenAI APIs, and its answers contain text and usage."""
     loopback, url = await serve(ScriptedBackend(0))
     responses = (await client.post(f"{url}/responses", json={"input": "hello"})).json()
     chat = (await client.post(f"{url}/chat/completions", json={"messages": [{"role": "user", "content": "a"}]})).json()

@@ -148,8 +148,8 @@ async def test_write_that_was_reported_as_failed_is_recognized(
 async def test_conversation_survives_concurrent_writes(
     background_store: BackgroundStore, memory: ResponseStore
 ) -> None:
-    """Items are added to the conversation even if another client writes to it at the same time. If the conversation has
-    been deleted, nothing is written.
+    """An answer's items are added to its conversation even if another client writes to the conversation at the same
+    time. If the conversation has been deleted, nothing is written.
     """
     await memory.write("p", [Record("conv_1", b'{"conversation":{},"items":[{"id":"i0"}]}')], {})
     lease = await opened(background_store)

@@ -116,7 +116,7 @@ def test_npm_packages_in_hints_are_tested() -> None:
 
 
 async def test_program_is_terminated_when_the_proxy_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the proxy ends, the program is terminated, even if it ignores SIGTERM."""
+    """If the proxy ends, the launched program is terminated, even if it ignores SIGTERM."""
     pid_file = tmp_path / "pid"
     program = (
         "import os, signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"

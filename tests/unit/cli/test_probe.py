@@ -14,7 +14,7 @@ from toolsim.cli.probe import Unreachable, ask
 
 
 def test_request_and_result_are_complete() -> None:
-    """The request contains the key and the JSON body. The result contains the status and the error message."""
+    """The doctor's request contains the key and the JSON body. The result contains the status and the error message."""
 
     async def behave(answer: Answer) -> None:
         await answer.whole(b'{"error": {"message": "no\\nsuch model"}}', status=404, Content_Type="application/json")

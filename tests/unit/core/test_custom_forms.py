@@ -11,7 +11,7 @@ FORM = {"opening": "@@CALL", "closing": "@@END"}
 
 
 def test_form_is_written_back_as_an_equal_table() -> None:
-    """If a declared form is read and converted back to a table, the table equals the declaration."""
+    """If a declared call form is read and converted back to a table, the table equals the declaration."""
     full = FORM | {"body": "json", "keys": {"name": "fn", "arguments": "with"}}
     [form] = read_forms([full])
     assert form == CustomForm("@@CALL", "@@END", "json", "fn", "with")

@@ -84,7 +84,7 @@ def test_summary_is_short_plain_data() -> None:
 
 
 def test_plain_data_is_a_copy() -> None:
-    """Changing data returned by a report does not change the report."""
+    """Changing the data returned by a report does not change the report."""
     report = Report(calls=["f"], tokens={"input": 1}, blocks=[{"verdicts": ["call f"], "choice": 0}])
     for data in (report.as_dict(), report.summary()):
         data["calls"].append("g")

@@ -73,7 +73,7 @@ def test_incorrect_state_ends_the_case() -> None:
 
 def test_model_that_never_stops_is_stopped() -> None:
     """If a model exceeds BFCL's limit of requests per turn, it is stopped, and the case fails with the label
-    turn_limit.
+    ``turn_limit``.
     """
     asked = 0
 

@@ -70,8 +70,8 @@ def test_endless_arithmetic_is_replaced_by_nan() -> None:
 
 @needs_bfcl
 def test_site_packages_are_not_modified() -> None:
-    """The package creates its folders in a temporary folder instead of site-packages. The temporary folder is removed
-    at exit.
+    """BFCL's package creates its folders in a temporary folder instead of site-packages. The temporary folder is
+    removed at exit.
     """
     code = (
         "import os, pathlib\n"
@@ -87,7 +87,7 @@ def test_site_packages_are_not_modified() -> None:
 
 
 def test_missing_package_is_reported_in_one_line() -> None:
-    """If the package is missing, the error is one line that contains the install command."""
+    """If BFCL's package is missing, the error is one line that contains the install command."""
     code = (
         "import sys\n"
         "sys.modules['bfcl_eval'] = None\n"

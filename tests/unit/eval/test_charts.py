@@ -17,7 +17,7 @@ def numbers(svg: str, attribute: str) -> list[float]:
 
 
 def test_bar_length_is_proportional_to_the_rate() -> None:
-    """The length of a bar is proportional to the rate that is printed next to it."""
+    """The length of a bar in the chart is proportional to the rate that is printed next to it."""
     svg = rates([("happy_path", {"toolsim": Rate(4, 2), "native": Rate(4, 0)})], {"toolsim": 0, "native": 1})
     tree = ElementTree.fromstring(svg)
     bars = {bar.get("class"): float(bar.get("width", "")) for bar in tree.iter("rect")}

@@ -22,8 +22,8 @@ def report(*right: bool, **cell: str) -> list[Run]:
 
 
 def test_flipped_cases_are_named_and_tested() -> None:
-    """Cases with different results are listed, beginning with those that only A answered correctly. The p-value is
-    McNemar's exact p-value.
+    """Cases with different results in reports A and B are listed, beginning with the cases that only A answered
+    correctly. The p-value is McNemar's exact p-value.
     """
     a = report(True, True, True, True, True, True, False, False)
     b = report(True, False, False, False, False, False, True, False)
@@ -37,7 +37,9 @@ def test_flipped_cases_are_named_and_tested() -> None:
 
 
 def test_runs_differing_in_one_constant_option_are_paired() -> None:
-    """Runs are paired even if A and B use different settings or methods, as long as each report uses only one."""
+    """Runs are paired even if reports A and B use different settings or methods, as long as each report uses
+    only one.
+    """
     a, b = (
         report(True, False, setting="toolsim_history=bracketed"),
         report(True, True, setting="toolsim_history=tagged"),

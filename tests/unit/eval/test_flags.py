@@ -19,7 +19,7 @@ PREDECESSOR = {
 
 
 def test_predecessors_variables_are_read() -> None:
-    """The flags read exactly the variables that toolsim's predecessor read."""
+    """The evaluation's flags read exactly the environment variables that toolsim's predecessor read."""
     assert {flag.env for flag in FLAGS if flag.env} == PREDECESSOR
 
 
@@ -80,7 +80,7 @@ def test_zero_timeout_means_no_limit() -> None:
 
 
 def test_verbosity() -> None:
-    """VERBOSE sets the verbosity to 0, 1 or 2, and each ``-v`` adds one. ``-q`` makes the output quiet."""
+    """``VERBOSE`` sets the verbosity to 0, 1 or 2, and each ``-v`` adds one. ``-q`` makes the output quiet."""
     assert parser({"VERBOSE": "2"}).parse_args([]).verbose == 2
     assert parser({"VERBOSE": "loud"}).parse_args(["-vv"]).verbose == 2
     assert parser({}).parse_args(["-q"]).quiet

@@ -32,7 +32,7 @@ def test_wilson_interval_contains_the_rate(pair: tuple[int, int]) -> None:
 
 
 def test_no_runs_yield_the_full_interval() -> None:
-    """If there are no runs, the interval extends from 0 to 1."""
+    """If there are no runs, Wilson's interval extends from 0 to 1."""
     assert wilson(0, 0) == (0.0, 1.0)
 
 

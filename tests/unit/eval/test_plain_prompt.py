@@ -10,7 +10,9 @@ CALL = {"id": "1", "type": "function", "function": {"name": "echo", "arguments":
 
 
 def test_tools_and_history_become_text() -> None:
-    """The tools are described in the system message. Calls and their results in the history become text."""
+    """In the built-in prompt, the tools are described in the system message. Calls and their results in the history
+    become text.
+    """
     messages = [
         {"role": "system", "content": "Be kind."},
         {"role": "user", "content": "Go."},

@@ -61,7 +61,7 @@ def test_suites_have_the_agreed_sizes() -> None:
 
 @each("question", QUESTIONS, ids=lambda question: question["id"])
 def test_correct_calls_fit_the_offered_tools(question: dict[str, Any]) -> None:
-    """Each correct value is valid under the schema of a tool that the question offers."""
+    """Each value in the correct calls is valid under the schema of a tool that the question offers."""
     for call in question["calls"]:
         assert call["name"] in question["tools"]
         properties = TOOLS[call["name"]]["parameters"]["properties"]

@@ -103,7 +103,9 @@ async def test_allowlist_applies_to_scenarios() -> None:
 
 
 def test_presets_and_lists() -> None:
-    """A list can contain presets and scenario IDs. Duplicates are removed, and an unknown name is an error."""
+    """A list of scenarios can contain presets and scenario IDs. Duplicates are removed, and an unknown name is an
+    error.
+    """
     assert PRESETS["default"] == tuple(BY_ID)[:5]
     ids = [scenario.id for scenario in select("default,happy_path_parallel,chat_only")]
     assert ids == list(BY_ID)

@@ -15,7 +15,9 @@ def test_every_scenario_has_its_script() -> None:
 
 
 def test_block_contains_the_given_value() -> None:
-    """A block contains an object as JSON. A string is inserted unchanged, even if it is not valid JSON."""
+    """A call block contains arguments as JSON if they are an object. A string is inserted unchanged, even if it is not
+    valid JSON.
+    """
     whole = block("state_get", {"a": "ü"})
     assert json.loads(whole.removeprefix("<tool_call>").removesuffix("</tool_call>")) == {
         "name": "state_get",

@@ -277,6 +277,6 @@ def test_all_missing_models_are_named() -> None:
     ],
 )
 def test_list_with_unknown_words_is_refused(arguments: tuple[str, ...], says: str) -> None:
-    """A list is refused if it is empty or contains an unknown word."""
+    """A flag whose value is a list is refused if the list is empty or contains an unknown word."""
     with pytest.raises(UsageError, match=says):
         live(*arguments)

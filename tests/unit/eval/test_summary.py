@@ -11,7 +11,7 @@ from .runs import RUNS, run
 
 
 def test_schema_of_report_json() -> None:
-    """report.json contains the overall figures, the figures for each cell, and the settings."""
+    """``report.json`` contains the overall figures, the figures for each cell, and the settings."""
     report = json.loads(json.dumps(summarise(RUNS, planned=9, stamp="20260207T123628Z", settings={"seed": 1})))
     assert report["overall"] == {"runs": 7, "ok": 4, "percent": 57.14, "interval": [25.05, 84.18]}
     assert (report["planned"], report["settings"]) == (9, {"seed": 1})

@@ -57,7 +57,7 @@ def test_unknown_workspace_error_names_the_correct_id() -> None:
 
 
 def test_facts_change_only_with_confirmation() -> None:
-    """A proposal does not change a fact. The commit requires a proposal and confirmation by a person."""
+    """A proposal does not change a fact. Committing a new fact requires a proposal and confirmation by a person."""
     workspace = Workspace()
     assert workspace.propose({"name": "year", "value": "2027"}).ok
     assert workspace.facts["year"] == "2026"

@@ -12,7 +12,9 @@ READ, WRITE, DROP = (RemoteTool(name, schema={"type": "object"}) for name in ("r
 
 
 def test_tools_become_functions() -> None:
-    """Each allowed tool becomes a function with the server's label as a prefix, and can be looked up by that name."""
+    """Each allowed tool of an MCP server becomes a function with the server's label as a prefix, and can be looked up
+    by that name.
+    """
     catalog = McpCatalog(())
     assert catalog.add(FILES, [READ, WRITE, DROP]) == [READ, WRITE]
     assert [each["name"] for each in catalog.functions()] == ["files__read", "files__write"]

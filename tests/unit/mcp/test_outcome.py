@@ -35,7 +35,7 @@ def test_structured_content_is_used_only_without_text() -> None:
 
 
 def test_errors_have_api_formats() -> None:
-    """The client receives errors and oversized results in the API's format. The model reads them as text."""
+    """Errors and oversized results are sent to the client in the API's format, and to the model as text."""
     own = of({"type": "text", "text": "No such file."}, is_error=True)
     assert (own.output, own.code, own.shown) == (None, FAILED, "Error: No such file.")
     assert own.error is not None

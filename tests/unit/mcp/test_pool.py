@@ -81,8 +81,8 @@ async def test_idle_remote_connections_are_closed(now: Any) -> None:
 
 
 async def test_client_limit_closes_its_oldest_connection(now: Any) -> None:
-    """If a client reaches its limit, its least recently used connection is closed. If all its connections are busy, the
-    client receives an error.
+    """If a client reaches its limit on connections, its least recently used connection is closed. If all its
+    connections are busy, the client receives an error.
     """
     pool = Pool(clock=lambda: now.time)
     await pool.tools(web(100), Caller("modest"))
@@ -103,8 +103,8 @@ async def test_client_limit_closes_its_oldest_connection(now: Any) -> None:
 
 
 async def test_overall_limit_closes_an_idle_connection(now: Any) -> None:
-    """At the overall limit, an idle connection of the client with the most connections is closed. If all connections
-    are busy, the request fails.
+    """At the overall limit on connections, an idle connection of the client with the most connections is closed. If all
+    connections are busy, the request fails.
     """
     pool = Pool(clock=lambda: now.time)
     for number in range(MAX_CONNECTIONS):

@@ -106,8 +106,8 @@ def error(span: ReadableSpan) -> tuple[Any, bool]:
 
 
 def test_turn_has_client_and_model_spans(stage: Stage) -> None:
-    """A turn has a span for the client's request and, within it, a span for the model. Both contain counts but no text
-    from the conversation.
+    """A turn has a span for the client's request and, within it, a span for the model. Both spans contain counts but no
+    text from the conversation.
     """
     flow = stage.run(traceparent=PARENT, tracestate="rojo=1", authorization="Bearer sk-own-key-of-the-client")
     turn, chat = stage.spans()
@@ -188,8 +188,8 @@ def test_refused_request_has_no_model_span(stage: Stage) -> None:
 
 
 def test_strict_failure_has_an_error_code(stage: Stage) -> None:
-    """If a call violates a strict schema, both spans have the report's error code, although the backend answered
-    successfully.
+    """If a call violates a strict schema, the client span and the model span have the report's error code, although the
+    backend answered successfully.
     """
     strict = {"name": "f", "strict": True, "parameters": {"type": "object", "required": ["x"], "properties": {"x": {}}}}
     stage.run(ASK | {"tools": [{"type": "function", "function": strict}]})

@@ -72,8 +72,8 @@ def test_transcript(tctx):
 
 
 def test_transcript_without_the_backends_answer(tctx):
-    """If the backend's answer was not stored, the transcript shows the answer that the client received. An error also
-    has a row.
+    """If the backend's answer was not stored, the transcript shows the answer that the client received. An error has a
+    row as well.
     """
     flow, refused = exchanged(), exchanged()
     flow._backup = refused._backup = None

@@ -106,7 +106,9 @@ def test_empty_answer_suggests_a_remedy():
 
 
 def test_call_over_the_limit_is_shown_as_skipped():
-    """A valid call over the limit is shown as skipped, not as failed. The answer does not count as ended early."""
+    """A valid call over the limit on calls is shown as skipped, not as failed. The answer does not count as ended
+    early.
+    """
     received, sent, report = exchange(CALL + COMMA, tool_block_max=1, stop_after_tools="off")
     page = show_answer(sent, AnswerFacts(report=report, received=received))
     assert "╰─ – passed over get_weather" in page

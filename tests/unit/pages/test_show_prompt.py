@@ -42,8 +42,8 @@ def test_complete_catalog_is_shown() -> None:
 
 
 def test_unmodified_request_is_shown() -> None:
-    """A request that was not rewritten is shown with its calls and outputs. A body that is not a request is shown
-    unchanged.
+    """On the prompt page, a request that was not rewritten is shown with its calls and outputs. A body that is not a
+    request is shown unchanged.
     """
     shown = show_prompt(json.dumps(BODY).encode())
     assert shown.startswith("▌system\nBe terse.\n \n▌user\n  one\n \n\ttwo\n \n▌call\n→ get_weather   c1\n")

@@ -40,7 +40,9 @@ def test_types(schema, shown):
 
 
 def test_required_and_many():
-    """Optional parameters are marked with a question mark. A long list of parameters ends with an ellipsis."""
+    """In a signature, optional parameters are marked with a question mark. A long list of parameters ends with an
+    ellipsis.
+    """
     schema = {"properties": {"a": {"type": "string"}, "b": {"type": "string"}}, "required": ["a", 1, []]}
     assert signature(schema) == "a: string, b?: string"
     assert signature({"properties": {str(n): {} for n in range(20)}}).endswith(", …")

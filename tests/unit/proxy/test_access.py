@@ -50,15 +50,17 @@ def refusal(request: Incoming, settings: Settings = SETTINGS, *, is_through: boo
 
 @each("name", KNOWN)
 def test_local_host_names_are_accepted(name: str) -> None:
-    """IP addresses, localhost, this machine's names, and the hosts of listed pages are accepted, with or without a
-    port.
+    """As the host of a request, IP addresses, localhost, this machine's names, and the hosts of listed pages are
+    accepted, with or without a port.
     """
     assert refusal(replace(ASKED, reached_at=name)) is None
 
 
 @each("name", FOREIGN)
 def test_foreign_host_names_are_refused(name: str) -> None:
-    """Any other host name could belong to an attacker and is refused, as is a malformed host."""
+    """A host name that is neither local nor listed could belong to an attacker and is refused, as is a
+    malformed host.
+    """
     assert refusal(replace(ASKED, reached_at=name)) == 403
 
 

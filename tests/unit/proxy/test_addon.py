@@ -99,8 +99,8 @@ def test_request_without_tools_passes(body: object, addon: ToolSim) -> None:
 
 
 def test_other_paths_stream(addon: ToolSim) -> None:
-    """Requests to other paths, and their answers, are streamed unless another addon has already answered the
-    request.
+    """Requests to paths that are not an API's, and their answers, are streamed unless another addon has already
+    answered the request.
     """
     flow = asked({"tools": TOOLS}, "/v1/files")
     addon.requestheaders(flow)

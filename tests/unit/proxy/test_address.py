@@ -46,7 +46,7 @@ def test_listener_is_recognized() -> None:
     ],
 )
 def test_backend_url_is_parsed(url: str, expected: Upstream) -> None:
-    """The port defaults to the scheme's port, and a slash at the end of the path is removed."""
+    """In a backend's URL, the port defaults to the scheme's port, and a slash at the end of the path is removed."""
     assert parse_url(url) == expected
 
 

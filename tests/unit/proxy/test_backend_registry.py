@@ -66,7 +66,7 @@ def test_rejected_api_is_tried_last_for_ten_minutes(monkeypatch: pytest.MonkeyPa
 
 
 def test_apis_are_tried_only_at_configured_backends() -> None:
-    """Other APIs are tried only if the operator configured the backend without specifying its API."""
+    """APIs other than the client's are tried only if the operator configured the backend without specifying its API."""
     backend = Backend(Root("http", "h", 1))
     assert backend.apis_for(RESPONSES, "auto") == ("responses",)
     backend.is_named = True
@@ -227,7 +227,7 @@ async def test_hanging_server_delays_only_the_first_request(
 
 
 async def test_closed_port_leaves_the_engine_undetermined(backends: BackendRegistry) -> None:
-    """If the port is closed, the engine remains undetermined."""
+    """If the backend's port is closed, the engine remains undetermined."""
     async with serve(VLLM) as pages:
         backend = backends.at("http", "127.0.0.1", pages.port)
     await first_hook(backends, backend)

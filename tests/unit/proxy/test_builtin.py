@@ -39,7 +39,7 @@ async def test_backend_restarts_only_if_its_settings_change(builtin: BuiltinBack
 
 
 async def test_port_in_use_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """If the port cannot be bound, an error is logged, and the backend is not available."""
+    """If the built-in backend's port cannot be bound, an error is logged, and the backend is not available."""
 
     async def start(self: Loopback) -> None:
         raise OSError("address in use")

@@ -123,7 +123,7 @@ def test_http_1_0_clients_get_no_chunks() -> None:
 
 
 def test_zero_idle_timeout_waits_forever(clock: Clock) -> None:
-    """With an idle timeout of 0, toolsim waits forever."""
+    """With an idle timeout of 0, toolsim waits for the backend forever."""
     made = exchange(stream=False, idle_timeout=0)
     clock.now += 1e6
     assert made.overdue() is None
@@ -131,7 +131,7 @@ def test_zero_idle_timeout_waits_forever(clock: Clock) -> None:
 
 
 def test_missing_non_streamed_answer_is_a_504(clock: Clock) -> None:
-    """If nothing arrives before the idle timeout, the client receives a 504."""
+    """If nothing arrives from the backend before the idle timeout, the client receives a 504."""
     made = exchange(stream=False, idle_timeout=60)
     assert made.overdue() is None
     clock.now += 60

@@ -95,13 +95,15 @@ def test_examples_cover_every_variable() -> None:
     ],
 )
 def test_several_variables_are_combined(environment: dict[str, str], defaults: dict[str, object]) -> None:
-    """If one option has replaced several variables, their values are combined into a single value."""
+    """If one option has replaced several environment variables, their values are combined into a single value."""
     given = {f"PROXY_{name}": word for name, word in environment.items()}
     assert from_environment(given) == (defaults, [])
 
 
 def test_explicit_option_overrides_variables() -> None:
-    """A variable changes only the default value of its option, so an explicitly set option overrides it."""
+    """An environment variable changes only the default value of its option, so an explicitly set option overrides the
+    variable.
+    """
     environment = {"PROXY_STOP_AFTER_TOOLS": "1", "PROXY_TOOL_BLOCK_MAX": "3"}
     policy = load(environment, "toolsim_stop_after_tools=auto", "toolsim_tool_block_max=0")[0].policy
     assert policy == load()[0].policy
@@ -120,7 +122,7 @@ def test_explicit_option_overrides_variables() -> None:
     ],
 )
 def test_invalid_variables_are_ignored(flag: str, word: str) -> None:
-    """A variable with an invalid value is ignored, with a warning that names the variable."""
+    """An environment variable with an invalid value is ignored, with a warning that names the variable."""
     settings, warnings = load({flag: word})
     assert settings.policy == load()[0].policy
     assert len(warnings) == 1

@@ -22,8 +22,8 @@ def exchanged(*, content: bytes | None) -> HTTPFlow:
 
 
 def test_buffer_keeps_only_complete_chunks():
-    """A chunk that exceeds the limit, and all later chunks, are counted but not stored, so that a stored body has no
-    gaps.
+    """A chunk that exceeds the recording's size limit, and all later chunks, are counted but not stored, so that a
+    stored body has no gaps.
     """
     buffer = BoundedBuffer(limit=5)
     for chunk in (b"ab", b"cd", b"efg", b"h"):

@@ -80,8 +80,8 @@ def test_other_errors_are_neither_logged_nor_counted(caplog: pytest.LogCaptureFi
 
 
 def test_log_lines_per_source_are_limited(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The number of log lines per source is limited. The next line for that source states how many lines were
-    omitted.
+    """The number of log lines about refusals per source is limited. The next line for that source states how many lines
+    were omitted.
     """
     now = 1000.0
     monkeypatch.setattr("time.monotonic", lambda: now)
@@ -101,7 +101,9 @@ def test_log_lines_per_source_are_limited(caplog: pytest.LogCaptureFixture, monk
 def test_log_lines_of_all_sources_are_limited(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The number of log lines for all sources together is limited, as is the number of remembered sources."""
+    """The number of log lines about refusals for all sources together is limited, as is the number of remembered
+    sources.
+    """
     monkeypatch.setattr("time.monotonic", lambda: 1000.0)
     made = Refusals(Log())
     with caplog.at_level(logging.WARNING):

@@ -129,7 +129,9 @@ def warnings_of(rounds: Rounds, flow: HTTPFlow, policy: Policy, mcp_context: Mcp
 async def test_request_too_large_for_rounds_causes_a_warning(
     content: bytes, policy: Policy, warns: bool, rounds: Rounds
 ) -> None:
-    """A request that is too large for several rounds causes a warning only if it could otherwise have used them."""
+    """A request that is too large for several rounds causes a warning only if it could otherwise have used several
+    rounds.
+    """
     flow = asked(content + b" " * MAX_BODY_BYTES)
     assert warnings_of(rounds, flow, policy) == ([ROUNDS_OFF] if warns else [])
 

@@ -370,7 +370,7 @@ PATHS: list[tuple[str, str]] = [
 
 @each(("path", "expected"), PATHS)
 def test_endpoint(path: str, expected: str) -> None:
-    """The endpoint is determined by the end of the path, without the query."""
+    """The endpoint of a request is determined by the end of its path, without the query."""
     assert endpoint(path) == expected
 
 

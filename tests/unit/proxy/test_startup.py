@@ -43,8 +43,9 @@ def problems(*given: str, yaml: str = "", **known: Any) -> list[str]:
 
 @pytest.mark.parametrize("given", [["toolsim_preset=strict-tags"], ["toolsim_profiles=strict-tags", "toolsim_preset="]])
 def test_renamed_option_still_works(given: list[str], caplog: pytest.LogCaptureFixture) -> None:
-    """A renamed option still works, and the log contains its new name. If both are set, the new name takes
-    precedence."""
+    """A renamed option still works, and the log contains its new name. If both names are set, the new name takes
+    precedence.
+    """
     manager = mitmproxy_options.Options()
     manager.set(*given, defer=True)
     table.register(Loader(manager), {})  # type: ignore[arg-type]
@@ -151,7 +152,7 @@ def test_options_that_exclude_each_other_are_refused(given: tuple[str, str]) -> 
 
 
 def test_all_problems_are_reported() -> None:
-    """All problems are reported, rather than only the first."""
+    """If several options are invalid, all problems are reported, rather than only the first."""
     assert problems("toolsim_bakend=chat", "toolsim_idle_timeout=5m", "toolsim_repair=off") == [
         "toolsim_bakend: no such option; did you mean toolsim_backend?",
         "toolsim_idle_timeout: got '5m', expected a whole number, 0 or more",

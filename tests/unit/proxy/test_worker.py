@@ -46,8 +46,8 @@ def one() -> Iterator[Worker]:
 
 @pytest.mark.slow
 def test_jobs_have_the_same_results_as_locally(one: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several jobs run in the same process, with the same results as in the proxy. A process that uses too much memory
-    is replaced.
+    """Several jobs run in the same worker process, with the same results as in the proxy. A process that uses too much
+    memory is replaced.
     """
     for _ in range(2):
         assert asyncio.run(one.run(job())) == run(job(), long_budget=True)

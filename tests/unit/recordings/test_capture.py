@@ -343,8 +343,8 @@ async def test_writing_does_not_block_the_event_loop(mitm: Any, tmp_path: Path) 
 async def test_failing_thread_is_logged(
     mitm: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, is_over: bool
 ) -> None:
-    """If writing fails in the thread, the error is logged before shutdown ends, even if the thread has already
-    finished.
+    """If a recording cannot be written in the background thread, the error is logged before shutdown ends, even if the
+    thread has already finished.
     """
     if is_over:
         monkeypatch.setattr(asyncio.get_running_loop(), "run_in_executor", at_once)

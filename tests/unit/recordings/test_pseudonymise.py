@@ -24,8 +24,8 @@ def shape(text: str) -> str:
 
 
 def test_words_are_replaced_consistently() -> None:
-    """A word is always replaced with the same word, capitalized like the original. Punctuation, zeros and lengths do
-    not change.
+    """A word is always replaced with the same pseudonym, capitalized like the original. Punctuation, zeros and lengths
+    do not change.
     """
     text = WORDS.text("Paris, paris and PARIS: 20.50 Euro")
     assert shape(text) == shape("Paris, paris and PARIS: 20.50 Euro")
@@ -55,7 +55,7 @@ def test_words_are_replaced_consistently() -> None:
     ],
 )
 def test_structure_is_kept(kept: str) -> None:
-    """Tags, keys, tool names, JSON literals, escapes and IDs are kept."""
+    """When words are replaced with pseudonyms, tags, keys, tool names, JSON literals, escapes and IDs are kept."""
     assert kept in WORDS.text(f"Something {kept} else")
 
 
@@ -68,7 +68,7 @@ def test_another_key_yields_other_words() -> None:
 
 @given(st.text())
 def test_lengths_are_kept(text: str) -> None:
-    """A string never changes its length, so a stream can be split at its original offsets."""
+    """Pseudonyms never change the length of a string, so a stream can be split at its original offsets."""
     assert len(WORDS.text(text)) == len(text)
 
 

@@ -361,7 +361,7 @@ def test_redaction_is_idempotent_and_keeps_lengths(text: str) -> None:
     ],
 )
 def test_time_is_linear(unit: str) -> None:
-    """For each rule, the time for redaction grows linearly with the length of the text."""
+    """For each redaction rule, the time for redaction grows linearly with the length of the text."""
     assert growth(lambda size: Redactor().text(unit * (size // len(unit))), 25_000) < LINEAR
 
 

@@ -166,7 +166,7 @@ def test_missing_escape_is_reported(stream: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_changed_report_is_reported(tmp_path: Path) -> None:
-    """A difference in the exchange's report is reported as well."""
+    """A difference in the exchange's report is reported like any other difference."""
     path = recording(tmp_path)
     backend, client = recorded(path)
     assert backend.response is not None
@@ -298,7 +298,7 @@ def test_main_accepts_explicit_options(stream: Path, capsys: pytest.CaptureFixtu
 def test_main_writes_junit_xml(
     tmp_path: Path, stream: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """``--junit`` also writes the results to an XML file for CI systems."""
+    """With ``--junit``, the results are also written to an XML file for CI systems."""
     report = tmp_path / "junit.xml"
     assert main([str(stream), "--junit", str(report)]) == 0
     assert 'failures="0"' in report.read_text()

@@ -54,7 +54,7 @@ def chat(client: openai.OpenAI, messages: list[Any] = QUESTION) -> Any:
 
 
 def test_scripted_answers_are_used_in_order(model: ScriptedModel, client: openai.OpenAI) -> None:
-    """The scripted answers are used in order. The model records the questions, tools and tool outputs that it
+    """The scripted answers are used in order. The scripted model records the questions, tools and tool outputs that it
     receives.
     """
     model.call("get_weather", city="Bonn")

@@ -102,7 +102,7 @@ def test_hosted_tool_is_rejected_for_another_api(client: ApiName, tool: dict[str
 @each("backend", API_NAMES)
 def test_hosted_tool_next_to_functions_is_dropped(client: ApiName, backend: ApiName, tool: dict[str, Any]) -> None:
     """If a request also has functions, its hosted tools are dropped with a warning. With forwarding enabled, a backend
-    with the same API receives them.
+    with the same API receives the hosted tools.
     """
     for forwards in (False, True):
         made, report, _ = rewrite(client, Policy(backend=backend, forward_hosted_tools=forwards), tools=[F, tool])
@@ -116,7 +116,7 @@ def test_hosted_tool_next_to_functions_is_dropped(client: ApiName, backend: ApiN
 @each("backend", API_NAMES)
 def test_function_only_for_programs_is_dropped(backend: ApiName) -> None:
     """A function that only programs can call is dropped and reported, as is the tool that runs programs. If a request
-    has no other tools, both are forwarded to a backend with the same API.
+    has no other tools, both tools are forwarded to a backend with the same API.
     """
     direct = {**F, "name": "g", "allowed_callers": ["direct", "programmatic"]}
     runner, inner = {"type": "programmatic_tool_calling"}, {**F, "allowed_callers": ["programmatic"]}

@@ -106,7 +106,9 @@ def test_structural_tags_constrain_calls(required: bool) -> None:
     ],
 )
 def test_objects_are_closed_unless_declared_open(keywords: dict[str, Any], closed: bool) -> None:
-    """Objects at any depth exclude undeclared properties, unless the schema explicitly allows them."""
+    """In the schema for a call, objects at any depth exclude undeclared properties, unless the tool's schema explicitly
+    allows them.
+    """
     inner = {"type": "object", "properties": {"a": {"type": "string"}}, **keywords}
     outer = {"type": "object", "properties": {"list": {"type": "array", "items": inner}}}
     schema = call_schema([Tool("f", "f", parameters=outer)])["properties"]["arguments"]

@@ -27,8 +27,8 @@ def test_configured_window_of_ollama_takes_precedence() -> None:
 
 
 def test_model_entry_receives_the_window() -> None:
-    """The window size is added to a model's entry under each name that is missing, but an existing size is not
-    overwritten.
+    """The window size is added to a model's entry under each common field name that is missing, but an existing size is
+    not overwritten.
     """
     assert listed_window({"max_model_len": 32768}) == 32768
     assert listed_window({"max_model_len": True, "context_window": 0}) is None

@@ -66,8 +66,8 @@ def test_lookup_returns_entries() -> None:
 
 
 def test_lookup_is_bounded_by_the_budget() -> None:
-    """Entries that exceed the budget are replaced by their names. The first entry is always returned, even if it alone
-    exceeds the budget.
+    """In the result of a lookup, entries that exceed the budget are replaced by their names. The first entry is always
+    returned, even if it alone exceeds the budget.
     """
     every = json.dumps({"names": [tool.name for tool in TOOLS]})
     text = found_tools(TOOLS, every, BUDGET)

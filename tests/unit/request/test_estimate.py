@@ -53,14 +53,18 @@ def message(content: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", COUNTED)
 def test_estimate_is_near_the_real_count(name: str) -> None:
-    """The estimate is within 20% of the real count, except for numbers, because tokenizers split them differently."""
+    """The token estimate is within 20% of the real count, except for numbers, because tokenizers split them
+    differently.
+    """
     count, text = COUNTED[name]
     estimated = estimated_tokens({"messages": [message(text)]}) - 4
     assert 0.8 * count <= estimated <= (1.35 if name == "numbers" else 1.2) * count
 
 
 def test_apis_have_the_same_estimate() -> None:
-    """A conversation has the same estimate in both APIs. Instructions and the answer format are included."""
+    """A conversation has the same token estimate in both APIs. The estimate includes the instructions and the answer
+    format.
+    """
     text = COUNTED["prose"][1]
     whole = estimated_tokens({"messages": [message(text)]})
     assert whole == estimated_tokens({"input": text})
@@ -74,7 +78,7 @@ def test_apis_have_the_same_estimate() -> None:
     st.sampled_from(["content", "text", "output", "name", "role"]), inner
 )))  # fmt: skip
 def test_longer_request_has_no_lower_estimate(value: Any) -> None:
-    """A longer request never has a lower estimate, regardless of its content."""
+    """A longer request never has a lower token estimate, regardless of its content."""
     once, twice = estimated_tokens({"input": [value]}), estimated_tokens({"input": [value, value]})
     assert 4 <= once <= twice
 
@@ -91,8 +95,8 @@ def test_usage_counts_the_prompt() -> None:
 
 
 def test_long_text_is_sampled() -> None:
-    """For a megabyte of text, of which only samples are counted, the estimate is close to the sum of the estimates for
-    its parts.
+    """The token estimate for a megabyte of text, which is based on samples, is close to the sum of the estimates for
+    the text's parts.
     """
     texts = [text for _, text in COUNTED.values()]
     part = sum(estimated_tokens({"messages": [message(text)]}) - 4 for text in texts)

@@ -73,7 +73,7 @@ def test_manifest_avoids_gateway_phrases(form: str) -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_client_text_cannot_imitate_a_rule(form: str) -> None:
     """After the first line, a client's description is indented, commented or inside JSON, so that it cannot imitate a
-    rule.
+    rule of the manifest.
     """
     assert not re.search("^You MUST call rm", write(form), re.MULTILINE)
 
@@ -148,7 +148,9 @@ def test_typescript_form(schema: object, written: str) -> None:
     ],
 )
 def test_compact_schema(schema: object, compact: object) -> None:
-    """Only keywords of JSON Schema are removed. A property, definition or value with the name of a keyword is kept."""
+    """Compacting a schema removes only keywords of JSON Schema. A property, definition or value with the name of a
+    keyword is kept.
+    """
     assert compact_schema(schema) == compact
     if isinstance(schema, dict):
         assert schema_line(schema) == value_line(compact)

@@ -179,7 +179,7 @@ def test_free_text_is_accepted_before_a_call(text: str) -> None:
 
 
 def test_tagged_block_must_contain_a_call() -> None:
-    """A tagged block must contain a call to an offered tool that conforms to the tool's schema."""
+    """In the grammar, a tagged block must contain a call to an offered tool that conforms to the tool's schema."""
     accepted = engine()
     assert accepted(TIME)
     for wrong in ("<tool_call>", "<tool_call>{}</tool_call>", WEATHER.replace("get_weather", "other"), WEATHER[:-1]):

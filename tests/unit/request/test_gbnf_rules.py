@@ -31,7 +31,7 @@ def test_character_outside_the_set_matches(chars: str, char: str) -> None:
 
 
 def test_rules_can_refer_to_each_other() -> None:
-    """A rule can refer to a new name before the rule for that name has been set."""
+    """A grammar rule can refer to a new name before the rule for that name has been set."""
     rules = Rules()
     name = rules.new()
     rules.set("root", rules.add(f'"(" {name} ")"'))
@@ -42,7 +42,7 @@ def test_rules_can_refer_to_each_other() -> None:
 
 
 def test_number_of_rules_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exceeding the maximum number of rules raises an exception."""
+    """Exceeding the maximum number of grammar rules raises an exception."""
     monkeypatch.setattr(gbnf, "_MAX_RULES", 1)
     rules = Rules()
     rules.add('"x"')

@@ -43,7 +43,7 @@ def an_object(required: list[str] | None = None, **properties: Any) -> dict[str,
     ],
 )
 def test_template(schema: dict[str, Any], written: str) -> None:
-    """Each kind of schema is shown as a slot, and the template is a single line."""
+    """Each kind of schema is shown as a slot in the template, and the template is a single line."""
     assert SlotNotation(schema).template == written
 
 

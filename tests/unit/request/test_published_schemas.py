@@ -120,7 +120,9 @@ def asked(constrain: Any, *, required: bool) -> dict[str, Any]:
     ],
 )
 def test_constraints_fit_the_published_models(package: str, constrain: str, required: bool, kind: str) -> None:
-    """The server's request model accepts every kind of constraint that toolsim sends, and keeps all of its fields."""
+    """The request models of vLLM and SGLang accept every kind of constraint that toolsim sends, and keep all of its
+    fields.
+    """
     form = asked(constrain, required=required)["response_format"]
     read = pydantic.TypeAdapter(response_format(package)).validate_python(form)
     assert kind in type(read).__name__
@@ -141,7 +143,7 @@ def test_published_models_reject_other_forms(package: str) -> None:
 
 @pytest.mark.parametrize("package", PUBLISHED)
 def test_special_tokens_field_is_defined(package: str) -> None:
-    """The packages define the field for special tokens, which toolsim sends for models that need it."""
+    """vLLM and SGLang define the field for special tokens, which toolsim sends for models that need it."""
     assert asked("off", required=False)["skip_special_tokens"] is False
     text = source(package)
     assert package == "vllm" or "skip_special_tokens: bool" in text

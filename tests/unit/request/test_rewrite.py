@@ -502,7 +502,9 @@ def test_text_is_unchanged():
 
 @pytest.mark.parametrize("title", [b'"title":"T",', b""])
 def test_nesting_is_bounded(title: bytes):
-    """A deeply nested schema is rewritten up to a limit. A body that exceeds the limit is passed on unchanged."""
+    """A deeply nested schema is rewritten up to a nesting limit. A body that exceeds the limit is passed on
+    unchanged.
+    """
     for levels in (400, 3_000):
         deep = b'{"a":' * levels + b"1" + b"}" * levels
         body = b'{"tools":[{"type":"function","name":"f","parameters":{' + title + b'"properties":' + deep + b"}}],"

@@ -150,7 +150,9 @@ def test_images_follow_their_output():
 
 
 def test_oversized_outputs_are_replaced():
-    """An output that exceeds the limit, measured in bytes of UTF-8, is replaced and counted. Its images are kept."""
+    """An output that exceeds the size limit, measured in bytes of UTF-8, is replaced and counted. Its images
+    are kept.
+    """
     report = Report()
     image = Image("https://example.com/a.png")
     outputs = [CallOutput("x", (Text("é" * 4),)), CallOutput("y", (Text("é" * 4 + "e"), image))]
@@ -251,8 +253,8 @@ def test_manifest_precedes_the_conversation(role, messages, placed):
 
 @pytest.mark.parametrize("role", ["user", "system", "developer"])
 def test_hosted_item_separates_messages(role):
-    """A hosted item separates messages: those before and after it are not joined, and the manifest is not merged into
-    the item.
+    """A hosted item separates messages: messages before and after it are not joined, and the manifest is not merged
+    into the item.
     """
     hosted = HostedItem({"type": "mcp_call"})
     kept = flatten([hosted, USER, hosted, USER], Policy(), Report(), keep_hosted=True)

@@ -43,8 +43,8 @@ def native(*names: str) -> dict[str, Any]:
 
 
 def test_body_is_unchanged_without_transforms() -> None:
-    """Without transforms, a body in native mode is passed on unchanged. Transforms that are built in do not change it
-    either.
+    """Without transforms, a body in native mode is passed on unchanged. Selecting a transform that is built in does not
+    change the body either.
     """
     assert native() == BODY
     for name in BUILT_IN:

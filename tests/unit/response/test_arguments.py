@@ -97,7 +97,7 @@ def test_plain_forms_are_required_without_repair() -> None:
     ],
 )
 def test_each_element_is_one_argument(elements: list[tuple[str, str]], expected: Any) -> None:
-    """Each element is one argument, except that a single element can contain all arguments."""
+    """Each XML element is one argument, except that a single element can contain all arguments."""
     got = found(ParsedCall("", "f", given=Elements(tuple(elements))))
     assert (got and got.value) == expected
     assert got is None or json.loads(got.text) == expected

@@ -207,7 +207,7 @@ def test_structured_calls_are_numbered_with_text_calls() -> None:
 
 
 def test_content_after_the_finish_is_ignored() -> None:
-    """A choice that has finished ignores further text and calls."""
+    """Further text and calls in a choice that has finished are ignored."""
     emitted, _, _ = run_events(
         chat(), [TextDelta("a"), Finished("stop"), TextDelta("b"), StructuredCall("add", ARGS), Closed()]
     )

@@ -49,14 +49,18 @@ def joined(begun: str, text: str, size: int = 1) -> str:
     ],
 )
 def test_partial_call_is_continued_or_replaced(begun: str, text: str, read: str) -> None:
-    """If the text starts a new call, it replaces the partial call. Any other text is appended to the partial call."""
+    """If the continuation starts a new call, the new call replaces the partial call. Any other text is appended to the
+    partial call.
+    """
     for size in (1, 3, 100):
         assert joined(begun, text, size) == read
 
 
 @given(st.text(min_size=1), st.text(), st.integers(1, 9))
 def test_all_text_is_parsed_once_at_any_split(begun: str, text: str, size: int) -> None:
-    """All text is parsed exactly once, either alone or after the partial call, wherever it is split."""
+    """All text of a continuation is parsed exactly once, either alone or after the partial call, wherever it
+    is split.
+    """
     whole = joined(begun, text, max(len(text), 1))
     assert joined(begun, text, size) == whole
     assert whole in (text, begun + text)

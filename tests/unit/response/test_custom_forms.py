@@ -84,7 +84,9 @@ def calls(parsed: Parsed) -> list[Any]:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_calls_in_a_declared_form_are_read(tmp_path: Path, form: str) -> None:
-    """Calls in a declared form are parsed even with extra whitespace, a doubled closing marker, or text before them."""
+    """Calls in a declared call form are parsed even with extra whitespace, a doubled closing marker, or text before
+    them.
+    """
     opening, body, closing = FORMS[form]
     forms = declared(tmp_path)
     one = opening + body + closing

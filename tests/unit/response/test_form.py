@@ -68,7 +68,7 @@ WHOLE: list[tuple[Kind, str]] = [
 @each(("kind", "text"), WHOLE)
 @each("size", [0, 1, 3])
 def test_form_ends_at_its_last_bracket(kind: Kind, text: str, size: int) -> None:
-    """A form is accepted at its last bracket, regardless of where its text is split and what text follows."""
+    """An untagged form is accepted at its last bracket, regardless of where its text is split and what text follows."""
     assert read(text + " tail }", kind, size=size) == (len(text), True)
 
 
@@ -127,7 +127,7 @@ def test_other_text_is_rejected_immediately(kind: Kind, text: str, at: int, size
 
 @pytest.mark.parametrize("text", ["", '{"name": "f"', '{"name": "f\\', '{"na', "{", '{"arguments": {"a": "x'])
 def test_unfinished_form_stays_undecided(text: str) -> None:
-    """A form remains undecided while its text can still become a call."""
+    """An untagged form remains undecided while its text can still become a call."""
     assert read(text or " ")[1] is None
 
 
@@ -167,7 +167,7 @@ VALUES = st.recursive(
 
 @given(st.dictionaries(st.text(max_size=3), VALUES, max_size=4), st.sampled_from([None, 2]), st.integers(1, 9))
 def test_any_arguments(arguments: dict[str, object], indent: int | None, size: int) -> None:
-    """The form ends at its last brace, regardless of the arguments and the whitespace around them."""
+    """An untagged form ends at its last brace, regardless of the arguments and the whitespace around them."""
     text = json.dumps({"name": "f", "arguments": arguments}, indent=indent)
     assert read(text + "}", size=size) == (len(text), True)
 

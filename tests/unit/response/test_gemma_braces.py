@@ -93,7 +93,9 @@ def test_value_is_read_back(value: dict[str, Any]) -> None:
     ],
 )
 def test_slips_are_repaired_or_rejected(body: str, value: Any) -> None:
-    """Unquoted strings are accepted as strings. Unclosed brackets, keys or quotes cannot be repaired."""
+    """In Gemma's notation, unquoted strings are accepted as strings. Unclosed brackets, keys or quotes cannot be
+    repaired.
+    """
     *_, call = read_gemma(body)
     assert (call.given.value if isinstance(call.given, Json) and not call.broken else None) == value
 
@@ -106,6 +108,6 @@ def test_any_text(text: str) -> None:
 
 
 def test_time_is_linear() -> None:
-    """Long bodies are parsed in linear time."""
+    """Long bodies in Gemma's notation are parsed in linear time."""
     for scrap in ("a:b,", "b, ", f"a:{QUOTE}x{QUOTE},", "x"):
         assert growth(lambda count, scrap=scrap: read_gemma("call:f{" + scrap * count + "}"), 2_000) < LINEAR

@@ -52,8 +52,8 @@ def test_documented_calls_are_read(form: Form) -> None:
 
 @each(("form", "change"), [(form.form, change) for form in FORMS for change in RECORDED[form.form]])
 def test_rates_do_not_fall(form: str, change: str) -> None:
-    """For each form and change, no fewer texts are parsed correctly than recorded, and no more texts lose a call or
-    yield a different one.
+    """For each call form and kind of change, no fewer texts are parsed correctly than recorded, and no more texts lose
+    a call or yield a different one.
     """
     found, floor = measured()[form][change], RECORDED[form][change]
     assert found["right"] >= floor["right"]
@@ -90,8 +90,8 @@ def test_every_form_has_floors_and_changes() -> None:
 
 @each("form", FORMS, ids=[form.form for form in FORMS])
 def test_splits_make_no_difference(form: Form) -> None:
-    """Every fifth text is parsed in the same way whether it arrives as a single chunk, character by character, or with
-    random splits.
+    """Every fifth malformed text is parsed in the same way whether it arrives as a single chunk, character by
+    character, or with random splits.
     """
     for case in some(list(malformed(form))[::5]):
         complete = parse(case.text, TOOLS)

@@ -10,8 +10,8 @@ from toolsim.response.misspelled import Spellings, corrected, misspelled, spelle
 
 @pytest.mark.parametrize("spelling", ["<toolcall>", "<tooll_call>", "<tool_call", "<tool", "_call>", "<tool_c"])
 def test_spellings_with_one_slip_are_accepted(spelling: str) -> None:
-    """A spelling with one slip is accepted: a character can be missing or doubled, or the marker's end or one half can
-    be missing.
+    """A spelling of a marker with one slip is accepted: a character can be missing or doubled, or the marker's end or
+    one half can be missing.
     """
     assert spelling in misspelled("<tool_call>")
 
@@ -25,8 +25,8 @@ def test_other_spellings_are_not_accepted(other: str) -> None:
 
 
 def test_longest_spelling_at_a_place_counts() -> None:
-    """If several spellings match, the longest takes precedence. Exact markers do not count as misspelled. The beginning
-    of a possible spelling is recognized.
+    """If several misspellings match, the longest takes precedence. An exact marker does not count as misspelled. Text
+    with which a misspelling can begin is recognized as such.
     """
     found = Spellings(["<tool_call>", "<tool_calls>"], ["<toolcall>"])
     assert found.at("a <tool_cal> b", 2) == "<tool_cal>"

@@ -32,7 +32,7 @@ VALUES = st.recursive(
 
 @given(st.dictionaries(st.text(), VALUES, max_size=5), st.sampled_from([None, 2]), st.text(max_size=3))
 def test_members_keep_their_source(value: dict[str, Any], indent: int | None, after: str) -> None:
-    """The members have the same values as with ``json``, and each member keeps its source text."""
+    """The members of a parsed object have the same values as with ``json``, and each member keeps its source text."""
     text = json.dumps(value, indent=indent)
     got = read_object(text + after, 0)
     assert got is not None
@@ -138,7 +138,7 @@ def test_name_is_read_from_the_beginning(source: str, name: str | None) -> None:
 
 @given(st.lists(st.tuples(st.from_regex(r"[a-z_][a-z0-9_.-]*", fullmatch=True), st.text()), max_size=6))
 def test_elements_round_trip(elements: list[tuple[str, str]]) -> None:
-    """Elements are parsed to the original values, provided that the values contain no closing tags."""
+    """XML elements are parsed to the original values, provided that the values contain no closing tags."""
     elements = [(name, value.replace("</", "< /")) for name, value in elements]
     assert read_elements("\n".join(f"<{name}>{value}</{name}>" for name, value in elements)) == elements
 

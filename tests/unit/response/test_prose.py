@@ -118,5 +118,5 @@ def test_longer_fence_needs_a_longer_mark() -> None:
 
 @given(st.text("`~ x\n\t", max_size=30), st.sampled_from(["```", "~~~"]), st.integers(1, 4))
 def test_fence_does_not_depend_on_splits(text: str, mark: str, size: int) -> None:
-    """The fence ends at the same offset, wherever the text is split."""
+    """A code fence ends at the same offset, wherever the text is split."""
     assert read(text, mark, size=size) == read(text, mark)

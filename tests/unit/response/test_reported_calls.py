@@ -87,8 +87,8 @@ def test_official_clients_read_the_same_calls(name: str, api: ApiName) -> None:
 
 
 def test_failing_cases_exist() -> None:
-    """Each listed ID belongs to exactly one case. Each case in which toolsim's decision differs from the expectation
-    states a reason.
+    """Each entry in ``FAILING`` and ``WRONG`` is the name of one case. Each case in which toolsim's decision differs
+    from the expectation states a reason.
     """
     assert len(FAILING) == len(set(FAILING))
     assert len(WRONG) == len(set(WRONG))

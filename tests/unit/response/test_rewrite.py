@@ -587,7 +587,9 @@ def test_messages_recognized_by_bytes_stay_separate(with_items: bool, size: int)
 
 @each_stream
 def test_messages_without_tools_are_separated(stream: bool) -> None:
-    """Messages are also separated in an answer without tools, although toolsim does not search it for calls."""
+    """The texts of two messages are separated even in an answer without tools, although toolsim does not search it for
+    calls.
+    """
     body = WHOLE["responses"](["One.", "Two."], "stop")
     seen = read("chat", stream, rewrite(plan("chat", "responses", stream), "application/json", body)[1])
     assert seen.items == [["text", "One.\n\nTwo."]]

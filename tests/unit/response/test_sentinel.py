@@ -168,8 +168,8 @@ def test_oversized_block_is_emitted_up_to_the_limit(body: str, kept: int, size: 
 
 
 def test_private_tag_makes_tool_call_text() -> None:
-    """If another tag name is configured, ``<tool_call>`` is text. If the fallback is disabled, ``<use_tool>`` is also
-    text.
+    """If another tag name is configured, ``<tool_call>`` is text. If ``use_tool`` is disabled, ``<use_tool>`` is text
+    as well.
     """
     text = f"{T}{CALL}{E}<use_tool><name>f</name></use_tool><my-tag>{CALL}</my-tag>"
     pieces = parse([text], tag="my-tag", use_tool=False)
@@ -204,7 +204,7 @@ def test_fragments_preview_the_body() -> None:
 
 
 def test_repr_shows_the_state() -> None:
-    """The ``repr`` shows the state under the name that the diagram uses."""
+    """The sentinel's ``repr`` shows the state under the name that the diagram uses."""
     sentinel = Sentinel()
     seen = [repr(sentinel)]
     for text in ("a", T, "{", '"', "~"):

@@ -115,7 +115,7 @@ def test_opening_fence_line_is_skipped(text: str, final: bool, end: int | None) 
     ],
 )
 def test_foreign_closing_tag_ends_a_block(text: str, end: int, at_last: int) -> None:
-    """The closing tag of another form also ends a block. A closing tag that is incomplete is held back."""
+    """A block ends at the closing tag of another form as well. A closing tag that is incomplete is held back."""
     closing = "</t>"
     if text == "</function>\n</t>":
         end = at_last = 16

@@ -104,8 +104,8 @@ def test_masked_name_does_not_hide_an_offered_tool() -> None:
     ],
 )
 def test_unknown_tools_pass_unless_excluded(limits: dict[str, Any], passes: bool) -> None:
-    """With unknown_tool=call, a call to an undeclared tool is passed on unless the tool choice or a list excludes the
-    tool. Without the option, no such call is passed on.
+    """With ``unknown_tool=call``, a call to an undeclared tool is passed on unless the tool choice or a list excludes
+    the tool. Without the option, no such call is passed on.
     """
     tools = box(unknown_tool="call", **limits)
     assert tools.called("own", None).may_pass is tools.written("own").may_pass is passes

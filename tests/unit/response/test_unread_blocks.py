@@ -79,8 +79,8 @@ def test_malformed_block_on_its_own_lines_fails(text: str) -> None:
 
 @each("text", TEXT)
 def test_malformed_block_elsewhere_is_text(text: str) -> None:
-    """A malformed block remains text if it is unclosed or too long, or if it is within a sentence, a list, a quotation
-    or reasoning.
+    """Even if a strict tool is offered, a malformed block remains text if it is unclosed or too long, or if it is
+    within a sentence, a list, a quotation or reasoning.
     """
     parsed = parse(text, STRICT)
     assert (parsed.error, parsed.calls, parsed.prose) == (None, (), text)

@@ -11,8 +11,8 @@ from toolsim.response.parsed_call import use_tool_text
 
 
 def test_parameters_have_canonical_order() -> None:
-    """Parameters are in the order of the schema, followed by additional parameters. Strings are escaped, and all other
-    values are written as JSON.
+    """In a ``<use_tool>`` block, parameters are in the order of the schema, followed by additional parameters. Strings
+    are escaped, and all other values are written as JSON.
     """
     text = use_tool_text(tool("f", b="array", a="string"), '{"x":1.5,"a":"<1 & 2>","b":["ä",true]}')
     assert text == (
@@ -21,7 +21,7 @@ def test_parameters_have_canonical_order() -> None:
 
 
 def test_custom_tool_has_one_parameter() -> None:
-    """The raw input of a custom tool is its only parameter."""
+    """The raw input of a custom tool is the only parameter in its ``<use_tool>`` block."""
     assert use_tool_text(Tool("p", "p", "custom"), "a <b>") == (
         "<use_tool>\n  <name>p</name>\n  <input>a &lt;b&gt;</input>\n</use_tool>"
     )

@@ -58,7 +58,9 @@ def test_keepalive_before_the_text_is_a_comment() -> None:
 
 @pytest.mark.parametrize("size", [1, 7, 100, 10_000])
 def test_prose_is_withheld(size: int) -> None:
-    """Prose is withheld. The stream fails with an error or, if the caller supports retries, waits for a retry."""
+    """If JSON is required, prose is withheld. The stream fails with an error or, if the caller supports retries, waits
+    for a retry.
+    """
     data = stream(PROSE)
     reader = rewriter(checked())
     out = [b"".join(reader.feed(data[start : start + size])) for start in range(0, len(data), size)]

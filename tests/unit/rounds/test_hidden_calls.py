@@ -22,7 +22,9 @@ def test_calls_are_found_by_their_conversation() -> None:
 
 
 def test_stored_calls_are_limited() -> None:
-    """The number and the total size of stored calls are limited. The least recently used entries are dropped first."""
+    """The number and the total size of stored hidden calls are limited. The least recently used entries are dropped
+    first.
+    """
     hidden = HiddenCalls()
     for number in range(MAX_ANSWERS + 1):
         hidden.put(str(number).encode(), [pair()], "me")

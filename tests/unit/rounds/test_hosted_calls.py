@@ -262,7 +262,7 @@ def test_mcp_and_client_calls_share_a_round() -> None:
 
 
 def test_approval_requests_count_toward_the_limit() -> None:
-    """Requests for approval count toward the limit of calls. Calls that exceed the limit fail."""
+    """Requests for approval count toward the limit on calls. Calls that exceed the limit fail."""
     texts = "".join(block("shy__read", a=number) for number in range(40))
     answer, _, servers, job = play(texts, mcp_context={"max_calls": 3})
     assert kinds(answer)[2:] == ["mcp_approval_request"] * 3 + ["mcp_call"] * 37
@@ -452,7 +452,7 @@ def test_required_call_is_made_once(choice: Any) -> None:
 
 
 def test_denied_server_tool_is_not_run() -> None:
-    """A server's tool that the operator has denied is neither shown to the model nor run."""
+    """An MCP server's tool that the operator has denied is neither shown to the model nor run."""
     policy = Policy(tool_denylist=frozenset({"free__drop"}))
     answer, script, _, _ = play("Well.", policy=policy)
     assert "free__drop" not in str(script.asked[0])

@@ -289,7 +289,7 @@ def test_undeclared_call_needs_no_second_opinion() -> None:
     ],
 )
 def test_verdict_is_the_first_word(text: str, verdict: bool | None) -> None:
-    """The verdict is the first word of the model's answer. Markup and reasoning are ignored."""
+    """The verdict of a second opinion is the first word of the model's answer. Markup and reasoning are ignored."""
     assert verdict_of(text) is verdict
 
 
@@ -392,7 +392,7 @@ async def test_output_after_a_refused_call_takes_linear_time(monkeypatch: pytest
 
 
 async def test_failed_round_releases_withheld_calls() -> None:
-    """If the round fails, its withheld calls are released unchanged, and no second opinion is requested."""
+    """If a round fails, its withheld calls are released unchanged, and no second opinion is requested."""
     opinion = SecondOpinion(CHAT.read(body_of("chat", False)), ON, lambda _: pytest.fail("asked"), Report())
     opinion.take(CALL)
     assert list(opinion.release().passed) == CALL

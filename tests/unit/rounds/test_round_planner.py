@@ -160,8 +160,8 @@ def test_last_allowed_round_permits_no_retry() -> None:
     ],
 )
 def test_requests_that_can_need_further_rounds(policy: Policy, change: dict[str, Any], may: bool) -> None:
-    """The runner is used only if a further round might be necessary. It is never used for requests with several
-    choices.
+    """The runner for several rounds is used only if a further round might be necessary. It is never used for requests
+    with several choices.
     """
     assert may_take_rounds(CHAT.read(BODY | change), policy) is may
 
@@ -223,8 +223,8 @@ def test_second_opinion_counts_as_a_round() -> None:
 
 
 def test_calls_that_need_a_second_opinion() -> None:
-    """The runner is used for second opinions if the model can choose whether to call a tool, and the last message is
-    the user's.
+    """The runner for several rounds is used for second opinions if the model can choose whether to call a tool, and the
+    last message is the user's.
     """
     policy = Policy(second_opinion="on")
     assert may_take_rounds(CHAT.read(BODY), policy)

@@ -88,7 +88,9 @@ def test_repeated_strict_violation_is_an_error() -> None:
 
 @pytest.mark.parametrize("bounds", [RoundLimits(rounds=2), RoundLimits(seconds=1e-9), RoundLimits(text_bytes=1)])
 def test_limits_prevent_a_retry(bounds: RoundLimits) -> None:
-    """If a limit is reached, the call is not retried, and the client receives the error that the call caused."""
+    """If the limit on rounds, time or text is reached, the call is not retried, and the client receives the error that
+    the call caused.
+    """
     seen, script, _ = play("Well. " + BAD, BAD, GOOD, bounds=bounds)
     assert seen.error == "invalid_tool_call"
     assert len(script.asked) == (2 if bounds.rounds == 2 else 1)

@@ -196,8 +196,8 @@ NAME: dict[ApiName, str] = {"responses": "tool_search", "messages": "tool_search
 @each("client", SHOWN)
 @each("backend", BACKENDS)
 def test_web_search_results_are_cited(client: ApiName, backend: ApiName, stream: bool) -> None:
-    """Only the query of a web search is sent to the server. The model sees the titles, URLs and texts of the results,
-    and the answer cites them.
+    """Only the query of a web search is sent to the MCP server. The model sees the titles, URLs and texts of the
+    results, and the answer cites them.
     """
     pool = Pool()
     body = request(client, [WEB[client]])
@@ -301,8 +301,8 @@ def test_forced_search_runs_once() -> None:
 
 
 def test_stored_results_of_a_search_are_restored() -> None:
-    """If a client sends a search back without its results, they are restored from storage, so the next prompt continues
-    the previous one. Another owner cannot access them.
+    """If a client sends a search back without its results, the results are restored from storage, so the next prompt
+    continues the previous one. Another owner cannot access the results.
     """
     body = request("responses", [WEB["responses"], function("responses", "now", {"type": "object"})])
     mcp_context: dict[str, Any] = {"servers": {"web": SEARCHER}, "hidden": HiddenCalls(), "owner": "me"}
@@ -455,8 +455,8 @@ def test_deferred_tools_are_shown_without_a_search_tool(client: ApiName) -> None
 
 
 def test_requests_with_a_search_are_recognized() -> None:
-    """The bytes of a request show whether it contains a hosted search. A search tool that the client runs is not
-    mistaken for one.
+    """toolsim recognizes from the bytes of a request whether it contains a hosted search. A search tool that the client
+    runs is not mistaken for one.
     """
     mcp_context = McpContext(None, Approvals())
     for client in SHOWN:

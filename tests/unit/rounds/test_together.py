@@ -127,7 +127,9 @@ def test_answers_are_consistent(
     more: dict[str, Any],
     behind_outputs: bool,
 ) -> None:
-    """The streamed and the non-streamed answer are equal, and both agree with their report and their finish reason."""
+    """The streamed and the non-streamed answer are equal, and each answer agrees with its report and its
+    finish reason.
+    """
     texts = [BODIES[backend](each, "tool_calls") if isinstance(each, list) else each for each in answers]
     if behind_outputs:
         key = "messages" if client == "chat" else "input"

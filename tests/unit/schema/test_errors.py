@@ -61,14 +61,16 @@ def test_types_have_json_names(value: object, types: str) -> None:
     ],
 )
 def test_outline_quotes_no_value(schema: Any, value: Any, outline: str) -> None:
-    """An outline contains the location and what was expected there, but no values."""
+    """The outline of a mismatch contains the location and what was expected there, but no values."""
     found = compile_schema(schema).examine(value)
     assert found.outline == outline
     assert "secret" not in found.outline
 
 
 def test_outline_has_a_maximum_length() -> None:
-    """Regardless of the property names, an outline does not exceed its maximum length and can be encoded."""
+    """Regardless of the property names, the outline of a mismatch does not exceed its maximum length and can be
+    encoded.
+    """
     fits = "x" * (MAX_OUTLINE - len("/: breaks not"))
     assert compile_schema({"properties": {fits: {"not": {}}}}).examine({fits: 1}).outline == f"/{fits}: breaks not"
     found = compile_schema({"additionalProperties": {"type": "integer"}}).examine({"\ud800" + "x" * 1000: "y"})

@@ -40,7 +40,7 @@ def test_addresses_are_parsed(text: str, address: StoreUrl | None) -> None:
 
 @each("text", ["yes", "memory:", "sqlite", "sqlite:", "sqlite://", ":", ":x", "postgres://x", "redis:", "redis://"])
 def test_other_addresses_are_rejected(text: str) -> None:
-    """Any other address is rejected with an error that lists the expected formats."""
+    """An address in any other format is rejected with an error that lists the expected formats."""
     with pytest.raises(ValueError, match="expected memory, sqlite:PATH"):
         parse_store_url(text)
 

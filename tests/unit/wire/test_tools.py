@@ -156,7 +156,9 @@ def test_malformed_tools(body, param):
 
 
 def test_message_names_expectation_and_value():
-    """The error contains the expected value and the received value. A long received value is shortened."""
+    """The error for a malformed tool declaration contains the expected value and the received value. A long received
+    value is shortened.
+    """
     with pytest.raises(BadRequest, match=r"expected a string that matches .* but got 'a b' instead"):
         read_tools({"tools": [{"type": "function", "name": "a b"}]})
     with pytest.raises(BadRequest) as caught:

@@ -18,8 +18,8 @@ Serve = Callable[..., Awaitable[AppServer]]
 
 @pytest.mark.parametrize("method", ["die", "shut"])
 async def test_dead_child_fails_pending_requests_and_is_restarted(serve: Serve, echo: str, method: str) -> None:
-    """If the child dies, pending requests fail, subscriptions to its threads end, and the next request starts a new
-    child.
+    """If the app-server process dies, pending requests fail, subscriptions to its threads end, and the next request
+    starts a new process.
     """
     server = await serve(echo)
     child = await server.child()

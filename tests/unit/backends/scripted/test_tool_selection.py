@@ -54,7 +54,9 @@ def test_question_is_divided_among_tools() -> None:
 
 
 def test_forced_call_selects_best_match_or_first_tool() -> None:
-    """If a call is forced, the best match is selected. Without a match, the first tool is selected."""
+    """If a call is forced, the tool that matches the question best is selected. If no tool matches, the first tool is
+    selected.
+    """
     assert [chosen.name for chosen, _ in choose("Hello", TOOLS, forced=True)] == ["get_weather"]
     assert [chosen.name for chosen, _ in choose("Which somebody?", TOOLS, forced=True)] == ["send_email"]
     assert choose("Hello", (), forced=True) == []

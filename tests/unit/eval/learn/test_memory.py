@@ -24,7 +24,9 @@ def filled(folder: Path) -> VerdictFile:
 
 
 def test_resumed_session_has_all_answers(tmp_path: Path) -> None:
-    """A resumed session has all earlier answers and their cost. When a session is complete, its answers are deleted."""
+    """A resumed tuning session has all earlier answers and their cost. When a session is complete, its answers are
+    deleted.
+    """
     memory = filled(tmp_path)
     spent = memory.spent
     assert spent == Spent(requests=3, input_tokens=190, output_tokens=10, seconds=2.0, answers=2)
@@ -66,7 +68,7 @@ def test_truncated_line_is_dropped(tmp_path: Path) -> None:
 
 
 def test_concurrent_sessions_of_a_model_are_refused(tmp_path: Path) -> None:
-    """While a session is open, another session for the same model is refused. A session for another model uses a
+    """While a tuning session is open, another session for the same model is refused. A session for another model uses a
     separate file.
     """
     memory = filled(tmp_path)

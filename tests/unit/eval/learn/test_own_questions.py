@@ -77,5 +77,5 @@ def test_any_text_is_correct_where_text_was_recorded(folder: Path) -> None:
 
 
 def test_too_few_wins_are_insufficient() -> None:
-    """FEWEST is the smallest number of wins that is sufficient evidence if there are no losses."""
+    """``FEWEST`` is the smallest number of wins that is sufficient evidence if there are no losses."""
     assert evidence(FEWEST, 0) >= 1 / ALPHA > evidence(FEWEST - 1, 0)

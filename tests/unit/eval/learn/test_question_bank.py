@@ -33,8 +33,8 @@ def test_correct_calls_fit_their_tools() -> None:
 
 
 def test_each_kind_has_enough_questions() -> None:
-    """Each kind has at least 12 questions, which are enough for the 10 wins that a challenger needs. The exception is
-    "long", with 8.
+    """The question bank has at least 12 questions of each kind, which are enough for the 10 wins that a challenger
+    needs. The exception is "long", with 8 questions.
     """
     counted = Counter(question.kind for question in ASKED)
     many = {kind for kind, count in counted.items() if count >= 12}

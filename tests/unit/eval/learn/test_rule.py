@@ -68,7 +68,7 @@ def test_noise_rarely_causes_a_preference(right: float) -> None:
 
 @pytest.mark.usefixtures("reckoned_once")
 def test_bound_holds_without_early_dropping(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bound on false preferences also holds if hopeless challengers are not dropped early."""
+    """The bound on false preferences holds even if hopeless challengers are not dropped early."""
     monkeypatch.setattr("toolsim.eval.learn.rule.PATIENCE", ())
     chance = Random(2)
     courses = 400
@@ -96,7 +96,7 @@ def test_worse_challenger_is_dropped_early() -> None:
 
 
 def test_challenger_without_a_chance_is_dropped() -> None:
-    """If too few questions remain for a challenger to win, it is dropped."""
+    """A challenger is dropped if too few questions remain for it to win."""
     comparison = Comparison(CHALLENGERS)
     comparison.add(True, False)
     assert comparison.verdict(9) is None

@@ -179,7 +179,7 @@ async def test_refused_setting_is_not_chosen() -> None:
 
 
 async def test_interrupted_session_keeps_its_decisions() -> None:
-    """If a session is interrupted, its decisions are kept, but the comparison in progress remains undecided."""
+    """If a tuning session is interrupted, its decisions are kept, but the comparison in progress remains undecided."""
     left = 60
 
     async def ask(setting: Setting, question: Question) -> bool | None:

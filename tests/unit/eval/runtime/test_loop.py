@@ -56,7 +56,7 @@ def results(messages: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 async def test_loop_runs_until_an_answer_without_calls() -> None:
-    """Calls run in order, and the model receives their results. When it answers without a call, its text is the
+    """Calls run in order, and the model receives their results. When the model answers without a call, its text is the
     outcome.
     """
     model = Model(calls('{"n": 1}'), calls('{"n": 2}', id="call_2"), Answer("Done."))
@@ -103,8 +103,8 @@ FAILS, WORKS = calls("{}", name="fail"), calls("{}")
     ids=["one that works", "one that fails", "a later one fails", "another one works"],
 )
 async def test_failure_policy_of_enforced_mode(answers: tuple[Answer, ...], fatal: str, tolerated: str) -> None:
-    """In enforced mode with the policy "fatal", the last result of each tool must be a success. With "tolerated", a
-    single success is enough.
+    """In enforced mode, the failure policy "fatal" requires that the last result of each tool is a success. With the
+    policy "tolerated", a single success is enough.
     """
     for policy, stop in (("fatal", fatal), ("tolerated", tolerated)):
         outcome = await run(Model(*answers, Answer(".")), tool_use_mode="enforced", tool_failure_policy=policy)

@@ -48,7 +48,9 @@ def test_hidden_tools_are_never_offered() -> None:
 
 
 def test_envelope_has_all_fields() -> None:
-    """An envelope always contains all four fields. The error code comes before the explanation."""
+    """The JSON envelope of a tool's result always contains all four fields. The error code comes before the
+    explanation.
+    """
     assert ToolResult(True, 1).envelope() == {"ok": True, "data": 1, "warnings": [], "errors": []}
     failed = ToolResult.failed("LOCKED", "/draft/owner")
     assert failed.envelope() == {"ok": False, "data": None, "warnings": [], "errors": ["LOCKED", "/draft/owner"]}

@@ -50,7 +50,7 @@ async def test_slow_connection_is_canceled() -> None:
 
 @pytest.mark.parametrize("over", [True, False])
 async def test_handshake_counts_toward_the_limit(over: bool) -> None:
-    """For a TLS connection, the time limit includes the handshake."""
+    """For a TLS connection, the time limit for connecting includes the handshake."""
     task = asyncio.create_task(connect(limit(0.05), server(tls=True), succeeds=True, handshakes=over))
     await asyncio.wait([task])
     assert task.cancelled() is not over

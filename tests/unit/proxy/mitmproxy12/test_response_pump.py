@@ -13,8 +13,8 @@ from toolsim.proxy.mitmproxy12 import response_pump
 
 @pytest.mark.parametrize("is_reading", [True, False], ids=["reads", "paused by its reader"])
 async def test_pause_restores_the_connection(monkeypatch: pytest.MonkeyPatch, is_reading: bool) -> None:
-    """During a pause, nothing is read from the connection. Reading resumes after the pause, unless it was already
-    paused before.
+    """During a pause, nothing is read from the connection. Reading resumes after the pause, unless the connection was
+    already paused before.
     """
     ours, theirs = socket.socketpair()
     _, writer = await asyncio.open_connection(sock=ours)

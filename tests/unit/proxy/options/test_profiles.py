@@ -93,8 +93,8 @@ def test_explicit_option_overrides_the_profile(tmp_path: Path, by_hand: str) -> 
 
 
 def test_most_specific_pattern_takes_precedence() -> None:
-    """The pattern with the most literal characters takes precedence. If two patterns are equal, the user's takes
-    precedence.
+    """If several patterns match a model, the pattern with the most literal characters takes precedence. If two patterns
+    are equal, the user's pattern takes precedence.
     """
     broad, near, same = (
         Profile(name, models) for name, models in (("a", ("*", "qwen*")), ("b", ("*0.5b*",)), ("c", ("qwen2.5-*",)))
@@ -107,7 +107,9 @@ def test_most_specific_pattern_takes_precedence() -> None:
 
 
 def test_profiles_can_be_off_or_from_a_folder(tmp_path: Path) -> None:
-    """If a folder is given, only the profiles in it are used. ``off`` disables all profiles."""
+    """If ``toolsim_profiles`` is a folder, only the profiles in it are used. The value ``off`` disables all
+    profiles.
+    """
     environment = own(tmp_path, small=HERMES)
     elsewhere = tmp_path / "mine"
     elsewhere.mkdir()

@@ -38,7 +38,7 @@ def closed(*, planned: bool, status: int | None, comment: str = "") -> tuple[HTT
 
 
 def test_turn_is_reported_or_counted_as_aborted() -> None:
-    """A completed turn adds a report and a comment to its flow, and an interrupted turn is counted as aborted."""
+    """The flow of a completed turn receives a report and a comment. An interrupted turn is counted as aborted."""
     flow, metrics = closed(planned=True, status=200)
     assert flow.metadata[REPORT]["status"] == 200
     assert flow.comment
@@ -93,7 +93,7 @@ def test_comment_contains_the_users_message() -> None:
 
 
 def test_passed_request_is_not_counted() -> None:
-    """A request without tools adds a comment but no report to its flow, and is not counted."""
+    """The flow of a request without tools receives a comment but no report, and the request is not counted."""
     flow, metrics = closed(planned=False, status=200)
     assert REPORT not in flow.metadata
     assert flow.comment
@@ -165,8 +165,8 @@ def test_lost_call_is_shown_in_its_flow(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_open_calls_are_bounded() -> None:
-    """Open calls are remembered only for the latest turn of each of the last 1,000 conversations, and keep no flow in
-    memory.
+    """Open calls are remembered only for the latest turn of each of the last 1,000 conversations, without keeping their
+    flows in memory.
     """
     calls, flow = OpenCalls(), tflow.tflow()
     calls.add(1, "#1 turn 1", ["a"], flow)

@@ -99,7 +99,7 @@ async def test_models_or_problem_are_returned(status: int, body: bytes, key: str
     ],
 )
 async def test_wrong_base_path_is_corrected(pages: dict[str, int], expected: str | list[str]) -> None:
-    """If the base path has no API, the message suggests another path on the same server that has one."""
+    """If the base path has no API, the startup message suggests another path on the same server that has one."""
 
     async def behave(answer: Answer) -> None:
         await answer.whole(b'{"data": []}', status=pages.get(answer.asked.path, 404), Content_Type="application/json")
@@ -168,7 +168,7 @@ async def test_models_are_logged(caplog: pytest.LogCaptureFixture) -> None:
 
 
 async def test_slow_backend_causes_a_warning(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the backend does not answer in time, a warning is logged."""
+    """If the backend does not answer in time at startup, a warning is logged."""
     monkeypatch.setattr("toolsim.proxy.reporting.startup_banner.ASK_SECONDS", 0.01)
 
     async def models() -> None:

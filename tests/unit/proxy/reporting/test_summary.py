@@ -27,7 +27,7 @@ def full() -> Report:
 
 
 def test_fields() -> None:
-    """Empty fields are omitted, except the number of calls and the status."""
+    """In the log fields of a turn, empty values are omitted, except the number of calls and the status."""
     logged = fields(full(), 200, 1.23456)
     assert (logged["calls"], logged["tool_call_count"]) == (["f", "g"], 2)
     assert (logged["status"], logged["seconds"]) == (200, 1.235)
@@ -59,7 +59,9 @@ def test_comment() -> None:
 
 
 def test_headers() -> None:
-    """Each value is valid in an HTTP header. ``x-toolsim-tool-cutoff`` is present only if the answer was cut off."""
+    """Each value that toolsim adds as a header is valid in HTTP. ``x-toolsim-tool-cutoff`` is present only if the
+    answer was cut off.
+    """
     sent = headers(full())
     assert sent["x-toolsim-tool-call-count"] == "2"
     assert sent["x-toolsim-truncated"] == "true"

@@ -20,8 +20,8 @@ PLAIN = {"type": "json_object"}
     ],
 )
 def test_flat_format(wanted, flat):
-    """A JSON format is converted to the flat form from either of its two forms. For a text format, the result is
-    None.
+    """A JSON format is converted to the flat form from either the flat or the nested form. For a text format, the
+    result is None.
     """
     assert flat_format(wanted) == flat
 

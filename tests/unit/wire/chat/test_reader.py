@@ -403,7 +403,7 @@ def test_first_call_is_streamed_in_pieces() -> None:
 
 def test_other_calls_are_not_streamed_in_pieces() -> None:
     """Even if incremental calls are enabled, later calls, calls without a name, and custom calls are emitted only when
-    complete. By default, all calls are.
+    complete. By default, this applies to all calls.
     """
     assert streamed_ahead(fragment(1, "{", name="g")) == []
     assert streamed_ahead(fragment(0, "{"), fragment(0, '"a"', name="f")) == []

@@ -37,8 +37,8 @@ VERSION = {"anthropic-version": "2023-06-01"}
     ],
 )
 def test_backend_error_is_converted(status: int, body: str, kind: str, message: str) -> None:
-    """A backend's error in any format is converted to the Messages API's. An error about a prompt that is too long has
-    the message that Claude Code expects.
+    """A backend's error in any format is converted to the Messages API's format. An error about a prompt that is too
+    long has the message that Claude Code expects.
     """
     answer = json.loads(error_answer(status, body.encode()))
     assert answer["type"] == "error"

@@ -406,7 +406,7 @@ def test_calls_are_streamed_in_pieces() -> None:
 
 def test_other_calls_are_not_streamed_in_pieces() -> None:
     """Even if incremental calls are enabled, overlapping, custom and unannounced calls are emitted only when complete.
-    By default, all calls are.
+    By default, this applies to all calls.
     """
     assert streamed_ahead(added(0), added(1), piece(1, "{")) == []
     assert streamed_ahead(added(0, "custom_tool_call"), piece(0, "{")) == []
