@@ -177,7 +177,9 @@ def test_every_option_is_in_one_group() -> None:
 
 
 def test_every_option_is_documented() -> None:
-    """The options page is up to date (to update it, run python test_readme.py), and the README lists six options."""
+    """The options page is up to date (to update it, run ``python test_readme.py``), and the README lists six
+    options.
+    """
     assert OPTIONS_PAGE.read_text() == options_page()
     known = {option.full_name for option in OPTIONS} | {PREFIX + name for name in RENAMED} | {"toolsim_replay"}
     assert hasattr(pytest_plugin, "toolsim_replay")

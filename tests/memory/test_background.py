@@ -115,7 +115,9 @@ def test_turn_joins_conversation_when_complete(client: openai.OpenAI, backend: T
 
 
 def test_canceling_stops_the_model(client: openai.OpenAI, backend: TextBackend) -> None:
-    """Canceling an answer disconnects from the backend. Canceling it again and retrieving it return the same object."""
+    """Canceling an answer disconnects from the backend. Canceling the answer a second time, or retrieving it, returns
+    the same object.
+    """
     backend.play([NEVER])
     started = start(client, input="Count")
     until(lambda: client.responses.retrieve(started.id).status == "in_progress")

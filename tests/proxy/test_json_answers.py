@@ -222,7 +222,7 @@ def test_stored_answer_equals_sent_answer(served: ApiName, backend: TextBackend)
 @pytest.mark.slow
 @pytest.mark.parametrize("served", ["chat", "responses"])
 def test_json_answer_over_websocket(served: ApiName, proxies: dict[ApiName, Mitmdump], backend: TextBackend) -> None:
-    """A WebSocket request also receives the required JSON or an error."""
+    """A request over a WebSocket receives the required JSON or an error, as a request over HTTP does."""
     client = pytest.importorskip("websockets.sync.client", reason="needs the extra [clients]")
     for told, expected in ((says(RIGHT), "response.completed"), (says(PROSE), "response.failed")):
         backend.play(model(says(PROSE), told), chunk_size=5)

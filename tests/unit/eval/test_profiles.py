@@ -12,7 +12,7 @@ BY_ID = {profile.id: profile for profile in PROFILES}
 
 
 def test_five_profiles_do_not_change() -> None:
-    """The IDs and the order of the five profiles must not change, because reports are compared by profile."""
+    """The IDs and the order of the five sampling profiles must not change, because reports are compared by profile."""
     assert list(BY_ID) == ["default", "recommended", "creative", "conversation", "tool_calling"]
 
 

@@ -37,7 +37,9 @@ def test_tool_lists_match_names() -> None:
 
 
 def test_tool_names_are_unique() -> None:
-    """Tool names differ from all functions and from other servers' tools, and contain only valid characters."""
+    """The names of MCP tools differ from the names of all functions and of other servers' tools, and contain only valid
+    characters.
+    """
     catalog = McpCatalog(["a__b__c"])
     for server in (Server("a"), Server("a__b")):
         catalog.add(server, [RemoteTool("b__c"), RemoteTool("c")])

@@ -12,7 +12,9 @@ HOG, QUICK, THIRD = Caller("me", "hog"), Caller("you", "quick"), Caller("me", "t
 
 
 async def test_answers_take_turns() -> None:
-    """After each call, the lock is passed to a different answer. The calls of each answer keep their order."""
+    """After each call, the lock is passed to a different answer that is waiting. The calls of each answer keep their
+    order.
+    """
     turns, done = FairLock(), []
 
     async def call(who: Caller, name: str) -> None:

@@ -182,7 +182,7 @@ def test_renamed_option_still_works(old: str, new: str) -> None:
 
 
 def test_earlier_names_in_a_profile_are_accepted(tmp_path: Path) -> None:
-    """Earlier names in a profile are accepted without a warning."""
+    """Earlier names of options and values in a profile are accepted without a warning."""
     text = 'models = ["*"]\n[options]\ntoolsim_history = "record"\n[learned]\nengine = "vllm"\n'
     (tmp_path / "old.toml").write_text(text)
     [profile] = read_profiles(str(tmp_path), {})

@@ -74,7 +74,7 @@ async def test_missing_search_tool_is_logged(caplog: pytest.LogCaptureFixture) -
 
 
 async def test_changed_server_options_stop_the_servers() -> None:
-    """The running servers are stopped only if an option that concerns them changes."""
+    """The running MCP servers are stopped only if an option that concerns them changes."""
     servers = Servers()
     servers.update(MCP)
     first = servers.context(ORIGINS, asked(), "")

@@ -106,7 +106,9 @@ def test_long_text_is_sampled() -> None:
 
 
 def test_long_request_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The usage of a one-megabyte request is estimated without parsing, and is close to the exact estimate."""
+    """The usage of a one-megabyte request is estimated without parsing, and is close to the estimate for the parsed
+    request.
+    """
     text = "".join(text for _, text in COUNTED.values()) + '"a\\b"\n\t'
     image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{'iVBORw0KGgoAAAANSUhEUgAA' * 20_000}"}}
     body = {"messages": [*(message(text * 20) for _ in range(40)), message([image])]}

@@ -232,7 +232,9 @@ def test_closing_lines_do_not_depend_on_the_next_step() -> None:
 
 
 def test_added_line_belongs_to_the_last_participant() -> None:
-    """An added line has the name of the last participant, because it would otherwise become a separate message."""
+    """A line that toolsim adds to the prompt has the name of the last participant, because the line would otherwise
+    become a separate message.
+    """
     plan = Plan("chat", "chat", tools=(F,), visible_tools=(F,), tool_choice=ToolChoice("required"))
     assert [getattr(item, "name", None) for item in with_suffixes([NAMED], plan)] == ["Ann", "Ann"]
 

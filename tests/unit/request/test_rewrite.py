@@ -323,7 +323,9 @@ def test_hosted_tool_secrets_are_not_echoed():
     ],
 )
 def test_path_follows_the_backends_api(path, exchanged):
-    """The end of the path is replaced by the endpoint of the backend's API. The prefix and the query are kept."""
+    """The end of the request's path is replaced by the endpoint of the backend's API. The prefix and the query are
+    kept.
+    """
     assert responses(Policy(backend="chat"), tools=[F], path=path).path == exchanged
     assert responses(Policy(backend="responses"), tools=[F], path=path).path == path
     assert chat(Policy(backend="responses"), tools=[F], path="/x/chat/completions?q").path == "/x/responses?q"

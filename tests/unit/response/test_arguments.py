@@ -67,7 +67,9 @@ def found(written: ParsedCall, *, repair: bool = True) -> Arguments | None:
     ],
 )
 def test_json_object_is_verbatim(written: ParsedCall, expected: Arguments | None) -> None:
-    """An object is returned verbatim, and missing arguments become ``{}``. For any other value, the result is None."""
+    """Arguments that are an object are returned verbatim, and missing arguments become ``{}``. For any other value, the
+    result is None.
+    """
     assert found(written) == expected
 
 

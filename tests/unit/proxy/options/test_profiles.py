@@ -93,8 +93,8 @@ def test_explicit_option_overrides_the_profile(tmp_path: Path, by_hand: str) -> 
 
 
 def test_most_specific_pattern_takes_precedence() -> None:
-    """If several patterns match a model, the pattern with the most literal characters takes precedence. If two patterns
-    are equal, the user's pattern takes precedence.
+    """If several patterns match a model, the pattern with the most literal characters takes precedence. If patterns are
+    equally specific, the first profile takes precedence.
     """
     broad, near, same = (
         Profile(name, models) for name, models in (("a", ("*", "qwen*")), ("b", ("*0.5b*",)), ("c", ("qwen2.5-*",)))

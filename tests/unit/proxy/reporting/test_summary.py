@@ -37,7 +37,7 @@ def test_fields() -> None:
 
 
 def test_long_lists_are_truncated() -> None:
-    """Long lists of names are truncated, and all fields can be encoded as JSON."""
+    """In the log fields of a turn, long lists of names are truncated, and all values can be encoded as JSON."""
     calls: Any = json.loads(json.dumps(fields(Report(calls=["a"] * 1000), 200, 0)))["calls"]
     assert len(calls) == MAX_NAMES + 1
     assert calls[-1] == f"and {1000 - MAX_NAMES} more"

@@ -522,8 +522,8 @@ def _tells_texts_apart(said: frozenset[str]) -> bool:
 
 
 def test_vllm_stream_is_read() -> None:
-    """In gpt-oss streams from vLLM, the part numbers of a message continue those of the reasoning. The message's text
-    is emitted once.
+    """In gpt-oss streams from vLLM, the part numbers of a message continue the part numbers of the reasoning. The
+    message's text is emitted once.
     """
     said = frozenset(ALL)
     call = '<tool_call>{"name":"f","arguments":{}}</tool_call>'
