@@ -25,8 +25,8 @@ CHAT_BODY: dict[str, Any] = {
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_backend_request_always_streams(stream: bool) -> None:
-    """The request to the backend always requests a stream, and the backend is told not to store the answer. The
-    client's answer still reports the settings that the client sent.
+    """The request to the backend always sets ``stream`` to true and ``store`` to false. The client's answer still
+    reports the settings that the client sent.
     """
     form, asked = in_background(RESPONSES, {**BODY, "stream": stream, "metadata": {"a": "b"}}, StoredAs("resp_1"))
     assert asked == {"model": "m", "input": "hi", "stream": True, "store": False, "metadata": {"a": "b"}}
