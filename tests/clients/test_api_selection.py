@@ -110,9 +110,13 @@ def by_messages(url: str, *, stream: bool) -> tuple[str, Any]:
         return found.name, found.input
 
 
-@over_each
-@pytest.mark.parametrize("ask", [by_responses, by_chat, by_messages])
-def test_each_pair_of_sdk_and_api(stage: Stage, ask: Any) -> None:
+SDKS = {"responses": by_responses, "chat": by_chat, "messages": by_messages}
+# The other pairs are extended, because tests/proxy/test_api_selection.py runs all of them with a simpler client.
+PAIRS = [pytest.param(api, sdk, marks=[pytest.mark.extended] * (api != sdk)) for api, sdk in product(APIS, SDKS)]
+
+
+@pytest.mark.parametrize(("stage", "sdk"), PAIRS, indirect=["stage"])
+def test_each_pair_of_sdk_and_api(stage: Stage, sdk: str) -> None:
     """For each pair of SDK and backend API, all answers are correct, streamed or not, from the first answer on."""
     stage.backend.play([CALL] * 3)
     for stream in (True, False, True):

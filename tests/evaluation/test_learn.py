@@ -240,7 +240,7 @@ def test_unconfirmed_gain_is_not_kept(learner: Learner) -> None:
     """A setting is not kept if it improves the answers only for the half of the recorded turns that was used to choose
     it.
     """
-    turns = recorded(learner.folder, 60)
+    turns = recorded(learner.folder, 30)
     own = own_questions([turns])
     chosen = {str(question.messages[-1]["content"]) for question in own.choosing}
 
