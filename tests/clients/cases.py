@@ -168,8 +168,8 @@ def _pairs(*pairs: tuple[str, str]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(("api", "stage"), named, indirect=["stage"], scope="session")
 
 
-# A client sees only its own API, no matter which API its backend has. So each client is tested with a backend that has
-# the same API, and only one client is also tested with the other API.
+# A client cannot tell which API its backend has. So each client is tested with a backend that has the same API as the
+# client, and only one client is also tested with a backend that has the other API.
 over_its_own_api = _pairs(("responses", "responses"), ("chat", "chat"))
 over_the_other_api = _pairs(("responses", "chat"), ("chat", "responses"))
 # For clients of the Messages API, since the backend in these tests does not support it. Anthropic's SDK for Python is

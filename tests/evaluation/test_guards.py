@@ -62,7 +62,7 @@ async def test_scenarios_pass_with_all_guards(api: str, stream: bool, methods: M
 
 
 def settings(**changed: Any) -> Removal:
-    """Return a function that removes a mode or policy: it changes these settings of the tool loop."""
+    """Return a function that removes a mode or a policy by changing these settings of the tool loop."""
 
     def remove(monkeypatch: pytest.MonkeyPatch) -> None:
         begin = ToolLoopRunner.__init__
@@ -77,7 +77,7 @@ def settings(**changed: Any) -> Removal:
 
 
 def dispatcher(**changed: Any) -> Removal:
-    """Return a function that removes a guard of the dispatcher: it changes these arguments of the dispatcher."""
+    """Return a function that removes a guard of the dispatcher by changing these arguments of the dispatcher."""
 
     def remove(monkeypatch: pytest.MonkeyPatch) -> None:
         begin = ToolDispatcher.__init__

@@ -36,5 +36,5 @@ def some(cases: Iterable[Any], share: int = 4) -> list[Any]:
 
 
 def parameters(cases: Iterable[Any], is_extended: Callable[[Any], bool]) -> list[Any]:
-    """Return the parameters of a test. The extended ones, which take many seconds, are omitted in `make test`."""
+    """Return the parameters of a test. Extended cases, which take many seconds, are omitted in `make test`."""
     return [pytest.param(case, marks=[pytest.mark.extended] * is_extended(case)) for case in cases]

@@ -149,7 +149,7 @@ def test_http_error_becomes_an_error_event() -> None:
 
 
 def test_non_streamed_response_is_a_terminal_event() -> None:
-    """A response that the backend did not stream becomes one terminal event."""
+    """A response that the backend did not stream is sent over the WebSocket as one terminal event."""
     answer = SocketAnswer(NEW, "")
     answer.begin(200, "application/json", {})
     fed(answer, b'{"object":"response","id":"r","status":"completed","output":[]}')
