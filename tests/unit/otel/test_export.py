@@ -120,6 +120,6 @@ async def test_shutdown_does_not_wait_forever(
     made.tracer.start_span("a").end()
     began = time.monotonic()
     await made.end()
-    assert 0.2 <= time.monotonic() - began < 2
+    assert 0.2 <= time.monotonic() - began < 15
     assert "took more than 0.2 s" in caplog.text
     over.set()

@@ -1,10 +1,10 @@
 import json
-import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.each import each
+from support.growth import LINEAR, growth
 from toolsim.core.plan import Policy
 from toolsim.core.report import Report
 from toolsim.pages.show_request import RequestFacts, conversation_rows, read_conversation, show_request
@@ -220,10 +220,13 @@ def test_any_bytes_and_report_result_in_a_page(data, report):
 
 @pytest.mark.slow
 def test_time_is_linear():
-    """Showing a request of several megabytes takes at most a few seconds, regardless of its text."""
+    """The time for showing a request grows linearly with the size of its text, whatever the text contains."""
     record = "[function_call id=a call_id=a name=b arguments={}]\n"
-    began = time.monotonic()
-    for text in (record * 40_000, '[function_call id="' + '\\"' * 1_000_000, "# CLIENT TOOL CATALOG\n" * 100_000):
-        show_request(json.dumps({"messages": [{"role": "assistant", "content": text}]}).encode(), RequestFacts())
-        show_request(json.dumps({"messages": [{"role": "user", "content": text}]}).encode(), RequestFacts())
-    assert time.monotonic() - began < 20
+    for start, unit in (("", record), ('[function_call id="', '\\"'), ("", "# CLIENT TOOL CATALOG\n")):
+        for role in ("assistant", "user"):
+
+            def show(size: int, start: str = start, unit: str = unit, role: str = role) -> None:
+                text = start + unit * (size // len(unit))
+                show_request(json.dumps({"messages": [{"role": role, "content": text}]}).encode(), RequestFacts())
+
+            assert growth(show, 100_000) < LINEAR, (unit, role)

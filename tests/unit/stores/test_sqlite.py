@@ -59,8 +59,11 @@ async def test_only_the_owner_can_read_the_file(tmp_path: Path) -> None:
 async def test_records_survive_a_restart(tmp_path: Path) -> None:
     for version in 1, 2, 3:
         store = SqliteStore(tmp_path / "store", StoreLimits())
-        await store.put("p", [Record("x", b"1")], {"x": version - 1})
+        await store.put("p", [Record("x", b"%d" % version)], {"x": version - 1})
         await store.close()
+    store = SqliteStore(tmp_path / "store", StoreLimits())
+    assert await store.chain("p", "x", MANY) == [Record("x", b"3", version=3)]
+    await store.close()
 
 
 async def test_two_processes_share_a_file(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ async def test_stop_kills_child_that_ignores_sigterm(serve: Serve, echo: str, mo
     pid = child.pid
     began = time.monotonic()
     await server.stop()
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 30
     assert child._transport.get_returncode() is not None
     assert child.death is not None
     assert not Path(f"/proc/{pid}").exists()

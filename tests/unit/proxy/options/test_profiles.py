@@ -100,7 +100,8 @@ def test_most_specific_pattern_takes_precedence() -> None:
         Profile(name, models) for name, models in (("a", ("*", "qwen*")), ("b", ("*0.5b*",)), ("c", ("qwen2.5-*",)))
     )
     assert most_specific_profile((broad, near, same), "qwen2.5-0.5b") == same
-    assert most_specific_profile((broad, near), "qwen2.5-0.5b") in (broad, near)
+    assert most_specific_profile((broad, near), "qwen2.5-0.5b") == broad
+    assert most_specific_profile((near, broad), "qwen2.5-0.5b") == near
     assert most_specific_profile((broad, Profile("d", ("QWEN*",))), "qwen") == broad
     assert most_specific_profile((near,), "qwen2.5-1.5b") is None
     assert most_specific_profile((), "qwen") is None
