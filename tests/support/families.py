@@ -153,8 +153,9 @@ keys = {{ name = "fn", arguments = "with" }}
 ```
 
 With this profile, `@@CALL {{"fn": "get_weather", "with": {{"city": "Oslo"}}}} @@END` is a call in answers of
-`my-model`. The same rules apply as for built-in forms, streamed or non-streamed: the tool's schema, `toolsim_repair`
-and `toolsim_untagged`. Text that is not a call stays text. `toolsim tune` keeps the `[[forms]]` tables in a profile.
+`my-model`. Streamed or not, custom forms are subject to the same checks as built-in forms: the tool's schema,
+`toolsim_repair` and `toolsim_untagged`. Text that is not a call stays text. `toolsim tune` keeps the `[[forms]]` tables
+in a profile.
 The [parser library](parsing.md) accepts custom forms too:
 `parse(text, tools, forms=[{{"opening": "@@CALL", "closing": "@@END"}}])`.
 
