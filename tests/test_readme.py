@@ -232,7 +232,7 @@ def test_renamed_make_targets_keep_working() -> None:
     [renamed] = re.findall(r"^RENAMED := (.*)$", MAKEFILE, re.MULTILINE)
     for name in renamed.split():
         done = subprocess.run(["make", "-n", name], cwd=ROOT, capture_output=True, text=True, check=True)
-        [new] = re.findall(rf'echo "make {name} is called make ([a-z-]+) now"', done.stdout)
+        [new] = re.findall(rf'echo "make {name} is now called make ([a-z-]+)"', done.stdout)
         assert re.search(rf"^{new}:.*## ", MAKEFILE, re.MULTILINE)
 
 

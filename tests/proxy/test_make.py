@@ -111,7 +111,7 @@ def test_make_run_explains_an_invalid_option() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert refused(f"PORT={port}") == (
-            f"PORT: cannot listen on 127.0.0.1:{port}; is it taken? Another one: make run PORT={port + 1}\n"
+            f"PORT: cannot listen on 127.0.0.1:{port}; is it in use? Try: make run PORT={port + 1}\n"
         )
 
 
