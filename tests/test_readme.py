@@ -24,6 +24,7 @@ from toolsim.core.plan import Policy
 from toolsim.core.report import Report
 from toolsim.eval import flags, suites
 from toolsim.eval.learn.command import parser as learn_parser
+from toolsim.eval.learn.decisions import decisions
 from toolsim.proxy.legacy import RENAMED, RENAMED_METRICS, VARIABLES
 from toolsim.proxy.options.api_keys import read_users
 from toolsim.proxy.options.option import PREFIX, Option
@@ -248,6 +249,12 @@ def test_evaluation_flags_exist() -> None:
     for suite in ("scenarios", "questions", "unseen", "which_output"):
         assert f"`{suite}`" in text or f"--suite {suite}" in text
         assert suites.load(suite)
+
+
+def test_table_of_tune_decisions_is_current() -> None:
+    """The page about profiles lists the decisions of ``toolsim tune``, under the names that ``--only`` accepts."""
+    [table] = re.findall(r"^\| decision \|.*\n\|[-|]+\n((?:\|.*\n)+)", TEXT, re.MULTILINE)
+    assert re.findall(r"^\| ([a-z ]+) \|", table, re.MULTILINE) == [one.what for one in decisions("unknown")]
 
 
 @pytest.mark.parametrize("page", PAGES)

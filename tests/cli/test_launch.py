@@ -183,8 +183,8 @@ def test_key_of_running_and_new_proxies(backend: TextBackend, env: dict[str, str
         run, _ = launch(env, *port, starts=False)
         assert (run.returncode, run.stderr) == (
             2,
-            f"toolsim: the toolsim at {proxy.url} requires a key: use --key-env NAME, "
-            f"with the environment variable that contains the key\n",
+            f"toolsim: the toolsim proxy at {proxy.url} requires a key: use --key-env NAME, "
+            f"where NAME is the environment variable that contains the key\n",
         )
         run, seen = launch(env, *port, "--key-env", "MY_KEY")
         assert (run.returncode, seen["answer"]) == (0, "Hello.")

@@ -251,7 +251,7 @@ def test_unconfirmed_gain_is_not_kept(learner: Learner) -> None:
     with ScriptedModel(good) as model:
         code, printed = learner.run(model, "--from", str(turns), "--only", "form")
     assert code == 0, printed
-    assert "the gain of manifest=hermes does not hold in the turns for confirmation" in printed
+    assert "the gain of manifest=hermes is not confirmed by the other half of the turns" in printed
     assert "the defaults stay" in printed
     assert learner.learned()["options"] == {}
     assert learner.learned()["tuned"]["confirming_won"] == 0

@@ -119,7 +119,7 @@ def test_answers_in_progress_are_finished(backend: TextBackend, pool: ThreadPool
             queued = line.post(path, body("slowly") | {"background": True}).json()
             backend.wait_for(6)
             proxy.signal()
-            proxy.wait_for("toolsim: stopping; 6 exchanges in progress, for at most 30 s")
+            proxy.wait_for("toolsim: stopping; waiting up to 30 s for 6 exchanges in progress")
             proxy.wait_for(r"at \S+ stopped")
             with pytest.raises(ConnectionRefusedError):
                 socket.create_connection(("127.0.0.1", proxy.port))
@@ -230,7 +230,7 @@ def test_second_signal_ends_the_proxy_immediately(backend: TextBackend, pool: Th
         answer = asked(pool, proxy, "chat", "hang", stream=True)
         backend.wait_for(1)
         proxy.signal()
-        proxy.wait_for("toolsim: stopping; 1 exchange in progress")
+        proxy.wait_for("toolsim: stopping; waiting up to 60 s for 1 exchange in progress")
         began = time.monotonic()
         proxy.signal(signal.SIGINT)
         assert proxy.ended() == 0

@@ -72,7 +72,7 @@ def test_make_run_prints_working_commands(tmp_path: Path) -> None:
         assert store.exists()
         assert [item["type"] for item in second["output"]] == ["message"]
         assert "18 degrees, light rain" in second["output"][0]["content"][0]["text"]
-        assert f"http://127.0.0.1:{re.findall(r':([0-9]+)/v1', ask)[0]}/v1 as base URL" in printed
+        assert f"http://127.0.0.1:{re.findall(r':([0-9]+)/v1', ask)[0]}/v1 as the base URL" in printed
 
 
 def test_make_run_with_a_backend_url(tmp_path: Path) -> None:

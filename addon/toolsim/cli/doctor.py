@@ -193,8 +193,8 @@ def _about_key(url: str, answer: Answer, key: str) -> str:
     if key:
         return f"{url} refuses the key (HTTP {answer.status}{_reason(answer)})"
     return (
-        f"{url} requires a key (HTTP {answer.status}): use --key-env NAME, with the environment variable that "
-        "contains the key"
+        f"{url} requires a key (HTTP {answer.status}): use --key-env NAME, where NAME is the environment "
+        "variable that contains the key"
     )
 
 

@@ -118,7 +118,7 @@ def _find_running(args: Namespace, key: str) -> _Running | None:
         return _Running(origin, backend) if _is_backend(args.backend, facts) else None
     if not backend and facts.get("requires_key"):
         raise UsageError(
-            f"the toolsim at {origin} requires a key: use --key-env NAME, with the environment variable "
+            f"the toolsim proxy at {origin} requires a key: use --key-env NAME, where NAME is the environment variable "
             "that contains the key"
         )
     return _Running(origin, backend)
@@ -162,8 +162,8 @@ def _local_server(agent: Agent) -> str:
         is_empty += f"; {title} is running, but has no model"
     titles = " or ".join(title for title, _ in LOCAL_SERVERS.values())
     raise UsageError(
-        f"no backend given: no toolsim is running, {settings_file()} names none, and no {titles} with a model "
-        f"answers{is_empty}: toolsim launch {agent.command} http://127.0.0.1:11434/v1"
+        f"no backend specified: no toolsim proxy is running, {settings_file()} does not name a backend, and no "
+        f"{titles} server with a model answers{is_empty}: toolsim launch {agent.command} http://127.0.0.1:11434/v1"
     )
 
 
@@ -271,7 +271,7 @@ class _Session:
         settings = self.agent.settings(endpoint, self.arguments)
         command = resolved([self.agent.command, *settings.arguments, *self.arguments])
         print(
-            f"toolsim: {self.agent.title} over {backend or 'a toolsim'}, model {printable(model, _MAX_CHARS)}; "
+            f"toolsim: {self.agent.title} over {backend or 'a toolsim proxy'}, model {printable(model, _MAX_CHARS)}; "
             f"turns: {origin}{OVERVIEW}",
             file=sys.stderr,
             flush=True,
@@ -294,8 +294,8 @@ class _Session:
         said = printable(answer.problem, _MAX_CHARS) or f"HTTP {answer.status}"
         if answer.status in (401, 403):
             raise LaunchError(
-                f"the backend requires a key ({said}): use --key-env NAME, with the environment "
-                "variable that contains the key"
+                f"the backend requires a key ({said}): use --key-env NAME, where NAME is the "
+                "environment variable that contains the key"
             )
         if answer.status == 502:
             raise LaunchError(said)

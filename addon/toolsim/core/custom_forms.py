@@ -79,7 +79,7 @@ def _read(number: int, table: Mapping[str, Any]) -> CustomForm:
     if not isinstance(keys, Mapping) or not all(key in _KEYS and isinstance(keys[key], str) for key in keys):
         raise InvalidForm(number, "keys", f"got {keys!r}, expected a table with the strings name and arguments")
     if keys and body != "json":
-        raise InvalidForm(number, "keys", f"a body of the kind {body!r} cannot have keys; only json can")
+        raise InvalidForm(number, "keys", f"a body of format {body!r} cannot have keys; only a json body can")
     return CustomForm(opening, closing, body, keys.get("name", ""), keys.get("arguments", ""))
 
 

@@ -98,7 +98,10 @@ async def _evaluate(args: Namespace, folder: Path) -> int:
         await settings.check_tool_choice(setup)
         jobs = measure.plan(setup.cells, setup.cases, args.trials)
         if not args.quiet:
-            print(f"{SCRIPTED}: no model is used" if offline else f"asking {url}: {_models(setup)}", flush=True)
+            print(
+                f"{SCRIPTED}: no model is used" if offline else f"evaluating models at {url}: {_models(setup)}",
+                flush=True,
+            )
             if gone := catalog.missing(args.models, served) if served else []:
                 print(f"skipped, because the server no longer lists these models: {', '.join(gone)}", flush=True)
         for notice in settings.notices(args, setup):

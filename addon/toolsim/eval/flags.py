@@ -130,15 +130,27 @@ FLAGS = (
         env="REQUEST_OVERRIDES_JSON",
         metavar="JSON",
     ),
-    Flag("route", "value of OpenRouter's request field route", "", env="ROUTE", metavar="WORD"),
-    Flag("transforms", "value of OpenRouter's request field transforms", "", env="TRANSFORMS", metavar="LIST"),
-    Flag("provider-only", "value of OpenRouter's request field provider.only", "", env="PROVIDER_ONLY", metavar="LIST"),
+    Flag("route", "value of the 'route' field in requests to OpenRouter", "", env="ROUTE", metavar="WORD"),
     Flag(
-        "provider-order", "value of OpenRouter's request field provider.order", "", env="PROVIDER_ORDER", metavar="LIST"
+        "transforms", "value of the 'transforms' field in requests to OpenRouter", "", env="TRANSFORMS", metavar="LIST"
+    ),
+    Flag(
+        "provider-only",
+        "value of the 'provider.only' field in requests to OpenRouter",
+        "",
+        env="PROVIDER_ONLY",
+        metavar="LIST",
+    ),
+    Flag(
+        "provider-order",
+        "value of the 'provider.order' field in requests to OpenRouter",
+        "",
+        env="PROVIDER_ORDER",
+        metavar="LIST",
     ),
     Flag(
         "provider-ignore",
-        "value of OpenRouter's request field provider.ignore",
+        "value of the 'provider.ignore' field in requests to OpenRouter",
         "",
         env="PROVIDER_IGNORE",
         metavar="LIST",
@@ -216,8 +228,8 @@ def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         description="Measure how often models call tools correctly. Without a base URL, the evaluation runs offline, "
         "with a scripted provider.",
         epilog="toolsim eval compare A B compares two reports, toolsim eval join OUT A B merges reports, and toolsim "
-        "eval models compares the catalog with a server's list. The environment variables in brackets set "
-        "defaults.",
+        "eval models compares the list of known models with the models that a server lists. The environment variables "
+        "in brackets set defaults.",
     )
     for flag in FLAGS:
         named = f" [{ENV}{flag.env}]" if flag.env else ""

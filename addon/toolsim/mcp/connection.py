@@ -162,7 +162,7 @@ class McpConnection:
         except ServerFailed:
             raise
         except TimeoutError:
-            raise self._given_up(life, f"it gave no answer within {self.server.timeout:g} seconds") from None
+            raise self._given_up(life, f"it did not answer within {self.server.timeout:g} seconds") from None
         except OSError as problem:
             # The exception's message is not used, because it contains file names on this machine.
             what = "be started" if self.server.command else "be reached"

@@ -237,8 +237,8 @@ def _foreign_name(reached_at: str, settings: Settings) -> str:
     if not reached_at or is_address(host) or is_loopback(host) or host in settings.names or settings.origins.are_all:
         return ""
     return (
-        f"The host {host[:255]!r} is not a known name of this listener: use its address, list http://{host[:255]} in "
-        "toolsim_cors_origins, or set toolsim_api_key."
+        f"This listener does not accept the host name {host[:255]!r}: use the listener's IP address, list "
+        f"http://{host[:255]} in toolsim_cors_origins, or set toolsim_api_key."
     )
 
 

@@ -108,8 +108,8 @@ class Drain:
         is_watched = self.asked_at is not None and began - self.asked_at < WATCHED_SECONDS
         is_noted = is_watched or self.open()
         if is_noted:
-            message = "toolsim: stopping; %s in progress, for at most %d s (a second signal stops immediately)"
-            logger.info(message, _counted(self.open()), self.seconds)
+            message = "toolsim: stopping; waiting up to %d s for %s in progress (a second signal stops immediately)"
+            logger.info(message, self.seconds, _counted(self.open()))
         self._sockets.drain()
         try:
             if is_watched:

@@ -219,7 +219,7 @@ REMOVED: Mapping[str, str] = {
     "hosted_mcp": "toolsim_mcp_hosts lists the servers that requests may name; write toolsim_mcp_hosts=config to allow "
     "only the servers in toolsim_mcp_config",
     "mcp_approval_timeout": _CONSTANT,
-    "mcp_timeout": "set timeout for each server in the file of toolsim_mcp_config",
+    "mcp_timeout": "set 'timeout' for each server in the file that toolsim_mcp_config names",
     "mcp_max_calls": _CONSTANT,
 }
 """Advice about the replacement of each removed option, by the option's name."""

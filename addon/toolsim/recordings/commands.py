@@ -44,4 +44,4 @@ class Commands:
                 pseudonymise(file)
             except (OSError, ValueError, FlowReadException) as problem:
                 raise CommandError(f"toolsim.pseudonymise: {file}: {problem}") from problem
-        logger.info("toolsim pseudonymised %d recorded exchanges", len(files))
+        logger.info("toolsim pseudonymized %d recorded exchanges", len(files))

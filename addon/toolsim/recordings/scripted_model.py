@@ -127,7 +127,7 @@ class ScriptedModel:
             expected = "at least once" if times is None else f"{times} times"
             said = "".join(f"\n  {_shown(asked)}" for asked in self.asked) or " nothing"
             raise AssertionError(
-                f"{pattern!r} was asked {found} times, expected {expected}; the model was asked:{said}"
+                f"the model was asked {pattern!r} {found} times, expected {expected}; it was asked:{said}"
             )
 
     def take(self, asked: SeenRequest) -> _Answer:

@@ -19,7 +19,7 @@ def recorded(path: Path) -> tuple[HTTPFlow, HTTPFlow]:
     flows = [flow for flow in read_flows_from_paths([path]) if isinstance(flow, HTTPFlow)]
     sides = [flow.metadata.get(NOTE, {}).get("side") for flow in flows]
     if sides != ["backend", "client"]:
-        raise ValueError(f"got a recording with the sides {sides}, expected the sides backend, client")
+        raise ValueError(f"got flows for {sides}, expected one flow for the backend, followed by one for the client")
     backend, client = flows
     return backend, client
 

@@ -71,7 +71,7 @@ def validator_of(schema: dict[str, Any], base: Any) -> Any:
 def _dialect(schema: dict[str, Any]) -> Any:
     named = schema.get("$schema", "")
     if not isinstance(named, str):
-        raise SchemaError(f"$schema is a string, got {type(named).__name__}")
+        raise SchemaError(f"$schema: got {type(named).__name__}, expected a string")
     try:
         return validator_for(schema, default=DEFAULT)
     except ValueError as error:

@@ -149,7 +149,8 @@ def test_doctor_reports_whether_the_model_calls_tools(
         (
             {"models": (401, {})},
             (),
-            "URL/v1 requires a key (HTTP 401): use --key-env NAME, with the environment variable that contains the key",
+            "URL/v1 requires a key (HTTP 401): use --key-env NAME, where NAME is the environment variable that "
+            "contains the key",
         ),
         (
             {"models": (401, {"error": {"message": "Incorrect key"}})},
@@ -159,7 +160,8 @@ def test_doctor_reports_whether_the_model_calls_tools(
         (
             {"models": (200, MODELS), "completions": (403, {})},
             (),
-            "URL/v1 requires a key (HTTP 403): use --key-env NAME, with the environment variable that contains the key",
+            "URL/v1 requires a key (HTTP 403): use --key-env NAME, where NAME is the environment variable that "
+            "contains the key",
         ),
         (
             {"models": (200, b"<html>")},

@@ -41,7 +41,9 @@ def servers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Mapping[str, Any]]:
 def test_local_server_is_chosen(servers: dict[str, Mapping[str, Any]], tmp_path: Path) -> None:
     """If no backend is given, Ollama is preferred to LM Studio. A server that has no text model is not used."""
     codex = AGENTS["codex"]
-    with pytest.raises(UsageError, match=r"^no backend given: no toolsim is running, .*: toolsim launch codex http"):
+    with pytest.raises(
+        UsageError, match=r"^no backend specified: no toolsim proxy is running, .*: toolsim launch codex http"
+    ):
         launch._local_server(codex)
     servers[f"{LM_STUDIO}/models"] = models("text-embedding-nomic")
     with pytest.raises(UsageError, match="answers; LM Studio is running, but has no model: toolsim launch"):

@@ -31,7 +31,7 @@ def test_form_is_written_back_as_an_equal_table() -> None:
         ({"closing": "@@CALL"}, "closing", "which is also the opening marker"),
         ({"body": "xml"}, "body", "got 'xml', expected one of any, json, named, python, elements, pairs, braces"),
         ({"keys": {"tool": "x"}, "body": "json"}, "keys", "expected a table with the strings name and arguments"),
-        ({"keys": {"name": "x"}}, "keys", "a body of the kind 'any' cannot have keys"),
+        ({"keys": {"name": "x"}}, "keys", "a body of format 'any' cannot have keys"),
         ({"name": "x"}, "name", "not a key of a form; expected one of opening, closing, body, keys"),
     ],
 )

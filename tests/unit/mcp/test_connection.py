@@ -71,11 +71,11 @@ async def test_trace_ids_are_passed_on(bad: McpConnection) -> None:
 @pytest.mark.parametrize(
     ("bad", "tool", "words"),
     [
-        (SECONDS, "hang", "no answer within 3 seconds"),
+        (SECONDS, "hang", "did not answer within 3 seconds"),
         (PATIENT, "die", "Connection closed"),
         (PATIENT, "flood", "it sent a message of more than 1,048,576 bytes"),
         (PATIENT, "chatter", "more than 2,000 messages"),
-        (SECONDS, "garbage", "no answer within 3 seconds"),
+        (SECONDS, "garbage", "did not answer within 3 seconds"),
         (PATIENT, "wrong", ""),
         (SECONDS, "deep", ""),
     ],

@@ -70,7 +70,9 @@ def test_scripted_answers_are_used_in_order(model: ScriptedModel, client: openai
     assert second.outputs == ("18 celsius",)
     model.assert_asked("bonn", times=1)
     model.assert_asked("celsius")
-    with pytest.raises(AssertionError, match=r"'Paris' was asked 0 times, expected at least once; .*\n.*Bonn"):
+    with pytest.raises(
+        AssertionError, match=r"the model was asked 'Paris' 0 times, expected at least once; .*\n.*Bonn"
+    ):
         model.assert_asked("Paris")
     assert model.remaining == 0
 

@@ -17,7 +17,7 @@ def test_recording_has_exactly_two_sides(tmp_path: Path) -> None:
     backend, client = recorded(path)
     for flows in ([backend], [client, backend], []):
         path.write_bytes(dump(flows))
-        with pytest.raises(ValueError, match="expected the sides"):
+        with pytest.raises(ValueError, match="expected one flow for the backend"):
             recorded(path)
 
 

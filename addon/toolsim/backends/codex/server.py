@@ -94,7 +94,7 @@ class AppServer:
             self._supervisor.cancel()
             await asyncio.gather(self._supervisor, return_exceptions=True)
             self._supervisor = None
-        self._child, self._failure = None, "The Codex app-server is stopped."
+        self._child, self._failure = None, "The Codex app-server has been stopped."
         self._changed.set()
 
     async def child(self) -> Child:
@@ -183,7 +183,9 @@ class AppServer:
                     raise _StartFailure(f"`{command}` did not answer within {_START_TIMEOUT:.0f} s.") from problem
             raise
         if catalog is None:
-            logger.warning("Codex printed no model catalog (`debug models`), so the model might see Codex's own tools")
+            logger.warning(
+                "Codex did not print a model catalog (`debug models`), so the model might see Codex's own tools"
+            )
         return child, running
 
     async def _catalog(self) -> bytes | None:

@@ -137,7 +137,7 @@ async def _learn(args: argparse.Namespace) -> int:
     try:
         if args.fresh:
             memory.forget()
-        print(f"asking {model} at {found.url} ({engine}), for at most {args.minutes:g} minutes", flush=True)
+        print(f"testing {model} at {found.url} ({engine}), for at most {args.minutes:g} minutes", flush=True)
         if own is not None:
             confirming = f"{len(own.confirming)} to confirm them"
             print(f"using {len(own.choosing)} of the recorded turns to choose settings, {confirming}", flush=True)
@@ -206,9 +206,9 @@ def _report(
     for choice in result.choices:
         print(_line(choice))
     if (confirmed := result.confirmation) is not None:
-        outcome = "does not hold" if result.unconfirmed else "holds"
+        outcome = "is not confirmed" if result.unconfirmed else "is confirmed"
         print(
-            f"  the gain of {result.unconfirmed or result.setting} {outcome} in the turns for confirmation: "
+            f"  the gain of {result.unconfirmed or result.setting} {outcome} by the other half of the turns: "
             f"{confirmed.wins} won, {confirmed.losses} lost of "
             f"{confirmed.pairs}{'; the defaults stay' if result.unconfirmed else ''}"
         )
@@ -261,8 +261,8 @@ class Progress:
             self._open -= 1
         passed = monotonic() - self._started
         line = (
-            f"{_clock(passed)} {what}: {challenger}: {compared.pairs} asked, {compared.wins} won, {compared.losses} "
-            f"lost; about {_clock(self._left(passed, compared, left))} left"
+            f"{_clock(passed)} {what}: {challenger}: {compared.pairs} questions, {compared.wins} won, "
+            f"{compared.losses} lost; about {_clock(self._left(passed, compared, left))} left"
         )
         if self._is_live:
             print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)

@@ -78,9 +78,9 @@ def decisions(engine: str) -> Sequence[Decision]:
             injected=False,
         ),
         Decision("several calls", (("manifest", "lines"),), ("two", "one", "long")),
-        Decision("what is enforced", (("constrain", enforced),), ("must", "one", "two")),
+        Decision("enforcement", (("constrain", enforced),), ("must", "one", "two")),
         Decision("history", (("history", "bracketed"),), ("done", "which", "after", "later")),
-        Decision("the shortest form", (("manifest", "typescript"),), _ALL),
+        Decision("shortest form", (("manifest", "typescript"),), _ALL),
     )
 
 

@@ -59,9 +59,9 @@ class ToolRegistry:
     def add(self, tool: Tool, execute: Executor, *, model_facing: bool = True) -> None:
         """Add a tool. Raises ValueError if the name is in use or not in snake_case, or if the schema is unusable."""
         if not _NAME.fullmatch(tool.name):
-            raise ValueError(f"a tool's name is snake_case without dots, got {tool.name!r}")
+            raise ValueError(f"got {tool.name!r}, expected a tool name in snake_case without dots")
         if tool.name in self._tools:
-            raise ValueError(f"a tool {tool.name} is already registered")
+            raise ValueError(f"a tool named {tool.name} is already registered")
         try:
             validator = compile_schema(tool.parameters)
         except SchemaError as error:

@@ -113,7 +113,7 @@ OPTIONS = (
         "inject",
         "Method for passing tools to the backend. inject: as text in the prompt. native: as the client's original "
         "tools, to a backend with the same API; toolsim searches the answers for calls that the backend's parser "
-        "missed. auto: like native, but like inject for models for which the backend refuses tools or misses a call.",
+        "missed. auto: native, or inject for models for which the backend has refused tools or missed a call.",
         ("auto", "inject", "native"),
     ),
     Option(
@@ -191,9 +191,9 @@ OPTIONS = (
     Option(
         "tool_use_mode",
         "",
-        "Override for the use of tools. enforced: an answer must call one of the tools on offer, unless it follows a "
-        "tool output. relaxed: as the request specifies, but if the backend answers with an error, toolsim repeats "
-        "the request without tools. disabled: no tools are offered. Empty: as the request specifies.",
+        "Override for the client's tool_choice. enforced: an answer must call one of the tools on offer, unless it "
+        "follows a tool output. relaxed: as the request specifies, but if the backend answers with an error, toolsim "
+        "repeats the request without tools. disabled: no tools are offered. Empty: as the request specifies.",
         ("", "enforced", "relaxed", "disabled"),
     ),
     Option(
@@ -220,13 +220,13 @@ OPTIONS = (
         6,
         "Number of identical calls with identical output after which toolsim ends a loop across turns, with an "
         "answer that describes the loop; 0 = never. At half of this number, the prompt points out the repetition to "
-        "the model. A changed output, another call or a new user message resets the count.",
+        "the model. A changed output, a different call or a new user message resets the count.",
     ),
     Option(
         "max_rounds",
         8,
-        "Maximum number of rounds (model turns) in one answer. At the limit, the last round's answer is returned "
-        "unchanged.",
+        "Maximum number of rounds (requests to the backend) in one answer. At the limit, the last round's answer is "
+        "returned unchanged.",
         minimum=1,
     ),
     Option(

@@ -173,14 +173,14 @@ class Metrics:
         )
         self._rounds = Family(
             "rounds_total",
-            "Rounds (turns of the model) in answers that can have several rounds.",
+            "Rounds (requests to the backend) in answers that can have several rounds.",
             known=self._known(client=_APIS),
         )
         self._profiles = Family("profiles_total", "Finished exchanges with models that have a profile, by profile.")
         self._user_exchanges = Family(
-            "user_exchanges_total", "Finished exchanges of the users in a key file, with or without tools."
+            "user_exchanges_total", "Finished exchanges of each user in the key file, with or without tools."
         )
-        self._user_tokens = Family("user_tokens_total", "Tokens of the users in a key file, by user and kind.")
+        self._user_tokens = Family("user_tokens_total", "Tokens used by each user in the key file, by kind.")
         self._hosted_calls = Family(
             "mcp_calls_total",
             "MCP tool calls that this proxy ran or refused, by outcome.",
