@@ -224,7 +224,8 @@ def test_recorded_turns_choose_and_confirm(learner: Learner) -> None:
     with ScriptedModel(lambda seen, question: not question.calls or seen.form == "hermes") as model:
         code, printed = learner.run(model, "--from", str(turns), "--only", "form")
     assert code == 0, printed
-    assert "the gain of manifest=hermes holds in the turns for confirmation" in printed
+    assert "the gain of manifest=hermes is confirmed by the other half of the turns" in printed
+    assert "about -" not in printed  # The remaining time.
     profile = learner.learned()
     assert profile["options"] == {"toolsim_manifest": "hermes"}
     tuned = profile["tuned"]

@@ -272,7 +272,8 @@ class Progress:
     def _left(self, passed: float, compared: Comparison, left: int) -> float:
         """Estimate the remaining seconds, assuming that each challenger continues until its next check."""
         until = next((pairs for pairs, _ in PATIENCE if pairs > compared.pairs), compared.pairs + left)
-        questions = min(left, until - compared.pairs) + self._open * PATIENCE[0][0]
+        # The confirmation is not among the challengers that were counted at the start.
+        questions = min(left, until - compared.pairs) + max(self._open, 0) * PATIENCE[0][0]
         answered = self._memory.spent.answers - self._before
         return min(questions * passed / answered if answered else self._seconds, max(self._seconds - passed, 0.0))
 
