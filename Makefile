@@ -26,7 +26,7 @@ MUTANTS ?= 25
 # Earlier names of targets, which keep working for one release.
 RENAMED := quick mutants attack flows clients learn
 
-.PHONY: help setup run web demo test test-all test-unit test-lowest check test-clients test-clients-newest test-hostile faults fuzz soak coverage mutation bench replay \
+.PHONY: help setup run web demo test compiled test-all test-unit test-lowest check test-clients test-clients-newest test-hostile faults fuzz soak coverage mutation bench replay \
 	record-flows families releases docs eval tune $(RENAMED)
 .DELETE_ON_ERROR:
 
@@ -128,6 +128,10 @@ demo: $(VENV)/.addon  ## Demo: one turn of each kind with the scripted model, th
 BY_FILE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 test: setup  ## Run the tests (WORKERS=0 to run them sequentially)
 	HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest $(BY_FILE) -m 'not extended' $(ARGS)
+
+# Compiles the test modules once. Without it, each worker of the first run would compile all of them.
+compiled: setup
+	$(BIN)/python -m pytest --collect-only -qq > /dev/null
 
 # Adds random examples, cuts at every position, tests of packages and images, and other slow tests.
 test-all: setup  ## Run all tests
