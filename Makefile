@@ -31,7 +31,7 @@ RENAMED := quick mutants attack flows clients learn
 .DELETE_ON_ERROR:
 
 help:  ## List the targets
-	@sed -n 's/^\([a-z-]*\):.*## */\1	/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## */\1	/p' $(MAKEFILE_LIST) | expand -t 21
 
 setup: $(VENV)/.everything $(VENV)/.clients  ## Install everything that tests and checks need
 
