@@ -4,12 +4,13 @@ It contains the state that the choices share: the call numbers, which are consec
 its time budget; the usage, which is reported once and estimated if the backend reports none; and the end of the answer.
 The answer ends exactly once, at the first of
 
-1. the backend's own terminator (``Closed``): every choice ends, and the text it held back is resolved;
-2. the early end of every requested choice: the backend may then be stopped (``is_cut``);
+1. the backend's own terminator (``Closed``): every choice ends, and its held-back text is emitted as text or as calls;
+2. the early end of every requested choice, in which case the backend may be stopped (``is_cut``);
 3. a failure: an error reported by the backend, invalid bytes, or a broken strict guarantee.
 
-If any text after a call would end the choice, a backend failure after a call is not reported to the client. The answer
-ends with its calls, as if it had ended early, and the report contains the reason. Nothing is emitted after the end.
+A backend failure after a call is not reported to the client if the plan ends the answer at any text after a call. In
+this case, the answer ends with its calls, as if it had ended early, and the report contains the reason. Nothing is
+emitted after the end.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ class Answer:
     """All choices of one answer. Call ``feed`` with the backend's events in order. It never raises exceptions.
 
     ``estimate``: called at the end if the client expects token counts that the backend has not reported. ``retry``: the
-    retry that the answer requires, or None. If the answer requires a retry, its last event is a failure with the same
-    reason (``retrying_choice``).
+    retry, if the model should correct the answer; otherwise None. An answer with a retry ends with a failure, which the
+    caller can replace by the events of the retry (``retrying_choice``).
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class Answer:
         self._client_items = ClientItems(self._judge.toolbox)
         self._numbers = count(plan.first_number)
         self._choices: dict[int, Choice] = {}
-        # Handles reasoning; None once calls in reasoning can no longer count.
+        # Finds calls in reasoning. None once the answer can no longer contain such calls.
         self._reasoned = calls_in_reasoning_for(plan)
         wanted = self._judge.answer_format
         self._watch = AnswerWatch(wanted, report) if wanted is not None else None
@@ -89,7 +90,7 @@ class Answer:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the answer ended before the backend did, in which case the backend should be stopped."""
+        """Whether the answer ended before the backend had sent everything. If so, the backend should be stopped."""
         return self.is_done and any(choice.sequencer.is_cut for choice in self._choices.values())
 
     def feed(self, event: BackendEvent) -> list[ClientEvent]:
@@ -160,7 +161,7 @@ class Answer:
                 return self._close()
 
     def end_of_input(self) -> list[ClientEvent]:
-        """Process the end of the backend's bytes. Without the backend's terminator, the answer has failed."""
+        """Process the end of the backend's bytes. The answer fails if the backend has not sent its terminator."""
         return self.fail(
             ApiError("The backend's stream ended before its answer was complete.", code="backend_truncated", status=502)
         )
@@ -204,8 +205,9 @@ class Answer:
         return choice
 
     def checked(self, choice: Choice, events: list[ClientEvent]) -> list[ClientEvent]:
-        """Return ``events``, followed by the end of the answer if all choices have ended early. If the choice has
-        failed, ``events`` end the answer.
+        """Return ``events``. If every choice has now ended early, the end of the answer is appended.
+
+        If the choice has failed, the failure in ``events`` already ends the answer.
         """
         if events:
             self._is_empty = False

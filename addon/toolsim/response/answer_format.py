@@ -1,9 +1,10 @@
 """The JSON format that the client requests (``response_format``, ``text.format``) in addition to tools.
 
-A backend that enforced the format could never write a call, so the format is requested in the prompt instead
-(``request/manifest.py``). The model's text can be a call or the answer, and often has no tag in either case:
+If the backend enforced the format, the model could not write calls. Therefore, the format is requested in the prompt
+instead (``request/manifest.py``). The model's text can be a call or the requested answer. Often, it has no tag in
+either case, and this table determines what it is:
 
-| untagged text (see ``untagged``) that reads as a call     | the requested schema                           | result |
+| untagged text (see ``untagged``) that looks like a call   | the requested schema                           | result |
 |----------------------------------------------------------|------------------------------------------------|--------|
 | in call syntax, or JSON that needs repair                | any                                            | a call |
 | any JSON                                                 | none (``json_object``), or not matched         | a call |
@@ -16,7 +17,8 @@ A backend that enforced the format could never write a call, so the format is re
    declares ``name`` and ``arguments``, as for a plan of calls, the text is the answer.
 2. An answer that violates the schema causes a warning. The answer is the complete text of a choice that ends normally
    without a call. A code fence around the answer is also a violation, since the client parses the unchanged text.
-3. If a retry is allowed, the text is held back until it ends, or until the first call or item (``HeldAnswer``).
+3. If a retry is allowed, the text is held back until the answer ends, or until its first call or other item
+   (``HeldAnswer``).
 """
 
 from __future__ import annotations
@@ -39,14 +41,16 @@ _ANSWER = "/answer"
 """The name under which the answer's schema is compiled. It contains a slash, so it cannot be the name of a tool."""
 
 _MAX_CHARS = 1_000_000
-"""Maximum length of an answer that is checked, in characters."""
+"""Maximum length of an answer that is checked, in characters. Longer answers are accepted without a check."""
 
 _NOT_JSON = CheckResult("it is not JSON", outline="not JSON")
 _NO_OBJECT = CheckResult("it is not a JSON object", outline="not an object")
 
 
 class AnswerFormat:
-    """The requested answer format. ``wanted``: the format in the shape of the Responses API's ``text.format``."""
+    """The answer format that the client requests. ``wanted``: the format, written like ``text.format`` of the Responses
+    API.
+    """
 
     def __init__(self, wanted: Mapping[str, Any], checker: SchemaChecker) -> None:
         schema = wanted.get("schema") if wanted.get("type") == "json_schema" else None
@@ -106,7 +110,10 @@ class AnswerWatch:
 
 
 class HeldAnswer(TextBuffer[Parser]):
-    """Wraps ``inner``, and holds the answer back (rule 3). ``limit``: maximum number of characters to hold back."""
+    """Wraps the parser ``inner``, and holds back the answer's text so that a retry can replace it (rule 3).
+
+    ``limit``: maximum number of characters to hold back.
+    """
 
     def __init__(self, inner: Parser, wanted: AnswerFormat, limit: int) -> None:
         super().__init__(inner)
@@ -114,8 +121,10 @@ class HeldAnswer(TextBuffer[Parser]):
         self._left = limit
 
     def finish(self, *, cut: bool = False) -> Sequence[Segment | BrokenCall]:
-        """Return the remaining segments at the end of the text. An answer in the wrong format becomes a fault."""
-        # An unfinished call is a separate fault, with its own retry.
+        """Return the remaining segments at the end of the text. If the answer does not match the requested format, they
+        end with a ``BrokenCall`` that contains the mismatch.
+        """
+        # A call that the model did not finish is reported separately, and has its own retry.
         has_open_call = self._inner.in_block if cut else self._inner.open_size > 0
         segments = self._inner.finish(cut=cut)
         if self._is_over:
@@ -139,5 +148,7 @@ class HeldAnswer(TextBuffer[Parser]):
 
 
 def _without_fault(segment: Segment | BrokenCall) -> Segment | BrokenCall:
-    """Return the segment unchanged, or its text if it was held back as a possible broken call but is not one."""
+    """Return the text of a segment that was held back as a possible broken call but is not one; return any other
+    segment unchanged.
+    """
     return segment.raw if isinstance(segment, BrokenCall) and segment.refused is None else segment

@@ -2,12 +2,12 @@
 
 | tool     | what the model wrote                  | text for the client                            |
 |----------|---------------------------------------|------------------------------------------------|
-| function | an object, or a JSON string of one    | the object's own source, verbatim              |
+| function | an object, or a string with its JSON  | the object as the model wrote it               |
 | function | nothing, null, an empty string        | ``{}``                                         |
 | function | XML elements                          | an object; the schema determines the types     |
-| function | one element that contains all others  | its content                                    |
-| function | a string of the same object twice     | one of the two                                 |
-| function | values in call syntax                 | an object, by keyword or in the schema's order |
+| function | one element that contains all others  | an object with the content of this element     |
+| function | a string with the same object twice   | the object, once                               |
+| function | values in programming syntax          | an object, by keyword or in the schema's order |
 | custom   | ``{"input": "…"}``, as JSON or XML    | the input                                      |
 | custom   | any other string                      | the string                                     |
 
@@ -179,9 +179,10 @@ def _unwrap_input(text: str, *, repair: bool) -> tuple[str, tuple[str, ...]]:
 
 
 def _from_values(values: tuple[tuple[str | None, Json], ...], tool: Tool) -> Arguments | None:
-    """Return an object with all values. Values without a keyword are assigned to the schema's properties in order.
+    """Return a JSON object with all values. A value without a keyword belongs to the schema's property at the same
+    position.
 
-    Returns None if a value has no property, or a property has two values.
+    Returns None if there are more values than properties, or if a property would receive two values.
     """
     names = list(tool.declared)
     members: dict[str, Json] = {}
@@ -225,8 +226,10 @@ def _inside(content: str, *, repair: bool) -> Arguments | Items | None:
 
 
 def _input_of_elements(elements: Items, *, repair: bool) -> Arguments | None:
-    """Return the input from the only element, or from the element that contains all arguments; None if there is no
-    input.
+    """Return the input of a custom tool from XML elements: an ``<input>``, alone or inside ``<arguments>`` or
+    ``<parameters>``.
+
+    No elements stand for an empty input. Returns None for any other elements.
     """
     match elements:
         case ():

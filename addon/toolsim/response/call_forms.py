@@ -1,8 +1,8 @@
 """Call forms: the bodies of calls that models write, and the markers that model families put around them.
 
-A model that was trained on tool calls can fall back to its own form, regardless of the prompt, and its own markers then
-appear in the text. These are the known bodies. A marker of a family that has no body in the table can enclose any of
-them:
+Models that were trained on tool calls sometimes ignore the prompt and write calls in the form of their training, with
+the markers of their family. The table lists the known bodies. Markers of families that are not in the table can enclose
+any of these bodies:
 
 | form        | body, including the markers that belong to it                                              |
 |-------------|--------------------------------------------------------------------------------------------|
@@ -59,7 +59,38 @@ from toolsim.response.tagged_pairs import HEAD_END, M3_MARK, NAME, read_elements
 
 @dataclass(frozen=True, slots=True)
 class CallForm:
-    """One form of a call's body."""
+    """One form of a call's body.
+
+    ``begins``: a pattern for the beginning of the body.
+
+    ``tags``: the opening and closing markers that are used only with this body. If the closing marker is "", the body
+    ends with the last bracket of its JSON.
+
+    ``value``: the delimiters of a value, such as ``<parameter=`` and ``</parameter>``. Markers between them are data.
+
+    ``whole``: the text with which a body must end if it lacks its closing marker.
+
+    ``is_json``: whether JSON follows ``begins``. If so, markers in strings are data.
+
+    ``behind_tag``: whether the body must directly follow its opening marker, or begin on a new line.
+
+    ``after_own_tag``: whether the body can follow toolsim's own tag even if no other forms are recognized.
+
+    ``anywhere``: whether the body can follow any marker, including the markers of other families.
+
+    ``alone``: a pattern for bodies that can also occur in a sentence about toolsim's markers, such as a bare name. A
+    block with such a body counts as a call only if the block stands alone.
+
+    ``skips_beginning``: whether markers within the match of ``begins`` are ignored, because the body can begin with
+    another opening marker.
+
+    ``again``: a pattern for another call directly after a body that has no closing marker.
+
+    ``misspelled``: a function that returns a pattern for misspelled beginnings. The pattern is tried only if no form's
+    ``begins`` matches.
+
+    ``slip_of``: the correct spelling of the marker that ``misspelled`` matches.
+    """
 
     name: str
     begins: str
@@ -99,8 +130,9 @@ class CallForm:
     """The correct spelling of the marker that ``misspelled`` looks for, or "" if there is no single marker."""
 
     def may_slip(self, text: str, at: int) -> bool:
-        """Return whether a misspelled body may begin at ``at``. This check avoids compiling the costly pattern
-        ``misspelled``.
+        """Return whether the body at ``at`` might begin with a misspelled marker.
+
+        This quick check often avoids compiling the pattern from ``misspelled``, which is slow.
         """
         return self.misspelled is not None and (not self.slip_of or spellings_of(self.slip_of).may_stand(text, at))
 
@@ -114,9 +146,10 @@ def _read_use_tool(body: str) -> list[ParsedCall]:
 
 
 def _read_open_elements(start: str, end: str) -> Callable[[str], list[ParsedCall]]:
-    """Return a reader for the text between ``start``, the beginning of an opening element, and its closing tag ``end``.
+    """Return a reader for the rest of a call whose opening tag begins with ``start``. The call ends with the tag
+    ``end``.
 
-    The closing tag also ends a value that lacks its own closing tag.
+    If a value lacks its closing tag, ``end`` also ends the value.
     """
 
     def read(body: str) -> list[ParsedCall]:
@@ -127,10 +160,11 @@ def _read_open_elements(start: str, end: str) -> Callable[[str], list[ParsedCall
 
 
 def _invocations(name: str, mark: str, *blocks: str) -> tuple[CallForm, ...]:
-    """Return the call forms for calls in Anthropic's legacy elements, enclosed in any of ``blocks``.
+    """Return the call forms for calls in Anthropic's legacy elements (``<invoke name="f">``) inside any of the elements
+    ``blocks``.
 
-    ``mark``: text before the name of each element. Calls with a mark do not need an enclosing block, because people
-    never type such marks.
+    ``mark``: text before the name of each element, such as ``｜DSML｜``. Calls with such a mark do not need to be
+    enclosed in a block, because people never type these marks.
     """
     value = (f"<{re.escape(mark)}parameter ", f"</{mark}parameter>")
     end = f"</{mark}invoke>"
@@ -188,7 +222,9 @@ JSON = _row(
 """The form of toolsim's own calls."""
 
 _DSML = ("｜DSML｜", "｜｜DSML｜｜", "‖DSML‖", "‖‖DSML‖‖", "|DSML|", "||DSML||", "｜DSML｜ ", "｜｜DSML｜｜ ")
-"""The spellings of DeepSeek's mark, as written by models and by servers that replace its vertical bars."""
+"""The text that DeepSeek writes before the name of each element, in the spellings of the models and of servers that
+replace the vertical bars.
+"""
 
 CALL_FORMS = (
     JSON,
@@ -377,25 +413,25 @@ CALL_FORMS = (
 )
 
 MARKERS = {
-    "<|tool_call|>": "<|/tool_call|>",  # Markers of Granite and Phi-4.
-    "<|tool_calls|>": "<|/tool_calls|>",  # Markers of Phi-4-mini.
-    "<|python_start|>": "<|python_end|>",  # Markers of Llama 4.
-    "<|tool_call_start|>": "<|tool_call_end|>",  # Markers of LFM2.
-    "<seed:tool_call>": "</seed:tool_call>",  # Markers of Seed-OSS.
-    "<longcat_tool_call>": "</longcat_tool_call>",  # Markers of LongCat.
-    "<tool_calls>": "</tool_calls>",  # Markers of Hunyuan, Jamba, Apriel and MiniMax M1.
-    "<TOOLCALL>": "</TOOLCALL>",  # Markers of Nemotron Nano.
-    "<|tools_prefix|>": "<|tools_suffix|>",  # Markers of Apertus.
-    "<|START_ACTION|>": "<|END_ACTION|>",  # Markers of Command R and Command A.
-    "<|action_start|>": "<|action_end|>",  # Markers of InternLM, which also uses the next opening marker.
+    "<|tool_call|>": "<|/tool_call|>",  # Granite and Phi-4.
+    "<|tool_calls|>": "<|/tool_calls|>",  # Phi-4-mini.
+    "<|python_start|>": "<|python_end|>",  # Llama 4.
+    "<|tool_call_start|>": "<|tool_call_end|>",  # LFM2.
+    "<seed:tool_call>": "</seed:tool_call>",  # Seed-OSS.
+    "<longcat_tool_call>": "</longcat_tool_call>",  # LongCat.
+    "<tool_calls>": "</tool_calls>",  # Hunyuan, Jamba, Apriel and MiniMax M1.
+    "<TOOLCALL>": "</TOOLCALL>",  # Nemotron Nano.
+    "<|tools_prefix|>": "<|tools_suffix|>",  # Apertus.
+    "<|START_ACTION|>": "<|END_ACTION|>",  # Command R and Command A.
+    "<|action_start|>": "<|action_end|>",  # InternLM, which also uses <|plugin|>.
     "<|plugin|>": "<|action_end|>",
-    "[TOOL_REQUEST]": "[END_TOOL_REQUEST]",  # Markers of models without a template in LM Studio.
-    "[TOOL_CALL]": "[/TOOL_CALL]",  # Markers of MiniMax M2 on some servers.
+    "[TOOL_REQUEST]": "[END_TOOL_REQUEST]",  # Models without a template in LM Studio.
+    "[TOOL_CALL]": "[/TOOL_CALL]",  # MiniMax M2 on some servers.
 }
-"""Markers of model families whose calls can have any of the bodies; maps opening to closing markers."""
+"""Markers that can enclose any of the bodies. Maps opening markers to closing markers."""
 
 FOREIGN = {**{opening: closing for row in CALL_FORMS for opening, closing in row.tags}, **MARKERS}
-"""All markers of model families; maps opening to closing markers."""
+"""All markers of model families. Maps opening markers to closing markers."""
 
 _ANYWHERE = tuple(row for row in CALL_FORMS if row.anywhere)
 _NARROW = tuple(row for row in CALL_FORMS if row.after_own_tag)
@@ -403,7 +439,9 @@ _ANY_BODY = frozenset(
     [*MARKERS, "<|tool_call>", *(opening for row in CALL_FORMS if row.anywhere for opening, _ in row.tags)]
 )
 _UNTYPED = frozenset([*(opening for opening in FOREIGN if "|" in opening), "<function_calls>"])
-"""Opening markers that can be followed by a space and a name. Prose never continues in this way after them."""
+"""Opening markers after which a call can begin with a space and the tool's name. In prose, these markers are never
+followed by a space and a word.
+"""
 
 _BY_TAG = {
     opening: (
@@ -425,12 +463,13 @@ def row_at(
     misspelled: bool = True,
     rows: Sequence[CallForm] | None = None,
 ) -> CallForm | bool | None:
-    """Return the call form whose body begins at ``at``, after the marker. Returns False if no body begins there, or
-    None if more text is needed.
+    """Return the call form whose body begins at ``at``, after an opening marker.
 
-    ``behind_tag``: whether ``at`` is directly after a marker, or on a new line after it. ``final``: no more text will
-    arrive. ``narrow``: accept only toolsim's own forms. ``misspelled``: also accept misspelled beginnings. ``rows``:
-    the call forms to try, if the marker belongs to a custom form.
+    Returns False if no body begins there, or None if more text is needed.
+
+    ``opening``: the opening marker. ``behind_tag``: whether ``at`` is directly after the marker, or on a new line after
+    it. ``final``: no more text will arrive. ``narrow``: accept only toolsim's own forms. ``misspelled``: also accept
+    bodies that begin with a misspelled marker. ``rows``: the call forms to try, if the marker belongs to a custom form.
     """
     rows = rows or _BY_TAG.get(opening, _NARROW if narrow else _ANYWHERE)
     needs_tag = opening not in _UNTYPED
@@ -476,12 +515,12 @@ def _custom(form: CustomForm) -> Iterator[CallForm]:
         if form.body == "any" or row.name in _KINDS.get(form.body, ("JSON",)):
             if form.name_key or form.arguments_key:
                 yield replace(row, read=_keyed(form))
-            else:  # A declared marker does not occur in sentences about toolsim's own markers.
+            else:  # The marker of a custom form does not occur in sentences about toolsim's own markers.
                 yield row if row is JSON else replace(row, alone=None, behind_tag=False)
 
 
 def _keyed(form: CustomForm) -> Callable[[str], list[ParsedCall]]:
-    """Return a reader for JSON that accepts the form's keys in addition to the usual keys."""
+    """Return a reader for JSON calls that also accepts the keys for name and arguments that a custom form declares."""
 
     def read(body: str) -> list[ParsedCall]:
         return [_with_keys(call, form) for call in read_bare_json(body)]
@@ -500,9 +539,9 @@ def _with_keys(call: ParsedCall, form: CustomForm) -> ParsedCall:
 
 
 def read_form(opening: str, body: str, rows: Sequence[CallForm] | None = None) -> list[ParsedCall]:
-    """Parse a body in any of the call forms. The result is never empty. ``rows``: as in ``row_at``."""
+    """Parse a body in any of the call forms. The result contains at least one call. ``rows``: as in ``row_at``."""
     start = len(body) - len(body.lstrip())
-    # The closing tag is appended only for matching, because the body itself can be empty.
+    # The closing tag is appended because the body can be empty, in which case only the tag shows which form it has.
     is_behind = not start or "\n" in body[:start]
     row = row_at(body + FOREIGN.get(opening, "</"), start, opening, behind_tag=is_behind, final=True, rows=rows)
     return row.read(body) if isinstance(row, CallForm) else _read_use_tool(body)
@@ -511,9 +550,9 @@ def read_form(opening: str, body: str, rows: Sequence[CallForm] | None = None) -
 def reads_cleanly(
     row: CallForm, opening: str, body: str, closing: str = "", rows: Sequence[CallForm] | None = None
 ) -> bool:
-    """Return whether a body in this form is complete without a closing tag and needs no repair.
+    """Return whether a body without its closing tag is complete and needs no repair.
 
-    ``closing``: the missing closing tag, which can also end the last call of the body.
+    ``closing``: the missing closing tag. In some forms, this tag also ends the last call in the body.
     """
     if not body.rstrip().endswith(row.whole) and row.whole != closing:
         return False
@@ -521,8 +560,9 @@ def reads_cleanly(
 
 
 def needs_end(row: CallForm, opening: str) -> bool:
-    """Return whether a misspelled opening tag must be rejected because it lacks its closing bracket.
+    """Return whether an opening tag without its closing bracket (``<tool_call``) must be rejected before a body in this
+    form.
 
-    This applies if the form's body begins with a bare name, which could be the rest of a word that begins like the tag.
+    This is the case if the body begins with a bare name, because the tag and the name might be one longer word.
     """
     return row.name in ("pythonic", "named JSON") and not opening.endswith((">", "]"))

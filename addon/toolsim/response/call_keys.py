@@ -18,7 +18,7 @@ CALL_KEYS = frozenset((*NAME_KEYS, *ARGUMENTS_KEYS, *OTHER_KEYS))
 """The keys of one call. An object with other keys is either a call with additional data, or not a call at all."""
 
 NAME_OR_WRAPPER_KEYS = frozenset((*NAME_KEYS, "function"))
-"""Keys whose value, if it is a string, is the tool's name."""
+"""Keys whose value is the tool's name if the value is a string."""
 
 
 def _head(quote: str) -> str:
@@ -33,7 +33,7 @@ HEAD = _head('"')
 """A pattern for the beginning of a call, up to its name."""
 
 HEAD_WITH_SLIPS = _head("[\"']")
-"""A pattern like ``HEAD`` that also accepts incorrect quotes."""
+"""A pattern like ``HEAD`` that also accepts single quotes instead of double quotes."""
 
 ARGUMENTS = rf'"(?:{"|".join(ARGUMENTS_KEYS)})"\s*+:'
 """A pattern for the key of the arguments, which follows the name."""

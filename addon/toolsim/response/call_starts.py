@@ -1,11 +1,11 @@
 """Finds where untagged calls and fences begin in a line, from as few characters as possible.
 
-{                      JSON        immediately; ``form`` rejects it at the first key that does not belong to a call
+{                      JSON        without waiting; ``form`` rejects it at the first key that does not belong to a call
 [                      JSON        unless one of the next three rows matches
 [function_call SPACE   record      a call as the history shows it
 ['name(   ["name(      strings     a list of calls, each in quotes
 [name(                 list        only for names of offered tools, here and below: no other word is held back
-name(                  syntax      with or without escaped underscores; also a near spelling of a name (``repair``)
+name(                  syntax      underscores can be escaped, and the name can be slightly misspelled (``repair``)
 name{   name[ARGS]{    braces      a call in Mistral's or Kimi's form (functions.name:0{) without its markers
 name NEWLINE {         braces      the same with a newline, as GLM-4 writes it
 call:name{             gemma       the same for Gemma
@@ -45,7 +45,7 @@ PYTHON = ("python", "py")
 _BEHIND_WORDS = tuple(language for language in LANGUAGES if language not in PYTHON)
 
 _MAX_LANGUAGE = 64
-"""Number of characters after the mark of a fence that are searched for the language and spaces."""
+"""Maximum number of characters after a fence's backticks that are searched for the language and spaces."""
 
 MARK = re.compile(r"`++|~++")
 # Some models escape names as in Markdown: get\_weather(…). If the text ends with a backslash, an escape may follow.
@@ -58,7 +58,7 @@ _FIRST = frozenset(prefix[0] for prefix in _PREFIXES)
 _AFTER_NAME = frozenset("({[\r\n")
 _MODULE = "functions."
 _MAX_NAME = 256
-"""Maximum length of a word that is compared with the names of tools. No name is longer."""
+"""Maximum length of a word that is compared with the names of tools. Tool names are never longer."""
 
 _NUMBER = re.compile(r":\d{0,3}\Z")
 _ARGUMENTS = r"(?:(?:\[CALL_ID\][\w-]{1,64})?(?:\[ARGS\])?|\r?\n)\{"
@@ -70,12 +70,12 @@ _DEFAULT_MODULE = "default_api."
 
 
 def language_at(text: str, pos: int, *, has_started: bool, final: bool) -> tuple[str, int] | Literal["more"] | None:
-    """Return the language that follows a fence's opening mark, which ends at ``pos``, and the position after that line.
+    """Return the language of a fence whose opening backticks end at ``pos``, and the end of this line.
 
     Returns "more" if more text is needed, or None if the fence cannot contain a call.
 
-    ``has_started``: whether text precedes the fence, in which case a fence in one of the ``PYTHON`` languages shows
-    code. A list of calls may follow the mark directly, as in ```[f(x)]```; the language is then "".
+    ``has_started``: whether text precedes the fence. After text, a fence in one of the ``PYTHON`` languages is assumed
+    to show code. A list of calls can directly follow the backticks, as in ```[f(x)]```; the language is then "".
     """
     languages = _BEHIND_WORDS if has_started else LANGUAGES
     found = _LANGUAGE.match(text, pos)
@@ -91,10 +91,10 @@ def language_at(text: str, pos: int, *, has_started: bool, final: bool) -> tuple
 def find_call_start(
     text: str, pos: int, names: list[str], *, final: bool
 ) -> Kind | Literal["fence", "code", "more"] | None:
-    """Return the kind of form or fence that begins at ``pos``, or None if there is none. Returns "more" if more text is
-    needed (never if ``final``).
+    """Return the kind of untagged call or fence that begins at ``pos``, or None if neither begins there.
 
-    ``names``: the accepted spellings of the offered tools' names, sorted.
+    Returns "more" if more text is needed, but never if the text is ``final``. ``names``: the accepted spellings of the
+    names of the offered tools, sorted.
     """
     match text[pos]:
         case "{":
@@ -132,7 +132,8 @@ def _bracketed(text: str, pos: int, names: list[str], *, final: bool) -> Kind | 
     inner += is_quoted
     if inner == len(text):
         return "json" if final else "more"
-    # Only the name of an offered tool can begin a call here, so no other text is held back.
+    # If this word is not the name of an offered tool, the list is not a list of calls, and its text need not be held
+    # back.
     found = _named(text, inner, names, final=final) if is_quoted or NAME.match(text, inner) else None
     if found == "syntax":
         return "strings" if is_quoted else "list"
@@ -155,7 +156,7 @@ def _named(text: str, pos: int, names: list[str], *, final: bool) -> Kind | Lite
     if name is None:
         return "more" if at == len(text) and not final else None
     if at == pos and name.end() < len(text) and text[name.end()] not in _AFTER_NAME:
-        return None  # This is the most frequent case: a line of prose.
+        return None
     word = name[0].removesuffix("\\").replace(ESCAPED, "_")
     is_escaped = len(word) < len(name[0])
     near = common_spelling(_NUMBER.sub("", word[:_MAX_NAME]))
@@ -178,10 +179,10 @@ def _named(text: str, pos: int, names: list[str], *, final: bool) -> Kind | Lite
 
 
 class Statement:
-    """The Python code around successive calls in a fence.
+    """The Python code around the calls in a code fence, such as ``print(…)``.
 
-    ``is_open``: whether a ``print(`` has not been closed. ``is_python``: whether the fence's language is one of
-    ``PYTHON``, rather than one used for calls.
+    ``is_open``: whether a ``print(`` has not been closed yet. ``is_python``: whether the language of the fence is one
+    of ``PYTHON``, which rarely contain calls.
     """
 
     def __init__(self, *, is_python: bool = False) -> None:
@@ -189,7 +190,10 @@ class Statement:
         self.is_python = is_python
 
     def before(self, text: str, pos: int, *, final: bool) -> int | None:
-        """Return the position where the call in the statement at ``pos`` can begin, or None if more text is needed."""
+        """Return the position after ``print(`` or ``x =``, where a call in the statement at ``pos`` can begin.
+
+        Returns None if more text is needed.
+        """
         at = end_of(_WORD, text, pos)
         if at == len(text):
             return pos if final else None
@@ -203,7 +207,7 @@ class Statement:
         return pos if at == len(text) else at
 
     def behind(self, text: str, pos: int) -> int:
-        """Return the end of the statement whose call ended at ``pos``."""
+        """Return the end of the statement whose call ends at ``pos``, including the ``)`` of a ``print(``."""
         closes = self.is_open and text.startswith(")", pos)
         self.is_open = False
         return pos + closes
