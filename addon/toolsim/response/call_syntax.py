@@ -46,12 +46,13 @@ _RECORD = re.compile(
 )
 _RECORD_NAME = re.compile(r"""\sname\s*=\s*(?:"([^"]+)"|(\S+))""")
 _MAX_VALUES = 64
-"""Maximum number of values in a call. No tool has more parameters, so a longer list is not a call."""
+"""Maximum number of values in a call. No tool has this many parameters, so a longer list is not a call."""
 
 
 def without_escapes(text: str) -> str:
-    """Remove the backslashes before underscores in the text of calls. If such backslashes occur only in strings, return
-    the text unchanged.
+    """Return the text of calls without the backslashes that some models write before underscores, as in Markdown.
+
+    The text is unchanged if all such backslashes are in strings, because they might be part of a value.
     """
     if ESCAPED not in text or all(found[0] != ESCAPED for found in _STRING_OR_ESCAPED.finditer(text)):
         return text
@@ -74,9 +75,9 @@ def read_call(text: str) -> ParsedCall | None:
 
 
 def read_calls(text: str) -> list[ParsedCall]:
-    """Parse ``text`` as a single call, a list or a sequence of calls; the result is never empty.
+    """Parse ``text`` as a single call, a list or a sequence of calls. The result contains at least one call.
 
-    Any other text is one broken call. A list can lack one of its brackets.
+    If one of the brackets around a list is missing, it is added. Any other text is returned as one broken call.
     """
     bare = text.strip()
     if bare.startswith("[") != bare.endswith("]"):
@@ -101,7 +102,9 @@ def read_strings(text: str) -> list[ParsedCall | None]:
 
 
 def read_record(text: str) -> ParsedCall | None:
-    """Parse ``text`` as ``[function_call … name=x arguments=…]``, or return None if it is not a record."""
+    """Parse the model's copy of a call in the history: ``[function_call … name=x arguments=…]``. Return None for any
+    other text.
+    """
     head = _RECORD.match(text)
     name = _RECORD_NAME.search(head["words"]) if head else None
     if head is None or name is None or not text.endswith("]"):
@@ -157,7 +160,7 @@ def _literal(text: str) -> Json | None:
     if value := read_value(bare):
         return None if value.value in (math.inf, -math.inf) else value
     bare = _ESCAPE.sub(_as_json, bare)
-    # The repairs handle Python's quotes and keywords; surrounding brackets turn the literal into a JSON array.
+    # ``repair_json`` replaces Python's quotes and keywords. It needs an object or array, hence the brackets.
     repaired = repair_json(f"[{bare}]", closed=False)
     if repaired is None or repaired.end != len(bare) + 2:
         return None
@@ -175,9 +178,9 @@ def _as_json(escape: re.Match[str]) -> str:
         return escape[0]
     try:
         found = codecs.decode(escape[0], "unicode_escape")
-    except UnicodeDecodeError:  # No character has this number or name.
+    except UnicodeDecodeError:  # Python has no character with this number or name.
         return escape[0]
-    # A quote must not end the string that contains it.
+    # The character is written as a number, because it might be the quote that ends the string.
     return f"\\u{ord(found):04x}" if found <= "\uffff" else json.dumps(found)[1:-1]
 
 
@@ -198,7 +201,7 @@ _LEADING_ZEROS = re.compile(r"(?<=[=,(\[{:\s])([+-]?)0++(?=[1-9]\d*\s*[,)\]}])")
 
 
 class _NoLiteral(Exception):
-    """Raised for a value that is not a literal."""
+    """Raised for a Python expression that is not a literal."""
 
 
 def read_python(text: str) -> list[tuple[str, Items, str]] | None:
@@ -221,7 +224,7 @@ def read_python(text: str) -> list[tuple[str, Items, str]] | None:
 def _parsed(text: str) -> ast.Module | None:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Python warns about unknown escapes, but they are text here.
+            warnings.simplefilter("ignore")  # Python warns about unknown escapes. Here, these escapes are just text.
             return ast.parse(text)
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return None
@@ -262,7 +265,7 @@ def _name(node: ast.expr) -> str:
 
 
 def _json(node: ast.expr, depth: int) -> Json:
-    """Convert a Python literal to JSON. Raises _NoLiteral if ``node`` is not a literal."""
+    """Convert a Python literal to JSON. Raises _NoLiteral if the node is not a literal or is nested too deeply."""
     if depth > _MAX_DEPTH:
         raise _NoLiteral
     match node:
@@ -298,5 +301,5 @@ def _constant(value: str | float | bool | None) -> Json:
         raise _NoLiteral
     try:
         return Json(json.dumps(value, ensure_ascii=False), value)
-    except ValueError as error:  # The integer has more digits than Python prints.
+    except ValueError as error:  # The integer has more digits than Python can convert to text.
         raise _NoLiteral from error

@@ -1,7 +1,7 @@
 """Finds calls in reasoning, whether the model writes the reasoning into its text or the server sends it separately.
 
 Reasoning normally contains no calls, but some models, such as Qwen3.5 and Kimi K2, sometimes make a call before they
-end their thought. Tagged blocks in reasoning therefore count as calls if
+close their reasoning. Tagged blocks in reasoning therefore count as calls if
 
 1. the reasoning ends with the blocks, with only whitespace after and between them;
 2. the answer contains only whitespace after the reasoning, and no other text, call or item;
@@ -10,9 +10,10 @@ end their thought. Tagged blocks in reasoning therefore count as calls if
 A block that is followed by more text is only a mention of a call. A possible call is held back until this is decided.
 Untagged calls in reasoning do not count.
 
-``Thoughts`` finds reasoning in the text, between the markers of any model family, before the first visible character of
-the answer. ``CallsInReasoning`` reads reasoning that the server sends separately. It moves calls at the end of the
-reasoning into the text of the answer, which is otherwise empty.
+``Thoughts`` finds reasoning that the model writes into its text, such as ``<think>…</think>``. It recognizes the
+markers of all known model families, but only before the first visible character of the answer. ``CallsInReasoning``
+reads reasoning that the server sends separately. It moves calls at the end of the reasoning into the text of the
+answer, which is otherwise empty.
 """
 
 from __future__ import annotations
@@ -43,25 +44,27 @@ THOUGHTS = {
     "<thinking>": "</thinking>",
     "<thought>": "</thought>",
     "<reasoning>": "</reasoning>",
-    "[THINK]": "[/THINK]",  # Markers of Mistral models.
+    "[THINK]": "[/THINK]",  # Mistral models.
     "<seed:think>": "</seed:think>",
-    "<mm:think>": "</mm:think>",  # Markers of MiniMax models.
+    "<mm:think>": "</mm:think>",  # MiniMax models.
     "<longcat_think>": "</longcat_think>",
-    "<|START_THINKING|>": "<|END_THINKING|>",  # Markers of Command models.
-    "<|inner_prefix|>": "<|inner_suffix|>",  # Markers of Apertus.
-    "◁think▷": "◁/think▷",  # Markers of Kimi models.
-    "<|channel>thought": "<channel|>",  # Markers of Gemma models.
-    "<|channel|>analysis<|message|>": "<|end|>",  # Markers of gpt-oss.
+    "<|START_THINKING|>": "<|END_THINKING|>",  # Command models.
+    "<|inner_prefix|>": "<|inner_suffix|>",  # Apertus.
+    "◁think▷": "◁/think▷",  # Kimi models.
+    "<|channel>thought": "<channel|>",  # Gemma models.
+    "<|channel|>analysis<|message|>": "<|end|>",  # gpt-oss.
     "<|start|>assistant<|channel|>analysis<|message|>": "<|end|>",
 }
-"""Markers of thoughts; maps opening to closing markers."""
+"""The markers around reasoning in a model's text. Maps opening markers to closing markers."""
 
 _LONGEST = max(map(len, THOUGHTS))
 _SPACE = re.compile(r"\s*+")
 
 
 def thought_at(text: str, at: int, *, final: bool = True) -> str | None:
-    """Return the marker that opens a thought at ``at``, "" if no marker does, or None if more text is needed."""
+    """Return the opening marker of reasoning that begins at ``at``, or "" if there is no marker. Returns None if more
+    text is needed to decide.
+    """
     rest = text[at : at + _LONGEST]
     found = next((opening for opening in THOUGHTS if rest.startswith(opening)), "")
     is_undecided = not found and not final and any(opening.startswith(rest) for opening in THOUGHTS)
@@ -69,9 +72,9 @@ def thought_at(text: str, at: int, *, final: bool = True) -> str | None:
 
 
 class LastCalls:
-    """The blocks at the end of the reasoning so far, with the adjacent whitespace and markers.
+    """The tagged blocks at the end of the reasoning received so far, with the whitespace and markers around them.
 
-    ``takes_bare``: whether to accept blocks that could also be a mention in a sentence (``Block.is_bare``).
+    ``takes_bare``: whether to include blocks that might only mention a tag (``Block.is_bare``).
     """
 
     def __init__(self, *, takes_bare: bool) -> None:
@@ -82,7 +85,9 @@ class LastCalls:
         return len(self._held)
 
     def take(self, segments: Iterable[Segment | BrokenCall]) -> list[str]:
-        """Process segments of the reasoning; return the segments that are certainly text."""
+        """Read segments of the reasoning. Return the text that is not at the end of the reasoning, and therefore
+        contains no calls.
+        """
         out: list[str] = []
         for segment in segments:
             if (isinstance(segment, Block) and (self._takes_bare or not segment.is_bare)) or (
@@ -94,10 +99,10 @@ class LastCalls:
         return out
 
     def add(self, text: str, *, is_text: bool = True) -> list[str]:
-        """Process text that follows the held-back blocks. Return [] if the text is held back as well. Otherwise, return
-        everything held back so far, followed by this text.
+        """Read text that follows the blocks. If this text is visible, return the held-back blocks as text, followed by
+        this text.
 
-        ``is_text``: False for markers, which are held back like whitespace.
+        ``is_text``: False for the closing marker of the reasoning, which is held back like whitespace.
         """
         if self._held and (not is_text or text.isspace()):
             self._held.append(text)
@@ -105,31 +110,32 @@ class LastCalls:
         return [*self.as_text(), text] if text else []
 
     def as_text(self) -> list[str]:
-        """Remove the held-back segments, and return them as text."""
+        """Return the held-back blocks and the text between them as text, and clear them."""
         held, self._held = self._held, []
         return [segment if isinstance(segment, str) else segment.raw for segment in held]
 
     def as_calls(self) -> list[Block | FenceMark]:
-        """Remove the held-back segments, and return them for use as calls. Text between the blocks is dropped if they
-        are calls.
+        """Return the held-back blocks as possible calls, and clear them. The text between them becomes ``FenceMark``s,
+        which are dropped if the blocks are calls.
         """
         held, self._held = self._held, []
         return [FenceMark(segment, opening=False) if isinstance(segment, str) else segment for segment in held]
 
 
 class Thoughts(ParserWrapper[Parser, LastCalls]):
-    """Reads thoughts at the start of the text, and passes the text after them to ``inner``.
+    """Finds reasoning at the start of the text, such as ``<think>…</think>``, and passes the rest of the text to
+    ``inner``.
 
-    ``new``: creates a parser for each thought.
+    ``new``: creates a parser for the text of each piece of reasoning.
     """
 
     def __init__(self, inner: Parser, new: Callable[[], Parser]) -> None:
         super().__init__(inner, LastCalls(takes_bare=False))
         self._new = new
-        self._thought: Parser | None = None  # The parser of the open thought.
-        self._end = ""  # The closing marker of the open thought.
-        self._text = ""  # Undecided text, which may be the beginning of a marker.
-        self._is_over = False  # Whether no further thought can follow.
+        self._thought: Parser | None = None  # The parser of the current reasoning, or None outside reasoning.
+        self._end = ""  # The closing marker of the current reasoning.
+        self._text = ""  # Text that may be the beginning of a marker, and is read again with the next chunk.
+        self._is_over = False  # Whether the answer has begun, after which no reasoning is recognized.
 
     @property
     def in_block(self) -> bool:
@@ -137,7 +143,7 @@ class Thoughts(ParserWrapper[Parser, LastCalls]):
         return super().in_block or (self._thought is not None and self._thought.in_block)
 
     def feed(self, text: str) -> Sequence[Segment]:
-        """Return the segments that ``text`` completes."""
+        """Read the next chunk of text, and return the segments that are now complete."""
         return self._inner.feed(text) if self._is_over else self._read(self._text + text)
 
     def finish(self, *, cut: bool = False) -> Sequence[Segment | BrokenCall]:
@@ -184,21 +190,22 @@ class Thoughts(ParserWrapper[Parser, LastCalls]):
         return out
 
     def _half_end(self, text: str, start: int) -> int:
-        """Return the start of an incomplete closing marker at the end of ``text``, or the length of ``text``."""
+        """Return the position where the closing marker may begin at the end of ``text``, or the length of ``text``."""
         sizes = range(min(len(self._end) - 1, len(text) - start), 0, -1)
         return len(text) - next((size for size in sizes if text.endswith(self._end[:size])), 0)
 
 
 class CallsInReasoning:
-    """Moves the calls at the end of one choice's reasoning into the choice's text, where the parser finds them.
+    """Moves the calls at the end of one choice's reasoning into the choice's text, where the answer's parser finds
+    them.
 
-    ``is_over``: whether all later events remain unchanged, so that they can bypass ``take``. ``has_found``: whether
-    calls have been moved.
+    ``is_over``: whether no more events will be changed, so that they need not be passed to ``take``. ``has_found``:
+    whether calls have been moved.
     """
 
     def __init__(self, sentinel: Parser) -> None:
         self._sentinel = sentinel
-        self._like = ReasoningDelta("")  # The latest delta of the reasoning.
+        self._like = ReasoningDelta("")  # The latest reasoning delta, used as a template for further deltas.
         self._calls = LastCalls(takes_bare=True)
         self.is_over = False
         self.has_found = False
@@ -222,8 +229,8 @@ class CallsInReasoning:
         return [replace(self._like, text=text)] if text else []
 
     def _end(self, *, cut: bool) -> list[BackendEvent]:
-        """Return the held-back calls: as reasoning if the answer was ``cut`` off or has other content, otherwise as
-        text.
+        """Return the held-back calls as text of the answer. If the answer was cut off or has other content (``cut``),
+        return them as reasoning.
         """
         self.is_over = True
         events = self._reasoning(self._sentinel.finish(cut=cut))

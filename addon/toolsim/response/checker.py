@@ -1,11 +1,12 @@
 """The schema checks of one answer: one validator per tool, and a shared time budget.
 
-A schema check blocks all other exchanges. Each check is bounded (``toolsim.schema``), but the next bytes of an answer
-can contain any number of calls. All checks, including compilation, therefore share one budget. Interruptions such as a
-garbage collection are not counted (``toolsim.schema.validator``). The budget refills at a quarter of the elapsed time:
-an answer at a model's pace never exhausts it, and a hostile answer leaves most of the time to other exchanges. When the
-budget is exhausted, a check is undecided, and the call passes with a warning. Strict tools are an exception, because
-their client was promised arguments that conform: their checks can overdraw the budget, by enough for any sensible call.
+While a schema check runs, all other exchanges wait. Each check has a time limit (``toolsim.schema``), but an answer can
+contain any number of calls. All checks of an answer, including the compilation of the schemas, therefore share one time
+budget. Interruptions such as garbage collection are not counted (``toolsim.schema.validator``). The budget refills at a
+quarter of the elapsed time. An answer at the normal speed of a model never exhausts it, and an answer that is designed
+to waste time leaves most of the time to other exchanges. When the budget is exhausted, a check is undecided, and the
+client receives the call with a warning. The checks of strict tools can exceed the budget, because the client was
+promised arguments that conform to the schema. The additional time is enough for any sensible call.
 """
 
 from __future__ import annotations
@@ -21,20 +22,24 @@ SCHEMA_CHECK_TIMED_OUT = "SCHEMA_CHECK_TIMED_OUT"
 SCHEMA_UNUSABLE = "SCHEMA_UNUSABLE"
 
 BUDGET_SECONDS = 0.015
-"""Time budget of all schema checks without a refill, in seconds: enough for arguments with 10,000 values."""
+"""Time budget for all schema checks of an answer before any refill, in seconds. This is enough for arguments with
+10,000 values.
+"""
 
 PATIENT_SECONDS = 1.0
-"""Time budget of all schema checks in a separate process, where they do not block other work, in seconds."""
+"""Time budget for all schema checks of an answer in a separate process, where they do not delay other exchanges, in
+seconds.
+"""
 
 _REFILL = 0.25
 
 _STRICT_SECONDS = 0.025
-"""Maximum time, in seconds, by which checks for strict tools can exceed the budget. In the worst case, other exchanges
-wait 40 ms, once.
+"""Additional time for the checks of strict tools when the budget is exhausted, in seconds. In the worst case, this
+delays other exchanges by 40 ms, once.
 """
 
 UNSETTLED = CheckResult("the check did not finish in time", settled=False, outline="not checked in time")
-"""The result of an undecided check of a strict tool's arguments."""
+"""The result for a strict tool if the check of a call's arguments did not finish in time."""
 
 
 class SchemaChecker:
@@ -50,7 +55,7 @@ class SchemaChecker:
         self._spent_at = monotonic()
 
     def schema(self, tool: Tool) -> Validator | None:
-        """Return the tool's compiled schema, or None if the tool has no usable schema."""
+        """Return the tool's compiled schema, or None if the tool has no schema or an invalid one."""
         if tool.name not in self._validators:
             self._validators[tool.name] = None
             if tool.parameters is not None:
@@ -60,8 +65,8 @@ class SchemaChecker:
                     self._validators[tool.name] = compile_schema(tool.parameters)
                 except SchemaError:  # A strict tool with an unusable schema has already been refused with a 400.
                     self._warn(SCHEMA_UNUSABLE, tool.name)
-                # A schema is compiled only once. This counts as at most one step, because a pause in it cannot be
-                # recognized.
+                # A schema is compiled only once. The time counts as at most one step, because it may include an
+                # interruption, which cannot be detected during compilation.
                 self._spend(min(thread_time() - began, STEP_SECONDS))
         return self._validators[tool.name]
 

@@ -3,16 +3,16 @@
     text ─▶ parser ─▶ segments ─▶ judge ─▶ verdicts ─▶ output sequencer, or calls
 
 1. Three modules share the decisions: ``output_sequencer`` orders text and calls and determines when the choice ends,
-   ``client_calls`` decides how a call is emitted, and ``judge`` decides whether text is a call.
-2. Events that arrive while a call is open are emitted after it. Text and other items nevertheless count as if they had
-   arrived before the call, as they would if the call were emitted in one step. A structured call from the backend
-   counts as if it had arrived at the end of the open call.
-3. If a tagged block is open at the end of a backend message, it continues in the next message. No text is inserted into
-   its arguments.
-4. If text after a call would end the turn, the first character of a call over the limit also ends it, regardless of the
-   verdict on this call and of how the text is split.
-5. A block directly after an unreadable block is text, so that the second of two calls does not run alone. Calls before
-   the unreadable block do run, since the client may have received them already.
+   ``client_calls`` emits the calls, and ``judge`` decides whether text is a call.
+2. While a call is being streamed to the client, other events wait until it has ended. Text and other items that arrive
+   meanwhile are still treated as if they preceded the call, as they would if the call were emitted in one step. A
+   structured call that arrives meanwhile is treated as if it followed the call.
+3. If a tagged block is incomplete at the end of a backend message, it continues in the next message. The empty line
+   that otherwise separates the texts of two messages is not inserted into the block.
+4. If the plan ends the turn at any text after a call, the first character of a call over the limit also ends the turn.
+   The turn ends even if the call would be invalid, and regardless of how the text is split into chunks.
+5. A block directly after a block that cannot be parsed is text, so that the second of two calls does not run without
+   the first. Calls before the malformed block do run, since the client may have received them already.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ class Choice:
         self._parser = parser_for(plan, judge)  # None if no tools are offered, in which case all output is text.
         self._calls = ClientCalls(plan, report, numbers, index)
         self.sequencer = OutputSequencer(plan, report, self._calls, index)
-        self._is_unreadable = False  # Whether the latest block was an unreadable call.
-        self._position = 0  # Number of characters of the text so far.
+        self._is_unreadable = False  # Whether the latest block was a call that could not be parsed.
+        self._position = 0  # Number of characters of text received so far.
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.sequencer}, {self._calls.made} calls, {self._parser})"
@@ -106,7 +106,7 @@ class Choice:
             return []
         if self._parser is not None:
             self._take(self._parser.feed(text))
-            # Rule 4: a block that has just started is over the limit and can no longer become a call.
+            # Rule 4: the limit on calls has been reached, so the block that has just started cannot become a call.
             is_surplus = self._plan.stops_after_tools and self._calls.is_exhausted and self._in_block
             if is_surplus and not self.sequencer.has_ended:
                 self.sequencer.end_early(self._calls.skip())
@@ -115,7 +115,7 @@ class Choice:
         return self._calls.take()
 
     def next_message(self) -> list[ClientEvent]:
-        """Process the end of a backend message that is followed by another message."""
+        """Process the end of a backend message that is followed by another message in the same answer."""
         if self.sequencer.has_ended:
             return []
         follows = self.sequencer.end_message()
@@ -125,10 +125,10 @@ class Choice:
             # Rule 3: the block continues in the next message.
             segments = []
         else:
-            # The parser reads the empty line as text, so that a call at the end of the message can be alone on its
+            # The parser reads the empty line, because a call at the end of the message may have to be alone on its
             # lines.
             segments = self._parser.feed(EMPTY_LINE)
-        # An empty line that separates no text is dropped, unless it completed held-back text.
+        # The empty line is dropped if there is no text on one of its sides, unless it completed held-back text.
         if follows or not all(isinstance(segment, str) and segment.isspace() for segment in segments):
             self._take(segments)
         return self._calls.take()
@@ -140,21 +140,23 @@ class Choice:
             if not self.sequencer.has_ended:
                 self._calls.emit(event)
             return self._calls.take()
-        # The held-back text precedes the item, and may end the choice.
+        # Text that was held back is emitted first. It may contain a call and end the choice.
         self._release_text()
         if not self.sequencer.has_ended:
             self.sequencer.item(event)
         return self._calls.take()
 
     def call_started(self) -> None:
-        """Record that the backend has started to emit a structured call. ``structured`` completes the call."""
+        """Record that the backend has started to send a structured call. ``structured`` is called when the call is
+        complete.
+        """
         self.sequencer.calls_started += 1
 
     def structured(self, call: StructuredCall) -> list[ClientEvent]:
         """Process a structured call from the backend."""
         self.sequencer.calls_started = max(0, self.sequencer.calls_started - 1)
         self._release_text()
-        # Rule 2: the call is postponed until the open call has ended, unless it is the open call itself.
+        # Rule 2: another call is being streamed, so this call is postponed until that call has ended.
         if self._calls.is_open and not self._calls.is_arriving_as(call.key):
             self._after_call(broke=self._calls.postpone(call))
         elif not self.sequencer.has_ended:
@@ -162,29 +164,29 @@ class Choice:
         return self._calls.take()
 
     def arriving(self, delta: StructuredDelta) -> list[ClientEvent]:
-        """Process a delta of a structured call that is still arriving. The complete call follows (``structured``)."""
+        """Process a delta of a structured call. ``structured`` is called when the call is complete."""
         if self.sequencer.has_ended:
             return []
-        # The open block may contain another call that is about to be announced.
+        # An open block may contain another call, which is about to be announced to the client.
         may_announce = delta.is_first and not self._in_block
         self._calls.arriving(delta, self._structured_calls.arriving(delta) if may_announce else None)
         return self._calls.take()
 
     def finish(self, reason: FinishReason) -> list[ClientEvent]:
-        """End the choice for the backend's reason, and resolve all held-back text."""
+        """End the choice for the reason that the backend reported, after emitting all held-back text."""
         if self.sequencer.has_ended:
             return []
         self._drain(reason)
-        # The held-back text may have ended the choice. A backend that treats calls as text reports "stop".
+        # The held-back text may contain calls or end the choice. If it contains calls, the reason "stop" is replaced.
         if not self.sequencer.has_ended:
             self.sequencer.end("tool_calls" if self._calls.made else reason)
         return self._calls.take()
 
     def recover(self) -> list[ClientEvent]:
-        """End the choice because the answer failed: emit held-back text, but no second failure."""
+        """End the choice because the answer has failed. Held-back text is emitted, but no second failure."""
         if self.sequencer.has_ended:
             return []
-        self._drain("length")  # The rest of the text is unknown, as after a length limit.
+        self._drain("length")  # The rest of the text is missing, as if a length limit had cut it off.
         self.sequencer.end(self.sequencer.reason)
         return [event for event in self._calls.take() if not isinstance(event, Failed)]
 
@@ -196,20 +198,21 @@ class Choice:
                 return
             match segment:
                 case str():
-                    # An announced call whose block turned out to be prose is incomplete.
+                    # If the client has received the beginning of a call from this text, the call ends as incomplete.
                     self._position += len(segment)
                     self._end_block()
                     self._is_unreadable = self._is_unreadable and segment.isspace()
                     self.sequencer.state(segment)
                 case Fragment():
-                    # A fragment precedes its block and is not additional text.
+                    # A fragment is a preview of a block. Its text follows later, as part of the block.
                     self._calls.fragment(segment.text)
                 case Block() | Oversize():
                     is_announced = isinstance(segment, Block) and self._calls.streams(segment.body)
-                    # A verdict may end the choice; later verdicts are skipped, and reported as skipped.
+                    # One verdict may end the choice. Later verdicts are then skipped, and the log reports them as
+                    # skipped.
                     with self._reported(segment.raw) as outcomes:
                         verdicts = self._judge.block(segment, is_announced=is_announced)
-                        # Rule 5: the second of two calls must not run alone.
+                        # Rule 5: the second of two calls must not run without the first.
                         if self._is_unreadable and isinstance(verdicts[0], JudgedCall):
                             rejected = self._judge.reject(segment.raw, MALFORMED_JSON, verdicts[0].tool.name)
                             verdicts = [replace(rejected, is_unreadable=True)]
@@ -221,16 +224,16 @@ class Choice:
                 case Calls():
                     self._untagged(segment)
                 case FenceMark():
-                    # A fence mark next to a call is dropped, like whitespace.
+                    # The line of a code fence next to a call is dropped, like whitespace.
                     self._position += len(segment.raw)
                     self.sequencer.mark(segment.raw, opening=segment.opening)
                 case BrokenCall():
-                    # No retry followed, so the broken call is the answer.
+                    # The broken call was not retried, so its text is the answer.
                     self.sequencer.state(segment.raw)
 
     def _untagged(self, segment: Calls) -> None:
         with self._reported(segment.raw) as outcomes:
-            # If a tool's output contains one of the calls, the model has copied the entire unit from it.
+            # If a tool's output contains one of these calls, the model has copied all of them from the output.
             if any(accepted.is_quoted for accepted in segment.calls):
                 for accepted in segment.calls:
                     self._judge.warn(QUOTED_CALL, accepted.call.tool.name)
@@ -240,7 +243,7 @@ class Choice:
             for accepted in segment.calls:
                 self._judge.count_untagged(accepted)
                 outcomes.append(self.apply(accepted.call))
-        # Without an end, the model would repeat the call endlessly (``repetition``).
+        # The model is repeating the same call, and would continue endlessly (``repetition``).
         if segment.ends and not self.sequencer.has_ended:
             self.sequencer.end_early(ONE_CALL)
 
@@ -255,27 +258,29 @@ class Choice:
             self._take(self._parser.release())
 
     def _drain(self, reason: FinishReason) -> None:
-        """Resolve all held-back text, because the choice ends. ``reason``: "length" if the answer was truncated for any
-        reason.
+        """Emit all held-back text as text or as calls, because the choice ends.
+
+        ``reason``: the reason for the end. It is "length" if the answer was truncated in any way.
         """
-        # The complete call that should have followed these deltas will not arrive.
+        # A structured call is incomplete, and its remaining deltas will not arrive.
         if self._calls.is_arriving:
             self._after_call(broke=self._calls.break_off())
         if self._parser is not None:
             self.drain(self._parser, reason)
-        # A call that was announced from the beginning of its block will not be completed, either.
+        # The same applies to a call that was announced before its block was complete.
         self._end_block()
         self.sequencer.end_of_text()
 
     def drain(self, parser: Parser, reason: FinishReason) -> None:
-        """Process the text that the parser still holds back at the end of the text."""
+        """Process the text that the parser has held back until the end of the text."""
         self._take(parser.finish(cut=reason == "length"))
 
     # -- verdicts
 
     def apply(self, verdict: Verdict, structured: StructuredCall | None = None) -> str:
-        """Apply a verdict; return the outcome for the log. ``structured``: the call, if it is a structured call from
-        the backend.
+        """Apply a verdict, and return the outcome for the log.
+
+        ``structured``: the backend's structured call that the verdict is about, or None if the call was found in text.
         """
         match verdict:
             case JudgedCall():
@@ -290,9 +295,9 @@ class Choice:
         passed_over = f"passed over {call.tool.name}"
         if self.sequencer.has_ended:
             return passed_over
-        # The open call is a structured call that is still arriving, and the client already has its beginning.
+        # The client has already received the beginning of another call, which is still arriving from the backend.
         if structured is None and self._calls.is_arriving:
-            # The postponed call counts immediately, so text that follows it is text after a call.
+            # The postponed call already counts as a call, so text that follows is treated as text after a call.
             self.sequencer.called(made=True)
             self._after_call(broke=self._calls.postpone(call))
             return f"call {call.tool.name}"
@@ -305,14 +310,14 @@ class Choice:
         return f"call {call.tool.name}" if outcome.made else passed_over
 
     def _reject(self, verdict: Rejected, structured: StructuredCall | None) -> str:
-        """Emit the text of a block that is not a call."""
+        """Emit the text of a block that is not a call, or a description of a structured call that is not passed on."""
         outcome = f"text {verdict.reason}"
         if not verdict.raw or self.sequencer.has_ended:
             return outcome
         if structured is not None:
             self._say_in_words(verdict, structured)
             return outcome
-        # The beginning of the block may have been announced as a call. That call is then incomplete.
+        # The client may have received the beginning of this block as a call, which then ends as incomplete.
         self._end_block()
         self.sequencer.state(verdict.raw)
         return outcome
@@ -321,29 +326,31 @@ class Choice:
         """Emit a rejected structured call as text."""
         if self._calls.is_arriving_as(call.key) and self._calls.break_off():
             self.sequencer.interrupt()
-        # Directly after a call, the text would end the turn or be dropped.
+        # Text directly after a call would be dropped, or would end the turn.
         if self.sequencer.gap is None:
             return
         self._report.warnings.append(entry(CALL_AS_TEXT, verdict.name and loggable_name(verdict.name)))
-        # The text was not written by the model, so it is put in a separate paragraph.
+        # The model did not write this text, so it is put in a separate paragraph.
         parting = EMPTY_LINE if self.sequencer.is_in_text else ""
         self.sequencer.state(f"{parting}{verdict.raw}")
 
     def _violate(self, verdict: Violation) -> str:
-        """End the choice with an error, or with its message as text, because a strict guarantee cannot be kept."""
+        """End the choice with an error because a strict tool's call is invalid. The option ``toolsim_strict_policy``
+        can turn the error into text.
+        """
         if self.sequencer.has_ended:
             return f"failure {verdict.reason}"
-        # Rule 4: even a valid call would not be emitted here.
+        # Rule 4: the limit on calls has been reached, so even a valid call would not be emitted.
         if self._calls.is_exhausted:
             end = self._calls.skip(verdict.name and loggable_name(verdict.name))
             if end:
                 self.sequencer.end_early(end)
             return f"passed over {verdict.reason}"
-        # Calls that waited for an announced call are emitted first; one of these calls may end the choice.
+        # Postponed calls are emitted before the error. One of them may end the choice.
         self._end_block()
         if self.sequencer.has_ended:
             return f"failure {verdict.reason}"
-        # If the client cannot show an error, the message is the answer.
+        # With ``toolsim_strict_policy=message``, the answer contains the error message as text.
         if self._plan.policy.strict_policy == "message":
             self._calls.emit(TextDelta(verdict.error.message, self._index))
             self.sequencer.end_early("strict failure")
@@ -358,7 +365,8 @@ class Choice:
         is_announced = self._plan.stream and self._calls.is_arriving_as(call.key)
         for verdict in self._structured_calls.verdicts(call, is_announced=is_announced):
             self.apply(verdict, call)
-        # If the structured call is still open at this point, it was not made, so it ends as incomplete.
+        # If the client has received the beginning of this structured call but the call was not made, it ends as
+        # incomplete.
         broke = self._calls.is_arriving_as(call.key) and self._calls.break_off()
         self._after_call(broke=broke)
 
@@ -367,8 +375,9 @@ class Choice:
             self._after_call(broke=self._calls.end_block())
 
     def _after_call(self, *, broke: bool) -> None:
-        """Process the calls that were postponed while a call was open. ``broke``: the open call broke after its
-        announcement, and therefore interrupts the text.
+        """Process the calls that were postponed while a call was being streamed.
+
+        ``broke``: whether that call ended as incomplete. If so, it separates the text before it from the text after it.
         """
         if broke:
             self.sequencer.interrupt()
@@ -382,7 +391,7 @@ class Choice:
 
 
 def parser_for(plan: Plan, judge: Judge) -> Parser | None:
-    """Return the nested parsers that the plan requires, or None if no tools are offered."""
+    """Return the parser for the model's text, which is a chain of nested parsers, or None if no tools are offered."""
     if not plan.tools:
         return None
     limit = block_limit(plan)

@@ -1,23 +1,27 @@
-"""The output of one choice: its calls, one at a time, each followed by the events that arrived while it was open.
+"""Emits the calls of one choice, one at a time. Events that arrive while a call is being streamed are emitted after the
+call.
 
 1. A call that the judge has accepted is emitted in full, unless it exceeds the limit on calls or repeats another call.
-   A call over the limit is dropped. It also ends the turn if text after a call would do so.
-2. With incremental arguments, a call within the limit is announced before it is complete. A call in an open block is
-   announced as soon as its header is readable (``Preview``). A structured call is announced while the backend is
-   emitting it, unless it may repeat a call that arrived as text. A call that is run between the rounds
-   (``Plan.hosted``) is never announced, because the client receives other items for it. In a non-streamed answer, the
-   calls have the same order, but no call is sent before it is complete.
-3. An announcement is final. If the judge accepts a call that begins with the part that the client has received, the
-   rest of the call is emitted. Otherwise, the announced call ends as incomplete, and the choice ends as cut off.
+   A call over the limit is dropped. If the plan ends the turn at any text after a call, a call over the limit also ends
+   the turn.
+2. If the plan requests incremental arguments, a call within the limit is announced to the client before it is complete,
+   and its arguments are streamed. A call in a tagged block is announced as soon as the tool's name has been read
+   (``Preview``). A structured call is announced while the backend is sending it, unless it may repeat a call that
+   arrived as text. A call that toolsim itself runs between the rounds (``Plan.hosted``) is never announced, because the
+   client receives other items for it. In a non-streamed answer, the calls have the same order, but no call is sent
+   before it is complete.
+3. An announcement cannot be revoked. If the judge accepts the call, and the part that the client has received is
+   unchanged, the rest of the call is emitted. Otherwise, the announced call ends as incomplete, and the choice ends as
+   cut off.
 4. Calls are emitted one at a time: while a call is open, no other call is announced or made, and all other output is
    emitted after it.
-5. If dozens of calls wait for an open call, the open call is broken, because models do not make that many calls before
-   the first call has ended.
-6. In the output mode obsidian-xml, a call is followed by its text, so that a client that stops at the first text has
-   already received the call.
-7. Some backends send a call both as text **and** as a structured call. If both calls were passed on, a tool that writes
-   would write twice. Each call of one kind is therefore paired with an equivalent call of the other kind, if there is
-   one, and the later call of each pair is dropped. With ``toolsim_tool_block_dedup``, every repetition is dropped.
+5. If more than ``MAX_WAITING`` calls wait for the end of an announced call, the announced call ends as incomplete.
+   Models do not make that many calls before the first call has ended, so the end of that call will not arrive.
+6. In the obsidian-xml output mode, a call is followed by the same call as XML text, so that a client that stops at the
+   first text has already received the call.
+7. Some backends send a call both as text **and** as a structured call. If the client received both, it would run the
+   tool twice. Each call in text is therefore paired with an equivalent structured call, if there is one, and the later
+   call of each pair is dropped. With ``toolsim_tool_block_dedup``, every repetition is dropped.
 """
 
 from __future__ import annotations
@@ -50,18 +54,19 @@ from toolsim.response.verdict import JudgedCall
 from toolsim.wire.json_codec import load
 
 MAX_WAITING = 64
-"""Maximum number of calls that wait for an open call. Emitting them in one step takes 0.05 ms each."""
+"""Maximum number of calls that wait for the end of an announced call. Emitting a waiting call takes 0.05 ms."""
 
 
 _HEADER = re.compile(rf'\s*(?:\[\s*)?{HEAD}\s*,\s*{ARGUMENTS}\s*(?=["{{])').match
 _PLAIN_HEADER = re.compile(r'\s*(?:\[\s*)?\{\s*"name"\s*:\s*"(?P<name>[^"\\]*)"\s*,\s*"arguments"\s*:\s*(?=["{])').match
-# Maximum length of a header, in characters. Names have at most 128 characters, so a longer header does not belong to a
-# call. The limit also applies to whitespace before the object in a string of arguments. The header is read again with
-# each delta, so its length must be bounded.
+# Maximum length of the text before a call's arguments, in characters: the name and the keys. Names have at most 128
+# characters, so a longer text does not belong to a call. The text is read again with each delta, so its length must be
+# bounded. The limit also applies to whitespace at the beginning of arguments in a string.
 _MAX_HEADER = 512
 _STRING = re.compile(r'(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*+').match
 _HALF_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z").match
-# The escape of the first half of a surrogate pair; the backslash must not itself be escaped.
+# Matches the escape of the first half of a surrogate pair (``\ud83d``) at the end of the text. The backslash must not
+# itself be escaped.
 _FIRST_OF_PAIR = re.compile(r"(?:\A|[^\\])(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})\Z").search
 _OUTSIDE = re.compile(r'[^"{}\[\]]*+')
 _NO_OUTPUTS = Outputs()
@@ -70,10 +75,10 @@ _NO_OUTPUTS = Outputs()
 class Preview:
     """Reads a call's name and arguments from a block that is still open, so that they are streamed as they arrive.
 
-    It parses one shape, ``{"name": "…", "arguments": "…`` or ``{…`` in any spelling of these keys (``call_keys``),
-    possibly within a wrapper or as the first call of a list. It silently gives up on any other shape; the block is then
-    buffered until it is complete and has been judged. The returned deltas together are a verbatim prefix of the
-    arguments.
+    It parses ``{"name": "…", "arguments": "…`` and ``{"name": "…", "arguments": {…``, with any spelling of these keys
+    (``call_keys``), inside a wrapper object, or as the first call of a list. It silently gives up on any other text,
+    and the block is then buffered until it is complete and has been judged. Together, the returned deltas are the
+    verbatim beginning of the arguments.
 
         header ─▶ string ─▶ end         arguments as a JSON string: decoded, never in the middle of an escape
            │
@@ -81,14 +86,13 @@ class Preview:
 
     ``repair``: whether other spellings of the keys are accepted.
 
-    ``tool``: the called tool, set as soon as the call can be announced. Only an offered tool that is not strict
-    qualifies.
+    ``tool``: the tool that is called, or None until the call can be announced. Calls to strict tools are not announced.
     """
 
     def __init__(self, tools: Iterable[Tool], outputs: Outputs = _NO_OUTPUTS, *, repair: bool = True) -> None:
         self._outputs = outputs
         self._read_header = _HEADER if repair else _PLAIN_HEADER
-        # A strict tool's call must not be announced before the judge has accepted it.
+        # A call to a strict tool must not be announced before the judge has accepted it.
         self._tools = {tool.name: tool for tool in tools if tool.kind == "function" and not tool.strict}
         self._candidate: Tool | None = None
         self._state = self._header
@@ -100,8 +104,8 @@ class Preview:
         self.tool: Tool | None = None
 
     def feed(self, text: str) -> str:
-        """Return the arguments that ``text``, the next part of the block's body, adds; "" if no arguments can be sent
-        yet.
+        """Read the next part of the block's body, and return the part of the arguments that can be sent now, which may
+        be "".
         """
         if self._is_over:
             return ""
@@ -112,8 +116,8 @@ class Preview:
         return delta
 
     def rest(self, name: str, arguments: str) -> str | None:
-        """Return the unsent part of the accepted call's arguments, or None if the call differs from the part already
-        sent.
+        """Return the part of the accepted call's arguments that has not been sent, or None if the call differs from the
+        part that has been sent.
         """
         sent = "".join(self._sent)
         if self.tool is None or self.tool.name != name or not arguments.startswith(sent):
@@ -136,8 +140,8 @@ class Preview:
             return self._stop() if len(self._rest) > _MAX_HEADER else ""
         self._candidate = self._tools.get(match["name"])
         if self._candidate is None or (self._outputs.text and self._outputs.contains(self._candidate.name)):
-            # If an output contains the tool's name, the call may be a quotation. This is decided only when the call is
-            # complete.
+            # If a tool output contains the tool's name, the model may be quoting a call. This can be decided only when
+            # the call is complete.
             return self._stop()
         quoted = self._rest[match.end()] == '"'
         self._rest = self._rest[match.end() + quoted :]
@@ -145,7 +149,7 @@ class Preview:
         return self._state()
 
     def _string(self) -> str:
-        """Decode the part of a JSON string of arguments that has been received."""
+        """Decode the available part of a string that contains the arguments as JSON."""
         match = _STRING(self._rest)
         assert match is not None
         end = match.end()
@@ -167,7 +171,7 @@ class Preview:
         return text
 
     def _object(self) -> str:
-        """Return the source of an object of arguments as it arrives, up to its last brace."""
+        """Return the available part of an object that contains the arguments, up to its last brace."""
         self.tool = self._candidate
         text, at = self._rest, 0
         while at < len(text):
@@ -191,15 +195,17 @@ class Preview:
 
 
 def as_block(name: str, arguments: str) -> str:
-    """Return the beginning of a block's body with a call to the tool ``name``; ``arguments``: the beginning of the
-    arguments.
-    """
+    """Return the beginning of a block's body that contains the beginning of a call to the tool ``name``."""
     return f'{{"name": {json.dumps(name)}, "arguments": {arguments}'
 
 
 @dataclass(frozen=True, slots=True)
 class CallOutcome:
-    """The outcome of a call."""
+    """The outcome of a call. ``made``: whether the call was emitted.
+
+    ``broke``: whether the call differs from the call that was announced, which has ended as incomplete (rule 3).
+    ``end``: the reason why the call ends the turn, or "" if the turn continues.
+    """
 
     made: bool = False
     """Whether the call was made."""
@@ -210,10 +216,10 @@ class CallOutcome:
 
 
 class ClientCalls:
-    """The calls of one choice and its other output, in the order of emission.
+    """The calls and other output of one choice, in the order in which the client receives them.
 
     ``has_broken``: whether any call was left incomplete. ``made``: the number of complete calls emitted. ``preview``:
-    the preview of the open block, or None.
+    the preview of the block that is being read, or None.
     """
 
     def __init__(self, plan: Plan, report: Report, numbers: Iterator[int], choice: int) -> None:
@@ -225,16 +231,18 @@ class ClientCalls:
         # A limit of 0 means unlimited.
         self._limit = 1 if plan.one_call or plan.legacy_functions else plan.policy.tool_block_max
         self._out: list[ClientEvent] = []
-        self._behind: list[ClientEvent] = []  # Events that arrived while a call was open (rule 4).
-        self._postponed: list[StructuredCall | JudgedCall] = []  # Calls completed while another call was open.
-        self._open: Preview | None = None  # The preview of the announced call that has not ended.
-        self._key: str | None = None  # The key of the open call's deltas, or None if the call is in a block.
+        self._behind: list[ClientEvent] = []  # Events that arrived while a call was being streamed (rule 4).
+        # Calls that were completed while another call was being streamed.
+        self._postponed: list[StructuredCall | JudgedCall] = []
+        self._open: Preview | None = None  # The preview of the announced call, which has not ended yet.
+        # The ``key`` of the announced call's deltas if it is a structured call, or None if it is in a tagged block.
+        self._key: str | None = None
         self.preview: Preview | None = None
         self.has_broken = False
         self.made = 0
 
     def emit(self, *events: ClientEvent) -> None:
-        """Emit events that do not belong to a call; if a call is open, they are emitted after it."""
+        """Emit events that do not belong to a call. If a call is being streamed, they are emitted after the call."""
         (self._out if self._open is None else self._behind).extend(events)
 
     def take(self) -> list[ClientEvent]:
@@ -244,32 +252,33 @@ class ClientCalls:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether the maximum number of calls has been made."""
+        """Whether the limit on calls has been reached."""
         return 0 < self._limit <= self.made
 
     @property
     def has_block(self) -> bool:
-        """Whether part of a block has been read, or a call has been announced."""
+        """Whether a block is being read, or an announced call has not ended yet."""
         return self.preview is not None or self._open is not None
 
     @property
     def is_open(self) -> bool:
-        """Whether an announced call has not ended yet."""
+        """Whether an announced call is still in progress."""
         return self._open is not None
 
     @property
     def is_arriving(self) -> bool:
-        """Whether the open call is a structured call that is still arriving."""
+        """Whether the announced call is a structured call that is still arriving from the backend."""
         return self._open is not None and self._key is not None
 
     def is_arriving_as(self, key: str) -> bool:
-        """Whether the open call is the structured call whose deltas have this ``key``."""
+        """Whether the announced call is the structured call whose deltas have this ``key``."""
         return self._open is not None and self._key == key
 
     def make(self, call: JudgedCall, key: str | None = None) -> CallOutcome:
-        """Emit a call that the judge has accepted, unless it is over the limit or a repetition.
+        """Emit a call that the judge has accepted, unless it exceeds the limit on calls or repeats another call.
 
-        ``key``: for a structured call, the key of its deltas, or "" if there were none.
+        ``key``: the key of a structured call's deltas, which is "" if it arrived without deltas; None for a call in
+        text.
         """
         if self.is_exhausted:
             return CallOutcome(end=self.skip(call.tool.name))
@@ -280,7 +289,8 @@ class ClientCalls:
         is_sent = announced is not None and self._plan.stream
         rest = announced.rest(call.tool.name, call.arguments) if announced and is_sent else call.arguments
         if rest is None:
-            # The judge accepted a call that differs from the announced call, perhaps because it was repaired.
+            # The accepted call differs from the part that the client has received, perhaps because the call was
+            # repaired.
             return CallOutcome(broke=self.break_off())
         events: list[ClientEvent] = [] if is_sent else [self._started(call.tool)]
         if rest:
@@ -305,7 +315,7 @@ class ClientCalls:
         return f"more than {self._limit} calls" if stops else ""
 
     def fragment(self, text: str) -> None:
-        """Process the next part of the open block's body (rule 2)."""
+        """Process the next part of the body of a block that is being read (rule 2)."""
         if self.preview is None:
             self.preview = self._new_preview()
         self._read(self.preview, text, None)
@@ -315,11 +325,11 @@ class ClientCalls:
         return Preview(tools, self._plan.outputs, repair=self._plan.policy.repair == "safe")
 
     def streams(self, body: str) -> bool:
-        """Return whether arguments in a block with this body can be streamed before the block is complete."""
+        """Return whether the beginning of this block has been streamed to the client. ``body``: the complete body."""
         return self._plan.stream and self._plan.announces_early and self._new_preview().feed(body) != ""
 
     def arriving(self, delta: StructuredDelta, tool: Tool | None) -> None:
-        """Process a delta of a structured call. The call can be announced only if ``tool`` is given."""
+        """Process a delta of a structured call. ``tool``: the tool, if the call can be announced."""
         if self._open is not None and self._key == delta.key:
             self._read(self._open, delta.text, delta.key)
         elif tool is not None and not self._seen_calls.may_be_repeated:
@@ -339,29 +349,33 @@ class ClientCalls:
             self._out.append(CallDelta(arguments, self._choice))
 
     def postpone(self, call: StructuredCall | JudgedCall) -> bool:
-        """Keep a call until the open call has ended; return whether so many calls wait that the open call broke (rule
-        5).
+        """Keep a call until the announced call has ended. Return whether the announced call ended as incomplete because
+        too many calls are waiting (rule 5).
         """
         self._postponed.append(call)
         return len(self._postponed) > MAX_WAITING and self.break_off()
 
     def take_postponed(self) -> list[StructuredCall | JudgedCall]:
-        """Remove and return the postponed calls; return [] while a call is open."""
+        """Return the postponed calls, and clear them. Returns [] while a call is being streamed."""
         if self.is_open or not self._postponed:
             return []
         calls, self._postponed = self._postponed, []
         return calls
 
     def end_block(self) -> bool:
-        """Forget the open block; return whether an announced call in it is incomplete."""
+        """End the block that is being read. Return whether a call that was announced from this block ended as
+        incomplete.
+        """
         self.preview = None
         return not self.is_arriving and self.break_off()
 
     def break_off(self) -> bool:
-        """End the open call, if any, as incomplete; return whether the client has received the call's beginning."""
+        """End the announced call, if any, as incomplete. Return whether the client has received the beginning of the
+        call.
+        """
         if self._open is None:
             return False
-        self._open.give_up()  # If the block continues, the call is not announced a second time.
+        self._open.give_up()  # If the block continues, its call must not be announced again.
         if not self._plan.stream:
             self._close()
             return False
@@ -384,7 +398,9 @@ class ClientCalls:
 
 
 def _joined(events: Iterable[ClientEvent]) -> Iterator[ClientEvent]:
-    """Yield events with adjacent text deltas joined, because there can be a hundred thousand of them."""
+    """Yield the events, with adjacent text deltas joined. Otherwise, a long answer could have a hundred thousand of
+    them.
+    """
     for kind, same in groupby(events, type):
         if kind is TextDelta:
             texts = [event for event in same if isinstance(event, TextDelta)]
@@ -397,19 +413,21 @@ type _Meaning = tuple[str, str]
 
 
 class SeenCalls:
-    """The calls of one choice, used to drop repeated calls (rule 7). ``drops_all``: drop every repetition."""
+    """The calls of one choice, used to drop repeated calls (rule 7). ``drops_all``: whether to drop every repeated
+    call, and not only structured calls that repeat a call in text and vice versa.
+    """
 
     def __init__(self, *, drops_all: bool) -> None:
         self._drops_all = drops_all
         self._seen: set[_Meaning] = set()
-        # Calls that arrived as text, parsed only when a structured call requires it.
+        # Calls found in text. Their arguments are parsed only if a structured call has to be compared with them.
         self._unparsed: list[_Meaning] = []
-        # The calls of each kind, structured or not, that have no counterpart of the other kind yet.
+        # The calls that have not been paired yet. The key is whether the calls are structured calls.
         self._unpaired: dict[bool, Counter[_Meaning]] = {False: Counter(), True: Counter()}
 
     @property
     def may_be_repeated(self) -> bool:
-        """Whether a structured call may be a repetition of a call that arrived as text."""
+        """Whether a structured call may repeat a call that arrived as text."""
         return bool(self._unparsed) or self._unpaired[False].total() > 0
 
     def take(self, name: str, arguments: str, *, structured: bool) -> bool:
@@ -437,7 +455,7 @@ class SeenCalls:
 
 
 def _meaning(name: str, arguments: str) -> _Meaning:
-    """Return a key that is equal for equivalent calls: the tool and the values, regardless of their notation."""
+    """Return the tool and the values of a call, in a notation that is the same for equivalent calls."""
     try:
         value = load(arguments, parse_float=_number)
     except (ValueError, RecursionError):

@@ -1,12 +1,12 @@
 """Decides whether the sentence before an untagged or fenced call introduces an example that must not be run.
 
-    Here is an example of the JSON:         text: it explains
-    In your last message you wrote:         text: it quotes
+    Here is an example of the JSON:         text: the model explains
+    In your last message you wrote:         text: the model quotes
     The function call would look like this: a call: models announce their calls like this
 
-Only the last sentence before the call is considered. The expressions below cover some thirty languages. In 10,456
-recorded answers, a sentence precedes text that looks like a call. No valid call in these answers follows one of the
-expressions.
+Only the last sentence before the call is considered. The pattern covers about thirty languages. It was tested with
+10,456 recorded answers in which a sentence precedes text that looks like a call: the pattern does not match before any
+valid call.
 """
 
 from __future__ import annotations
@@ -51,6 +51,6 @@ _EXAMPLE = re.compile(
 
 
 def introduces_example(before: str) -> bool:
-    """Return whether the last sentence of the text ``before`` a call introduces an example."""
+    """Return whether the last sentence before a call introduces an example. ``before``: the text before the call."""
     sentence = _LAST_SENTENCE.search(before[-MAX_SENTENCE:].rstrip())
     return sentence is not None and _EXAMPLE.search(sentence[0]) is not None

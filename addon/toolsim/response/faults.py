@@ -1,25 +1,25 @@
-"""Finds answers that consist of one untagged call that cannot be made, so that the model can be retried.
+"""Finds answers that consist of one untagged call that is invalid, so that the model can be asked to correct it.
 
-The module also handles calls that were cut off, which the model continues (``Continuation``).
+The module also joins calls that were cut off with their continuation in the next round (``Continuation``).
 
-``untagged`` finds valid calls and treats all other output as text. But an answer that begins like this, and contains
-only this call, was intended as a call:
+``untagged`` finds valid calls and treats all other output as text. However, an answer was intended as a call if it
+contains only the following text:
 
     answer := mark? "["? {"name": "…", "arguments": …      in any spelling of these keys (``call_keys``)
 
-1. The answer is text as soon as visible text follows its brackets, a part is elided (``...``), or a non-text event
-   arrives. It then describes a call, or contains another call.
-2. A call that was cut off by the length limit before it became invalid is not a fault, because the model can continue
-   it.
+1. The answer is treated as text as soon as other text follows the closing bracket, ``...`` replaces a part of the call,
+   or the backend sends anything other than text. In these cases, the model is describing a call, or makes another call.
+2. A call that was cut off by the length limit is not a fault if it is valid so far, because the model can continue it.
 3. Text is held back only if a retry is allowed. The result does not depend on how the text is split.
 
-``BrokenCalls`` holds back a call to an offered tool. At its end, the call is judged as if it were tagged and its tool
-were strict. It is a fault if it cannot be read or does not match the tool's schema.
+``BrokenCalls`` holds back a call to an offered tool. When the call is complete, it is judged as if it were tagged and
+its tool were strict. The call is a fault if it cannot be parsed or does not match the tool's schema.
 
-``UndeclaredCall`` withholds a call to a tool that does not exist: a small model that sees tools sometimes answers a
-greeting with ``{"name": "greet", "arguments": {…}}``. Such a call is text, since the client could not run it. But if
-the model is retried without tools, it answers in plain text. Only the first text of an answer after its reasoning can
-be such a call. When the answer ends, the result is a ``Retry``, whose ``otherwise`` is the unchanged answer.
+``UndeclaredCall`` holds back a call to a tool that does not exist. For example, a small model that is offered tools
+sometimes answers a greeting with ``{"name": "greet", "arguments": {…}}``. The client cannot run such a call, so it
+would receive the JSON as text. If the model is asked again without tools, it answers in plain text. Therefore, the
+result is a ``Retry``, whose ``otherwise`` contains the unchanged answer. Only the first text of an answer, apart from
+reasoning, can be such a call.
 """
 
 from __future__ import annotations
@@ -49,20 +49,21 @@ _FAULTS = (MALFORMED_JSON, SCHEMA_MISMATCH)
 
 
 def begins_call(text: str) -> bool:
-    """Return whether ``text`` begins with a tag and JSON, like a call that the model left unfinished."""
+    """Return whether ``text`` begins with a tag and JSON (``<tool_call>{``), like the beginning of a call."""
     return _CALL_START.match(text) is not None
 
 
 class SoleCall:
     """Checks whether an answer consists only of a call. ``accepts``: returns whether a tool's name is acceptable.
 
-    ``mark``: a pattern for text that can precede the JSON. ``name``: the tool's name, or "" until the arguments begin.
+    ``mark``: a pattern for text that can precede the JSON, such as a tag. ``name``: the tool's name, or "" until the
+    name and the key of the arguments have been read.
     """
 
     def __init__(self, mark: str, accepts: Callable[[str], bool]) -> None:
         self.pattern = rf"\s*+(?P<mark>{mark})?(?P<body>\[?\s*+{HEAD}[\s,]*+{ARGUMENTS})"
         self._accepts = accepts
-        self._head = ""  # The text before the arguments, until the arguments begin.
+        self._head = ""  # The text received before the arguments begin.
         self._is_fenced = False
         self._depth = 0
         self._in_string = self._is_escaped = self._is_closed = False
@@ -76,7 +77,7 @@ class SoleCall:
         return not self._depth and not self._in_string
 
     def read(self, text: str) -> bool:
-        """Process the next text of the answer; return whether the answer may still consist only of a call."""
+        """Read the next chunk of the answer. Return whether the answer may still consist only of a call."""
         if self.name:
             return all(map(self._read, text))
         self._head += text
@@ -114,7 +115,10 @@ class SoleCall:
 
 
 class BrokenCalls(TextBuffer[Parser]):
-    """Wraps ``inner``, and holds back up to ``limit`` characters of an answer that may be a broken call."""
+    """Holds back an answer that may consist only of a broken call.
+
+    ``inner``: the parser of the answer. ``limit``: maximum number of characters to hold back.
+    """
 
     def __init__(self, inner: Parser, plan: Plan, judge: Judge, limit: int) -> None:
         super().__init__(inner)
@@ -124,8 +128,8 @@ class BrokenCalls(TextBuffer[Parser]):
         self._call = SoleCall(_FENCE, judge.toolbox.offers)
 
     def finish(self, *, cut: bool = False) -> Sequence[Segment | BrokenCall]:
-        """Return the remaining segments at the end of the text. An answer that consists of a call becomes a
-        ``BrokenCall``.
+        """Return the remaining segments at the end of the text. If the answer consists only of a call that ``inner``
+        did not accept, its text becomes a ``BrokenCall``.
         """
         was_broken = bool(self._held)
         segments = self._inner.finish(cut=cut)
@@ -139,7 +143,9 @@ class BrokenCalls(TextBuffer[Parser]):
         return [*passed, BrokenCall(raw, self._refused(raw))]
 
     def _holds(self, text: str) -> bool | None:
-        """Return whether the answer may still consist only of a call, or None if only whitespace has arrived."""
+        """Return whether the answer may still consist only of a call. Returns None for whitespace before the first
+        visible text.
+        """
         if not self._held and text.isspace():
             return None
         self._left -= len(text)
@@ -147,13 +153,13 @@ class BrokenCalls(TextBuffer[Parser]):
 
     def _refused(self, raw: str) -> Rejected | Violation | None:
         body = _CLOSING_MARK.sub("", raw[self._call.start :])
-        # Brackets that the model left open are not added, since nothing indicates that the call was complete.
+        # Missing brackets are not added, because the call may be incomplete in other ways, too.
         block = Block("json", "", body, "\n" if self._call.is_balanced else "")
         if self._judge.answer_format is not None and self._judge.answer_format.is_answer(body):
             return None
         as_strict = tuple(replace(tool, strict=True) for tool in self._plan.tools)
         for plan, reasons in ((self._plan, _FAULTS), (replace(self._plan, tools=as_strict), (SCHEMA_MISMATCH,))):
-            # The report treats the answer as text, so these verdicts are not counted.
+            # The call is still text for the report, so these verdicts go to a separate report.
             for verdict in Judge(plan, Report()).block(block):
                 if not isinstance(verdict, JudgedCall) and verdict.reason in reasons and verdict.expected:
                     return verdict
@@ -161,11 +167,11 @@ class BrokenCalls(TextBuffer[Parser]):
 
 
 class UndeclaredCall:
-    """Withholds an answer while it may consist only of an undeclared call. ``is_declared``: returns whether a name
-    refers to a tool of the client.
+    """Holds back an answer while everything received so far could be a call to a tool that does not exist.
 
-    ``retry``: the retry at the end of the answer, or None if the answer passes. ``is_over``: whether no more text is
-    withheld.
+    ``is_declared``: returns whether a name refers to one of the client's tools. ``retry``: the retry for a complete
+    answer that consists only of such a call; otherwise None. ``is_over``: whether the answer has been released, or
+    replaced by the retry.
     """
 
     def __init__(self, is_declared: Callable[[str], bool]) -> None:
@@ -177,11 +183,11 @@ class UndeclaredCall:
 
     @property
     def is_holding(self) -> bool:
-        """Whether text is withheld."""
+        """Whether any text is held back."""
         return bool(self._held)
 
     def take(self, events: Iterable[ClientEvent]) -> list[ClientEvent]:
-        """Process events of the answer, and return the events that pass."""
+        """Process events of the answer, and return the events that can be sent to the client."""
         passed: list[ClientEvent] = []
         for event in events:
             match event:
@@ -208,9 +214,9 @@ class UndeclaredCall:
         return self._left >= 0 and self._call.read(text)
 
     def _retry(self, end: Ended) -> Retry | None:
-        """Return the retry for the complete answer, or None if the answer is text."""
+        """Return the retry if the complete answer is an undeclared call, or None if it is ordinary text."""
         text = "".join(event.text for event in self._held)
-        # Small models forget brackets, so the last bracket need not match the first.
+        # Small models forget brackets, so any closing bracket counts as the end of the call.
         is_whole = text.rstrip("` \t\r\n").endswith(("}", "]"))
         if not self._call.name or not is_whole or end.reasons != {0: "stop"}:
             return None
@@ -218,32 +224,36 @@ class UndeclaredCall:
         return Retry(fault, text, (*self._held, Ended(end.reasons)), end.usage)
 
 
-# Number of characters that distinguish a restart from a continuation: enough for a tag, or for a brace and a key.
+# Number of characters by which a call that starts over is recognized. This is enough for a tag, or for a brace and a
+# key.
 _MAX_REPEATED = 16
 
 
 class Continuation(ParserWrapper[Parser, list[str]]):
-    """Wraps ``inner``, and first feeds it ``partial_call``, a call that was cut off in an earlier round.
+    """Joins a call that was cut off in an earlier round (``partial_call``) with the text of this round, and passes both
+    to the parser ``inner``.
 
     A model that is asked to continue a call either continues it or starts over. It has started over if its first
-    visible characters match the beginning of the call; text is held back while this is undecided. A continuation
-    resumes at the exact character, because whitespace at the boundary may belong to a string.
+    visible characters match the beginning of the call; text is held back while this is undecided. Whitespace at the
+    beginning of a continuation is kept, because it may belong to a string.
     """
 
     def __init__(self, inner: Parser, partial_call: str) -> None:
         super().__init__(inner, [partial_call])
         bare = partial_call.lstrip()
-        # A model that starts over may write different whitespace after the tag.
+        # If the model starts over, the whitespace between the tag and the JSON may differ.
         tag = bare[: bare.find(">") + 1] if bare.startswith("<") else ""
-        self._head = tag or bare[:_MAX_REPEATED]  # The beginning of the text if the model starts over.
+        self._head = tag or bare[:_MAX_REPEATED]  # The text begins like this if the model starts over.
 
     @property
     def open_size(self) -> int:
-        """Number of characters of the open block received so far, including those from the earlier round."""
+        """Number of characters received so far of the block that is being read, including those from the earlier
+        round.
+        """
         return sum(map(len, self._held)) or self._inner.open_size
 
     def feed(self, text: str) -> Sequence[Segment]:
-        """Return the segments that ``text`` completes."""
+        """Read the next chunk of text, and return the segments that are now complete."""
         if not self._held:
             return self._inner.feed(text)
         self._held.append(text)
@@ -256,11 +266,15 @@ class Continuation(ParserWrapper[Parser, list[str]]):
         return self._inner.feed(whole)
 
     def release(self) -> Sequence[Segment]:
-        """Return the segments that ``inner`` has held back because the answer might contain only text."""
+        """Return the segments that ``inner`` has held back, because other output has arrived and the answer is not only
+        text.
+        """
         return self._inner.release()
 
     def finish(self, *, cut: bool = False) -> Sequence[Segment | BrokenCall]:
-        """Return the remaining segments at the end of the text. An undecided answer counts as a continuation."""
+        """Return the remaining segments at the end of the text. Text that could be either a continuation or a new start
+        is treated as a continuation.
+        """
         held, self._held = self._held, []
         segments = self._inner.feed("".join(held)) if held else []
         return [*segments, *self._inner.finish(cut=cut)]
