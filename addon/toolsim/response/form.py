@@ -1,22 +1,25 @@
-"""A lexer for one untagged form: finds its end, or the first character that cannot belong to a call.
+"""A lexer for an untagged call: finds the end of the call, or the first character that cannot belong to a call.
 
-The lexer reads a form in chunks. It tracks strings, brackets and, in a JSON object that may be a call, the keys. It
-builds no values, because the form is parsed once it is complete.
+"Form" means the text of one untagged call, or of a list of calls. The lexer reads a form in chunks. It tracks strings,
+brackets and, in a JSON object that may be a call, the keys. It builds no values, because the form is parsed once it is
+complete.
 
 1. Outside strings, a form contains only brackets, ``,``, ``:``, words and whitespace; in call syntax also ``=``.
    Strings are quoted with ``"`` or ``'``. A string, bracket or word begins only where a value or a key is allowed. Any
-   other text is not a form. In call syntax, strings can be adjacent, and parentheses can enclose values.
+   other text ends the attempt to read a form. In call syntax, strings can be adjacent, and parentheses can enclose
+   values.
 2. An object that may be a call contains only keys that calls have. Its ``name`` must be the name of an offered tool,
    and its ``type`` must be used for calls. This applies to the outermost object, to the objects in an outermost array,
-   and to objects under ``function`` and ``tool_calls``. Two variants are accepted (``unwrap``): the arguments are next
-   to the ``name``, with the tool's parameters as keys, or the only key is the tool's name. Keys are compared from their
+   and to objects under ``function`` and ``tool_calls``. Two variants are also accepted (``unwrap``): the tool's
+   parameters can be keys next to the ``name``, or the tool's name can be the only key. Keys are compared from their
    first character, so that other JSON is released immediately.
 3. An array of calls contains only objects.
-4. A JSON form in a fence can lack its last brackets, because the closing mark of the fence ends the form.
+4. A JSON form in a code fence can lack its last brackets, because the closing backticks also end the form.
 5. Gemma's braces can contain any text, since strings may have lost their quotes. Only brackets outside quotes are
    tracked.
 6. An array that repeats calls endlessly ends as soon as the repetition is certain (``repetition``).
-7. A bracket in JSON can be closed by a bracket of the wrong kind if only closing brackets follow (``repair``).
+7. In JSON, a bracket can be closed by the wrong kind of bracket (``{"a": [1}}``) if only closing brackets follow
+   (``repair``).
 """
 
 from __future__ import annotations
@@ -60,7 +63,7 @@ _TYPES = ("function", "tool_call", "function_call", "tool_use", "custom")
 """Values of ``type`` in a call. JSON schemas have other types, such as ``object``."""
 
 _MAX_DEPTH = 512
-"""Maximum number of open brackets. No real call has that many."""
+"""Maximum number of open brackets. Real calls never have that many."""
 
 _MAX_NAME = 256
 """Maximum length of a name or type. Real names and types are shorter."""
@@ -72,12 +75,13 @@ _ESCAPED_WORD = re.compile(r"(?:[\w+\-.]|\\_)++")
 _PAIRS = {"{": "}", "[": "]", "(": ")"}
 # Characters after which a string, a word or a bracket can begin.
 _OPENERS = frozenset("{[(,:=")
-# Possible contents of a bracket: the keys of a call, calls, calls in call syntax, or any data.
+# What a bracket can contain: the keys of a call, calls, calls in programming syntax, or any data. ``_OUTERMOST`` means
+# that no bracket is open.
 _OUTERMOST, _CALL, _CALLS, _LIST, _DATA = "outermost", "call", "calls", "list", "data"
 _IN_ARRAY = [("]", _CALLS)]
-"""The open brackets between the items of an outermost array that can contain calls."""
+"""The open brackets between two items of an array of calls."""
 _DEPTH_OF_KEYS: Mapping[Kind, int] = {"syntax": 1, "record": 1, "list": 2}
-"""Number of open brackets at which a "=" is allowed, by the kind of form."""
+"""Number of open brackets around the keys that are followed by "=", by the kind of form."""
 _READERS: Mapping[Kind, Callable[[str], Sequence[ParsedCall | None]]] = {
     "syntax": lambda text: [read_call(text)],
     "record": lambda text: [read_record(text)],
@@ -86,17 +90,21 @@ _READERS: Mapping[Kind, Callable[[str], Sequence[ParsedCall | None]]] = {
     "braces": read_braces,
     "gemma": read_gemma,
 }
-"""Functions that parse the calls in a complete form, by its kind. They return None for each item that is not a call."""
+"""Functions that parse a complete form, by its kind. Each returns a list of calls, with None for each item that is not
+a call.
+"""
 
 
 class Form:
-    """The lexer of an untagged form. ``toolbox``: the offered tools. ``mark``: the opening mark of the surrounding
-    fence, or "" outside fences. ``repair``: whether repairs are allowed.
+    """The lexer for an untagged form (see the module docstring).
+
+    ``kind``: the kind of form. ``toolbox``: the offered tools. ``mark``: the backticks that open the surrounding code
+    fence, or "" outside a fence. ``repair``: whether repairs are allowed.
     """
 
     def __init__(self, kind: Kind, toolbox: Toolbox, mark: str = "", *, repair: bool = True) -> None:
-        # The opening bracket of the form. The text before the bracket is skipped, because the caller has already read
-        # it.
+        # The character at which reading begins. The text before this bracket is skipped, because the caller has already
+        # read it.
         self._before_bracket = {"braces": "{", "gemma": "{", "functools": "["}.get(kind, "")
         if kind == "functools":
             kind = "json"
@@ -116,11 +124,12 @@ class Form:
         self._in_word = False
         self._key = ""  # The last key in an object that may be a call (rule 2).
         self._parameters: Collection[str] = ()  # The parameters of the tool named in the open call.
-        self._role: Literal["key", "value"] | None = None  # The role of the open string or word in a call.
+        # Whether the current string or word is a key or a value of the call; None for any other data.
+        self._role: Literal["key", "value"] | None = None
         self._token = ""  # The part of the open string or word that has been read so far.
         self._copied = 0  # Position up to which the current text has been added to ``_text``.
         self._item_start = 0  # Index in ``_text`` where the open array item begins.
-        self._loop = RepetitionDetector()  # Detects a repetition among the items before the open item.
+        self._loop = RepetitionDetector()  # Recognizes that the items of an array repeat the same call.
         self._length = 0  # The total length of the items before the open item.
         self.is_loop = False  # Whether the form is an array that repeats one call (rule 6).
         self.was_cut = False  # Whether the text ended before the model had finished.
@@ -134,10 +143,10 @@ class Form:
 
     @property
     def lacks_end(self) -> bool:
-        """Whether the form is complete except for its last bracket, or was cut off in a loop.
+        """Whether the form is complete except for its last bracket, or was cut off while it repeated the same call.
 
-        In both cases, all arguments are complete. A list that was cut off without its last bracket is not complete,
-        because it might also lack another call.
+        In both cases, all arguments are complete. A list that was cut off is not complete, because it might also lack
+        another call.
         """
         ends = [[("}", _CALL)]] if self.was_cut else [[("}", _CALL)], _IN_ARRAY]
         lacks_bracket = self.kind == "json" and self._last == "}" and self._stack in ends
@@ -149,8 +158,8 @@ class Form:
         return "".join(self._text).removeprefix(FUNCTOOLS) if self.kind == "json" and not self.is_loop else ""
 
     def calls(self) -> tuple[Sequence[ParsedCall | None], str]:
-        """Return the calls in the complete form, with None for each item that is not a call, and the code for this kind
-        of form.
+        """Return the calls in the complete form, and a code for the kind of form. Items that are not calls are returned
+        as None.
         """
         text = "".join(self._text)
         if self.kind == "json":
@@ -169,11 +178,11 @@ class Form:
         return [part for call in calls for part in unwrap(call, self._toolbox.parameters)] if self._repair else calls
 
     def read(self, text: str, pos: int, stop: int) -> tuple[int, bool | None]:
-        """Read the text from ``pos`` to ``stop``. Return the end position, and whether the text is a form, or None if
-        more text is needed.
+        """Read the text from ``pos`` to ``stop``. Return a position in the text, and one of these results:
 
-        True: the position is the end of the form. False: the position is that of the first invalid character. None: the
-        text after the position (a lone backslash, half a mark) must be read again together with the next text.
+        True: the form is complete, and ends at the position. False: the text is not a form, because the character at
+        the position is not allowed. None: more text is needed. The text after the position, such as a single backslash,
+        must be read again together with the next chunk.
         """
         self._copied = pos
         end, is_form = self._lex(text, pos, stop)
@@ -259,7 +268,7 @@ class Form:
                     return pos, False
                 if stop - pos < len(QUOTE):
                     return pos, None
-                self.kind = "gemma"  # The quotation mark shows that the form is Gemma's, without its usual prefix.
+                self.kind = "gemma"  # Only Gemma uses this quotation mark. The usual prefix ``call:`` is missing.
                 return self._count_brackets(text, pos, stop)
             elif self._symbol(text[pos]):
                 pos += 1
@@ -272,8 +281,9 @@ class Form:
         return pos, None
 
     def _end_item(self, text: str, pos: int) -> bool:
-        """Process a complete array item. ``text``: the end of the item, up to ``pos``. Return whether the array is a
-        loop, and therefore ends here.
+        """Process the end of an item in an array. ``text``: the unprocessed text of the item, up to ``pos``.
+
+        Return whether the array repeats the same call endlessly, in which case the form ends here.
         """
         self._text.append(text)
         item = "".join(self._text[self._item_start :])
@@ -354,7 +364,7 @@ class Form:
             return self.kind == "syntax"  # In call syntax, a name precedes the bracket.
         holds = self._stack[-1][1]
         if self.kind == "record" and len(self._stack) == 1 and not self._quote:
-            return True  # In a record, words follow each other without separators.
+            return True  # In the history's notation, words follow each other without separators.
         if self._quote and self._last == '"' and holds == _DATA and self._is_python:
             return True  # Adjacent strings form one string.
         if holds == _CALLS or self._last not in _OPENERS or (holds == _LIST and self._quote):
@@ -376,7 +386,8 @@ class Form:
         return bool(key) and key not in _KEYS and key not in self._parameters
 
     def _grow(self, text: str) -> int:
-        """Extend the open string or word. Return how many of the new characters a call allows at this point (rule 2).
+        """Append ``text`` to the current string or word. Return how many of the new characters can belong to a call
+        (rule 2).
 
         The form becomes invalid exactly at the first disallowed character, so that the result does not depend on how
         the text is split.

@@ -8,14 +8,14 @@ r"""Gemma 4's calls: ``call:f{location:<|"|>Paris<|"|>,days:3,tags:[<|"|>a<|"|>]
     value  := string | object | array | word        a word is JSON's or Python's, a number, or a string without quotes
     string := '<|"|>' text '<|"|>' | JSON string | "'" text "'"
 
-A server that drops special tokens also drops the quotes. A string without quotes extends to the next comma that
-precedes a key, or to the closing bracket. A string that lacks only its opening quotation mark, or begins with an
-apostrophe instead, is read in the same way (``MISSING_MARKER``). Half a quotation mark, or a string without its end,
-makes the call unreadable. Removing a doubled quotation mark is a repair (``DOUBLED_MARKER``), as is adding brackets
-that are missing at the end (``MISSING_BRACE``). Parsing runs in linear time, limits the nesting depth, and never raises
-exceptions.
+Some servers remove special tokens from the model's output, and therefore also the quotes. A string without quotes
+extends to the next comma that precedes a key, or to the closing bracket. A string that lacks only its opening quotation
+mark, or begins with an apostrophe instead, is read in the same way (``MISSING_MARKER``). A call cannot be parsed if it
+contains half of a quotation mark (``<|``), or a string that does not end. Removing a doubled quotation mark is a repair
+(``DOUBLED_MARKER``), as is adding brackets that are missing at the end (``MISSING_BRACE``). Parsing runs in linear
+time, limits the nesting depth, and never raises exceptions.
 
-FunctionGemma's calls differ only in the quotation mark: ``call:f{location:<escape>Paris<escape>}``.
+FunctionGemma's calls use a different quotation mark: ``call:f{location:<escape>Paris<escape>}``.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ _CLOSERS = {"{": "}", "[": "]", "(": ")"}
 
 
 def _word(stops: str, separator: str) -> re.Pattern[str]:
-    """Return a pattern for a string without quotes. It ends at one of ``stops`` or at a comma before another key."""
+    """Return a pattern for a string without quotes. The string ends at one of the ``stops``, or at a comma that is
+    followed by another key.
+    """
     plain = rf"[^,{stops}]*+"
     return re.compile(rf"{plain}(?:,(?!\s*+[\w.$-]{{1,256}}+\s{{0,8}}{separator}){plain})*+")
 
@@ -70,7 +72,9 @@ _TURN_END = "<turn|>"
 
 
 def read_gemma(body: str) -> list[ParsedCall]:
-    """Parse a body that consists of calls. The result is never empty; unreadable text is one broken call at the end."""
+    """Parse a body that consists of calls. The result contains at least one call. Text that cannot be parsed becomes
+    one broken call at the end.
+    """
     if FUNCTION_GEMMA_QUOTE not in body or QUOTE in body:
         return _read(body)
     body = body.replace(FUNCTION_GEMMA_QUOTE, QUOTE)
@@ -115,12 +119,11 @@ class _Reader:
         self._text = text
         self.codes: tuple[str, ...] = ()
         self.lossy_repairs: tuple[str, ...] = ()
-        self._apostrophes = 0  # Apostrophes that do not open a string. Each one costs a scan to the end.
+        # Number of apostrophes that do not begin a string. Each of them causes a search to the end of the text.
+        self._apostrophes = 0
 
     def members(self, at: int, depth: int) -> tuple[str, int] | None:
-        """Parse the object or array whose bracket is at ``at``; return its JSON and its end, or None if it is
-        unreadable.
-        """
+        """Parse the object or array that opens at ``at``. Return its JSON and its end, or None if it is malformed."""
         text = self._text
         opening = text[at]
         closing = _CLOSERS[opening]
@@ -150,8 +153,9 @@ class _Reader:
         return f"{brackets[0]}{','.join(members)}{brackets[1]}", min(at + 1, len(text))
 
     def _key(self, at: int) -> tuple[str, str, int] | None:
-        """Parse a key and its separator; return the key and a colon as JSON, the separator, and the start of the value.
-        Returns None if the key is unreadable.
+        """Parse a key and its separator. Return the key and a colon as JSON, the separator, and the start of the value.
+
+        Returns None if there is no valid key.
         """
         text = self._text
         key = None

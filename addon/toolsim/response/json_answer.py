@@ -1,11 +1,11 @@
 """Checks that a text answer is the JSON that the client requests, for requests without offered tools.
 
-1. The text is withheld until the answer ends. Text that begins like JSON passes immediately if the format was also
-   requested from the backend (``trusts``), since nearly all such answers are valid.
+1. The text is held back until the answer ends. However, text that begins like JSON is sent to the client immediately if
+   the backend was asked to enforce the format (``trusts``), since nearly all such answers are valid.
 2. Reasoning in think tags before the JSON, and a code fence around it, are removed if the remaining text is the
    requested JSON. An answer that is already valid is never changed.
-3. Any other answer that ends normally is a mismatch. The result is a ``Retry``, whose ``otherwise`` is an error. If
-   some of the text has passed, only the error can follow.
+3. Any other answer that ends normally is a mismatch. The result is a ``Retry``, whose ``otherwise`` is an error. If the
+   client has already received some of the text, a retry is not possible, and the answer ends with the error.
 4. An answer that hit the token limit, failed, was refused by the model, or contains a call is not checked. Text before
    an item of the backend's own tools is not checked, either, because only the text after it is the answer.
 """
@@ -43,25 +43,28 @@ _STARTS_OF_JSON = frozenset('{["-0123456789tfn')
 
 
 class JsonAnswer:
-    """A filter for the answer to a request for JSON. ``trusts``: the format was requested from the backend (rule 1)."""
+    """Checks the answer to a request for JSON, and holds back text that may be invalid.
+
+    ``trusts``: whether the backend was asked to enforce the format (rule 1).
+    """
 
     def __init__(self, wanted: AnswerFormat, report: Report, *, trusts: bool) -> None:
         self._wanted = wanted
         self._report = report
         self._trusts = trusts
-        self._texts: list[str] = []  # The text deltas since the last item.
+        self._texts: list[str] = []  # The text deltas since the last item that is not text.
         self._passed = 0  # Number of these deltas that have been emitted.
-        self._is_exempt = False  # Whether the answer is not checked (rule 4).
+        self._is_exempt = False  # Whether the answer does not have to be JSON (rule 4).
         self.starts: bool | None = None
-        """Whether the text begins like JSON; None until its first visible character."""
+        """Whether the text begins like JSON. None until its first visible character arrives."""
         self.is_over = False
         self.is_right = True
         """Whether the text is the requested JSON without any change."""
         self.retry: Retry | None = None
-        """The retry, or the error that replaces it."""
+        """The retry for an invalid answer. Its ``otherwise`` is the error that the client receives without a retry."""
 
     def take(self, events: Iterable[ClientEvent]) -> list[ClientEvent]:
-        """Process events; return the events that pass."""
+        """Process events of the answer, and return the events that can be sent to the client."""
         passed: list[ClientEvent] = []
         for event in events:
             match event:

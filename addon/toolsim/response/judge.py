@@ -1,4 +1,5 @@
-"""The judge: decides whether a call is made unchanged, is made after a repair, remains text, or ends the turn.
+"""The judge: decides whether the client receives a call unchanged, after a repair, as text, or as an error that ends
+the turn.
 
 | row | what the model wrote                          | tool strict                | otherwise                  |
 |-----|-----------------------------------------------|----------------------------|----------------------------|
@@ -15,19 +16,19 @@
 | 10  | everything else                               | call                       | call                       |
 | 11  | any of these, if a tool's output contains it  | text, with a warning       | text, with a warning       |
 
-``decide`` implements rows 1 to 10 of this table. ``arguments`` defines what counts as arguments: missing arguments,
-null and "" mean ``{}``. An item (row 8) is a call to a tool that has its own type in the client's API, such as a shell.
-The API cannot represent an item whose arguments do not match.
+``decide`` implements rows 1 to 10 of this table. The module ``arguments`` parses the arguments. An item (row 8) is a
+call to a tool that has its own type in the client's API, such as a shell. The API cannot represent an item whose
+arguments do not match its schema.
 
-There are two kinds of repairs. Some keep the arguments as the model wrote them (several calls in one block,
-``parameters`` for ``arguments``, a misspelled name), and are also allowed for strict tools. Others change the text of
-the JSON, and are not allowed for strict tools. A repair is accepted only if the result satisfies the tool's schema. The
-last repair, correcting the types of arguments, is made only if the arguments do not match otherwise (``value_types``).
+There are two kinds of repairs. Some leave the arguments as the model wrote them, for example by correcting a misspelled
+name, or the key ``parameters`` to ``arguments``. These repairs are also allowed for strict tools. Others change the
+text of the JSON, and are not allowed for strict tools. A repair is accepted only if the result satisfies the tool's
+schema. Finally, if the arguments still do not match, their types are corrected (``value_types``).
 
-A call that a tool output in the same request contains verbatim is treated as a quotation and not made; ``outputs``
-defines which calls are equal. Calls that the backend emitted as structured calls are judged by the same table
-(``structured``), but they are not text, so they are not compared with outputs. Untagged calls are accepted only if they
-are valid beyond doubt (``untagged``).
+If a tool output in the request contains the same call verbatim, the model is assumed to quote it, and the call is not
+made; ``outputs`` defines which calls are equal. Structured calls from the backend are judged by the same table
+(``structured``), but are not compared with tool outputs. Untagged calls are accepted only if they are certainly valid
+(``untagged``).
 """
 
 from __future__ import annotations
@@ -72,10 +73,10 @@ _MAX_HEADER = 2048
 """Number of characters at the beginning of an oversize block that are searched for the tool's name."""
 
 _MAX_SEARCHED = 1 << 30
-"""Maximum number of bytes of tool outputs that are searched for the calls of one answer, added up over its calls.
-Real answers never need more.
+"""Maximum number of bytes of tool outputs that are searched for the calls of one answer. Each call adds the size of all
+outputs. Real answers never reach this limit.
 
-Calls beyond this limit count as quoted.
+Calls beyond the limit are treated as quoted.
 """
 
 _MAX_OFFERED = 500
@@ -97,10 +98,10 @@ class Judge:
         self._custom = custom_rows(plan.policy.forms)
         self._repair = plan.policy.repair == "safe"
         self._limit = plan.policy.max_tool_bytes
-        self._searched = 0  # Number of bytes of outputs searched so far; limited by _MAX_SEARCHED.
+        self._searched = 0  # Number of bytes of tool outputs searched so far. The limit is _MAX_SEARCHED.
         self._checker = SchemaChecker(self.warn, seconds=seconds)
-        # The format required of an answer without calls. None if no format is required, or if the backend can write
-        # only calls.
+        # The JSON format of an answer without calls, or None if no format is required, or if the backend can write only
+        # calls.
         self.answer_format: AnswerFormat | None = None
         if plan.answer_format is not None and plan.tools and plan.constraint is None:
             self.answer_format = AnswerFormat(plan.answer_format, self._checker)
@@ -110,25 +111,25 @@ class Judge:
     ) -> Verdict:
         """Return the verdict on one call, by rows 1 to 10 of the table.
 
-        ``raw``: the text to emit if the call is not made. ``lookup``: the result of looking up the call's name.
-        ``in_own_tag``: the call is in toolsim's own tags or was emitted as a structured call, so it is meant as a call
-        even if its tool is unknown. ``corrects``: the types of the arguments may be corrected, because the client has
-        not received any arguments yet.
+        ``raw``: the text for the client if the call is not made. ``lookup``: the result of looking up the tool's name.
+        ``in_own_tag``: whether the call is in toolsim's own tags, or is a structured call. If so, it is certainly meant
+        as a call, even if the tool is unknown. ``corrects``: whether the types of the arguments may be corrected, which
+        is possible until the client has received some of the arguments.
         """
         any_strict = in_own_tag and self.plan.any_strict
-        # 1. The intended tool is unknown and might have been a strict tool.
+        # 1. The name is missing, so the model might have meant a strict tool.
         if written.name is None:
             expected = "a JSON object with name and arguments, got none"
             return self.fail(any_strict, raw, MALFORMED_JSON, None, expected)
         tool = lookup.tool
-        # 2. Likewise, the intended tool might be a strict tool, misspelled beyond repair.
+        # 2. The model might have meant a strict tool here, too, and misspelled its name beyond repair.
         if tool is None and not (in_own_tag and lookup.may_pass):
             return self.fail(any_strict, raw, lookup.reason, written.name, self._on_offer())
-        # 3. The operator allows these calls; without a schema, any object matches.
+        # 3. The operator allows calls to unknown tools. They have no schema, so any object matches.
         if tool is None:
             self.warn(UNKNOWN_TOOL, written.name)
             tool = Tool(written.name, written.name)
-        # 4. A repair that changes text is a guess, and a strict tool's client was promised no guesses.
+        # 4. A repair that changes text is a guess. The client of a strict tool was promised that no call is guessed.
         found = self._arguments(written, tool)
         if found is None or (tool.strict and (written.lossy_repairs or found.lossy_repairs)):
             expected = 'arguments {"input": "…"}' if tool.kind == "custom" else "arguments that are one JSON object"
@@ -137,10 +138,10 @@ class Judge:
         if utf8_length(found.text) > self._limit:
             return self.fail(tool.strict, raw, ARGUMENTS_TOO_LARGE, tool.name, self._size_expected())
         broken = self._mismatch(tool, found)
-        # The last repair: arguments that are incorrect only in their types do not violate the schema.
+        # The last repair corrects the types of the arguments.
         if broken is not None and corrects and (corrected := self._corrected(tool, found)) is not None:
             broken, found = None, corrected
-        # 6. Weak models guess instead of looking up a tool; the guess shows which tool they need.
+        # 6. Weak models guess the arguments of a tool instead of looking it up. The guess is replaced by the lookup.
         if broken is not None and (question := self._lookup_instead(tool)) is not None:
             return question
         if broken is not None:
@@ -151,7 +152,8 @@ class Judge:
                 return self.fail(True, raw, SCHEMA_CHECK_TIMED_OUT, tool.name, expected)
             if tool.strict:
                 return self.fail(True, raw, SCHEMA_MISMATCH, tool.name, expected)
-            # 8. If a repaired call does not match, the repair was a wrong guess; the code names what was repaired.
+            # 8. The repair was a wrong guess, since the result does not match. The reason names the part that was
+            # repaired.
             if TOOL_NAME in lookup.codes:
                 return self.reject(raw, UNKNOWN_TOOL, tool.name, expected)
             if _repairs(written, lookup, found) or written.is_bare:
@@ -159,9 +161,9 @@ class Judge:
                 return replace(rejected, is_unreadable=not MARKER_REPAIRS.isdisjoint(written.codes))
             if tool.must_fit:
                 return self.reject(raw, SCHEMA_MISMATCH, tool.name, expected)
-            # 9. The client also checks the arguments and can tell the model what is wrong.
+            # 9. The client checks the arguments, too, and can report the mismatch to the model.
             self.warn(SCHEMA_MISMATCH, tool.name)
-        # 10. Only at this point is it certain that the repairs were correct.
+        # 10. Repairs are counted only now, because the call could still have been rejected before.
         repairs = _repairs(written, lookup, found)
         self._count(self.report.repairs, repairs, tool.name)
         return JudgedCall(tool, found.text, repairs)
@@ -169,20 +171,21 @@ class Judge:
     # -- tagged calls
 
     def block(self, block: Block | Oversize, *, is_announced: bool = False) -> list[Verdict]:
-        """Return the verdicts on the calls of one block, in source order; a Violation is always last.
+        """Return the verdicts on the calls in one block, in the order of the text. A Violation is always the last
+        verdict.
 
-        ``is_announced``: the client has received the beginning of the first call.
+        ``is_announced``: whether the client has already received the beginning of the first call.
         """
-        # 5. Reading stopped at the limit, so the rest of the block is unknown.
+        # 5. The rest of the block was not read, and is therefore unknown.
         if isinstance(block, Oversize):
             return [self._oversize(block.raw)]
         calls = self._read(block)
-        # 1. XML without a name is text even with strict tools: it describes the syntax and is not a call.
+        # 1. XML without a name is text even if a tool is strict, because it probably only describes the syntax.
         if block.form == "xml" and calls[0].name is None:
             return [replace(self.reject(block.raw, MALFORMED_JSON, None), is_unreadable=True)]
         is_indivisible = _is_indivisible(block.body, calls)
         quoted = [written for written in calls if self._is_quoted(written)]
-        # 11. An output can contain an entire block. An indivisible block is quoted if any part of it is quoted.
+        # 11. If an output contains the entire block, or part of an indivisible block, the block is quoted.
         if quoted and (is_indivisible or len(quoted) == len(calls)):
             return [self._quote(quoted[0], block.raw)]
         repairs, warnings = len(self.report.repairs), len(self.report.warnings)
@@ -191,8 +194,8 @@ class Judge:
         # A violation ends the turn, regardless of other verdicts.
         if not rejected or isinstance(verdicts[-1], Violation):
             return verdicts
-        # The client receives the block as the model wrote it, so repairs of its calls and warnings about them do not
-        # count.
+        # The client receives the entire block as text, so repairs and warnings about its calls are removed from the
+        # report.
         if is_indivisible or len(rejected) == len(verdicts) > 1:
             self._uncount(repairs, warnings)
             return [replace(rejected[0], raw=block.raw)]
@@ -201,15 +204,17 @@ class Judge:
     def _decide_each(
         self, block: Block, calls: Sequence[ParsedCall], quoted: Sequence[ParsedCall], *, is_announced: bool
     ) -> list[Verdict]:
-        """Return the verdicts on a block's calls up to a Violation; ``quoted`` calls are not made (row 11)."""
+        """Return the verdicts on the calls in a block, up to the first Violation. The calls in ``quoted`` are not made
+        (row 11).
+        """
         parts: list[ParsedCall] = []
         for written in calls:
-            # A quoted call is emitted as text. In forms other than JSON, each part is one call, so it is not split.
+            # A quoted call remains text, so it is not split. In XML, each element is already one call.
             if written in quoted:
                 parts.append(written)
             else:
                 parts += [self.named(written)] if block.form == "xml" else self._split(written)
-        # Inside the tags of another form, a model may be quoting text, so an unknown name does not end the turn.
+        # Text in the markers of a model family might be a quotation, so an unknown name in it does not end the turn.
         opening = block.meant or block.opening
         in_own_tag = opening not in FOREIGN and opening not in self._custom and not block.meant
         verdicts: list[Verdict] = []
@@ -217,7 +222,7 @@ class Judge:
             if written in quoted:
                 verdicts.append(self._quote(written, written.source))
                 continue
-            # The text of a block's only call includes the tags; each of several calls has its own text.
+            # If the block has only one call, its text includes the tags. Otherwise, each call has its own text.
             raw = block.raw if len(parts) == 1 else written.source
             corrects = bool(verdicts) or not is_announced
             lookup = self.toolbox.written(written.name)
@@ -235,7 +240,7 @@ class Judge:
             calls = read_json(block.body, closed=bool(block.closing), repair=self._repair)
             if not self._repair:
                 return calls
-            # A call that lacks a name or arguments may have them elsewhere in the object.
+            # A call that lacks a name or arguments may have them in an unusual position in the object.
             return [part for call in calls for part in unwrap(call, self.toolbox.parameters, marked=True)]
         opening = block.meant or block.opening
         form_calls = read_form(opening, block.body, self._custom.get(opening))
@@ -249,7 +254,7 @@ class Judge:
         _, _, inside = raw.partition(">")
         name = name_of(inside[:_MAX_HEADER])
         tool = self.toolbox.written(name).tool
-        # 1 and 2. If the intended tool is unknown, it might be a strict tool.
+        # 1 and 2. If the tool is unknown, the model might have meant a strict tool.
         strict = self.plan.any_strict if tool is None else tool.strict
         return self.fail(strict, raw, ARGUMENTS_TOO_LARGE, name, self._size_expected())
 
@@ -258,15 +263,15 @@ class Judge:
     def untagged(self, calls: Sequence[ParsedCall | None], code: str) -> list[Accepted] | None:
         """Return the calls of an untagged form, or None if it is text.
 
-        No outcome is counted, and a violation is impossible, because most untagged forms are text. Every call must
-        therefore be beyond doubt: it has the name of an offered tool, arguments that match the schema (strict or not),
-        and no other keys.
+        Most text that looks like an untagged call is just text. Therefore, the result is never a violation, and nothing
+        is counted in the report. Every call must have the name of an offered tool, arguments that match the tool's
+        schema (whether or not the tool is strict), and no other keys.
         """
         accepted: list[Accepted] = []
-        # A name without arguments counts as a call only next to a call with arguments.
+        # A name without arguments counts as a call only if another call in the list has arguments.
         has_arguments = len(calls) > 1 and any(written is not None and _has_arguments(written) for written in calls)
         for written in calls:
-            # A list with an item that is not a call is text, including its calls.
+            # If one item of a list is not a call, the entire list is text.
             if written is None:
                 return None
             for part in self._split(written):
@@ -274,42 +279,44 @@ class Judge:
                 if call is None:
                     return None
                 accepted.append(call)
-        # 11. The calls form one unit, so if one call is quoted, all calls are quoted.
+        # 11. The calls belong together, so if one of them is quoted, all of them are.
         is_quoted = any(written is not None and self._is_quoted(written) for written in calls)
         return [replace(call, is_quoted=is_quoted) for call in accepted]
 
     def count_untagged(self, accepted: Accepted) -> None:
-        """Count an accepted untagged call and its repairs."""
+        """Count an untagged call that is made, and its repairs."""
         name = accepted.call.tool.name
         self._count(self.report.untagged, (accepted.form,), name)
         self._count(self.report.repairs, accepted.call.repairs, name)
 
     def count_lost(self) -> None:
-        """Count a lost call, which passes as text because its block was never recognized (see ``sentinel``)."""
+        """Count a lost call. This is text that the model meant as a call, but in which the sentinel did not find a
+        block.
+        """
         self._count(self.report.parse_failures, (MALFORMED_JSON,), None)
 
     def _accept(self, written: ParsedCall, code: str, *, may_lack_arguments: bool = False) -> Accepted | None:
-        """Return an accepted untagged call, or None if rows 1 to 8 leave any doubt that it is a valid call."""
+        """Return an untagged call if it is certainly valid according to rows 1 to 8, otherwise None."""
         lookup = self.toolbox.written(written.name)
         tool = lookup.tool
-        # 1 to 3. With unknown keys, the text might be data.
+        # 1 to 3. An object with unknown keys might be data rather than a call.
         if tool is None or written.broken or written.unknown:
             return None
         found = self._arguments(written, tool)
-        # 4 and 5. The arguments must be readable, and not too large.
+        # 4 and 5. The arguments must be well-formed, and not too large.
         if found is None or utf8_length(found.text) > self._limit:
             return None
         is_present = may_lack_arguments or _has_arguments(written)
         if tool.kind != "custom" and not (is_present and self._fits(tool, found)):
             if not found.value or _is_schema(found.value, tool):
                 return None
-            # 6 to 8. In untagged calls, too, a guess shows which tool the model needs to look up.
+            # 6 to 8. As with tagged calls, a guess is replaced by a lookup of the tool.
             corrected = self._corrected(tool, found)
             if corrected is None:
                 question = self._lookup_instead(tool)
                 return None if question is None else Accepted(question, code)
             found = corrected
-        # 4. A strict tool's client was promised no guesses.
+        # 4. The client of a strict tool was promised that no call is guessed.
         if tool.strict and (written.lossy_repairs or found.lossy_repairs):
             return None
         return Accepted(JudgedCall(tool, found.text, _repairs(written, lookup, found)), code)
@@ -357,18 +364,18 @@ class Judge:
         if plan.finder == FIND_TOOLS:
             names = json.dumps({"names": [tool.name]})
             return JudgedCall(self.toolbox[FIND_TOOLS], names) if GUESSED_CALL in plan.retries_allowed else None
-        # A search that runs between the rounds finds the tool; any other search would have to be run by the client.
+        # toolsim can answer the lookup only if it runs the search itself. Otherwise, the client would have to run it.
         if plan.finder not in plan.hosted:
             return None
         return JudgedCall(self.toolbox[plan.finder], json.dumps(search_for(plan.finder, tool)))
 
     def _split(self, written: ParsedCall) -> list[ParsedCall]:
-        """Split a call into the calls that have collapsed into it, if the schema confirms this. Otherwise, return only
-        the call.
+        """Some models write several calls as one call. Return these calls if the schema confirms this; otherwise,
+        return only ``written``.
         """
         written = self.named(written)
         tool = self.toolbox.written(written.name).tool
-        # Splitting a call is a repair and needs a schema; other kinds of tools have no schema from the client.
+        # Splitting a call is a repair that requires a schema. Only function tools have a schema from the client.
         if not self._repair or tool is None or tool.kind != "function":
             return [written]
         return split_call(
@@ -379,27 +386,27 @@ class Judge:
         )
 
     def named(self, written: ParsedCall) -> ParsedCall:
-        """Return the call in the arguments of a call whose name is an ID, if its tool is offered. Return any other call
-        unchanged.
+        """If the name of a call is an ID, and the name of an offered tool is in the arguments, return the call to that
+        tool. Otherwise, return the call unchanged.
         """
         inner = name_inside(written) if self._repair else written
         is_named = inner is not written and inner.name is not None and self.toolbox.offers(inner.name)
         return inner if is_named and not self.toolbox.offers(written.name or "") else written
 
     def _is_quoted(self, written: ParsedCall) -> bool:
-        """Return whether an output contains the call and the model has not made the call before (row 11)."""
+        """Return whether a tool output contains the call, in which case the model is probably quoting it (row 11)."""
         outputs = self.plan.outputs
         if not outputs.text:
             return False
-        # Beyond the limit, outputs are not searched, and the call counts as quoted.
+        # If too much text has been searched, the outputs are not searched again, and the call is treated as quoted.
         self._searched += len(outputs.text)
         if self._searched <= _MAX_SEARCHED and not outputs.contains(written.source):
             return False
         tool = self.toolbox.written(written.name).tool
         if tool is None or (found := self._arguments(written, tool)) is None:
             return True
-        # Tools echo their arguments. If the output only echoes an earlier call, it is the result of that call, and the
-        # call can be made again.
+        # Some tools echo their arguments. If the output only echoes the same call from earlier in the conversation, the
+        # model may make the call again.
         return not outputs.answer(tool.name, found.text)
 
     def _quote(self, written: ParsedCall, raw: str) -> Rejected:
@@ -415,8 +422,8 @@ class Judge:
     # -- results
 
     def fail(self, strict: bool, raw: str, reason: str, name: str | None, expected: str) -> Verdict:
-        """Return the verdict on a failed call: a violation if its tool is, or might be, strict (``strict``), or a
-        rejection.
+        """Return the verdict on an invalid call: a violation if the tool is strict or might be strict (``strict``),
+        otherwise a rejection.
         """
         if not strict:
             return replace(self.reject(raw, reason, name, expected), is_unreadable=reason == MALFORMED_JSON)
@@ -429,7 +436,7 @@ class Judge:
         return Violation(error, reason, raw, name, expected)
 
     def reject(self, raw: str, reason: str, name: str | None, expected: str = "") -> Rejected:
-        """Count a parse failure, and return the verdict that the text is not a call."""
+        """Count a parse failure, and return the verdict that the client receives the call as text."""
         self._count(self.report.parse_failures, (reason,), name)
         return Rejected(raw, reason, name, expected)
 
@@ -441,8 +448,10 @@ class Judge:
         counts += [entry(code, None if name is None else loggable_name(name)) for code in codes]
 
     def _uncount(self, repairs: int, warnings: int) -> None:
-        """Remove all but the first ``repairs`` repairs and ``warnings`` warnings from the report. Warnings about
-        quotations are kept.
+        """Remove repairs and warnings from the report, except for the first ``repairs`` repairs and the first
+        ``warnings`` warnings.
+
+        Warnings about quoted calls are kept.
         """
         del self.report.repairs[repairs:]
         later = self.report.warnings[warnings:]
@@ -450,7 +459,7 @@ class Judge:
 
 
 def _has_arguments(written: ParsedCall) -> bool:
-    """Return whether a call has arguments. A call without arguments may be a mere name."""
+    """Return whether a call has arguments. Text without arguments may be only a name."""
     given = written.given
     return given is not None and (given.items != () if not isinstance(given, Json) else given.value not in (None, ""))
 
@@ -463,7 +472,7 @@ def _repairs(written: ParsedCall, lookup: Lookup, found: Arguments) -> tuple[str
 def _is_indivisible(body: str, calls: Sequence[ParsedCall]) -> bool:
     """Return whether a block is indivisible, which means that its parts are either all calls or all text.
 
-    Arrays are indivisible, as are calls followed by text that is not a call. Adjacent objects are independent calls.
+    Arrays are indivisible, as are calls that are followed by other text. Adjacent objects are independent calls.
     """
     return body.lstrip().startswith("[") or any(call.broken and call.source[:1] not in {"{", ""} for call in calls)
 

@@ -5,9 +5,9 @@
                   <tool  _call>                 only one half
     < tool_call>  </tool_call >  </tool_call/>  a space next to a bracket, or a slash
 
-Misspelled markers are never searched for in prose. They are accepted only at positions where the marker is allowed, and
-only if the block that they open or close is a call without any other slip (``sentinel``), or if a body is otherwise
-unreadable (``corrected``).
+Misspelled markers are never searched for in prose. They are accepted only where the correct marker would be allowed,
+and only in two cases: if the block that they open or close is otherwise a valid call (``sentinel``), or if the body of
+a call cannot be parsed without correcting them (``corrected``).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from functools import lru_cache
 
 _MIN_LENGTH = 3
 _JOINTS = (" ", ":", ": ", " =", "= ", " = ", "s=")
-"""Text that models write instead of the ``=`` between an element and its name."""
+"""Text that models write instead of the ``=`` in a tag such as ``<parameter=city>``."""
 
 _ANY = re.compile("")
 
 
 @lru_cache(maxsize=512)
 def misspelled(marker: str) -> frozenset[str]:
-    """Return all spellings of a marker that contain a single slip."""
+    """Return all misspellings of a marker that differ from it in one place."""
     size = len(marker)
     less = {marker[:at] + marker[at + 1 :] for at in range(1, size)}
     twice = {marker[: at + 1] + marker[at:] for at in range(size)}
@@ -43,8 +43,8 @@ def misspelled(marker: str) -> frozenset[str]:
 class Spellings:
     """The misspellings of several markers, for lookup at a position in the text or at its end.
 
-    A misspelling that several markers share represents the first of these markers. The markers themselves, ``others``,
-    and all misspellings that do not match ``hint`` are excluded.
+    If several markers have the same misspelling, it stands for the first of them. A misspelling is ignored if it is the
+    correct spelling of another marker or of one of the ``others``, or if it does not match ``hint``.
     """
 
     def __init__(self, markers: Iterable[str], others: Iterable[str] = (), *, hint: re.Pattern[str] = _ANY) -> None:
@@ -73,7 +73,7 @@ class Spellings:
         return next((rest[at:] for at in range(len(rest)) if rest[at:] in self._of), "")
 
     def may_stand(self, text: str, at: int) -> bool:
-        """Return whether a misspelling begins at ``at``, or may begin there when more text arrives."""
+        """Return whether a misspelling begins at ``at``, or might begin there once more text has arrived."""
         return self.at(text, at) != "" or self.may_begin(text[at : at + self.longest])
 
     def may_begin(self, rest: str) -> bool:
@@ -90,10 +90,11 @@ def spellings_of(marker: str) -> Spellings:
 
 @lru_cache(maxsize=64)
 def _correction(markers: tuple[str, ...]) -> tuple[re.Pattern[str], Mapping[str, str]]:
-    """Return a pattern that matches the markers in any spelling, and a mapping from each spelling to the intended
+    """Return a pattern that matches the markers in any spelling, and a mapping from each spelling to the correct
     marker.
 
-    A spelling that several markers share is mapped to "", because readers can handle a missing marker.
+    A spelling that could stand for several markers is mapped to "", because the parsers of calls can handle a missing
+    marker.
     """
     means: dict[str, str] = {}
     for marker in markers:
@@ -105,8 +106,9 @@ def _correction(markers: tuple[str, ...]) -> tuple[re.Pattern[str], Mapping[str,
 
 
 def corrected(body: str, markers: tuple[str, ...], openers: tuple[tuple[str, str], ...] = ()) -> str:
-    """Return a body in which all markers, and all ``openers`` (the text before and after a name), are spelled
-    correctly.
+    """Return a body in which all misspelled markers have been corrected.
+
+    ``openers``: opening tags with a name, such as ``<parameter=city>``, as pairs of the text before and after the name.
     """
     if openers:
         pattern, ends = _openers(openers)
@@ -118,7 +120,7 @@ def corrected(body: str, markers: tuple[str, ...], openers: tuple[tuple[str, str
 
 
 def _right(found: re.Match[str], means: Mapping[str, str]) -> str:
-    """Return the marker that a spelling represents, without the remains of misspelled brackets around it."""
+    """Return the correct marker for a match of the pattern, without the remains of misspelled brackets around it."""
     spelling = found["spelling"]
     marker = means[spelling]
     before, after = found["before"] or "", found["after"] or ""
@@ -135,18 +137,18 @@ def spelled(marker: str, starts: str = "", ends: str = "") -> str:
 
 @lru_cache(maxsize=64)
 def _openers(openers: tuple[tuple[str, str], ...]) -> tuple[re.Pattern[str], Mapping[str, int]]:
-    """Return a pattern for openers with their names, and a mapping from each spelling to the index of the intended
-    opener.
+    """Return a pattern for opening tags with a name, and a mapping from each spelling of the text before the name to
+    the index in ``openers``.
 
-    An ambiguous spelling represents the last opener, because a call has more parameters than names.
+    An ambiguous spelling stands for the last of the ``openers``, because a call has more parameters than names.
     """
     means: dict[str, int] = {}
     for place, (before, _) in enumerate(openers):
         means |= dict.fromkeys((*_kept(before, "", before[-1]), *_joined(before)), place)
     means |= {before: place for place, (before, _) in enumerate(openers)}
     after = openers[0][1]
-    # Other attributes can follow a quoted name. These attributes, and text before a ">" on the same line, are not part
-    # of the value.
+    # Other attributes can follow a quoted name. They do not belong to the value, and neither does text before a ">" on
+    # the same line.
     end = (
         rf"(?:\s{{0,4}}/?{after}|(?=\s*\n))"
         if len(after) == 1
@@ -165,13 +167,14 @@ def _either(words: Iterable[str]) -> str:
 
 
 def _joined(marker: str) -> Iterable[str]:
-    """Return the spellings of an opener that contain one of ``_JOINTS`` instead of the ``=`` before the name."""
+    """Return the spellings of an opening tag in which one of ``_JOINTS`` replaces the ``=`` before the name."""
     return [marker.replace("=", joint) for joint in _JOINTS] if "=" in marker else []
 
 
 def _kept(marker: str, starts: str, ends: str) -> Iterable[str]:
-    """Return the misspellings of a marker that begin with ``starts`` and end with ``ends``. If ``ends`` is given, the
-    beginning of the marker can be missing.
+    """Return the misspellings of a marker that begin with ``starts`` and end with ``ends``.
+
+    With ``ends``, these include spellings that lack the beginning of the marker.
     """
     slips = misspelled(marker) | {marker[-size:] for size in range(3, len(marker)) if ends}
     return (slip for slip in slips if slip.startswith(starts) and slip.endswith(ends))

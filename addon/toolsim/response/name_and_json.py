@@ -1,12 +1,12 @@
 """Parses calls that consist of a name and a JSON object, between the markers of a form.
 
-    calls := (noise name between object end)+
+        calls := (text name text object marker)+
     Mistral:     name{…} | name[ARGS]{…} | name[CALL_ID]id[ARGS]{…} | [{"name": …, "arguments": {…}}, …]
     DeepSeek V3: function<｜tool▁sep｜>name, then the object in a fence; since V3.1 name<｜tool▁sep｜>object
     Kimi K2:     functions.name:0<|tool_call_argument_begin|>object
     gpt-oss:     functions.name<|channel|>commentary <|constrain|>json<|message|>object
 
-The object is passed on as text; ``arguments`` parses it, and repairs it if necessary.
+The reader returns the object as text. The module ``arguments`` parses it, and repairs it if necessary.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ def _gpt_oss_head(constrain: str, message: str) -> str:
 
 
 GPT_OSS_HEAD = _gpt_oss_head(r"<\|constrain\|>", r"<\|message\|>")
-"""A pattern for the text between ``to=`` and the object."""
+"""A pattern for the text between ``to=`` and the arguments of a call in gpt-oss's form."""
 
 GPT_OSS_SLIPS = _gpt_oss_head(spelled("<|constrain|>"), spelled("<|message|>"))
-"""The pattern ``GPT_OSS_HEAD``, with any spelling of the markers."""
+"""A pattern like ``GPT_OSS_HEAD`` that also accepts misspelled markers."""
 
 ARGS = rf"(?:\s{{0,8}}{spelled('[ARGS]')}){{0,2}}"
-"""A pattern for the text that Mistral writes between a name and the object."""
+"""A pattern for the markers that Mistral models write between a name and the object."""
 
 _NUMBERED = re.compile(r"\A(?:functions\.)?(.+?)(?::\d+)?\Z")
 _FENCE = re.compile(r"\A\s*`{3}\w*\s*\n(.*?)\n?\s*`{3}\s*\Z", re.DOTALL)
@@ -54,12 +54,13 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def named_json_reader(head: str, end: str = "", *others: str) -> Callable[[str], list[ParsedCall]]:
-    """Return a reader for one form. ``head``: a pattern for the text before the object; its only group is the name.
+    """Return a reader for calls that consist of a name and a JSON object.
 
-    ``end``: the marker after the object. It may be doubled, or missing at the end of the body. ``others``: the form's
-    other markers. If a body cannot be read, it is read again with all markers spelled correctly.
+    ``head``: a pattern for the text before the object, with one group for the name. ``end``: the marker after the
+    object. The marker can be doubled, or missing at the end of the body. ``others``: the other markers of the call
+    form. If a body cannot be parsed, its misspelled markers are corrected, and it is parsed again.
 
-    The reader returns the calls of a body, never an empty list; unreadable text is one broken call at the end.
+    The reader returns at least one call. Text that cannot be parsed becomes one broken call at the end.
     """
     ends = re.compile(rf"(?:{re.escape(end)}\s*+)++|\Z" if end else "")
 
@@ -73,7 +74,7 @@ def named_json_reader(head: str, end: str = "", *others: str) -> Callable[[str],
                 text, until = body[found.end() : last.start()], last.end()
                 spelling = "" if last[0] else spellings_of(end).before(text.rstrip())
                 text = text.rstrip().removesuffix(spelling) if spelling else text
-            else:  # The object ends where the next name begins.
+            else:  # The object ends at the next name.
                 got = decode(body, found.end())
                 until = got[1] if got is not None and begins.match(body, got[1]) else len(body)
                 text = body[found.end() : until]
@@ -109,10 +110,10 @@ _read_markless = named_json_reader(r"commentary to=([\w.:/-]{1,128}) ?(?:json)?(
 
 
 def read_braces(text: str) -> list[ParsedCall]:
-    """Parse a call in Mistral's, Kimi's or gpt-oss's form whose markers the server has dropped."""
+    """Parse a call by a Mistral, Kimi or gpt-oss model from which the server has removed the markers."""
     return _read_markless(text) if text.lstrip().startswith("commentary to=") else read_mistral(text)
 
 
 def read_mistral(body: str) -> list[ParsedCall]:
-    """Parse the text after one ``[TOOL_CALLS]``."""
+    """Parse the text after ``[TOOL_CALLS]``, up to the next such marker."""
     return read_bare_json(body) if body.lstrip()[:1] in ("[", "{") else read_named_json(body)
