@@ -1,6 +1,6 @@
 """Parses calls that consist of a name and a JSON object, between the markers of a form.
 
-        calls := (text name text object marker)+
+    calls := (text name text object marker)+
     Mistral:     name{…} | name[ARGS]{…} | name[CALL_ID]id[ARGS]{…} | [{"name": …, "arguments": {…}}, …]
     DeepSeek V3: function<｜tool▁sep｜>name, then the object in a fence; since V3.1 name<｜tool▁sep｜>object
     Kimi K2:     functions.name:0<|tool_call_argument_begin|>object

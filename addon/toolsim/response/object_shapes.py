@@ -1,25 +1,25 @@
-"""Recognizes JSON objects that represent one call in an unusual shape, or several calls.
+"""Recognizes JSON objects that represent a call in an unusual shape, or several calls at a time.
 
 Calls whose name or arguments are in an unusual position (``unwrap``):
 
     {"get_weather": {"city": "Bonn"}}               the name as a key; several such keys are several calls: NAME_AS_KEY
     {"name": "get_weather", "city": "Bonn"}         the arguments next to the name: FLAT_ARGUMENTS
 
-Other JSON can have the same shape, so the name must be the name of an offered tool, and this tool must declare all
-parameters. In some calls, the name is an ID that the model has seen, and the actual name is among the arguments
-(``name_inside``):
+Other JSON can have the same shape. Therefore, the name must be the name of an offered tool, and the other keys must be
+parameters of this tool. In some calls, the name is the ID of an earlier call, and the actual name is among the
+arguments (``name_inside``):
 
     call_0a1b2c {"name": "get_weather", "city": "Bonn"}     NAME_INSIDE
 
-Several calls that have collapsed into one (``split_call``):
+Several calls that the model has written as a single call (``split_call``):
 
-    {"city": "Rome", "city": "Oslo"}                two objects, one city each: REPEATED_KEYS
-    {"unit": "C", "city": "Rome", "city": "Oslo"}   a key that occurs once belongs to both objects
-    {"city": "Rome", "city2": "Oslo"}               also two objects if the tool has no parameter ``city2``
-    {"city": ["Rome", "Oslo"]}                      also two objects if the parameter accepts no list: LISTED_VALUES
+    {"city": "Rome", "city": "Oslo"}                two calls, with one city each: REPEATED_KEYS
+    {"unit": "C", "city": "Rome", "city": "Oslo"}   the unit belongs to both calls
+    {"city": "Rome", "city2": "Oslo"}               also two calls, if the tool has no parameter ``city2``
+    {"city": ["Rome", "Oslo"]}                      also two calls, if the parameter accepts no list: LISTED_VALUES
 
-A JSON parser keeps the last of several equal keys and silently drops the others. In each of these cases, the caller
-checks whether the schema allows the split. Values keep their source.
+Without the split, a JSON parser would keep the last of several equal keys and silently drop the others. In each of
+these cases, the caller checks whether the schema allows the split. Values are not reformatted.
 """
 
 from __future__ import annotations
@@ -46,12 +46,13 @@ _CALL_ID = re.compile(r"(?:call|fc|toolu|chatcmpl-tool)[_-]\w+")
 _NUMBERED = re.compile(r"_?\d{1,2}\Z")
 
 _MAX_LENGTH = 4096
-"""Maximum length of arguments that can be split, in characters. Calls that collapse into one are short."""
+"""Maximum length of arguments that can be split, in characters. Real calls that have to be split are short."""
 
 
 def unwrap(call: ParsedCall, parameters: Parameters, *, marked: bool = False) -> list[ParsedCall]:
-    """Return the calls that one object represents. ``marked``: the object is in a tagged block, so its arguments can be
-    empty.
+    """Return the calls that one object represents. Usually, this is only ``call`` itself.
+
+    ``marked``: whether the object is in a tagged block, in which case the arguments can be empty.
     """
     inner = call.unknown
     if call.broken or not inner or call.given is not None:
@@ -69,7 +70,7 @@ def unwrap(call: ParsedCall, parameters: Parameters, *, marked: bool = False) ->
 
 
 def name_inside(call: ParsedCall) -> ParsedCall:
-    """Return the call in the arguments of a call whose name is an ID; return any other call unchanged."""
+    """Return the call in the arguments of a call whose name is an ID. Return any other call unchanged."""
     given = call.given
     if call.broken or not isinstance(given, Json) or call.name is None or not _CALL_ID.fullmatch(call.name):
         return call
@@ -84,7 +85,7 @@ def name_inside(call: ParsedCall) -> ParsedCall:
 
 
 def _declares(parameters: Collection[str] | None, keys: Iterable[str]) -> bool:
-    """Return whether ``keys`` is not empty and all keys are parameters."""
+    """Return whether a tool has all of these ``keys`` as parameters. Returns False if there are no keys."""
     return bool(keys) and parameters is not None and set(keys) <= set(parameters)
 
 
@@ -95,7 +96,7 @@ def split_call(
     accepts: Callable[[ParsedCall], bool],
     fits: Callable[[Any], bool],
 ) -> list[ParsedCall]:
-    """Return the calls that have collapsed into one call to a function tool. Usually, this is only the call itself.
+    """Return the calls that the model has written as a single call to a function tool. Usually, there is only one.
 
     ``schema``: the schema of the arguments, or None if the schema or the arguments are missing. ``accepts``: returns
     whether a call is certainly valid. ``fits``: returns whether arguments match the schema.
@@ -113,16 +114,21 @@ def split_call(
 
 
 def split_repeated(text: str) -> list[Json]:
-    """Split an object whose repeated keys occur equally often into one object per occurrence, or return []."""
+    """Split an object with repeated keys into several objects, one for each occurrence of the keys.
+
+    Returns [] if no key is repeated, or if the repeated keys do not occur equally often.
+    """
     return _spread(_grouped(_pairs(text)))
 
 
 def split_arguments(text: str, schema: Validator) -> tuple[str, list[Json]]:
-    """Split the text of one call's arguments into the objects that it represents under ``schema``. Return the code of
-    the repair, and the objects, or no objects if the text cannot be split.
+    """Split the arguments of a call into the arguments of the several calls that they represent according to
+    ``schema``.
 
-    A key unknown to the schema repeats a known key if they differ only in a trailing number, unless the schema allows
-    additional keys. Only known keys whose schema allows no list can have several values.
+    Returns the code of the repair, and the objects with the arguments, or no objects if the text cannot be split.
+
+    If a key such as ``city2`` is not in the schema, but ``city`` is, the key counts as a repeated ``city``, unless the
+    schema allows additional keys. Only keys in the schema that accept no list can have several values.
     """
     pairs = _pairs(text)
     schemas = {key: schema.property(key) for key, _ in pairs}
@@ -160,9 +166,9 @@ def _grouped(pairs: list[tuple[str, Json]]) -> dict[str, list[Json]]:
 
 
 def _spread(grouped: Mapping[str, list[Json]]) -> list[Json]:
-    """Return as many objects as the repeated keys have values. Keys with a single value are in each object.
+    """Return one object for each value of the repeated keys. Keys with a single value are included in every object.
 
-    Returns [] if no key has several values, if these keys have different numbers of values, or if all objects would be
+    Returns [] if no key has several values, if the keys have different numbers of values, or if all objects would be
     equal.
     """
     times = max((len(values) for values in grouped.values()), default=0)

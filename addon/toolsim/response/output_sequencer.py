@@ -9,18 +9,18 @@ Each state is a method that processes visible text. The transitions between stat
     | call        | text, call, ended | call  | call                | ended |
     | ended       | ended             | ended | ended               | ended |
 
-1. Whitespace next to a call is not text. Before the first text and after a call, it is held back until other text
-   follows.
-2. The plan decides what happens to other text after a call: it ends the turn (stop after tools), is dropped (suppress
-   tail), or is emitted. While the backend is emitting another call, which would be lost at the end of the turn, the
-   text is dropped instead of ending the turn.
+1. Whitespace next to a call does not count as text. Before the first text and after a call, whitespace is held back
+   until other text follows.
+2. The plan determines what happens to other text after a call: the text ends the turn (``stops_after_tools``), is
+   dropped (``suppress_tail_after_tools``), or is emitted. If the backend is already sending another call, which the end
+   of the turn would remove, the text is dropped and the turn continues.
 3. Any other item (reasoning, a refusal, an item of a built-in tool) interrupts the text. An item does not end the turn,
    except that a refusal counts as text under rule 2.
-4. An announced call that breaks also counts as an item, and the choice then ends as cut off ("length").
-5. An empty line separates the texts of two backend messages so that they do not run together. The parser reads the
-   empty line like text, so that a call that is an entire message is alone on its lines, and rule 1 applies to the empty
-   line. A client that receives a list of items does not receive the empty line if other output separates the two texts,
-   because the texts are then separate items. A chat message has only one text.
+4. If an announced call ends as incomplete, it also interrupts the text, and the choice ends as cut off ("length").
+5. An empty line separates the texts of two backend messages. The parser reads the empty line as text, so that a call
+   that is an entire message is alone on its lines. Rule 1 applies to the empty line, too. A client that receives a list
+   of items does not receive the empty line if other output separates the two texts, because the texts are then separate
+   items. A chat message has only one text.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ EMPTY_LINE = "\n\n"
 """The separator between the texts of two messages (rule 5)."""
 
 _MAX_GAP = 65_536
-"""Maximum number of characters held back. A stuck model writes whitespace endlessly; beyond this limit, it counts as
-text.
+"""Maximum amount of whitespace that is held back, in characters. Some models get stuck and write whitespace endlessly.
+Additional whitespace is treated as text.
 """
 
 
 class Gap:
-    """Whitespace that is emitted only if other text follows (rule 1)."""
+    """Whitespace that is held back, and emitted only if other text follows (rule 1)."""
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
@@ -58,12 +58,14 @@ class Gap:
         return True
 
     def hold_mark(self, mark: str) -> None:
-        """Hold back the mark of a surrounding fence. It belongs to a call although it is not whitespace."""
+        """Hold back the line of a code fence around a call. The line belongs to the call although it is not
+        whitespace.
+        """
         self._pieces.append(mark)
         self._length += len(mark)
 
     def take(self) -> str:
-        """Remove and return the held-back text."""
+        """Return the held-back text, and clear it."""
         text = "".join(self._pieces)
         self._pieces = []
         self._length = 0
@@ -71,59 +73,63 @@ class Gap:
 
 
 class OutputSequencer:
-    """The output of one choice. It emits through ``calls``, which delays output while a call is open."""
+    """The output of one choice. Everything is emitted through ``calls``, which delays other output while a call is
+    being streamed.
+    """
 
     def __init__(self, plan: Plan, report: Report, calls: ClientCalls, choice: int) -> None:
         self._stops = plan.stops_after_tools
         self._drops = plan.policy.suppress_tail_after_tools
-        # Whether the client's message has only one text (rule 5).
+        # Whether a message in the client's API has only one text (rule 5).
         self._has_one_text = not APIS[plan.client].text_follows_calls
         self._report = report
         self._calls = calls
         self._choice = choice
         self._gap = Gap()
         self._has_spoken = False  # Whether the client has received any text.
-        self._ended_in_text = False  # Whether a message has ended in text, with no output since.
-        self._has_called = False  # Whether the choice has a call, even a call that waits for an open call.
-        self.calls_started = 0  # Number of calls that the backend has started to emit but not completed.
+        self._ended_in_text = False  # Whether a message ended with text, and nothing has been emitted since.
+        # Whether the choice has a call, including calls that wait for the end of another call.
+        self._has_called = False
+        self.calls_started = 0  # Number of calls that the backend has started to send but not completed.
         self.state = self.state_before_text
         self.has_ended = False  # Whether further input is ignored.
-        self.is_cut = False  # Whether the choice ended before the backend did.
-        self.reason: EndReason | None = None  # The reason for the end; None for a failure or a fault.
+        self.is_cut = False  # Whether the choice ended before the backend had sent everything.
+        # The reason for the end. None if the choice ended with a failure or a fault.
+        self.reason: EndReason | None = None
 
     def __repr__(self) -> str:
         return f"OutputSequencer({self.state.__name__})"
 
     @property
     def is_in_text(self) -> bool:
-        """Whether text was the last output."""
+        """Whether the last output was text."""
         return self.state == self.state_text
 
     @property
     def is_in_call(self) -> bool:
-        """Whether the choice has a call and no text since."""
+        """Whether the last output was a call, apart from items that are neither text nor calls."""
         return self.state == self.state_call
 
     @property
     def gap(self) -> Gap | None:
-        """The whitespace before the next text; None if the text is dropped (rule 2)."""
+        """The whitespace before the next text. None if text would be dropped or would end the turn (rule 2)."""
         if self.is_in_call and (self._stops or self._drops):
             return None
         return self._gap
 
-    # -- the states, which process visible text
+    # -- the states, which process text
 
     def state_before_text(self, text: str) -> None:
-        """Process text before the first text or after an interrupting item, if no call precedes it."""
+        """Process text if no text or call has been emitted, or if another item has interrupted the text (rule 3)."""
         if not self._gap.hold(text):
             self._speak(text)
 
     def state_text(self, text: str) -> None:
-        """Emit text that continues the open text."""
+        """Emit text that directly follows other text."""
         self._calls.emit(TextDelta(text, self._choice))
 
     def state_call(self, text: str) -> None:
-        """Process text after a call, with no other text since (rule 2)."""
+        """Process text after a call (rule 2)."""
         if self._gap.hold(text):
             return
         if self._stops:
@@ -146,7 +152,7 @@ class OutputSequencer:
     # -- other events
 
     def item(self, event: RefusalDelta | ReasoningDelta | HostedEvent) -> None:
-        """Emit another item, unless it ends the turn (rule 3)."""
+        """Emit an item that is neither text nor a call. A refusal after a call can end the turn instead (rule 3)."""
         if isinstance(event, RefusalDelta) and self._has_called and self._stops:
             self._stop("refusal after tools")
             return
@@ -154,7 +160,7 @@ class OutputSequencer:
         self.interrupt()
 
     def interrupt(self) -> None:
-        """Record that other output separates the previous text from the next text (rules 3 and 4)."""
+        """Record that the next text does not directly follow the previous text (rules 3 and 4)."""
         self.state = self.state_call if self._has_called else self.state_before_text
 
     def called(self, *, made: bool) -> None:
@@ -166,7 +172,9 @@ class OutputSequencer:
             self.state = self.state_call
 
     def mark(self, raw: str, *, opening: bool) -> None:
-        """Process a fence line around tagged blocks. Next to a call, the line is dropped like whitespace."""
+        """Process the line of a code fence around tagged blocks. Next to a call, the line is dropped like
+        whitespace.
+        """
         if opening:
             self.interrupt()
             self._gap.hold_mark(raw)
@@ -174,7 +182,9 @@ class OutputSequencer:
             self.state(raw)
 
     def end_message(self) -> bool:
-        """Process the end of a message; return whether the client's text needs an empty line after it (rule 5)."""
+        """Process the end of a backend message. Return whether the client's text needs an empty line after it (rule
+        5).
+        """
         self._ended_in_text = self._ended_in_text or self.is_in_text
         self.interrupt()
         return self._ended_in_text or (self._has_one_text and self._has_spoken)
@@ -184,7 +194,7 @@ class OutputSequencer:
     def end(self, reason: EndReason | None) -> None:
         """End the choice."""
         self._calls.break_off()
-        # A client that cannot identify the incomplete call must not run any call.
+        # If the client cannot tell which call is incomplete, it must not run any of the calls.
         self.reason = "length" if self._calls.has_broken and reason is not None else reason
         self.state = self.state_ended
         self.has_ended = True
@@ -195,7 +205,7 @@ class OutputSequencer:
             self.end_early(why)
 
     def end_early(self, why: str) -> None:
-        """End the turn before the backend does; all further output is dropped."""
+        """End the turn before the backend has sent everything. All further output is dropped."""
         self._report.tool_cutoff = why
         self.is_cut = True
         self.end("tool_calls" if self._calls.made else "stop")
@@ -206,7 +216,7 @@ class OutputSequencer:
         self.end(None)
 
     def end_of_text(self) -> None:
-        """Process the end of the text. Held-back whitespace becomes the answer unless it is next to a call."""
+        """Process the end of the text. Held-back whitespace is emitted unless the choice has calls."""
         gap = self._gap.take()
         if gap and not self._calls.made and not self.has_ended:
             self._calls.emit(TextDelta(gap, self._choice))

@@ -1,4 +1,4 @@
-"""Parses the body of a block into calls, which keep their source text. The tools are looked up later.
+"""Parses the body of a tagged block into calls. The judge looks up the tools later.
 
     json := call | "[" call* "]" | call call…       commas, semicolons and whitespace can separate calls
     call := {"name": …, "arguments": …}             in any spelling of ``call_keys``
@@ -48,7 +48,7 @@ DOUBLED_MARKER = "DOUBLED_MARKER"
 MISSPELLED_MARKER = "MISSPELLED_MARKER"
 
 MARKER_REPAIRS = frozenset((MISSING_CLOSE, MISSING_MARKER, DOUBLED_MARKER, MISSPELLED_MARKER))
-"""The codes of marker repairs. These leave the values unchanged, so they are also made for strict tools."""
+"""The codes of repairs to markers. These repairs do not change values, so they are also made for strict tools."""
 
 MAX_CALLS = 64
 """Maximum number of calls read from one block; a longer list is not a list of calls."""
@@ -57,7 +57,7 @@ _MAX_MEMBERS = 256
 """Maximum number of top-level members of a call: the name, the arguments, and a few additional members."""
 
 _BLOCKS = ("use_tool", "tool_call")
-"""Names of elements that are blocks rather than parameters."""
+"""Names of elements that enclose a call, and are therefore never parameters."""
 
 _SPACE = re.compile(r"[ \t\r\n]*+")
 _BETWEEN = re.compile(r"[\s,;]*+")
@@ -97,7 +97,15 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class ParsedCall:
-    """One call as the model wrote it."""
+    """One call as the model wrote it.
+
+    ``source``: the text of the call. ``name``: the tool's name, or None if it cannot be read. ``broken``: whether the
+    text after the name cannot be parsed. ``given``: the arguments, or None if they are missing. ``key``: the key of the
+    arguments in the JSON, or "" if several such keys occur. ``codes``: the codes of repairs that left all values
+    unchanged. ``lossy_repairs``: the codes of repairs that changed text. ``unknown``: the values of keys that do not
+    belong to a call. ``is_bare``: whether the block might be part of a sentence about calls (``Block.is_bare``). If so,
+    the arguments must match the schema.
+    """
 
     source: str
     """The text of the call."""
@@ -126,7 +134,7 @@ class ParsedCall:
         return not (self.broken or self.lossy_repairs or MARKER_REPAIRS.intersection(self.codes))
 
     def repaired(self, code: str) -> ParsedCall:
-        """Return the call with the code of a repair that kept its values."""
+        """Return the call with the code of another repair, which has not changed any values."""
         return replace(self, codes=tuple(dict.fromkeys([*self.codes, code])))
 
 
@@ -245,10 +253,10 @@ def _skip(text: str, at: int) -> int:
 
 
 def read_json(body: str, *, closed: bool, repair: bool) -> list[ParsedCall]:
-    """Parse the calls of a JSON body, in order; the result is never empty.
+    """Parse the calls in a JSON body, in order. The result contains at least one call.
 
-    Without ``repair``, the body must be one valid JSON call or a list of calls. Brackets that are still open at the end
-    can be repaired only if the body was ``closed``. Unreadable text is one broken call at the end.
+    Without ``repair``, the body must be one valid JSON call or a list of calls. Missing brackets at the end are added
+    only if the body is ``closed`` by a tag. Text that cannot be parsed becomes one broken call at the end.
     """
     if repair and (inner := _fenced(body)) is not None:
         fenced = read_json(inner, closed=closed, repair=True)
@@ -356,7 +364,7 @@ def _call(source: str, members: dict[str, Json], *, repair: bool) -> ParsedCall:
                 break
         else:
             names = ["function"]
-    # If an object has two keys for a name, one of them may be a parameter.
+    # An object can have two keys for the tool's name, because one of them may be a parameter.
     named = names[0] if names else "name"
     if named in NAME_KEYS[1:]:
         codes = (*codes, NAME_KEY)
@@ -380,7 +388,7 @@ def respelled(
     markers: tuple[str, ...],
     openers: tuple[tuple[str, str], ...] = (),
 ) -> list[ParsedCall]:
-    """Parse a body; if this fails, parse it again with all markers spelled correctly (``misspelled``)."""
+    """Parse a body. If this fails, correct all misspelled markers, and parse the body again (``misspelled``)."""
     calls = read(body)
     if not calls[-1].broken or (right := corrected(body, markers, openers)) == body:
         return calls
@@ -389,7 +397,7 @@ def respelled(
 
 
 def name_of(source: str) -> str | None:
-    """Return the tool's name from the beginning of an unreadable body, or None if the name is missing."""
+    """Return the tool's name from the beginning of a malformed body, or None if there is no name."""
     found = _NAMED.match(source) or _ELEMENT_NAMED.match(source)
     return found[1] if found and found[1].strip() else None
 
@@ -405,10 +413,10 @@ def read_xml(body: str) -> ParsedCall:
     if elements is None and (elements := _read_lines(body)) is not None:
         codes = [MISSPELLED_MARKER]
     if elements is None and (last := _LAST_ELEMENT.search(body)) is not None:
-        # The last value's closing tag is missing or belongs to another value, so the value ends with the block.
+        # The last value has no closing tag, or a wrong one. The value then extends to the end of the block.
         elements = read_elements(f"{body[: last.end(2)]}</{last[1]}>")
         lossy_repairs = (MISSING_CLOSE,)
-    # A nested block shows that the end of the outer block is missing.
+    # A nested block means that the outer block was not closed.
     if not elements or elements[0][0] != "name" or any(name in _BLOCKS for name, _ in elements):
         return ParsedCall(body, name_of(body), broken=True)
     name = unescape(elements[0][1]).strip()
@@ -418,7 +426,7 @@ def read_xml(body: str) -> ParsedCall:
 
 
 def _read_lines(body: str) -> list[tuple[str, str]] | None:
-    """Parse elements, one per line. If one of an element's tags is misspelled or missing, the other tag determines the
+    """Parse elements, one per line, that may have a misspelled or missing tag. The other tag then determines the
     name.
     """
     found: list[tuple[str, str]] = []
@@ -428,7 +436,7 @@ def _read_lines(body: str) -> list[tuple[str, str]] | None:
         names = {name for tag in (opening, closing) if tag for name in [tag[1]]}
         if len(found) > _MAX_MEMBERS or not names:
             return None
-        # A missing letter is as likely as an additional letter, unless a letter is doubled.
+        # Models omit and add letters equally often. The longer name is preferred, unless it contains a doubled letter.
         name = max(names, key=lambda name: (-len(_TWICE.findall(name)), len(name)))
         if len(names) > 1 and not names - {name} <= misspelled(name):
             return None
@@ -444,8 +452,8 @@ def _read_lines(body: str) -> list[tuple[str, str]] | None:
 def read_elements(text: str, codes: list[str] | None = None) -> list[tuple[str, str]] | None:
     """Parse a sequence of elements as pairs of name and raw content; return None for any other text.
 
-    Whitespace between elements is allowed. If ``codes`` is given, a doubled tag counts as one tag, and ``codes`` is set
-    to the code of this repair.
+    Whitespace between elements is allowed. If ``codes`` is given, doubled tags are accepted, and the list is set to the
+    code of this repair.
     """
     found: list[tuple[str, str]] = []
     at = _skip(text, 0)
@@ -462,7 +470,7 @@ def read_elements(text: str, codes: list[str] | None = None) -> list[tuple[str, 
             if codes is not None and text.startswith(tag[0], again := _skip(text, at)):
                 at = again + len(tag[0])
                 codes[:] = [DOUBLED_MARKER]
-            # In a CDATA section, even the element's own closing tag is content.
+            # In a CDATA section, the closing tag of the element is part of the content.
             data = text.find("]]>", at) if text.startswith(_CDATA, _skip(text, at)) else -1
             end = text.find(closing, max(at, data))
             if end == -1:
@@ -482,14 +490,15 @@ def unescape(text: str) -> str:
     """
     bare = text.strip()
     if _is_cdata(bare):
-        # A section cannot contain its own end, so XML writers split text that contains it into two sections.
+        # A CDATA section cannot contain its end marker, so XML writers split a text that contains ``]]>`` into two
+        # sections.
         return bare[len(_CDATA) : -3].replace(f"]]]]>{_CDATA}>", "]]>")
     return _ENTITY.sub(lambda entity: _ENTITIES[entity[1]], text)
 
 
 def escape(text: str) -> str:
-    """Return text that ``unescape`` converts back to ``text``. Text that looks like a CDATA section is unchanged, so
-    ``unescape`` returns its content.
+    """Return text that ``unescape`` converts back to ``text``. Exception: a text that looks like a CDATA section is
+    returned unchanged, and ``unescape`` returns the content of the section.
     """
     return text if _is_cdata(text.strip()) else text.replace("&", "&amp;")
 

@@ -1,11 +1,11 @@
-"""Finds the positions in the text around untagged calls at which a call can begin.
+"""Reads text outside untagged calls, and finds the positions at which an untagged call can begin.
 
 | state   | input                            | then                                 |
 |---------|----------------------------------|--------------------------------------|
 | start   | whitespace that opens the answer | indent                               |
 | indent  | the indentation of a line        | a call may begin; if none does, line |
 | line    | the rest of the line             | indent                               |
-| code    | a fence that contains no call    | line, after its closing mark         |
+| code    | a code fence without calls       | line, after the closing backticks    |
 """
 
 from __future__ import annotations
@@ -20,17 +20,16 @@ _INDENT = re.compile(r"[ \t\r]*+")
 _LINE_END_OR_TICK = re.compile(r"[\n`]")
 
 Place = Literal["info", "line", "start"]
-"""A position in a fence or other text. "info": on the line of the fence's opening mark; "line": within any other line;
-"start": at the start of a line.
+"""A position in the text. "info": on the line that opens a code fence; "line": within any other line; "start": at the
+start of a line.
 """
 
 
 class Cursor:
-    """A position in the text.
+    """A position in text that arrives in chunks.
 
-    ``text``: the current text; ``pos``: the next character; ``is_final``: no more text follows.
-
-    A reader continues until ``is_exhausted``. Undecided text is read again when more text has arrived.
+    ``text``: the current chunk, preceded by text from earlier chunks that has to be read again. ``pos``: the index of
+    the next character. ``is_final``: whether this is the end of the text.
     """
 
     def __init__(self) -> None:
@@ -41,12 +40,12 @@ class Cursor:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether the current text has been read completely."""
+        """Whether all characters of the current text have been read."""
         return self.pos == len(self.text)
 
     @property
     def is_waiting(self) -> bool:
-        """Whether undecided text is stored, to be read again together with the next text."""
+        """Whether some text has to be read again together with the next chunk."""
         return bool(self._rest)
 
     @property
@@ -55,37 +54,39 @@ class Cursor:
         return self.text[self.pos : self.pos + 1]
 
     def feed(self, text: str) -> None:
-        """Continue with ``text``, after any text that has to be read again."""
+        """Start reading ``text``, preceded by the text that has to be read again."""
         self.text = self._rest + text
         self.pos = 0
         self._rest = ""
 
     def take(self, end: int) -> str:
-        """Return the text up to ``end``, and move there."""
+        """Return the text up to ``end``, and move to this position."""
         text = self.text[self.pos : end]
         self.pos = end
         return text
 
     def end_of(self, pattern: re.Pattern[str]) -> int:
-        """Return the end of the match of ``pattern``, or the current position if it does not match."""
+        """Return the end of the text that matches ``pattern`` here, or the current position if the pattern does not
+        match.
+        """
         return end_of(pattern, self.text, self.pos)
 
     def skip(self, pattern: re.Pattern[str]) -> str:
-        """Return the match of ``pattern`` and move past it; "" if the pattern does not match."""
+        """Return the text that matches ``pattern`` here, and move past it. Returns "" if the pattern does not match."""
         return self.take(self.end_of(pattern))
 
     def wait(self) -> None:
-        """Stop reading; the remaining text is read again when more text has arrived."""
+        """Stop reading. The remaining text will be read again together with the next chunk."""
         self._rest = self.take(len(self.text))
 
 
 class ProseReader:
-    """Reads text that is not a call. ``has_started``: whether visible text has arrived."""
+    """Reads text outside untagged calls. ``has_started``: whether the answer contains visible text so far."""
 
     def __init__(self) -> None:
         self.state = self.state_start
         self.has_started = False
-        self._mark = ""  # The mark of the open fence that contains no call.
+        self._mark = ""  # The backticks that opened the current code fence, which contains no call.
         self._code = CodeFence("```", "info")
 
     def __repr__(self) -> str:
@@ -93,23 +94,23 @@ class ProseReader:
 
     @property
     def is_in_line(self) -> bool:
-        """Whether no call can begin, and no fence can end, before the line ends."""
+        """Whether no call can begin, and no code fence can end, before the next line."""
         return self.state == self.state_line or (self.state == self.state_code and self._code.is_in_line)
 
     @property
     def is_in_fence(self) -> bool:
-        """Whether the text is in a fence that contains no call."""
+        """Whether the text is in a code fence that contains no call."""
         return self.state == self.state_code
 
     @property
     def is_open(self) -> bool:
-        """Whether emitted text directly precedes the current position."""
+        """Whether the text so far is visible to the client, and directly precedes the current position."""
         return self.has_started and self.state in (self.state_line, self.state_indent, self.state_code)
 
     def read(self, at: Cursor) -> tuple[str, bool]:
-        """Return the text that can be emitted, and whether a call can begin after it.
+        """Return the next text that can be emitted, and whether a call can begin after it.
 
-        If no call begins there, the caller must call ``resume``.
+        If a call can begin there but does not, the caller must call ``resume``.
         """
         state = self.state
         text = at.take(state(at))
@@ -118,11 +119,13 @@ class ProseReader:
         if at.is_exhausted:
             return text, False
         if self.state == self.state_code:
-            at.wait()  # The remaining text may be the closing mark of the fence.
+            at.wait()  # The remaining text may be the line that closes the fence.
         return text, state == self.state_indent
 
     def resume(self, place: Place, mark: str = "") -> None:
-        """Resume at ``place``; ``mark``: the mark of an open fence that was found to contain no call."""
+        """Resume reading at ``place``. ``mark``: the opening backticks if a code fence has been found to contain no
+        call.
+        """
         self._mark = mark or self._mark
         if self._mark:
             self._code = CodeFence(self._mark, place)
@@ -131,7 +134,7 @@ class ProseReader:
             self.state = self.state_indent if place == "start" else self.state_line
 
     def state_start(self, at: Cursor) -> int:
-        """Read up to the first visible character of the answer; return the end of the text read."""
+        """Read whitespace at the start of the answer; return the end of the whitespace."""
         end = at.end_of(_SPACE)
         if end < len(at.text):
             self.state = self.state_indent
@@ -149,7 +152,7 @@ class ProseReader:
         return end or len(at.text)
 
     def state_code(self, at: Cursor) -> int:
-        """Read up to the end of a fence that contains no call."""
+        """Read up to the end of a code fence that contains no call."""
         end, over = self._code.read(at.text, at.pos, final=at.is_final)
         if over:
             self._mark = ""
@@ -158,14 +161,14 @@ class ProseReader:
 
 
 class CodeFence:
-    """Finds the end of a fence that contains no call, so that the content of the fence is not read as a call.
+    """Finds the end of a code fence, so that the content of the fence is not read as a call.
 
-        ```python                    the opening mark and its line; if another backtick follows, it was inline code
-        print("```")                 a mark in the middle of a line is content
-        ```                          a mark at least as long, alone on its line, closes the fence
+        ```python                    opens the fence, unless another backtick follows on the line
+        print("```")                 backticks in the middle of a line are content
+        ```                          at least as many backticks, alone on their line, close the fence
 
     The rules are those of Markdown. A fence that is never closed extends to the end of the text. ``mark``: the opening
-    mark. ``place``: the position at which reading begins (see ``Place``).
+    backticks or tildes. ``place``: the position at which reading begins (see ``Place``).
     """
 
     def __init__(self, mark: str, place: Place) -> None:
@@ -175,13 +178,14 @@ class CodeFence:
 
     @property
     def is_in_line(self) -> bool:
-        """Whether the fence cannot end before the line ends."""
+        """Whether the fence cannot end before the next line."""
         return self._place == "line"
 
     def read(self, text: str, pos: int, *, final: bool) -> tuple[int, bool]:
         """Return the end of the text that can be emitted, and whether the fence ends there.
 
-        The text after that end must be read again together with the next text. If ``final``, no text is left.
+        The rest of the text must be read again together with the next chunk. If the text is ``final``, there is no
+        rest.
         """
         while pos < len(text):
             if self._place == "info":

@@ -1,18 +1,19 @@
-"""Treats tagged calls that a model only shows, in inline code and in Markdown quotations, as text.
+"""Treats tagged calls in inline code and in Markdown quotations as text, because the model only shows them.
 
     > <tool_call>{…}</tool_call>                    a quotation: its line begins with ">"
-    Write `<tool_call>{…}</tool_call>` to call it.  inline code: between marks of equal length
+    Write `<tool_call>{…}</tool_call>` to call it.  inline code: between equally many backticks
 
 1. A block is quoted if the line of its opening tag begins with ``>``, regardless of what follows.
-2. A block is in inline code if a mark (a run of backticks) is open before it on its line, and a mark of the same length
-   follows on the line on which the block ends. The block and the text after it are held back until this is decided. If
-   no such mark follows, the backticks have no meaning, and the block counts as a call.
-3. A mark at the end of a line does not open inline code. It opens a fence, and calls in a fence can count (see
+2. A block is in inline code if an unpaired run of backticks precedes it on its line, and a run of the same length
+   follows on the line on which the block ends. The block and the text after it are held back until the end of this
+   line. If no such run follows, the backticks have no meaning, and the block counts as a call.
+3. Backticks at the end of a line do not open inline code. They open a code fence, and calls in a fence can count (see
    ``untagged``).
-4. Blocks that may be quoted are not previewed: their fragments are dropped.
-5. A block that can also be a mention in a sentence (``Block.is_bare``) counts as a call only if it stands alone: its
-   line contains only blocks, or only blocks and whitespace follow it. It is held back until this is decided. A block
-   that does not begin like a call (``Block.is_unread``) must also be alone on its lines.
+4. If a block may be quoted, its beginning is not streamed, so its ``Fragment``s are dropped.
+5. A block that may be part of a sentence about calls (``Block.is_bare``) counts as a call only if it stands alone. This
+   means that its line contains only blocks, or that only blocks and whitespace follow until the end. The block is held
+   back until this is known. A block that does not begin like a call (``Block.is_unread``) must also be alone on its
+   lines.
 6. No text is lost, and the result does not depend on how the text is split.
 
 Untagged calls do not need these rules, since they must be alone on their lines.
@@ -29,30 +30,31 @@ from toolsim.response.segments import Block, FenceMark, Fragment, Oversize, Pars
 from toolsim.response.sentinel import Sentinel
 
 _HEADER_BYTES = 4096
-"""Number of bytes that the name, quotes and escapes of a call can have in addition to its arguments."""
+"""Maximum size of the name, quotes and escapes of a call, in addition to its arguments, in bytes."""
 
 _MAX_LINE = 4096
-"""Maximum number of characters after a block that are held back while waiting for the mark that closes inline code."""
+"""Maximum number of characters that are held back after a block while waiting for closing backticks."""
 
 _MAX_HELD = 16
-"""Maximum number of blocks and text segments that are held back while waiting for the mark that closes inline code."""
+"""Maximum number of blocks and texts that are held back while waiting for closing backticks."""
 
 _MARK = re.compile(r"`+")
 _BEGINS = re.compile(r"[ \t\r]*(>)?")
 
 
 class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
-    """Wraps the sentinel, and turns blocks that are only shown, rather than called, into text."""
+    """Wraps the sentinel, and returns blocks in inline code and Markdown quotations as text."""
 
     def __init__(self, sentinel: Sentinel, count_lost: Callable[[], None] = lambda: None) -> None:
         self._count_lost = count_lost
-        # The held-back segments are a block that may be in inline code, and other blocks on the same line.
+        # The inherited ``_held`` contains a block that may be in inline code, and later segments on the same line.
         super().__init__(sentinel, [])
         self._line = _Line()
         self._tail = ""  # The text after the held-back blocks.
-        self._closing = _MARK  # The mark that would close the inline code.
-        self._bare: Block | None = None  # A block that is a call only if it stands alone; None once this is decided.
-        self._space = ""  # The whitespace after the bare block.
+        self._closing = _MARK  # A pattern for the backticks that would close the inline code.
+        # A block that counts as a call only if it stands alone, or None if there is no undecided block.
+        self._bare: Block | None = None
+        self._space = ""  # The whitespace after ``_bare``.
 
     @property
     def in_block(self) -> bool:
@@ -61,11 +63,11 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
 
     @property
     def _may_be_shown(self) -> bool:
-        """Whether a block at this point is in a quotation, or may be in inline code."""
+        """Whether a block at this position is in a quotation, or may be in inline code."""
         return bool(self._held) or self._line.mark > 0 or self._line.is_quotation
 
     def feed(self, text: str) -> list[TaggedSegment]:
-        """Return the segments that ``text`` completes."""
+        """Read the next chunk of text, and return the segments that are now complete."""
         segments = self._inner.feed(text)
         if not segments:
             return segments
@@ -101,7 +103,7 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
                 self._line.read_block()
                 out.append(segment)
             elif not isinstance(segment, Fragment):
-                # Only text could lengthen a mark at the end of the tail. A block follows, so the mark is complete.
+                # A block follows the held-back text, so no more backticks can follow the text.
                 out += self._read_tail("", is_all=True, goes_on=True)
                 out += self._block(segment)
             elif not self._may_be_shown:
@@ -109,7 +111,7 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
         return out
 
     def _alone(self, segments: Iterable[TaggedSegment]) -> Iterator[TaggedSegment]:
-        """Yield the segments; a bare block that does not stand alone becomes text (rule 5)."""
+        """Yield the segments. A block that must stand alone but does not becomes text (rule 5)."""
         for segment in segments:
             if self._bare is not None and isinstance(segment, str):
                 text = self._space + segment
@@ -132,12 +134,14 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
                 self._bare = segment
 
     def _text_of(self, block: Block) -> str:
-        """Return the text of a block that does not stand alone, and count a lost call."""
+        """Count a lost call, and return the text of a block that does not stand alone."""
         self._count_lost()
         return block.raw
 
     def _end_bare(self, text: str = "") -> list[TaggedSegment]:
-        """Return the held-back bare block, if any, and the text after it. The block stands alone."""
+        """Return the undecided block, if any, and the text after it. The block stands alone, and therefore counts as a
+        call.
+        """
         if self._bare is None:
             return []
         block, space = replace(self._bare, is_unread=False), text or self._space
@@ -155,9 +159,9 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
         return [block]
 
     def _read_tail(self, text: str, *, is_all: bool = False, goes_on: bool = False) -> list[TaggedSegment]:
-        """Process text after a held-back block; return the segments that can be released (rule 2).
+        """Process text after a held-back block. Return the segments that are no longer held back (rule 2).
 
-        ``is_all``: no other text follows directly. ``goes_on``: another block follows on the same line.
+        ``is_all``: whether no other text directly follows. ``goes_on``: whether another block follows on the same line.
         """
         if not self._held:
             return []
@@ -167,7 +171,7 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
         end = self._tail.find("\n", 0, closing.start() if closing else len(self._tail))
         if closing is not None and end == -1 and closing.end() <= _MAX_LINE:
             if closing.end() == len(self._tail) and not is_all:
-                return []  # The mark may be the beginning of a longer mark.
+                return []  # Another backtick may follow, so that the number does not match.
             held: list[TaggedSegment] = [segment if isinstance(segment, str) else segment.raw for segment in self._held]
             return self._release(held, closing.end())
         is_over = len(self._held) >= _MAX_HELD if goes_on else is_all
@@ -179,7 +183,9 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
         return []
 
     def _release(self, held: list[TaggedSegment], read: int) -> list[TaggedSegment]:
-        """Return the ``held`` segments and the tail. The first ``read`` characters of the tail have been processed."""
+        """Return the ``held`` segments and the text after them, whose first ``read`` characters have already been
+        processed.
+        """
         tail, self._held, self._tail = self._tail, [], ""
         self._line.close_mark()
         self._line.read(tail[read:])
@@ -187,30 +193,28 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
 
 
 class _Line:
-    """The state of the current line of text. ``is_quotation``: whether the line begins with ``>``."""
+    """The state of the current line. ``is_quotation``: whether the line begins with ``>``."""
 
     def __init__(self) -> None:
         self.is_quotation = False
-        self.has_text = False  # Whether visible text other than blocks has arrived.
-        self._is_blank = True  # Whether only whitespace has arrived.
-        self._open = 0  # The length of the open mark; 0 if no mark is open.
-        self._run = 0  # The number of backticks at the end of the text so far; more may follow.
+        self.has_text = False  # Whether the line contains visible text other than blocks.
+        self._is_blank = True  # Whether the line contains only whitespace so far.
+        self._open = 0  # The number of unpaired backticks that may open inline code; 0 if there are none.
+        self._run = 0  # The number of backticks at the end of the text so far. More of them may follow.
 
     @property
     def mark(self) -> int:
-        """The length of the open mark if no more backticks follow; 0 if no mark is open."""
+        """The number of unpaired backticks, assuming that no more backticks follow; 0 if there are none."""
         if not self._open or not self._run:
             return self._open or self._run
         return 0 if self._open == self._run else self._open
 
     def is_unchanged_by(self, text: str) -> bool:
-        """Return whether text continues the line without changing its state, in which case the text does not have to be
-        read.
-        """
+        """Return whether ``text`` does not affect the state of the line, and therefore need not be read."""
         return self.has_text and not self._run and not self._is_blank and "\n" not in text and "`" not in text
 
     def read(self, text: str) -> None:
-        """Update the state of the line with the text that follows."""
+        """Update the state of the line with the next text."""
         at = text.rfind("\n") + 1
         if at:
             self.is_quotation = False
@@ -232,12 +236,12 @@ class _Line:
                 self._end_run()
 
     def read_block(self) -> None:
-        """Process a block. Its content does not affect the line."""
+        """Process a block, whose content does not affect the state of the line."""
         self._end_run()
         self._is_blank = False
 
     def close_mark(self) -> None:
-        """Forget the open mark, because it was closed or will never be closed."""
+        """Forget the unpaired backticks, because they have been paired or can no longer be paired."""
         self._open = self._run = 0
 
     def _end_run(self) -> None:
@@ -246,9 +250,7 @@ class _Line:
 
 
 def block_limit(plan: Plan) -> int:
-    """Return the maximum size of a call. Tagged calls are measured in bytes, and other text that is held back in
-    characters.
-    """
+    """Return the maximum size of a call, in bytes for tagged calls, and in characters for untagged calls."""
     return plan.policy.max_tool_bytes + _HEADER_BYTES
 
 
@@ -259,7 +261,7 @@ def tagged_calls(
     keeps_unread: bool = False,
     count_lost: Callable[[], None] = lambda: None,
 ) -> Quotation:
-    """Return the parser for tagged calls, configured by a plan. The other arguments are passed to the sentinel."""
+    """Return the parser for tagged calls that a plan requires. The other arguments are those of ``Sentinel``."""
     sentinel = Sentinel(
         plan.policy.sentinel,
         use_tool=plan.policy.use_tool,
