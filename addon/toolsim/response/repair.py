@@ -1,4 +1,4 @@
-r"""Safe repairs of calls, for slips whose intended form is beyond doubt.
+r"""Safe repairs of calls, for small errors ("slips") that can have been meant in only one way.
 
 The slips and their repairs:
 
@@ -11,8 +11,8 @@ The slips and their repairs:
     {"a": {"b": 1}          {"a": {"b": 1}}     MISSING_BRACE
     {"a": {"b": 1]}         {"a": {"b": 1}}     WRONG_BRACKET
 
-1. Values are never guessed, so an unterminated string, a missing comma or a missing colon is not repaired. A bracket of
-   the wrong kind is repaired only if no text other than brackets follows, because the value is then unambiguous.
+1. Values are never guessed. Therefore, an unterminated string, a missing comma and a missing colon are not repaired. A
+   wrong bracket is repaired only if nothing but brackets follows, because the value is then unambiguous.
 2. A repaired call is accepted only if it satisfies the tool's schema, which the caller checks.
 3. A repair is a single pass with a bounded number of steps, because text with too many slips is not a call.
 """
@@ -37,13 +37,14 @@ UNQUOTED_KEY = "UNQUOTED_KEY"
 UNESCAPED_ARGUMENTS = "UNESCAPED_ARGUMENTS"
 
 _MAX_DEPTH = 512
-"""Maximum number of open brackets. No real call has that many, and a JSON parser would also reject deeper nesting."""
+"""Maximum number of open brackets. Real calls never have that many, and JSON parsers reject deeper nesting."""
 
 _MAX_STEPS = 20_000
-"""Maximum number of brackets and slips processed in one text (rule 3)."""
+"""Maximum number of brackets and slips in a text that is repaired (rule 3)."""
 
 _VALID_STRING = r'"(?:[^"\\\x00-\x1f]++|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*+"'
-# Text that can be copied unchanged: valid strings, commas before a value, empty pairs, numbers and whitespace.
+# Text that can be copied unchanged: valid strings, commas before a value, empty objects and arrays, numbers, and
+# whitespace.
 _RUN = re.compile(
     r"(?:[^\"'{}\[\],A-Za-z_]++|(?![TFN])[A-Za-z_]\w*+(?!\s*+:)|"
     + _VALID_STRING
@@ -64,7 +65,7 @@ _WORD = re.compile(r"[A-Za-z_]\w*+(\s*+:)?")
 _UNESCAPED = re.compile(r'"(?:arguments|parameters)"\s*+:\s*+"(?=\s*+\{)')
 
 _MAX_NAME = 256
-"""Maximum length of a misspelled name: twice the API's limit for tool names, to leave room for the slip."""
+"""Maximum length of a misspelled name, in characters. This is twice the API's limit for tool names."""
 
 _AFFIXES = re.compile(r"^(?:functions?|tools?|default_api)[./:]+|:\d+$", re.IGNORECASE)
 # The recipient of a message in gpt-oss's form, after the role and the channel.
@@ -87,10 +88,10 @@ class RepairedJson:
 
 
 def repair_json(text: str, start: int = 0, *, closed: bool = True) -> RepairedJson | None:
-    """Repair the object or array that begins at ``start``; return None if it cannot be repaired safely.
+    """Repair the object or array that begins at ``start``. Return None if it cannot be repaired safely.
 
-    Brackets still open at the end are closed only if the text is known to be complete (``closed``). The result may
-    still be invalid JSON.
+    ``closed``: whether the text is complete, in which case missing brackets are added at the end. The result is not
+    always valid JSON.
     """
     if text[start : start + 1] not in {"{", "["}:
         return None
@@ -105,7 +106,7 @@ def repair_json(text: str, start: int = 0, *, closed: bool = True) -> RepairedJs
             codes[MISSING_BRACE] = None
             out += reversed(stack)
             return RepairedJson("".join(out), at, tuple(codes))
-        # Even if the outermost bracket opens an empty pair, it must be pushed onto the stack.
+        # The first bracket must be pushed onto the stack, even if it opens an empty object or array.
         if stack and (run := _RUN.match(text, at)):
             out.append(run[0])
             at = run.end()
@@ -132,7 +133,7 @@ def repair_json(text: str, start: int = 0, *, closed: bool = True) -> RepairedJs
                 at += 1
             case '"' | "'":
                 string = (_DOUBLE if char == '"' else _SINGLE).match(text, at)
-                if string is None:  # The end of the string is missing, and possibly a part of the value.
+                if string is None:  # The end of the string is missing, perhaps together with a part of the value.
                     return None
                 inner = string[1]
                 if char == "'":
@@ -188,15 +189,14 @@ def unescaped_arguments(text: str, start: int) -> int | None:
 
 
 def fit_name(written: str, names: Iterable[tuple[str, str]]) -> str | None:
-    """Return the only tool that a misspelled name can mean, or None if no tool matches or several tools match.
+    """Return the tool that a misspelled name means, or None if no tool matches or several tools match.
 
-    The following kinds of slips are tried in order, and the first kind under which a tool matches decides: a special
-    token in the name, together with the text after it; a prefix or number from the model's own form; different case;
-    different separators; a prefix of the model's form without its separator; a repeated name; namespaces before the
-    name.
+    The following slips are tried in this order until a tool matches: a special token and text after the name
+    (``f<|channel|>commentary``); a prefix or number that some models add (``functions.f:0``); different case; different
+    separators; a prefix without its separator (``functionsf``); a repeated name (``ff``); a namespace before the name.
 
-    ``names``: pairs of a spelling and the tool that it means. The pairs include masked tools, so that a name that also
-    matches a masked tool is not corrected to the name of a similar tool.
+    ``names``: pairs of a spelling and the tool that it means. Masked tools are included, because a misspelled name of a
+    masked tool must not be corrected to the name of a similar tool.
     """
     if len(written) > _MAX_NAME:
         return None
@@ -219,9 +219,9 @@ def fit_name(written: str, names: Iterable[tuple[str, str]]) -> str | None:
 
 
 def _run_together(name: str) -> list[str]:
-    """Return all names that a run-together name such as ``functionsexec12`` can represent.
+    """Return the tool names that may be meant by a name with a prefix but no separators, such as ``functionsexec12``.
 
-    The last digits may be the number of the call rather than part of the name.
+    The last digits can be the number of the call rather than part of the name.
     """
     prefix = _PREFIX.match(name)
     inner = "" if prefix is None else name[prefix.end() :]
@@ -243,7 +243,7 @@ def _repeated(name: str) -> list[str]:
 
 @lru_cache(maxsize=4096)
 def common_spelling(name: str) -> str:
-    """Return a spelling for comparing names. It ignores case, and treats ``.``, ``_``, ``:``, ``/`` and ``-`` as
-    equal.
+    """Return a spelling of a name that ignores case, and the difference between ``.``, ``_``, ``:``, ``/`` and
+    ``-``.
     """
     return _SEPARATORS.sub("_", name).casefold()

@@ -2,40 +2,39 @@
 
     [{"name": "f", "arguments": {}}, {"name": "f", "arguments": {}}, {"name": "f", "arguments": {}}, {"na
 
-Weak models repeat calls in lists, and a server without a limit continues until the context is full. The repetitions are
-not intended, so the call that a loop repeats counts only once, after the calls before it. A list is a loop
+Weak models sometimes repeat a call in a list endlessly, and a server without a limit continues until the context is
+full. The repetitions are not intended, so the repeated call counts only once. The calls before it count as usual. A
+list is treated as a loop
 
-1. if the backend's limit cuts it off in the middle of an item that begins like the previous items, of which at least
-   ``CUT`` are equal; or
+1. if it contains at least ``CUT`` equal items, and a length limit cuts it off in the middle of another such item; or
 2. if ``ENDLESS`` consecutive items are equal. The list then ends there.
 
-A list that ends normally is unchanged, because two rolls of a die are two calls. Items are compared as text, since a
-loop repeats them verbatim. Tagged calls are emitted as they arrive, so they are not handled here; options limit their
-number (``tool_block_max``, ``tool_block_dedup``).
+A list that ends normally is never changed, because equal calls can be intended. For example, rolling a die twice
+requires two equal calls. Items are compared as text, since a loop repeats them verbatim. Tagged calls are emitted as
+they arrive, so they are not handled here; options limit their number (``tool_block_max``, ``tool_block_dedup``).
 """
 
 from __future__ import annotations
 
 CUT = 3
-"""Minimum number of equal calls in a loop that was cut off. This many calls could be coincidental or intended; only the
-cut shows that they are a loop.
+"""Minimum number of equal calls if a list was cut off. So few equal calls can be intended, but the cut shows that they
+are a loop.
 """
 
 ENDLESS = 32
-"""Number of equal calls that proves a loop. No model intends that many."""
+"""Minimum number of equal calls if a list was not cut off. No model intends to make the same call that often."""
 
 REPEATED_CALL = "REPEATED_CALL"
 ONE_CALL = "the same call again and again"
-"""The reason given for ending the answer. The code of the repair is ``REPEATED_CALL``."""
+"""The reason for the end of the answer in the report."""
 
 _BETWEEN = "[, \t\r\n"
 
 
 class RepetitionDetector:
-    """Detects a repetition among the items of a list.
+    """Counts equal consecutive items in a list.
 
-    ``times``: how many times in a row the last item has occurred. ``first_end``: the end of the first of these
-    occurrences.
+    ``times``: how often the last item has occurred in a row. ``first_end``: the end of the first of these occurrences.
     """
 
     def __init__(self) -> None:
@@ -43,7 +42,7 @@ class RepetitionDetector:
         self.times = self.first_end = 0
 
     def take(self, item: str, end: int) -> None:
-        """Process the next item. It ends at ``end`` in the text; separators before it are skipped."""
+        """Process the next item of the list, which ends at position ``end``. Separators before the item are skipped."""
         item = item.lstrip(_BETWEEN)
         if item == self._item:
             self.times += 1
@@ -54,9 +53,11 @@ class RepetitionDetector:
 
     @property
     def is_endless(self) -> bool:
-        """Whether the list has ended under rule 2."""
+        """Whether the list repeats the same item endlessly (rule 2)."""
         return self.times >= ENDLESS
 
     def is_cut(self, rest: str) -> bool:
-        """Return whether the list is in a loop under rule 1; ``rest`` is the text after its last complete item."""
+        """Return whether a list that was cut off is a loop (rule 1). ``rest``: the text after its last complete
+        item.
+        """
         return self.times >= CUT and self._item.startswith(rest.lstrip(_BETWEEN))

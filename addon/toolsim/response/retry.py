@@ -1,17 +1,17 @@
 """Faults in a model's output that the model is asked to correct.
 
-1. Only held-back text can be replaced: emitted text and announced calls are final. A fault therefore ends the choice at
-   that point, and a later round continues from there. No round follows an announced call that broke, because the client
-   must not run any call after such a call.
-2. A verdict is a fault if it has a description of the expected call. The verdict on a block that only describes the
-   syntax has no such description.
-3. A call that the length limit cut off is not a mistake: the model is asked to continue it. A call that the model
-   itself left unfinished is broken, as is an answer that consists of an untagged call that cannot be made (``faults``).
-4. An answer that lacks a required call, or is empty after a tool's output, is itself a fault. All emitted text
-   remains.
-5. A call to ``find_tools``, toolsim's own tool, is a question from the model, which the next round answers.
-6. The model is stopped at a fault in its text, and the remaining text is never read. A caller that does not retry
-   therefore emits ``otherwise``, the outcome without a retry, and the answer ends there.
+1. Only held-back text can be replaced, because the client has already received all other text and calls. Therefore, a
+   fault ends the choice, and the next round continues after the text that the client has received. If an announced call
+   ended as incomplete, there is no further round, because the client must not run any call after it.
+2. A verdict is a fault only if it contains a description of the expected call. Verdicts on text that only describes the
+   syntax of calls do not contain one.
+3. If the length limit cut off a call, the model is asked to continue it. If the model itself left a call unfinished,
+   the call is broken. The same applies to an answer that consists only of an invalid untagged call (``faults``).
+4. An answer is also a fault if it lacks a required call, or if it is empty although it follows the output of a tool.
+   The client keeps the text that it has received.
+5. A call to ``find_tools``, which is toolsim's own tool, is treated like a fault. The next round contains the result.
+6. When a fault is found, the model is stopped, and the rest of its text is not read. If the caller does not retry the
+   model, the answer ends with ``otherwise``, the events for this case.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ CUT_OFF = "CALL_CUT_OFF"
 NO_CALL = "NO_CALL"
 EMPTY_ANSWER = "EMPTY_ANSWER"
 SECOND_OPINION = "SECOND_OPINION"
-"""The fault of a call that the model disowns when asked about it (``rounds/opinion.py``)."""
+"""The fault of a call that the model does not confirm when it is asked whether it meant the call
+(``rounds/opinion.py``).
+"""
 
 CALL_FAULTS = frozenset(
     {SCHEMA_MISMATCH, MALFORMED_JSON, UNKNOWN_TOOL, MASKED_TOOL, ARGUMENTS_TOO_LARGE, CUT_OFF, NO_CALL}
@@ -42,7 +44,12 @@ CALL_FAULTS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """The reason for a retry."""
+    """The reason for a retry. ``expected``: a description of a valid call.
+
+    ``partial_call``: the beginning of a call that the model should continue, or "" if it should start over.
+    ``arguments``: the arguments of a call to ``find_tools``. ``otherwise``: the events for the client if there is no
+    retry. Unless they end with a failure, the answer then ends with the reason ``finish``.
+    """
 
     reason: str
     expected: str = ""
@@ -60,14 +67,19 @@ class Fault:
 
 
 def retry_error(fault: Fault) -> ApiError:
-    """Return the error that ends a round before a retry."""
+    """Return the error with which a round ends before a retry."""
     message = f"The model is retried ({fault.reason}): expected {fault.expected}."
     return ApiError(message, "invalid_request_error", "retried", status=422)
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """An answer that ended at a ``fault``."""
+    """A retry, which the caller can request or replace by ``otherwise``. ``words``: the text that the model wrote
+    before the ``fault``. ``usage``: the token counts of the answer, if known.
+
+    ``otherwise``: the events for the client if there is no retry, including the end without the token counts. If an
+    earlier round made a call, ``rounds/merge.py`` changes the reason for the end.
+    """
 
     fault: Fault
     words: str

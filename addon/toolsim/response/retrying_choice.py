@@ -1,8 +1,7 @@
-"""Answers that can be retried. They end at a fault (``retry``), and report the fault instead of emitting the remaining
-output.
+"""Answers that end at a fault, so that the model can be asked to correct it (``retry``).
 
-A choice stores the model's text, and checks each verdict for a fault before applying it. An answer checks for faults
-wherever it can end. These classes are used only if retries are allowed (``Plan.retries_allowed``).
+A choice stores the model's text for the retry, and checks whether a verdict is a fault before applying the verdict. An
+answer checks for faults before it ends. These classes are used only if retries are allowed (``Plan.retries_allowed``).
 """
 
 from __future__ import annotations
@@ -39,18 +38,19 @@ _MAX_WORDS = 65_536
 """Maximum length of the text stored for a retry, in characters. Longer text does not help a model."""
 
 _SLOT = re.compile(r":\s*(<[A-Za-z_][^<>{}\"\n]{0,63}>)\s*[,}\]]")
-"""A placeholder for a value in the manifest. Small models copy it into their calls."""
+"""A pattern for the placeholder of a value in the manifest. Small models copy such placeholders into their calls."""
 
 
 class RetryingChoice(Choice):
-    """A choice that ends at a ``fault`` that a retry can report to the model."""
+    """A choice that ends at the first fault. ``fault``: the fault, or None."""
 
     def __init__(self, plan: Plan, report: Report, judge: Judge, numbers: Iterator[int], index: int = 0) -> None:
         super().__init__(plan, report, judge, numbers, index)
-        self._asks = plan.retries_allowed  # The faults that are retried; empty once the answer has failed.
+        # The kinds of faults that are retried. None are retried once the answer has failed.
+        self._asks = plan.retries_allowed
         self._words: list[str] = []
         self._length = 0
-        self._has_items = False  # Whether any output other than text and reasoning has arrived.
+        self._has_items = False  # Whether the choice contains anything other than text and reasoning.
         self.fault: Fault | None = None
 
     @property
@@ -59,7 +59,6 @@ class RetryingChoice(Choice):
         return "".join(self._words)[:_MAX_WORDS]
 
     def _note(self, text: str) -> None:
-        """Store the model's text for a retry."""
         if self._asks and self._length < _MAX_WORDS:
             self._words.append(text)
             self._length += len(text)
@@ -67,33 +66,33 @@ class RetryingChoice(Choice):
     # -- events of the backend
 
     def text(self, text: str) -> list[ClientEvent]:
-        """Process a delta of the backend's text, and store it in case a retry shows it to the model."""
+        """Process a delta of the backend's text, and store it for a possible retry."""
         if not self.sequencer.has_ended:
             self._note(text)
         return super().text(text)
 
     def next_message(self) -> list[ClientEvent]:
-        """Process the end of a backend message. The end also becomes an empty line in the stored text."""
+        """Process the end of a backend message, and add an empty line to the stored text."""
         if not self.sequencer.has_ended and not (self._parser is not None and self._parser.open_size):
             self._note(EMPTY_LINE)
         return super().next_message()
 
     def other(self, event: RefusalDelta | ReasoningDelta | HostedEvent) -> list[ClientEvent]:
-        """Process an event that is neither text nor a call; an answer with such an event is not empty."""
+        """Process an event that is neither text nor a call. Unless the event is reasoning, the answer is not empty."""
         emitted = super().other(event)
         self._has_items |= not self.sequencer.has_ended and not isinstance(event, ReasoningDelta)
         return emitted
 
     def recover(self) -> list[ClientEvent]:
-        """End the choice because the answer failed. After this failure, no fault is reported."""
+        """End the choice because the answer has failed. Faults are no longer reported."""
         self._asks = frozenset()
         return super().recover()
 
     def drain(self, parser: Parser, reason: FinishReason) -> None:
-        """Process the text that the parser still holds back, unless a call in it has a fault."""
+        """Process the text that the parser has held back until the end, unless it contains a call with a fault."""
         was_open, size = parser.in_block, parser.open_size
         segments = parser.finish(cut=reason == "length")
-        # Text held back before an open block is not part of the call that the model is asked to continue.
+        # Only the open block is part of the call that the model continues, so text before the block is emitted.
         prose, segments = split_end(segments, size)
         self._take(prose)
         fault = self._unfinished(segments, reason) if was_open and self._may_ask else None
@@ -104,7 +103,7 @@ class RetryingChoice(Choice):
             self._take(segments)
 
     def apply(self, verdict: Verdict, structured: StructuredCall | None = None) -> str:
-        """Apply a verdict, unless it is a fault; return the outcome for the log."""
+        """Apply a verdict, unless it is a fault. Return the outcome for the log."""
         if structured is not None and isinstance(verdict, Rejected):
             self._note(verdict.raw)
         if self._may_ask and (fault := self._broken(verdict)) is not None:
@@ -117,12 +116,14 @@ class RetryingChoice(Choice):
 
     @property
     def _may_ask(self) -> bool:
-        """Whether a retry is possible: another call is within the limit, and no announced call is open or broken."""
+        """Whether the model can be asked to correct a fault, which requires that another call is allowed, and that no
+        call has been announced without being completed.
+        """
         calls = self._calls
         return not (self.sequencer.has_ended or calls.is_open or calls.has_broken or calls.is_exhausted)
 
     def _broken(self, verdict: Verdict) -> Fault | None:
-        """Return the fault of a verdict, or None if it is not a fault (rules 2 and 5)."""
+        """Return the fault that a verdict represents, or None if the verdict is not a fault (rules 2 and 5)."""
         if isinstance(verdict, JudgedCall):
             is_lookup = (
                 self._plan.tools_to_look_up and self._plan.finder == FIND_TOOLS and verdict.tool.name == FIND_TOOLS
@@ -141,9 +142,10 @@ class RetryingChoice(Choice):
         return _refused(verdict, (Failed(verdict.error),))
 
     def _unfinished(self, segments: Sequence[Segment | BrokenCall], reason: FinishReason) -> Fault | None:
-        """Return the fault of an unfinished call; ``segments``: the parser's output for the held-back text (rule 3).
+        """Return the fault of a call that the model did not finish, or None (rule 3).
 
-        An answer that consists only of a broken untagged call is treated in the same way (see ``faults``).
+        ``segments``: the segments of the text that the parser has held back. An answer that consists only of a broken
+        untagged call is treated in the same way (see ``faults``).
         """
         if segments and isinstance(answer := segments[-1], BrokenCall):
             refused = answer.refused
@@ -160,10 +162,10 @@ class RetryingChoice(Choice):
         return None
 
     def missing(self, finish: FinishReason) -> Fault | None:
-        """Return the fault of an answer without a call that ended for the reason ``finish``, or None if it has no fault
+        """Return the fault of an answer that ended for the reason ``finish`` and lacks a required call, or is empty
         (rule 4).
         """
-        # The client has received a broken call, and must not run calls that another round would add.
+        # An announced call ended as incomplete, so the client must not run a call from another round.
         if self._calls.has_broken:
             return None
         if self._plan.tool_choice.mode == "required" and NO_CALL in self._asks:
@@ -174,7 +176,9 @@ class RetryingChoice(Choice):
         return None
 
     def _as_text(self, raw: str) -> tuple[ClientEvent, ...]:
-        """Return the events for text, including held-back whitespace before it; empty if the text is dropped."""
+        """Return the events that emit ``raw`` and the whitespace before it, or () if the client does not receive this
+        text.
+        """
         gap = self.sequencer.gap
         text = gap.take() + raw if gap is not None else ""
         return (TextDelta(text),) if text else ()
@@ -182,36 +186,38 @@ class RetryingChoice(Choice):
 
 def _refused(verdict: Rejected | Violation, otherwise: tuple[ClientEvent, ...], finish: FinishReason = "stop") -> Fault:
     expected = verdict.expected
-    # The JSON is malformed because the model copied the manifest's notation.
+    # The model may have copied the placeholder from the manifest, which makes the JSON malformed.
     if verdict.reason == MALFORMED_JSON and (slot := _SLOT.search(verdict.raw)) is not None:
         expected += f"; {slot[1]} is a placeholder for a value"
     return Fault(verdict.reason, expected, verdict.name, otherwise=otherwise, finish=finish)
 
 
 class RetryingAnswer(Answer):
-    """An answer that ends at the first fault of a choice; ``retry`` then contains the retry."""
+    """An answer that ends at the first fault in a choice. ``retry``: the retry for this fault, or None."""
 
     def new_choice(self, index: int) -> Choice:
-        """Return a new choice."""
+        """Return a new choice that can be retried."""
         return RetryingChoice(self._plan, self._report, self._judge, self._numbers, index)
 
     def fail(self, error: ApiError) -> list[ClientEvent]:
-        """End the answer as failed, unless the model can be asked for the missing part."""
+        """End the answer as failed. If a choice has a fault, the fault is reported instead of ``error``."""
         if self.is_done or self._reasoned is not None:
             return super().fail(error)
         return self._ask([]) or super().fail(error)
 
     def checked(self, choice: Choice, events: list[ClientEvent]) -> list[ClientEvent]:
-        """Return ``events``, and end the answer if a choice has a fault or has failed, or all have ended early."""
-        # A fault at the end of the text is reported only when the token usage has arrived; an earlier fault ends the
-        # answer.
+        """Return ``events``. If a choice has a fault or has failed, or all choices have ended early, the end of the
+        answer is appended.
+        """
+        # A fault in the middle of the text ends the answer immediately. A fault at the end is reported after the token
+        # counts have arrived.
         if choice.sequencer.is_cut and (end := self._ask(events)):
             return end
         return super().checked(choice, events)
 
     def closed(self, events: list[ClientEvent]) -> list[ClientEvent]:
-        """Return ``events``, followed by the end of the answer or by its fault. Called when every choice has ended
-        without failure.
+        """Return ``events``, followed by the end of the answer or by the error for a retry. Called when every choice
+        has ended without failure.
         """
         choice = self._choice(0)
         assert isinstance(choice, RetryingChoice)
@@ -222,9 +228,9 @@ class RetryingAnswer(Answer):
         return self._ask(events) or super().closed(events)
 
     def _ask(self, events: list[ClientEvent]) -> list[ClientEvent]:
-        """Return ``events`` and a final failure if a choice has a fault; otherwise return [].
+        """Return ``events``, followed by the error for a retry, if a choice has a fault. Otherwise, return [].
 
-        The runner of the rounds decides which events the client receives instead of the failure.
+        The runner of the rounds replaces the error by other events before the client receives them.
         """
         choice = next(
             (each for each in self._choices.values() if isinstance(each, RetryingChoice) and each.fault), None

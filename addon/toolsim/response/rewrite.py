@@ -5,9 +5,9 @@
 The stages before the client events do not depend on the client's API. A non-streamed answer is processed as a stream
 that arrives in one piece, so streamed and non-streamed answers take the same path and produce the same events.
 
-An answer that consists only of an undeclared call (``faults``), or is not the JSON that the client requests
-(``json_answer``), does not end in this module: the caller either retries the model and passes on the events of the
-retry (``proceed``), or emits the outcome without a retry (``conclude``).
+The answer waits at its end if it consists only of a call to an undeclared tool (``faults``), or is not the JSON that
+the client requests (``json_answer``). The caller then either retries the model and passes the events of the retry to
+``proceed``, or calls ``conclude`` to end the answer without a retry.
 """
 
 from __future__ import annotations
@@ -56,25 +56,25 @@ JSON = "application/json"
 
 # Maximum number of unknown event types that are reported, because a backend can invent any number.
 _MAX_UNKNOWN = 8
-# Maximum number of characters that are read in one step. They can contain up to 20 calls.
+# Maximum number of characters that are processed in one step. They can contain up to 20 calls.
 _STEP_CHARS = 1024
 _STREAM_STARTS = (b"data:", b"event:", b":")
 _BOM = b"\xef\xbb\xbf"
 # Possible first characters of an undeclared call, or of a list or fence of undeclared calls.
 _CALL_STARTS = ("{", "[", "`", "<")
-# Reasons for a retry that do not concern a call. No other output has to wait for such a retry.
+# Retries for these reasons do not affect how calls are emitted, so calls need not be held back for them.
 _IN_WORDS = frozenset({SECOND_OPINION})
 
 
 class ResponseRewriter:
-    """Rewrites one successful (2xx) answer of a backend. It never raises exceptions, regardless of the answer's
-    content.
+    """Rewrites one successful (2xx) answer of a backend. No content of an answer makes it raise an exception.
 
-    ``content_type``: the backend's header. Any type other than an event stream is read as one JSON object at the end of
-    the input. ``writer``: writes the client's answer; a new writer by default. ``max_event_bytes``: larger events in a
-    stream are truncated, which makes them invalid JSON. ``check_seconds``: the time budget of schema checks (see
-    ``checker``). ``estimate``: see ``Answer``. ``listener``: receives the events and, with the last events, the retry,
-    if any. For a non-streamed answer, ``status`` is the HTTP status, which is valid when the answer is done.
+    ``content_type``: the Content-Type header of the backend's answer. Unless it is an event stream, the answer is read
+    as one JSON object when it is complete. ``writer``: writes the client's answer; a new writer by default.
+    ``max_event_bytes``: maximum size of an event in a stream, in bytes. Larger events are truncated, which makes them
+    invalid JSON. ``check_seconds``: the time budget for schema checks, in seconds (see ``checker``). ``estimate``: see
+    ``Answer``. ``listener``: called with the events for the client and, at the end, with the retry, if any. ``status``:
+    the HTTP status of a non-streamed answer, available when the answer is done.
     """
 
     def __init__(
@@ -101,14 +101,15 @@ class ResponseRewriter:
         is_stream = content_type.lower().startswith("text/event-stream")
         self._stream = RepeatReader(self._reader, max_event_bytes) if is_stream else None
         self._body: list[bytes] = []
-        self._may_invent = plan.may_invent  # Whether the answer may still consist only of an undeclared call.
-        self._invented: UndeclaredCall | None = None  # Withholds an answer that begins like an undeclared call.
-        self._json: JsonAnswer | None = None  # The check of an answer that must be JSON.
+        self._may_invent = plan.may_invent  # Whether the answer may still consist only of a call to an undeclared tool.
+        # Holds back an answer that begins like a call to an undeclared tool.
+        self._invented: UndeclaredCall | None = None
+        self._json: JsonAnswer | None = None  # Checks an answer that must be JSON. None for other answers.
         if plan.json_only and plan.answer_format is not None:
             self._json = _json_answer(plan, plan.answer_format, report, check_seconds)
         self._is_abandoned = False
         self.waits: Retry | None = None
-        """The retry that the answer requires, until the caller retries the model or concludes the answer."""
+        """The retry that the caller can request. While it is set, the answer waits for ``proceed`` or ``conclude``."""
         self._writer = writer or APIS[plan.client].writer(plan.form)
         self._record = ClientRecord(APIS[plan.client], plan.form, report)
         self._listener = listener
@@ -122,39 +123,45 @@ class ResponseRewriter:
 
     @property
     def has_read_all(self) -> bool:
-        """Whether all required backend data has been read, because the answer is done or waiting."""
+        """Whether no more data from the backend is needed, because the answer is complete or waits for a retry."""
         return self._is_abandoned or self._answer.is_done
 
     @property
     def is_withholding(self) -> bool:
-        """Whether the answer may have to wait for a retry."""
+        """Whether text is held back because the model may have to be retried."""
         is_unsettled = self._json is not None and self._plan.may_retry_json and not self._json.is_over
         return is_unsettled or (self._invented is not None and self._invented.is_holding)
 
     @property
     def is_cut(self) -> bool:
-        """Whether the answer ended before the backend did, in which case the backend can be stopped."""
+        """Whether the answer ended before the backend had sent everything. If so, the backend can be stopped."""
         return self._answer.is_cut
 
     @property
     def is_as_demanded(self) -> bool:
-        """Whether the answer is the requested JSON without any change."""
+        """Whether the answer is JSON as requested, or JSON was not requested. False if reasoning or a code fence had to
+        be removed.
+        """
         return self._json is None or self._json.is_right
 
     @property
     def final(self) -> dict[str, Any] | None:
-        """The complete answer as an object, once it has ended."""
+        """The complete answer as an object, or None before its end."""
         return self._writer.body
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Convert the backend's bytes to the client's. ``b""`` marks the end of input, and can be passed repeatedly."""
+        """Convert the backend's bytes to the client's bytes. ``b""`` marks the end of input, and can be passed
+        repeatedly.
+        """
         chunks = [chunk for step in self.steps(data) for chunk in step]
-        if self.waits is not None:  # A caller of this method does not retry the model.
+        if self.waits is not None:  # This method is for callers that do not retry the model.
             chunks += self.conclude()
         return [b"".join(chunks)] if chunks else []
 
     def steps(self, data: bytes) -> Iterator[list[bytes]]:
-        """Yield the output of ``feed`` in steps of at most a few milliseconds each, all of which must be consumed."""
+        """Yield the output of ``feed`` in steps that take at most a few milliseconds each. The caller must consume all
+        steps.
+        """
         if self.has_read_all:
             return
         for events in self.events(data):
@@ -163,13 +170,15 @@ class ResponseRewriter:
                 return
 
     def proceed(self, events: Sequence[ClientEvent]) -> list[bytes]:
-        """Write the events of a further round to a waiting answer; the last event is ``Ended`` or ``Failed``."""
+        """Write the events of a retry to an answer that waits for it. The last event must be ``Ended`` or
+        ``Failed``.
+        """
         if self.waits is not None and events and isinstance(events[-1], Ended | Failed):
             self.waits = None
         return self._written(events)
 
     def conclude(self) -> list[bytes]:
-        """End a waiting answer with the outcome that it has without a retry."""
+        """End an answer that waits for a retry, without a retry."""
         assert self.waits is not None
         *text, end = self.waits.otherwise
         if isinstance(end, Failed):
@@ -180,36 +189,36 @@ class ResponseRewriter:
         return self.proceed([*text, end])
 
     def keepalive(self) -> list[bytes]:
-        """Return a keep-alive for an unfinished stream, regardless of the reason for the delay.
+        """Return a keep-alive message if the answer is an unfinished stream.
 
-        The stream is silent while a model reads a long prompt, and also while a call is held back.
+        The stream is silent while a model reads a long prompt, and also while toolsim holds back a call.
         """
         return self._written([KeepAlive()]) if self._plan.stream and not self.is_done else []
 
     def fail(self, error: ApiError) -> list[bytes]:
-        """End the answer as failed, for a reason outside the backend's bytes."""
+        """End the answer as failed, for a reason other than the data from the backend."""
         if self.waits is None:
             return [] if self.is_done else self._written(self._answer.fail(error))
         self._report.error = error.code or error.type
         return self.proceed([Failed(error)])
 
     def abandon(self, error: ApiError) -> list[bytes]:
-        """End the answer as failed at this point, after an exception; held-back text is not released."""
+        """End the answer as failed after an exception. Held-back text is lost."""
         self._is_abandoned, self.waits = True, None
         self._report.error = error.code or error.type
         if self._listener is not None:
             self._listener([Failed(error)], None)
         return self._writer.write(Failed(error))
 
-    # -- answers that begin before the backend's answer
+    # -- answers that start before the backend's headers arrive
 
     def follow(self, content_type: str) -> None:
-        """Set the content type of an answer, before any part of the answer has been fed."""
+        """Set the content type of the backend's answer. This must be called before ``feed``."""
         if not content_type.lower().startswith("text/event-stream"):
             self._stream = None
 
     def replanned(self, plan: Plan) -> ResponseRewriter:
-        """Return a rewriter for the answer to another request. It continues the output of this rewriter."""
+        """Return a rewriter for the answer to another request, which continues the output to the client."""
         return ResponseRewriter(
             plan,
             self._report,
@@ -220,10 +229,10 @@ class ResponseRewriter:
             estimate=self._estimate,
         )
 
-    # -- from bytes to events
+    # -- from the backend's bytes to events for the client
 
     def events(self, data: bytes) -> Iterator[list[ClientEvent]]:
-        """Yield the events of ``data`` in the same steps as ``steps``, before they are written."""
+        """Yield the events that the client receives for ``data``, in steps as in ``steps``."""
         if data and self._stream is None:
             self._body.append(data)
             return
@@ -246,7 +255,7 @@ class ResponseRewriter:
         if self._reader.unknown:
             self._warn_of_unknown()
         if not events:
-            yield []  # Data without events also takes time to process.
+            yield []  # Reading data takes time even if it contains no events.
         for event in events:
             if isinstance(event, TextDelta) and len(event.text) > _STEP_CHARS:
                 for start in range(0, len(event.text), _STEP_CHARS):
@@ -258,7 +267,7 @@ class ResponseRewriter:
         data = b"".join(self._body)
         self._body = []
         if data.removeprefix(_BOM).lstrip().startswith(_STREAM_STARTS):
-            # The answer is an event stream with an incorrect content type.
+            # The data is an event stream, although the Content-Type header says otherwise.
             stream = RepeatReader(self._reader)
             for events in chain(stream.feed(data), stream.feed(b"")):
                 yield from self._client_events(events)
@@ -269,10 +278,12 @@ class ResponseRewriter:
             error = ApiError(f"The backend's answer cannot be read. {problem}.", code="backend_bad_answer", status=502)
             yield from self._client_events([Failed(error)])
 
-    # -- from events to bytes
+    # -- from events for the client to bytes
 
     def _checked(self, events: Sequence[ClientEvent]) -> Sequence[ClientEvent]:
-        """Return the events that pass while the answer may still consist only of an undeclared call."""
+        """Return the events that are not held back, in an answer that may consist only of a call to an undeclared
+        tool.
+        """
         if self._invented is None:
             for event in events:
                 if isinstance(event, Opened | KeepAlive | ReasoningDelta):
@@ -285,7 +296,7 @@ class ResponseRewriter:
                 return events
             if not self._may_invent:
                 return events
-            # Imported on demand, because nearly all answers are text or valid calls.
+            # Imported on demand, because most answers never need this module.
             from toolsim.response.faults import UndeclaredCall
 
             self._invented = UndeclaredCall(self._answer.declares)
@@ -300,7 +311,7 @@ class ResponseRewriter:
         return passed
 
     def _as_demanded(self, json: JsonAnswer, events: Sequence[ClientEvent]) -> Sequence[ClientEvent]:
-        """Return the events that pass if the answer must be JSON."""
+        """Return the events that are not held back, in an answer that must be JSON."""
         passed = json.take(events)
         if (retry := json.retry) is None:
             return passed
@@ -315,13 +326,13 @@ class ResponseRewriter:
         return [*passed, *retry.otherwise]
 
     def _note_failure(self, end: ClientEvent) -> None:
-        """Record that an answer is not the requested JSON, and that the model is not retried."""
+        """Record that the answer is not the requested JSON, and that the model was not retried."""
         if isinstance(end, Failed):
             self._report.warnings.append(ANSWER_MISMATCH)
             self._report.error = end.error.code
 
     def _written(self, events: Sequence[ClientEvent]) -> list[bytes]:
-        """Write events. Return complete frames or, at the end of a non-streamed answer, its body."""
+        """Convert events to frames. At the end of a non-streamed answer, return its body instead."""
         if self._may_invent:
             events = self._checked(events)
         if self._json is not None and not self._json.is_over:
@@ -361,18 +372,20 @@ def answer_for(
 
 
 class ClientRecord:
-    """Records an answer's token counts, and the IDs of its calls, which clients later send back. ``api``: defines the
-    IDs.
+    """Records an answer's token counts, and the IDs of its calls, which clients send back in later requests.
+
+    ``api``: the client's API, which determines the IDs.
     """
 
     def __init__(self, api: Api, form: AnswerForm, report: Report) -> None:
         self._api = api
         self._form = form
         self._report = report
-        self._open_calls: dict[int, str] = {}  # The ID of the open call, by choice.
+        # The IDs of the calls that have not ended yet, by the index of the choice.
+        self._open_calls: dict[int, str] = {}
 
     def take(self, event: ClientEvent) -> None:
-        """Record one event, as it is emitted."""
+        """Record the data of an event that the client receives."""
         match event:
             case CallStarted() if not self._form.legacy_functions:
                 self._open_calls[event.choice] = self._api.call_id(event.kind, event.number)
@@ -384,6 +397,6 @@ class ClientRecord:
 
 
 def tokens_of(usage: Usage | None) -> dict[str, int]:
-    """Return token counts in the report's format."""
+    """Return the token counts as a dict with the names that reports use."""
     counts = asdict(usage).items() if usage is not None else ()
     return {name.removesuffix("_tokens"): count for name, count in counts if name.endswith("_tokens")}

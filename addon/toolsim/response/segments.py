@@ -1,4 +1,6 @@
-"""The segments that parsers return (prose as plain strings, and blocks that may be calls), and the parser interface."""
+"""The parser interface, and the segments that parsers return. Prose is returned as strings, and possible calls as
+blocks.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,15 @@ backslash at the end of the text.
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A complete call block."""
+    """A complete call block.
+
+    ``body``: the text between the tags, verbatim. ``closing``: the closing tag, or "" if the block was closed in
+    another way (rules 3 and 4 of ``sentinel``). ``is_bare``: whether the block might be part of a sentence about
+    toolsim's tags, for example because it contains only a name. If so, the block counts as a call only if it stands
+    alone. ``is_unread``: whether the body does not begin like a call. If so, the block is a failed call if it is alone
+    on its lines, otherwise text. ``codes``: the codes of repairs to the tags. ``meant``: the intended opening tag if
+    the tag is misspelled.
+    """
 
     form: Literal["json", "xml"]
     opening: str
@@ -54,10 +64,10 @@ class Oversize:
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """A piece of an open JSON block's body, emitted before the ``Block`` itself.
+    """A piece of a JSON block that has not ended yet, so that its arguments can be streamed.
 
-    It is only a preview, because the complete text follows later: in the ``Block`` or, if the body turns out not to be
-    a block, as prose.
+    A fragment is only a preview. The complete text follows later, as a ``Block`` or, if it turns out not to be a block,
+    as prose.
     """
 
     text: str
@@ -65,7 +75,7 @@ class Fragment:
 
 @dataclass(frozen=True, slots=True)
 class FenceMark:
-    """A fence line or surplus marker next to tagged blocks. It is dropped if the blocks are calls."""
+    """The line of a code fence, or a surplus marker, next to tagged blocks. It is dropped if the blocks are calls."""
 
     raw: str
     opening: bool
@@ -77,7 +87,10 @@ TaggedSegment = str | Block | Oversize | Fragment | FenceMark
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """Adjacent untagged calls that form one unit, such as a list or a fence."""
+    """Adjacent untagged calls that belong together, such as the calls in a list or in a code fence.
+
+    ``raw``: the text of the calls as the model wrote it. ``ends``: whether the answer ends after these calls.
+    """
 
     raw: str
     """The unit as the model wrote it."""
@@ -91,7 +104,10 @@ Segment = TaggedSegment | Calls
 
 @dataclass(frozen=True, slots=True)
 class BrokenCall:
-    """A complete answer that was held back because it could be a faulty call, or faulty JSON."""
+    """The text of a complete answer that was held back because it may be a broken call, or JSON with an error.
+
+    ``refused``: the verdict with the error, or None if the answer is ordinary text.
+    """
 
     raw: str
     refused: Rejected | Violation | None
@@ -99,7 +115,7 @@ class BrokenCall:
 
 
 class BlockState(Protocol):
-    """The state of an incremental parser: whether a block is open, and how much of it has arrived."""
+    """The state of a parser that reads chunks: whether a block has begun, and how much of it has arrived."""
 
     @property
     def in_block(self) -> bool:
@@ -107,24 +123,26 @@ class BlockState(Protocol):
 
     @property
     def open_size(self) -> int:
-        """Number of characters of the open tagged block received so far; 0 if no block is open."""
+        """Number of characters received so far of the tagged block that is being read, or 0."""
 
 
 class Parser(BlockState, Protocol):
-    """Finds calls in text that arrives in chunks. The returned segments together are the complete text."""
+    """Finds calls in text that arrives in chunks. Apart from ``Fragment``s, the returned segments add up to the
+    complete text.
+    """
 
     def feed(self, text: str) -> Sequence[Segment]:
-        """Return the segments that ``text`` completes."""
+        """Read the next chunk of text, and return the segments that are now complete."""
 
     def release(self) -> Sequence[Segment]:
-        """Return the segments that were held back because the answer might contain only text. Called when other output
-        arrives.
+        """Return the segments that were held back in case the answer contains only text. Called when anything other
+        than text arrives.
         """
 
     def finish(self, *, cut: bool = False) -> Sequence[Segment | BrokenCall]:
         """Return the remaining segments at the end of the text. No text may be fed afterwards.
 
-        ``cut``: the text is known to be incomplete.
+        ``cut``: whether the text is known to be incomplete.
         """
 
 
@@ -145,39 +163,37 @@ class ParserWrapper[Inner: BlockState, Held: Sized]:
 
     @property
     def open_size(self) -> int:
-        """Number of characters of the open tagged block received so far; 0 if no block is open."""
+        """Number of characters received so far of the tagged block that is being read, or 0."""
         return self._inner.open_size
 
     def release(self) -> Sequence[Segment]:
-        """Return the segments that were held back because the answer might contain only text. By default, there are
-        none.
-        """
+        """Return the segments that were held back in case the answer contains only text. By default, there are none."""
         return []
 
 
 class TextBuffer[Inner: Parser](ParserWrapper[Inner, list[str]]):
-    """Holds back an answer's text as long as the answer contains only text and ``_holds`` returns True."""
+    """Holds back the text of an answer for as long as ``_holds`` returns True and no call is found."""
 
     def __init__(self, inner: Inner) -> None:
         super().__init__(inner, [])
-        self._is_over = False  # Whether no more text is held back.
+        self._is_over = False  # Whether holding back has ended, so that all further segments are returned immediately.
 
     def feed(self, text: str) -> Sequence[Segment]:
-        """Return the segments that ``text`` completes."""
+        """Read the next chunk of text, and return the segments that are now complete."""
         pieces = self._inner.feed(text)
         return pieces if self._is_over else self._take(pieces)
 
     def release(self) -> Sequence[Segment]:
-        """Return the segments that were held back because the answer might contain only text. Called when other output
-        arrives.
+        """Return the segments that were held back in case the answer contains only text. Called when anything other
+        than text arrives.
         """
         held, self._held = self._held, []
         self._is_over = self._is_over or bool(held)
         return [*held, *self._inner.release()]
 
     def _holds(self, text: str) -> bool | None:
-        """Return whether to hold back ``text``. None means that ``text`` passes, but later text might still be held
-        back.
+        """Return whether to hold back ``text``. None means that ``text`` is returned immediately, but that later text
+        can still be held back.
         """
         raise NotImplementedError
 
@@ -195,8 +211,8 @@ class TextBuffer[Inner: Parser](ParserWrapper[Inner, list[str]]):
 
 
 def joined[Other](pieces: Iterable[str | Other]) -> Iterator[str | Other]:
-    """Yield the segments with adjacent prose joined, so that the result does not depend on where the parser split the
-    prose.
+    """Yield the segments, with adjacent prose joined. How the parser splits prose therefore does not affect the
+    result.
     """
     prose: list[str] = []
     for piece in pieces:
@@ -212,7 +228,10 @@ def joined[Other](pieces: Iterable[str | Other]) -> Iterator[str | Other]:
 
 
 def split_end[Other](pieces: Sequence[str | Other], size: int) -> tuple[Sequence[str | Other], Sequence[str | Other]]:
-    """Split the segments before the last ``size`` characters. If these are not all prose, the first part is empty."""
+    """Split the segments so that the second part contains the last ``size`` characters.
+
+    The first part is empty if the last characters are not all prose.
+    """
     at = len(pieces)
     while size > 0 and at and isinstance(piece := pieces[at - 1], str):
         at, size = at - 1, size - len(piece)
@@ -228,7 +247,7 @@ def utf8_length(text: str) -> int:
 
 
 def characters_within(text: str, size: int) -> int:
-    """Return how many leading characters of ``text`` fit into ``size`` bytes of UTF-8."""
+    """Return the number of characters at the beginning of ``text`` that fit into ``size`` bytes of UTF-8."""
     if text.isascii():
         return min(size, len(text))
     return bisect_right(range(len(text) + 1), size, key=lambda n: utf8_length(text[:n])) - 1
