@@ -3,13 +3,13 @@
     prose <tool_call>{"name":"f","arguments":"{}"}</tool_call> prose <use_tool><name>f</name></use_tool>
 
 A block consists of an opening tag, a body and, usually, a closing tag. The sentinel recognizes tags, the beginnings and
-ends of strings and values, and the nesting of brackets. It never parses JSON or inspects a name; the judge decides
+ends of strings and values, and the nesting of brackets. It does not parse JSON or look up names. The judge decides
 whether a block is a valid call.
 
-The tests refer to these rules by number:
+The tests refer to these rules by number. A block is *open* from its opening tag to its end:
 
  1. A block begins with an exact opening tag: one of toolsim's own tags, or a marker of the ``call_forms``. (Rule 15
-    adds misspelled tags.) Text is held back only while it may be part of a block.
+    describes misspelled tags.) Text is held back only while it may be part of a block.
  2. A body must follow the opening tag; otherwise, the tag is prose and is released immediately. A JSON body begins with
     ``{`` and then a quote, a ``}`` or a bare key with its colon, or with ``[`` and then ``{`` or ``]``. Each of the
     ``call_forms`` defines the beginning of its body. Whitespace can precede any body, and the opening line of a fence
@@ -24,14 +24,15 @@ The tests refer to these rules by number:
  4. The end of the text closes a block whose JSON is complete. If the text ends with the beginning of the closing tag,
     this belongs to the block. The end of the text closes any other body only if the body can be read without repair,
     and either ends with a marker of its form, or the text is not known to be cut off.
- 5. A JSON body with anything worse than the small slips of rule 6 is literal: it is read again from its beginning, and
-    only tags count. The first closing tag closes the block; an opening tag before it ends the block without closing it
-    (rule 7). Any other body is literal from the start, but tags inside its values are content. A value has no end if
-    the text ends within it, or if it contains an unmatched closing tag and then an opening tag. In this case, the block
-    and all text after it are read again as if there were no values.
+ 5. In a *literal* body, only tags count, not strings and brackets. The first closing tag closes the block. An opening
+    tag before it ends the block without closing it (rule 7). If a JSON body contains an error that is worse than the
+    slips of rule 6, it is read again from its beginning, as a literal body. Bodies that are not JSON are always
+    literal, but tags inside their values are content. A value has no end if the text ends within it, or if it contains
+    an unmatched closing tag and then an opening tag. In this case, the block and all text after it are read again as if
+    there were no values.
  6. Small slips in JSON are trailing commas, control characters and invalid escapes in strings, bare words as values,
     and extra closing brackets.
- 7. If a block is never closed, its opening tag is prose, and reading resumes directly after this tag.
+ 7. If a block is not closed, its opening tag is prose, and reading resumes directly after this tag.
  8. Reasoning that models write into their text does not reach the sentinel, because ``calls_in_reasoning`` handles it
     first. The markers of reasoning are therefore prose here.
  9. If a block is longer than ``limit`` bytes of UTF-8, not counting its tags, it is emitted as ``Oversize`` up to the
@@ -39,24 +40,24 @@ The tests refer to these rules by number:
 10. No text is lost: the emitted segments, without the ``Fragment`` previews and with each block as its raw text, add up
     to the input.
 11. The segments do not depend on how the input is split into chunks, except that prose can be split differently.
-12. An attempted call can be so malformed that the judge never sees it. Such calls are counted as lost. A call is lost
-    if toolsim's own opening tag is followed by its closing tag, with no body and no other tag between them, or if a
-    body begins but the text ends within it, although it was not cut off.
+12. Some attempts at a call are so malformed that the judge never sees them. They are counted as lost calls. A call is
+    lost if toolsim's own opening tag is followed by its closing tag, with no body and no other tag between them. A call
+    is also lost if a body begins and the text ends within it, unless the answer was cut off.
 13. With ``keeps_unread``, which is set if any tool is strict, text between toolsim's own tags is a block even if it
-    does not begin like a call. The text is held back until its closing tag, which must follow before any other tag, and
-    at most as far away as in rule 12. ``quotation`` then checks whether the block stands alone, in which case it is a
-    failed call.
-14. With ``drops_surplus``, surplus markers are emitted as ``FenceMark``, so that they are dropped together with the
-    block. These are opening tags before the block's own tag, and closing tags and end-of-turn tokens after the block,
-    with only whitespace in between.
+    does not begin like a call. The text is held back until its closing tag, which must follow within ``_MAX_LOST``
+    characters and before any other tag. ``quotation`` then checks whether the block stands alone. If so, it is a failed
+    call.
+14. With ``drops_surplus``, surplus markers are emitted as ``FenceMark``, so that they are dropped if the block is a
+    call. Surplus markers are opening tags before the block's own tag, and closing tags and end-of-turn tokens after the
+    block, with only whitespace in between.
 15. With ``drops_surplus``, a misspelled opening tag (``misspelled``) at the start of a line or directly after a block
     opens a block, which counts as a call only if it stands alone (``Block.is_bare``). A misspelled closing tag closes a
     complete body. A JSON body is then closed immediately, any other body only when the next block begins or the text
     ends. If the closing tag is missing altogether, the opening tag of the next block closes a complete body.
 
 The sentinel runs in linear time. Text is read again only under rules 5, 7 and 13, and each character at most a fixed
-number of times. In a second reading of a body, quotes can pair up differently, so a tag that was inside a string can be
-outside strings and end the block. ``limit`` also bounds the memory use.
+number of times. When a body is read again, a tag that was inside a string the first time can end the block, because
+quotes can pair up differently. ``limit`` also limits the memory use.
 """
 
 from __future__ import annotations
@@ -104,10 +105,10 @@ _END_FUNCTION = "</function>"
 # more whitespace is prose (rule 2).
 _MAX_SPACE = 1024
 _MAX_TAIL = 64
-"""Number of characters examined when looking for a surplus marker. No marker is longer."""
+"""Number of characters that are compared with surplus markers. All of these markers are shorter."""
 
 _MAX_LOST = 4096
-"""Maximum distance between an opening tag and the closing tag of a lost call (rule 12)."""
+"""Maximum number of characters between the opening tag and the closing tag of a lost call (rule 12)."""
 
 
 @lru_cache(maxsize=64)
@@ -119,8 +120,10 @@ class Sentinel:
     """Splits text into prose and tagged blocks. Call ``feed`` with each chunk of text, and ``finish`` once at the end.
     Both return segments and never raise exceptions.
 
-    ``count_lost``: called for each lost call (rule 12). ``keeps_unread``: the text between toolsim's own tags is a
-    block even if it does not begin like a call (rule 13).
+    ``tag``: the name of toolsim's own tag. ``use_tool``: whether ``<use_tool>`` is recognized, too. ``foreign``:
+    whether the markers of model families are recognized. ``limit``: the maximum size of a body, in bytes.
+    ``fragments``: whether the beginnings of blocks are emitted as ``Fragment``s. ``drops_surplus``: see rules 14 and
+    15. ``keeps_unread``: see rule 13. ``count_lost``: called for each lost call (rule 12).
     """
 
     # CPython accesses attributes more slowly if an instance has more than 30 of them in its ``__dict__``.
@@ -178,7 +181,8 @@ class Sentinel:
         self._hint = self._tags.hint.search
         self._reads_families = foreign
         self._drops_surplus = drops_surplus
-        self._last = ""  # The latest prose; "" directly after a block. Shows whether a line can begin here (rule 15).
+        # The latest prose, or "" directly after a block. It shows whether the next character begins a line (rule 15).
+        self._last = ""
         self._is_behind = False  # Whether only whitespace and surplus markers have followed the last block (rule 14).
         self._limit = limit
         self._fragments = fragments
@@ -190,23 +194,26 @@ class Sentinel:
         self._was_cut = False  # Whether the text was cut off.
         self._is_idle = False  # Whether no block is open, and at most one character is held back.
         self._is_plain = False  # Whether a chunk without "<", "[" and "]" is certainly prose.
-        self._ignores_values = False  # Whether values are ignored from this point on (rule 5).
+        self._ignores_values = False  # Whether the values of a body are no longer recognized (rule 5).
         self._lost = LostCalls(count_lost)
-        self._content: Callable[[str], bool] | None = None  # Tests whether a chunk is only content (see ``_enter``).
+        # Returns whether a chunk is only content of the body (see ``_enter``).
+        self._content: Callable[[str], bool] | None = None
         self.state = self.state_prose
         # The state of the open block.
-        self._opening = ""  # The opening tag of the open block; "" if no block is open.
+        self._opening = ""  # The opening tag of the open block, or "" outside blocks.
         self._closing = ""
         self._meant = ""  # The opening tag in its correct spelling (rule 15).
-        self._codes: tuple[str, ...] = ()  # The codes of the repairs of the tags.
-        self._is_foreign = False  # Whether the tags belong to a model family's form.
+        self._codes: tuple[str, ...] = ()  # The codes of repairs to the tags.
+        self._is_foreign = False  # Whether the tags belong to a model family rather than to toolsim.
         self._pieces: list[str] = []  # The block's text from earlier chunks, including the opening tag.
         self._start = 0  # Position in the current text where the rest of the block starts.
         self._size = 0  # Number of bytes of the body in ``_pieces``.
-        self._json: JsonBody  # The lexer of the body, if the body is JSON.
-        self._row: CallForm | None = None  # The form of the body. None before the body, and in malformed JSON (rule 5).
-        self._value = OpenValue()  # Tracks the open value in the body.
-        self._ends: frozenset[str] = frozenset()  # The beginnings of the tags that are recognized in the body.
+        self._json: JsonBody  # The lexer for a JSON body.
+        # The call form of the body. None before the body begins, and in malformed JSON (rule 5).
+        self._row: CallForm | None = None
+        self._value = OpenValue()  # Tracks whether a value is open in the body.
+        # The incomplete beginnings of the tags that are recognized in the body.
+        self._ends: frozenset[str] = frozenset()
 
     def __repr__(self) -> str:
         return f"Sentinel({self.state.__name__})"
@@ -218,11 +225,11 @@ class Sentinel:
 
     @property
     def open_size(self) -> int:
-        """Number of characters of the open block received so far; 0 if no block is open."""
+        """Number of characters received so far of the open block, or 0 outside blocks."""
         return sum(map(len, self._pieces)) + len(self._held) if self._opening else 0
 
     def feed(self, text: str) -> list[TaggedSegment]:
-        """Return the segments that ``text`` completes."""
+        """Read the next chunk of text, and return the segments that are now complete."""
         if self._is_plain and text and "<" not in text and "[" not in text and "]" not in text:
             self._last = text
             return [text]
@@ -236,8 +243,8 @@ class Sentinel:
                 return [text] if text else []
             end = found.start()
             if end == len(text) - 1:
-                # Only the last character can begin a tag. It is held back, but the sentinel remains idle, because most
-                # such characters turn out to be prose.
+                # The last character may begin a tag, so it is held back. The sentinel remains idle, because most such
+                # characters turn out to be prose.
                 text, self._held, self._is_plain = text[:end], text[end:], False
                 self._last = text or self._last
                 return [text] if text else []
@@ -253,8 +260,10 @@ class Sentinel:
         return self._read()
 
     def _enter(self, state: Callable[[], None], content: Callable[[str], bool] | None = None) -> None:
-        """Enter a state. ``content``: returns whether a chunk contains only content of the body, so that it can be
-        stored without being parsed.
+        """Change the state.
+
+        ``content``: returns whether a chunk contains only content of the body, in which case the chunk is stored
+        without being parsed.
         """
         self.state = state
         self._content = content
@@ -267,13 +276,13 @@ class Sentinel:
         return self._fragments and not self._is_foreign and not self._is_misspelled
 
     def release(self) -> list[TaggedSegment]:
-        """Return an empty list, because the sentinel does not hold back text until other output arrives."""
+        """Return an empty list, because the sentinel holds back nothing that other output could release."""
         return []
 
     def finish(self, *, cut: bool = False) -> list[TaggedSegment]:
         """Return the remaining segments at the end of the text. No text may be fed afterwards.
 
-        ``cut``: the text is known to be incomplete.
+        ``cut``: whether the text is known to be incomplete.
         """
         self._final = True
         self._was_cut = cut
@@ -319,9 +328,9 @@ class Sentinel:
             self._open(match[0], without_space(match[0]))
 
     def _misspelled(self, stop: int) -> tuple[int, str] | None:
-        """Return the position before ``stop`` at which a misspelled tag opens a block, and the misspelling.
+        """Return the position of a misspelled tag that opens a block before ``stop``, and its spelling (rule 15).
 
-        The misspelling is "" if more text is needed. Returns None if no misspelled tag opens a block.
+        The spelling is "" if more text is needed. Returns None if there is no such tag.
         """
         text, spellings = self._text, self._tags.misspelled
         marks = [found.start() for found in _LINE_MARK.finditer(text, self._pos + 1, stop)]
@@ -338,7 +347,7 @@ class Sentinel:
         return None
 
     def _open(self, opening: str, meant: str) -> None:
-        """Open a block at this tag. ``meant``: the intended tag if the tag is misspelled."""
+        """Open a block at the current position. ``meant``: the correct spelling of the opening tag."""
         self._lost.close()
         self._start = self._pos
         self._pos += len(opening)
@@ -354,7 +363,7 @@ class Sentinel:
             self._stash(self._pos)
 
     def _read_tail(self) -> bool:
-        """Process a surplus marker after a block (rule 14); return whether other text follows."""
+        """Process a surplus marker after a block (rule 14). Return whether other text follows the block."""
         self._emit(_BLANK(self._text, self._pos).end())  # type: ignore[union-attr]
         rest = self._text[self._pos : self._pos + _MAX_TAIL]
         found = next((tail for tail in self._tags.tails if rest.startswith(tail)), "")
@@ -381,7 +390,7 @@ class Sentinel:
     # -- inside a block
 
     def state_opened(self) -> None:
-        """Wait, after an opening tag, for text that distinguishes a body from prose (rule 2)."""
+        """Read the text after an opening tag until it is clear whether a body follows (rule 2)."""
         text = self._text
         at = _SPACE(text, self._pos).end()  # type: ignore[union-attr]
         if text.startswith("`", at) and not self._is_foreign:
@@ -445,7 +454,7 @@ class Sentinel:
     def state_json(self) -> None:
         """Process a JSON body, tracking only strings and brackets (rules 3 and 6)."""
         text = self._text
-        # The text can extend far beyond ``limit``. Text beyond the limit would have to be read again as prose.
+        # The text can extend far beyond ``limit``, and text beyond the limit would be read again as prose.
         stop = min(len(text), self._start + self._limit - self._size + 1)
         pos, met = self._json.read(text, self._pos, stop)
         if met == "tag" and self._closing:
@@ -467,8 +476,8 @@ class Sentinel:
                 self._stash(pos)
 
     def _read_misspelled(self, pos: int) -> tuple[Stop, int]:
-        """Look for a misspelled closing tag after complete JSON (rule 15). Return why reading stops, and the end of the
-        tag.
+        """Look for a misspelled closing tag after complete JSON (rule 15). Return the reason why the body ends, or why
+        more text is needed, and the end of the tag.
         """
         text, spellings = self._text, spellings_of(self._closing)
         if self._tags.opening.match(text, pos):
@@ -485,9 +494,7 @@ class Sentinel:
         return "closed", pos + len(spelling)
 
     def state_behind_json(self) -> None:
-        """Process the text after a JSON body in a form without a closing tag. Another body can follow (rules 3 and
-        4).
-        """
+        """Process the text after JSON that has no closing tag. Another call can follow (rules 3 and 4)."""
         text = self._text
         between = _BETWEEN(text, self._pos)
         assert between is not None
@@ -506,12 +513,12 @@ class Sentinel:
             self._close(self._pos, self._pos)
 
     def _more(self, again: str) -> bool | None:
-        """Return whether another call directly follows a JSON body, or None if more text is needed."""
+        """Return whether another call directly follows the JSON body, or None if more text is needed."""
         found = match_at(again, self._text, self._pos, final=self._final)
         return False if found is None or not found.end() > self._pos else None if found.partial else True
 
     def state_unread(self) -> None:
-        """Process a body that does not begin like a call. It is a block if the next tag closes it (rule 13)."""
+        """Process text that does not begin like a call. It is a block if the next tag closes it (rule 13)."""
         text = self._text
         most = min(_MAX_LOST, self._limit)
         stop = min(len(text), self._start + most - self._size + 1)
@@ -524,7 +531,7 @@ class Sentinel:
         elif self._final or stop < len(text):
             self._reject()
         else:
-            # ``open_tag`` also finds an incomplete closing tag, because it begins with "<", as most opening tags do.
+            # ``open_tag`` also finds the beginning of the closing tag, because both kinds of tags begin with "<".
             self._stash(max(self._pos, open_tag(text, self._pos)))
 
     def state_literal(self) -> None:
@@ -545,7 +552,8 @@ class Sentinel:
             self._reject_at(match.start())
         else:
             end = match.end()
-            if self._is_foreign and closing == _END_FUNCTION:  # toolsim's own closing tag may follow this tag.
+            # toolsim's own closing tag may follow, and then also belongs to the block.
+            if self._is_foreign and closing == _END_FUNCTION:
                 end = foreign_end(text, match.start(), self._tags.ours_end, final=self._final)
             if end < 0:
                 self._stash(match.start())
@@ -553,10 +561,11 @@ class Sentinel:
                 self._close(match.start(), end)
 
     def _held_in_literal(self, value: OpenValue) -> int:
-        """Return the start of a mark or tag that may be incomplete at the end of the text, or the length of the text.
+        """Return the start of a tag or delimiter that may be incomplete at the end of the text, or the length of the
+        text.
 
-        Tags are also compared with ``_ends``, because a tag that contains ``>`` looks complete to
-        ``OpenValue.held_from``.
+        The tags in ``_ends`` are compared separately, because ``OpenValue.held_from`` treats text that contains ``>``
+        as complete.
         """
         text = self._text
         if self._tags.first.search(text) is None:
@@ -564,7 +573,7 @@ class Sentinel:
         return min(value.held_from(text, self._pos), held_from(text, self._pos, self._ends, self._tags.first))
 
     def _stash(self, at: int) -> None:
-        """Store the block's text up to ``at``, hold back the text after it, and wait for more text."""
+        """Store the text of the open block up to ``at``, and wait for more text. The text after ``at`` is held back."""
         segment = self._text[self._start : at]
         size = self._size + utf8_length(segment)
         if size > self._limit:
@@ -608,8 +617,8 @@ class Sentinel:
         self._pos = end
 
     def _reject_at(self, at: int) -> None:
-        """Stop reading the open block at ``at``. It becomes prose (rule 7), unless it is oversize or lacks only its
-        closing tag.
+        """Abandon the open block at ``at``. Its opening tag becomes prose (rule 7), unless the block is too large, or
+        only its closing tag is missing.
         """
         if self._is_oversize(at):
             self._overflow(at)
@@ -617,7 +626,7 @@ class Sentinel:
             self._reject()
 
     def _close_incomplete(self, at: int) -> bool:
-        """Close the open block at ``at`` if only its closing tag is missing or misspelled; return whether it was
+        """Close the open block at ``at`` if only its closing tag is missing or misspelled. Return whether it was
         closed.
         """
         if not (self._drops_surplus and self._closing and self.state == self.state_literal):
@@ -626,7 +635,7 @@ class Sentinel:
         body = raw[len(self._opening) :].rstrip()
         spelling = spellings_of(self._closing).before(body)
         inner = body.removesuffix(spelling).rstrip()
-        # At the end of the text, more than the closing tag may be missing.
+        # If this is the end of the text, a part of the body may be missing, too.
         is_missing = not spelling and self._row is not None and at < len(self._text)
         if not (spelling or is_missing) or not reads_cleanly(
             self._row or JSON, self._meant, inner, self._closing, self._tags.rows.get(self._meant)
@@ -645,33 +654,32 @@ class Sentinel:
         self._reread(self._raw(self._pos), len(self._opening), self._pos)
 
     def _goes_with(self, other: str) -> bool:
-        """Return whether the tag ``other`` can directly follow the open tag. Without ``drops_surplus``, the two must be
-        different opening tags of the same family.
+        """Return whether the tag ``other`` can directly follow the opening tag. Without ``drops_surplus``, this is
+        possible only for a different opening tag of the same family.
         """
         return self._drops_surplus or (other != self._opening and self._tags.closing[other] == self._closing)
 
     def _may_be_tag(self, at: int) -> bool:
-        """Return whether the text from ``at`` on may be the beginning of an opening tag, even a misspelled one."""
+        """Return whether the text at ``at`` may be the beginning of an opening tag, including a misspelled one."""
         rest = self._text[at : at + _MAX_TAIL]
         return rest in self._tags.beginnings or (self._drops_surplus and self._tags.misspelled.may_begin(rest))
 
     def _is_pair(self, spelling: str) -> bool:
-        """Return whether a misspelled tag is another opening tag of the open tag's family.
-
-        If ``spelling`` is "", there is no misspelled tag, and the result is False.
+        """Return whether a misspelled tag stands for another opening tag of the same family. Returns False if
+        ``spelling`` is "".
         """
         other = self._tags.misspelled[spelling] if spelling else self._meant
         return other != self._meant and self._tags.closing[other] == self._closing
 
     def _pass_surplus(self, at: int) -> None:
-        """Emit the open tag as a surplus marker, because another opening tag follows directly (rule 14)."""
+        """Emit the opening tag as a surplus marker, because another opening tag directly follows it (rule 14)."""
         self._out.append(FenceMark(self._raw(at), opening=True))
         self._last = ""
         self._leave()
         self._pos = at
 
     def _turn_literal(self, at: int) -> None:
-        """Read the block again from its beginning, looking only for tags (rule 5)."""
+        """Read the open block again from its beginning, as a literal body (rule 5)."""
         if self._is_oversize(at):
             self._overflow(at)
         elif self._closing:
@@ -683,14 +691,15 @@ class Sentinel:
             self._reject()
 
     def _read_plainly(self, at: int) -> None:
-        """Read the block again from its beginning, ignoring values (rule 5)."""
+        """Read the open block again from its beginning, without recognizing values (rule 5)."""
         self._value = OpenValue()
         self._ignores_values = True
         self._turn_literal(at)
 
     def _end_of_text(self) -> None:
-        """Resolve a block that is open at the end of the text (rules 4, 5 and 7)."""
-        # The block is already in ``_pieces``, except for a trailing backslash whose escaped character never arrived.
+        """Close or abandon a block that is open at the end of the text (rules 4, 5 and 7)."""
+        # The text of the block is already in ``_pieces``, except for a backslash at the end, whose escaped character
+        # has not arrived.
         self._text = self._held
         self._held = ""
         if self._value.is_open:
@@ -723,7 +732,7 @@ class Sentinel:
         return "".join([*self._pieces, self._text[self._start : at]])
 
     def _gather(self, at: int) -> None:
-        """Move the entire open block back into the current text."""
+        """Move the text of the open block from ``_pieces`` back into the current text."""
         if self._pieces:
             self._text = self._raw(at) + self._text[at:]
             self._start = 0
@@ -731,7 +740,7 @@ class Sentinel:
             self._size = -len(self._opening)
 
     def _reread(self, raw: str, done: int, at: int) -> None:
-        """Leave the block, and read its text again as prose after its first ``done`` characters.
+        """Leave the open block, and read its text again as prose, except for its first ``done`` characters.
 
         ``raw``: the text of the block up to ``at``.
         """
@@ -750,33 +759,33 @@ class Sentinel:
 
 
 class LostCalls:
-    """Finds lost calls: opening tags that are followed by their closing tags, with no body in between. Calls ``count``
-    for each (rule 12).
+    """Finds an opening tag that is followed by its closing tag, with no body in between (rule 12). ``count``: called
+    for each.
     """
 
     def __init__(self, count: Callable[[], None]) -> None:
         self.count = count
-        self._closing = ""  # The closing tag to search for; "" if no search is in progress.
-        self._tail = ""  # The end of the text searched so far, which may be the beginning of the closing tag.
-        self._left = 0  # Number of characters still to be searched.
+        self._closing = ""  # The closing tag that is searched for, or "" if no search is in progress.
+        self._tail = ""  # The end of the searched text, which may be the beginning of the closing tag.
+        self._left = 0  # Number of characters that still have to be searched.
 
     @property
     def is_searching(self) -> bool:
-        """Whether a search is in progress, in which case all text has to be passed to ``feed``."""
+        """Whether a search is in progress. If so, all prose must be passed to ``feed``."""
         return bool(self._closing)
 
     def open(self, closing: str) -> None:
-        """Start searching for ``closing``, the closing tag that belongs to an opening tag without a body."""
+        """Start a search for ``closing``, because an opening tag without a body has been found."""
         self._closing = closing
         self._tail = ""
         self._left = _MAX_LOST
 
     def close(self) -> None:
-        """Stop searching, because another tag has arrived."""
+        """Stop the search, because another tag has been found."""
         self._closing = ""
 
     def feed(self, text: str) -> None:
-        """Search prose after the opening tag for the closing tag."""
+        """Search the next prose for the closing tag."""
         if not self._closing:
             return
         searched = self._tail + text[: self._left]
@@ -797,10 +806,9 @@ _PLAIN_JSON = re.compile(r"[ \t\r\n,:0-9A-Za-z_.+\-]*+").match
 class JsonBody:
     """A lexer for a JSON body. It tracks strings and the depth of brackets, but builds no values.
 
-    The lexer starts after the first bracket, ``opened``. ``closing``: the tag that closes the block; if it is "", the
-    last bracket closes the block. Strings can also be in single quotes, as in Python, and a tag inside such a string is
-    content, too. An apostrophe within such a string ends it, so the text after it is a slip. The lexer stops at one of
-    these points, and returns its name:
+    The lexer starts after the first bracket, ``opened``. ``closing``: the tag that closes the block, or "" if the last
+    bracket closes it. Strings can also be in single quotes, as in Python. An apostrophe in such a string ends the
+    string, so the text after it is a slip. The lexer stops at one of these points, and returns its name:
 
         more    the end of the current text (or a backslash directly before it)
         tag     a possible tag outside strings; the sentinel determines whether it counts
@@ -814,7 +822,7 @@ class JsonBody:
     def __init__(self, opened: str, closing: str = "</") -> None:
         self._closes = not closing
         self._first = closing[:1]
-        self._quote = ""  # The quotation mark that will end the open string; "" outside strings.
+        self._quote = ""  # The quotation mark that will end the current string, or "" outside strings.
         self._last = opened  # The last significant character outside strings.
         self._depth = 1
 
@@ -824,14 +832,13 @@ class JsonBody:
         return not self._depth and not self._quote
 
     def is_content(self, text: str) -> bool:
-        """Return whether ``text`` lies entirely within the open string."""
+        """Return whether all of ``text`` is content of the current string."""
         return bool(self._quote) and self._quote not in text and "\\" not in text
 
     def read(self, text: str, pos: int, stop: int) -> tuple[int, Stop]:
-        """Read from ``pos``; return the position where the lexer stopped (at most ``stop``), and the reason."""
+        """Read up to ``stop``. Return the position where the lexer stopped, and the reason."""
         while pos < stop:
             if self._quote:
-                # The pattern matches at every position.
                 pos = IN_STRING[self._quote].match(text, pos, stop).end()  # type: ignore[union-attr]
                 if pos == stop or text[pos] == "\\":  # The character after the backslash has not arrived yet.
                     return pos, "more"
@@ -864,7 +871,7 @@ class JsonBody:
         return pos, "more"
 
     def read_tag(self, text: str, pos: int, opening: str, closing: str, *, final: bool) -> tuple[Stop, int]:
-        """Return the meaning of a possible tag at ``pos``, and the end of the tag if it closes the block."""
+        """Return the role of a possible tag at ``pos``, and the end of the tag if it closes the block."""
         rest = text[pos : pos + len(closing)]
         if rest == closing:
             return "closed", pos + len(closing)
@@ -882,7 +889,7 @@ class JsonBody:
             self._quote = char if self._last in "{[,:" else ""
             return bool(self._quote)
         if char in "{[":
-            # Without a closing tag, only a misplaced bracket can show that the text is not JSON.
+            # If the block has no closing tag, a misplaced bracket is the only sign that the text is not JSON.
             if self._last == '"' or (self._closes and self._last not in "[:,"):
                 return False
             self._depth += 1

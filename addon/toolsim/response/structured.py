@@ -1,11 +1,11 @@
-"""Judges structured calls from the backend, and items by which the backend calls the client's own tools.
+"""Judges structured calls from the backend, and the items that call tools which the client itself runs.
 
-1. Structured calls are judged by the table of ``judge``, after removing markup that the server has left in them. A call
-   that is not passed on is described as text. The model has not written it as text, so the answer might otherwise be
-   empty.
-2. If a backend was given a tool that the client itself runs (a shell, a patch, a search, a computer), it calls the tool
-   with an item of a special type. The item is passed on unchanged. If the tool is not offered, the client must not
-   receive the item, so the item is judged like any other structured call.
+1. Structured calls are judged by the table in ``judge``. Before this, markup that the server has left in the arguments
+   is removed. If a call is not passed on, the client receives a description of the call as text. Otherwise, the answer
+   might be empty.
+2. Some tools that the client itself runs have their own types in the API: a shell, a patch, a search, a computer. A
+   backend calls such a tool with an item of a special type, which is passed on unchanged. If the tool is not offered,
+   the client must not receive the item, so the item is judged like any other structured call.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ from toolsim.wire.local_tools import CALLS, is_local
 from toolsim.wire.tools import model_name
 
 _COMPUTER = ("computer", "computer_use", "computer_use_preview")
-"""The types under which a computer is declared. Only a backend can provide a computer, so toolsim never offers one."""
+"""The types with which clients declare a computer. Only a backend can provide a computer, so toolsim itself never
+offers one.
+"""
 
 _REASONS = {
     MALFORMED_JSON: "it is not a call with a JSON object as its arguments",
@@ -58,15 +60,15 @@ _AFTER_KEY = re.compile(r"\s*+</?arg_(?:key|value)>.*", re.DOTALL)
 def without_leftovers(arguments: str, tool: Tool) -> str | None:
     """Return the arguments without the markup that a server has left in them, or None if they contain no markup.
 
-    A server that parses its model's own form and mistakes a doubled or missing marker for data emits calls such as::
+    When a model doubles or omits a marker, some servers parse another marker as data, which results in calls such as::
 
         {"path</arg_key>": "a.txt"}                 GLM: a marker in a key
         {"path": "a.txt</arg_value>"}               GLM: a marker at the end of a value
         {"command": "<|\\"|>ls<|\\"|>"}             Gemma: quotation marks around a value
 
-    A marker is removed from a key only if the tool declares the rest of the key, but not the key itself. Markers are
-    removed from the beginning and end of a string, never inside. Markers are special tokens that do not occur in other
-    text.
+    A marker is removed from a key only if the tool has a parameter with the remaining name, but none with the full
+    name. Markers are removed from the beginning and the end of strings. This is safe, because they are special tokens
+    that do not occur in ordinary text.
     """
     if _IN_SOURCE.search(arguments) is None:
         return None
@@ -94,7 +96,7 @@ def _value(member: Json) -> Json:
 
 
 class StructuredCalls:
-    """Judges the backend's structured calls by the table of ``judge``."""
+    """Judges the backend's structured calls by the table in ``judge``."""
 
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
@@ -102,7 +104,7 @@ class StructuredCalls:
     def verdicts(self, call: StructuredCall, *, is_announced: bool = False) -> list[Verdict]:
         """Return the verdict on a structured call from the backend (rule 1), or [] if the call is empty.
 
-        ``is_announced``: the client has received the beginning of the call.
+        ``is_announced``: whether the client has already received the beginning of the call.
         """
         if not call.name and not call.arguments.strip():
             self._judge.report.drop_call(loggable_name(call.name), STRUCTURED_CALL)
@@ -134,7 +136,7 @@ class StructuredCalls:
             expected = "a complete call, got one that was cut off"
             return self._judge.fail(tool.strict, "", MALFORMED_JSON, tool.name, expected)
         if tool is not None and tool.kind == call.kind == "custom":
-            written = ParsedCall("", name, given=Values(((None, given),)))  # The only value is the input itself.
+            written = ParsedCall("", name, given=Values(((None, given),)))  # The only value is the input.
         elif tool is not None and corrects and (cleaned := self._cleaned(call.arguments, tool)) is not None:
             written = ParsedCall("", name, given=Json(cleaned, cleaned), lossy_repairs=(LEFTOVER_MARKUP,))
         return self._judge.decide(written, "", lookup, corrects=corrects)
@@ -145,9 +147,11 @@ class StructuredCalls:
         return without_leftovers(arguments, tool) if may_change else None
 
     def arriving(self, delta: StructuredDelta) -> Tool | None:
-        """Return the client's tool for a call that is still arriving, or None if no offered tool has its name."""
+        """Return the tool that a structured call names before its arguments have arrived, or None if the call cannot be
+        announced to the client.
+        """
         lookup = self._judge.toolbox.called(delta.name, delta.namespace)
-        # A misspelled name is accepted only if the arguments match, and the arguments are not known yet.
+        # A misspelled name is accepted only if the arguments match, and these have not arrived yet.
         if lookup.codes or lookup.tool is None or lookup.tool.name in self._judge.plan.hosted:
             return None
         return lookup.tool
@@ -160,14 +164,16 @@ def as_prose(name: str, arguments: str, reason: str) -> str:
 
 
 class ClientItems:
-    """Decides which items of one answer are passed on to the client."""
+    """Decides which of the backend's items the client receives."""
 
     def __init__(self, toolbox: Toolbox) -> None:
         self._toolbox = toolbox
-        self._withheld: set[str] = set()  # The keys of announced items that are withheld from the client.
+        self._withheld: set[str] = set()  # The keys of items that have begun, but that the client does not receive.
 
     def take(self, event: HostedEvent) -> HostedEvent | StructuredCall | None:
-        """Return the output for one event: the event itself, a call to be judged instead of its item, or None."""
+        """Return the event if the client receives it. Otherwise, return the call to be judged instead of its item, or
+        None.
+        """
         if isinstance(event, HostedProgress):
             return None if event.key in self._withheld else event
         if isinstance(event, HostedStarted):
@@ -178,7 +184,7 @@ class ClientItems:
         return self._call(event.item) or event
 
     def _call(self, item: Mapping[str, Any]) -> StructuredCall | None:
-        """Return the call that an item represents, or None if the item is passed on."""
+        """Return the call that an item represents if the client must not receive the item, otherwise None."""
         kind = string(item.get("type"))
         if kind == "computer_call" and self._toolbox.excludes(_COMPUTER):
             return StructuredCall(_COMPUTER[0], json.dumps(item.get("action")))
