@@ -1,25 +1,29 @@
 """Parses calls that consist of names and values between markers.
 
-    calls := call+
-    call  := head pair* end | head object end          some models write JSON instead of pairs
-    pair  := opener value closer
+    calls  := call+
+    call   := head pair* end | head object end         some models write JSON instead of pairs
+    pair   := opener value closer
 
-Values are not escaped, and only the tool's schema specifies their types. A closer inside a value is data, so a value
-ends at the first closer that is followed by another pair or by the end of the call. The following rules apply to
-markers that do not fit the grammar:
+    head   e.g. <function=get_weather>                 end     e.g. </function>
+    opener e.g. <parameter=city>                       closer  e.g. </parameter>
 
-1. Surplus markers are dropped, which is a repair (``DOUBLED_MARKER``): more closers directly after a value's own
-   closer, the second of two identical heads or openers, and closers at a position where a pair could begin. Only
-   whitespace may separate a surplus marker from its neighbor.
-2. A closer is data if more text of the value follows it on its line, and another closer follows later. A closer that is
-   alone on its line, or after which a value could begin, shows that an opener was lost. The call is then unreadable.
-3. Complete pairs in a value are data. A value without its own closer extends to the next pair or to the end of the
-   call. If it ends with half a closer, or with a closer that has a different name, that closer is removed (the repair
-   ``MISSING_CLOSE``).
-4. A call that contains half an opener, or lacks more than a few closers, is unreadable.
-5. An unreadable body is read again with its misspelled markers corrected (the repair ``MISSPELLED_MARKER``).
+Values are not escaped, so a closer can also be part of a value. A value therefore ends at the first closer that is
+followed by another pair or by the end of the call. The types of values are known only from the tool's schema. The
+following rules apply to markers that do not fit the grammar:
 
-The values are read in one pass. Unterminated values are then read again.
+1. Surplus markers are dropped, which is a repair (``DOUBLED_MARKER``). These are further closers directly after the
+   closer of a value, the second of two equal heads or openers, and closers where a pair could begin. Only whitespace
+   can separate these markers.
+2. A closer is data if more text follows on the same line, and another closer follows later. If a closer is alone on its
+   line, or a value could begin after it, the opener of that value is missing. The call cannot be parsed in this case.
+3. Complete pairs in a value are data. A value without its own closer extends to the next pair or to the end of the call
+   (the repair ``MISSING_CLOSE``). If such a value ends with half of a closer, or with a closer that has a different
+   name, this text is removed.
+4. A call cannot be parsed if it contains half of an opener, or lacks more than a few closers.
+5. If a body cannot be parsed, its misspelled markers are corrected, and it is parsed again (the repair
+   ``MISSPELLED_MARKER``).
+
+The values are read in one pass, except that values without a closer are read a second time.
 """
 
 from __future__ import annotations
@@ -45,17 +49,17 @@ from toolsim.response.parsed_call import (
 
 NAME = r"[\w.:/-]{1,128}"
 HEAD_END = r"(?:\s{0,8}/?>|\s{0,8}[=,(]?(?=\s{0,8}(?:<param|\{)))"
-"""A pattern for the end of a call's opening element. Some models omit this end, or spell it differently before an
-object.
+"""A pattern for the end of a call's opening element. Some models omit the ``>``, or write another character before a
+JSON object.
 """
 
 _SPACE = re.compile(r"\s*+")
 _MAX_UNCLOSED = 8
-"""Maximum number of unclosed values in one call. Each requires a scan of the rest of the call, and models rarely omit
-more closers.
+"""Maximum number of values without a closing marker in one call. Each of them requires a scan of the rest of the call.
+Models rarely omit more closing markers.
 """
 
-# Text after a closer that shows that the closer is data (rule 2), because no value begins with this text.
+# Text after a closing marker that shows that the marker is data (rule 2), because values do not begin with such text.
 _DATA = re.compile(r"""[ \t]++[^\s]|["'`,;)!?]|[.:](?:\s|\Z)""")
 _SURPLUS = re.compile(r"(?:\s*+</[\w:｜|‖-]{1,64}+>)++\s*\Z")
 # A closing tag in any spelling at the end of a value.
@@ -78,18 +82,19 @@ _ATTRIBUTES = r"(?:[ \t]{1,4}[\w:-]{1,32}=[^<>\n]{0,64})?"
 
 
 class _Values:
-    """Finds the ends of the values in one form. All parameters are patterns.
+    """Finds the end of each value in one call form. All parameters are regular expressions (see the module for the
+    terms).
 
-    ``opener``: the opener of a pair. ``mark``: half an opener, or any other marker of the form. ``nested``: openers of
-    elements that can occur in a value together with their closers. ``close``: the closer. ``last``: text that can
-    follow the last pair. ``bounds``: text that ends a value without a closer.
+    ``opener``: matches an opener. ``mark``: matches half of an opener, or any other marker of the form. ``nested``:
+    matches an opener inside a value, which is data together with its closer. ``close``: matches a closer. ``last``:
+    matches text that can follow the last pair of a call. ``bounds``: matches text, other than an opener, that ends a
+    value without a closer.
     """
 
     def __init__(self, opener: str, mark: str, nested: str, close: str, last: str, bounds: str) -> None:
         self._mark = re.compile(rf"(?P<close>{close})|(?P<opener>{nested})|{mark}")
         self._more = re.compile(rf"(?:\s*+{close})++")
-        # All that can remain of a closer that has lost its beginning, if the closer is plain text rather than a
-        # pattern.
+        # The possible ends of a closer whose beginning is missing. They are known only if ``close`` is plain text.
         halves = [close[at:] for at in range(2, len(close) - 2)] if re.fullmatch(r"[</\w>｜‖:]+", close) else []
         self._name = close.strip("</>")
         self._half_closer = re.compile(rf"[</\\]{{0,4}}(?:{'|'.join(halves) or '(?!)'})\s*\Z")
@@ -97,9 +102,9 @@ class _Values:
         self._bound = re.compile(rf"{close}|(?P<bound>\s*+(?:{opener}|{bounds}))|{mark}")
 
     def read(self, body: str, start: int) -> tuple[str, int, str] | None:
-        """Return the value that begins at ``start``, the position after it, and the code of a repair or "".
+        """Return the value that begins at ``start``, the position after its closer, and the code of a repair or "".
 
-        Returns None if the value has no end.
+        Returns None if the end of the value cannot be found.
         """
         return self._closed(body, start) or self._unclosed(body, start)
 
@@ -132,7 +137,7 @@ class _Values:
     def _unclosed(self, body: str, start: int) -> tuple[str, int, str] | None:
         found = self._bound.search(body, start)
         if found is None:
-            # The closing tags of the value and of the call have merged into a single tag.
+            # The model has merged the closers of the value and of the call into a single marker.
             both = _wrong_closer(body[start:])
             is_longer = both is not None and both["name"].startswith(self._name) and both["name"] != self._name
             return (body[start : start + both.start()], len(body), MISSING_CLOSE) if both and is_longer else None
@@ -147,7 +152,9 @@ class _Values:
 
 
 def _wrong_closer(value: str) -> re.Match[str] | None:
-    """Return the closing tag, in any spelling, at the end of a value, or None if it closes an element in the value."""
+    """Return a closing tag in any spelling at the end of a value. Returns None if there is no such tag, or if it
+    belongs to an element within the value.
+    """
     found = _WRONG_CLOSER.search(value, max(0, len(value) - _MAX_CLOSER))
     if found is None:
         return None
@@ -156,10 +163,9 @@ def _wrong_closer(value: str) -> re.Match[str] | None:
 
 
 def _on_lines(value: str) -> str:
-    """Add the final newline to a value that is on lines of its own, if the newline is missing. The first and last
-    newlines are both stripped later.
+    """Add a missing newline at the end of a value that begins with a newline. The caller later strips both newlines.
 
-    A bracket before or after these lines is left over from a marker, and is removed.
+    A bracket before or after these newlines is the remains of a marker, and is removed.
     """
     value = value[1:] if value.startswith(">\n") else value
     if value.startswith(("\n", "\r\n")) and not value.endswith("\n"):
@@ -170,11 +176,12 @@ def _on_lines(value: str) -> str:
 def pairs_reader(
     head: str, opener: str, mark: str, close: str, end: str, *, on_lines: bool = False
 ) -> Callable[[str], list[ParsedCall]]:
-    """Return a reader for one form, given patterns for its markers.
+    """Return a reader for a call form with pairs. The parameters are regular expressions for the markers (see the
+    module).
 
-    The only group of ``head`` is the name; the only group of ``opener`` that matches is the key. ``mark`` matches half
-    an opener. ``on_lines``: the form puts each value on separate lines. The reader returns the calls of a body, never
-    an empty list. Unreadable text is one broken call at the end.
+    ``head``: has one group, for the name. ``opener``: has one group for the key, or several of which one matches.
+    ``mark``: matches half of an opener. ``on_lines``: whether the models write each value on separate lines. The reader
+    returns at least one call. Text that cannot be parsed becomes one broken call at the end.
     """
     begins = re.compile(rf"\s*+{head}")
     bare_head, bare_opener = _NAMED_GROUP.sub("(?:", head), _NAMED_GROUP.sub("(?:", opener)
@@ -252,7 +259,10 @@ def pairs_reader(
 
 @lru_cache(maxsize=64)
 def _elements_reader(mark: str, call: str, parameter: str) -> Callable[[str], list[ParsedCall]]:
-    """Return a reader for calls in elements with these names, each preceded by ``mark``."""
+    """Return a reader for calls in elements such as ``<function=…>`` and ``<parameter=…>``.
+
+    ``mark``: text before the name of each element. ``call`` and ``parameter``: the names of the elements.
+    """
     mark = re.escape(mark)
     return pairs_reader(
         rf"<{mark}{call}(?:=|\s++name=)[\"']?({NAME}?)[\"']?{HEAD_END}",
@@ -265,9 +275,9 @@ def _elements_reader(mark: str, call: str, parameter: str) -> Callable[[str], li
 
 
 def read_elements_calls(body: str) -> list[ParsedCall]:
-    """Parse calls in elements: ``<function=f><parameter=k>v</parameter></function>``, ``<invoke name="f">…``, ….
+    """Parse calls in elements, such as ``<function=f><parameter=k>v</parameter></function>`` or ``<invoke name="f">…``.
 
-    The names of the elements, and the mark before them, are taken from the first call.
+    The first call determines the names of the elements, and the text before these names (``｜DSML｜``).
     """
     head = _HEAD.match(body)
     for openers in _OPENERS if head is None else ():
@@ -294,7 +304,7 @@ _GLM_KEY = re.compile(
     """,
     re.VERBOSE,
 )
-# Patterns for the remains of a marker at the beginning of a value, and for a misspelled marker in it.
+# Patterns for the remains of a marker at the beginning of a value, and for a misspelled marker inside a value.
 _GLM_DEBRIS = re.compile(r"(?:[\w/]{0,2}|\s/?)>|\]")
 _GLM_MARKUP = re.compile(r"[<\\/;]\s?/?arg_", re.IGNORECASE)
 _GLM_HALF_OPENER = re.compile(r"</?arg_\w{0,12}>|(?:arg_|rg_|g_|_)?v?a?l?ue>")
@@ -326,7 +336,8 @@ def _read_glm(body: str) -> list[ParsedCall]:
         if pair is not None and (pair["close"] or pair["value"]) and codes.get(MISSING_CLOSE, 0) <= _MAX_UNCLOSED:
             at = pair.end()
             if not pair["value"]:
-                # The rest of the value's opener is removed, unless it cannot be distinguished from the value.
+                # If the marker before the value is incomplete, its remains are removed, unless they may be part of the
+                # value.
                 half = _GLM_HALF_OPENER.match(body, at)
                 at = half.end() if half else at
             value = None if body.startswith("<arg", at) else _GLM_VALUES.read(body, at)
@@ -355,9 +366,9 @@ _LEFT_OF_LONGCAT = re.compile(r"longc|cat_|arg_|(?:key|value|lue)>|</?l")
 
 
 def read_longcat(body: str) -> list[ParsedCall]:
-    """Parse a body that consists of one LongCat call, which is like a GLM call with longer markers.
+    """Parse a body that consists of one LongCat call. Apart from longer markers, it looks like a GLM call.
 
-    If a repair has left half a marker in a name or value, the call is broken.
+    The call is broken if part of a marker remains in a name or value after a repair.
     """
     (call,) = read_glm(_LONGCAT_MARKER.sub(r"\1arg_", body))
     items = call.given.items if isinstance(call.given, Elements) else ()
@@ -366,7 +377,7 @@ def read_longcat(body: str) -> list[ParsedCall]:
 
 
 M3_MARK = "]<]minimax[>["
-"""The prefix that MiniMax M3 writes before each of its elements."""
+"""The text that MiniMax M3 writes before each tag."""
 
 _M3 = re.escape(M3_MARK)
 _read_m3_pairs = pairs_reader(
@@ -379,13 +390,13 @@ _read_m3_pairs = pairs_reader(
 
 
 def _m3_value(key: str, value: str) -> str:
-    """Return a value without ``M3_MARK``, and without its opening tag if the model wrote the tag twice."""
+    """Return a value without ``M3_MARK``, and without its opening tag if the model has repeated the tag."""
     bare = value.replace(M3_MARK, "")
     return bare if f"</{key}>" in bare else bare.removeprefix(f"<{key}>")
 
 
 def read_m3(body: str) -> list[ParsedCall]:
-    """Parse MiniMax M3's calls. Elements inside a value receive their types like all other elements."""
+    """Parse MiniMax M3's calls. Elements inside a value are parsed later, according to the tool's schema."""
     return [
         replace(call, given=Elements(tuple((key, _m3_value(key, value)) for key, value in call.given.items)))
         if isinstance(call.given, Elements)

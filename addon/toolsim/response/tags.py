@@ -19,10 +19,10 @@ _FENCE = r"`{3,8}\w{0,16}[ \t\r]{0,8}\n\s{0,64}"
 _CDATA = "<![CDATA["
 _END_CDATA = "]]>"
 MAX_OPENING = 128
-"""Maximum length of an opening tag, including a configured tag."""
+"""Maximum length of an opening tag, including custom tags, in characters."""
 
 _MAX_TAG = 300
-"""Maximum length of a tag that opens a value."""
+"""Maximum length of a tag that opens a value, in characters."""
 
 _FOREIGN_NAMES = (
     *("think", "function", "function_call", "tool", "tools", "tool_calls", "tool_use", "invoke"),
@@ -39,14 +39,16 @@ _TAILS = (
     ),
     *TURN_ENDS,
 )
-"""Closing tags and end-of-turn tokens that models write after a block, in addition to the closing tags of ``Tags``."""
+"""Closing tags and end-of-turn tokens that models write after a block. ``Tags.tails`` adds the closing tags of all
+blocks.
+"""
 
 _INNER_SPACE = r"\s{0,4}"
 _AROUND_MARKERS = re.compile(r"(?<=\|>)\s{1,4}|\s{1,4}(?=<\||\Z)")
-"""A pattern for whitespace next to the markers within a tag, as gpt-oss writes it."""
+"""A pattern for the whitespace that gpt-oss models sometimes write next to the markers within a tag."""
 
 _MAX_FOREIGN_SPACE = 16
-"""Maximum number of whitespace characters between a closing tag of another form and the correct closing tag."""
+"""Maximum amount of whitespace between a closing tag of another form and the correct closing tag, in characters."""
 
 _M3_TAG = rf"{re.escape(M3_MARK)}</?[^<>]{{0,256}}>"
 
@@ -55,7 +57,19 @@ MORE = -1
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """The tags that a sentinel recognizes."""
+    """The tags that a sentinel recognizes.
+
+    ``closing``: maps opening tags to closing tags. ``opening``: a pattern for opening tags. ``beginnings``: all
+    incomplete beginnings of opening tags. ``hint``: a pattern for the first two characters of opening tags. It is used
+    to skip most ``<`` in prose, and also matches a first character at the end of the text.
+
+    ``ours``: toolsim's own opening tags. ``ours_end``: the closing tag for the configured tag. ``tails``: surplus
+    closing tags and end-of-turn tokens that models write after a block. ``misspelled``: the misspellings of the opening
+    tags.
+
+    ``rows``: the call forms that can follow each opening tag of a custom form. ``first``: a pattern for the first
+    characters of tags. ``is_usual``: whether custom forms add no further first characters.
+    """
 
     closing: dict[str, str]
     """Maps opening tags to closing tags."""
@@ -85,8 +99,10 @@ class Tags:
 
 @lru_cache(maxsize=16)
 def tags(sentinel: str, use_tool: bool, foreign: bool, forms: tuple[CustomForm, ...] = ()) -> Tags:
-    """Return the tags for a configured sentinel. ``use_tool``: include ``<use_tool>``. ``foreign``: include the markers
-    of model families and of the custom ``forms``.
+    """Return the tags for a sentinel.
+
+    ``sentinel``: the name of toolsim's own tag. ``use_tool``: whether to include ``<use_tool>``. ``foreign``: whether
+    to include the markers of model families and of the custom ``forms``.
     """
     names = [sentinel, "use_tool"] if use_tool and sentinel != "use_tool" else [sentinel]
     ours = {f"<{name}>": f"</{name}>" for name in names}
@@ -114,12 +130,12 @@ def _firsts(tags: Iterable[str]) -> list[str]:
 
 
 def _second(tags: Iterable[str], first: str) -> str:
-    """Return the characters that can follow ``first`` in a tag, escaped for a character class."""
+    """Return the characters that can directly follow ``first`` in a tag, escaped for use in a character class."""
     return "".join(sorted({re.escape(behind) for tag in tags for char, behind in pairwise(tag) if char == first}))
 
 
 def _either(angled: list[str], squared: list[str]) -> str:
-    # The common first character "<" is factored out, because most "<" in the text do not begin a tag.
+    # All these tags begin with "<". It is written only once, because most "<" in the text do not begin a tag.
     within = (
         re.escape(tag[1:]).replace(r"\|>", rf"\|>{_INNER_SPACE}").replace("<", f"{_INNER_SPACE}<") for tag in angled
     )
@@ -127,37 +143,38 @@ def _either(angled: list[str], squared: list[str]) -> str:
 
 
 def without_space(tag: str) -> str:
-    """Return a tag without the whitespace that models write next to the markers in the tag."""
+    """Return a tag without whitespace next to its markers (``<|channel|> commentary``)."""
     return _AROUND_MARKERS.sub("", tag) if "|>" in tag else tag
 
 
 @lru_cache(maxsize=256)
 def ends(opening: str, closing: str, value: str) -> re.Pattern[str]:
-    """Return a pattern for the tags that are recognized in a literal body. ``value``: a pattern for the marks of
-    values.
+    """Return a pattern for the tags that are recognized in a literal body (see ``sentinel``).
+
+    ``value``: a pattern for the markers at which a value begins or ends (``OpenValue.marks``).
     """
     return re.compile("|".join(filter(None, [re.escape(closing), re.escape(opening), value])))
 
 
 class OpenValue:
-    """Tracks whether a value is open in a literal body. ``row``: the call form, which defines the marks that open and
-    end values.
+    """Tracks whether the current position in a literal body is inside a value. ``row``: the call form, which defines
+    the markers around values.
 
-    ``marks``: a pattern for the marks that can come next. Outside a value, they open one. Inside a value, they end it
-    or open a CDATA section.
+    ``marks``: a pattern for the next relevant marker. Outside values, this is a marker that opens a value. Inside a
+    value, it is the marker that ends the value, or the beginning of a CDATA section.
     """
 
     def __init__(self, row: CallForm | None = None) -> None:
         self._row = row
         self._end = ""
-        self._outer = ""  # The pattern that ends the value around a CDATA section.
+        self._outer = ""  # In a CDATA section, the marker that ends the surrounding value.
         self._blocks = 0
         self._is_closed = False
         self.marks = self._new_marks()
 
     @property
     def is_open(self) -> bool:
-        """Whether a value is open."""
+        """Whether the current position is inside a value."""
         return bool(self._end)
 
     def _new_marks(self) -> str:
@@ -166,10 +183,10 @@ class OpenValue:
         return re.escape(self._end) + (f"|{re.escape(_CDATA)}" if self._has_cdata else "")
 
     def passes(self, match: re.Match[str], opening: str) -> bool:
-        """Process a match of ``ends``. Return False if the open value has lost its end, otherwise True.
+        """Process a match of the pattern from ``ends``. Return False if the current value has no end.
 
-        Outside a value, the match must be a mark that opens a value. Inside a value, it can be any mark or tag. A value
-        has lost its end if it contains an unmatched closing tag and, after it, an opening tag.
+        Outside a value, the match must be a marker that opens a value. Inside a value, it can be any marker or tag. A
+        value has no end if it contains an unmatched closing tag and, after it, an opening tag.
         """
         if not self._end:
             assert self._row is not None
@@ -185,7 +202,7 @@ class OpenValue:
             self._end, self._outer = _END_CDATA, self._end
             self.marks = self._new_marks()
         elif self._outer:
-            pass  # In a CDATA section, only the end of the section is recognized.
+            pass  # In a CDATA section, only the ``]]>`` at its end is recognized.
         elif match[0] == opening:
             self._blocks += 1
             return not self._is_closed
@@ -196,7 +213,7 @@ class OpenValue:
         return True
 
     def held_from(self, text: str, start: int) -> int:
-        """Return the start of a possibly incomplete mark at the end of ``text``, or the length of ``text``."""
+        """Return the start of a marker that may be incomplete at the end of ``text``, or the length of ``text``."""
         at = open_tag(text, start)
         if self._row is not None and M3_MARK in self._row.value[1]:
             at = min(at, _open_m3(text, start))
@@ -212,7 +229,9 @@ _FIRST = re.compile(r"[<\[\]◁]")
 
 
 def held_from(text: str, start: int, beginnings: frozenset[str], first: re.Pattern[str] = _FIRST) -> int:
-    """Return the start of the longest suffix of ``text`` that is in ``beginnings``, or the length of ``text``."""
+    """Return the start of the longest part at the end of ``text`` that is one of the ``beginnings``, or the length of
+    ``text``.
+    """
     start = max(start, len(text) - MAX_OPENING)
     for found in first.finditer(text, start):
         if without_space(text[found.start() :]) in beginnings:
@@ -240,29 +259,29 @@ def _is_half_m3(text: str, at: int) -> bool:
 
 
 def behind_fence(text: str, at: int, *, final: bool) -> int | None:
-    """Return the end of the fence's opening line that starts at ``at``. Returns ``at`` if there is no fence, or None if
-    more text is needed.
+    """Return the end of the line that opens a code fence at ``at``. Returns ``at`` if there is no code fence, or None
+    if more text is needed.
     """
     fence = match_at(_FENCE, text, at, final=final)
     return at if fence is None else None if fence.partial else fence.end()
 
 
 def foreign_end(text: str, at: int, closing: str, *, final: bool) -> int:
-    """Return the end of another form's closing tag at ``at``, including the correct closing tag after it.
+    """Return the end of a closing tag of another call form at ``at``. A correct closing tag that follows is included.
 
     Models that were trained on several forms write such tags after complete JSON::
 
         <tool_call>{…}</function>                 closes the block
-        <tool_call>{…}</think> </tool_call>       the correct tag after it also belongs to the block
+        <tool_call>{…}</think> </tool_call>       the correct closing tag also belongs to the block
 
-    Returns 0 if there is no such tag, or MORE if more text is needed (never if the text is ``final``).
+    Returns 0 if there is no such tag, or MORE if more text is needed, but never MORE if the text is ``final``.
     """
     if not final and any(
         end.startswith(text[at : at + len(end)]) and len(text) - at < len(end) for end in _FOREIGN_ENDS
     ):
         return MORE
     foreign = next((end for end in _FOREIGN_ENDS if text.startswith(end, at)), "")
-    # gpt-oss ends every message, call or not, with a special token.
+    # gpt-oss ends every message with such a token, not only calls.
     if not foreign or foreign == closing or (closing == "<|call|>" and foreign in TURN_ENDS):
         return 0
     after = at + len(foreign)

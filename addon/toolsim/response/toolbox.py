@@ -1,18 +1,18 @@
-"""The tools of one answer, by every name that a model or a backend might use for them.
+"""Finds the tool that a model or a backend means by a name.
 
-All names are looked up in this module, so that a name that is masked in one form of a call is masked in all forms. The
-first matching row decides:
+All names are looked up in this module. Therefore, a masked tool cannot be called in any call form. The first matching
+row determines the result:
 
 | the name                                                                    | means             |
 |-----------------------------------------------------------------------------|-------------------|
 | of an offered tool, as shown to the model                                   | this tool         |
-| of an offered tool in a structured call, with its namespace, or if unique   | this tool         |
-| of a masked tool, or any name on the denylist                               | no tool: masked   |
-| in one of the above rows, misspelled, if similar to no other (``fit_name``) | as in this row    |
-| in no other row                                                             | no tool: unknown  |
+| of an offered tool in a structured call, with its namespace or unambiguous  | this tool         |
+| of a masked tool, or a name on the denylist                                 | no tool: masked   |
+| a misspelling of exactly one of these names (``fit_name``)                  | as for that name  |
+| any other name                                                              | no tool: unknown  |
 
-With ``toolsim_unknown_tool=call``, a call to an unknown tool is passed on (``may_pass``), unless the client's choice or
-the operator's lists exclude its name, in any spelling.
+With ``toolsim_unknown_tool=call``, a call to an unknown tool is passed on (``may_pass``), unless the client's tool
+choice or the operator's lists exclude the name in any spelling.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from toolsim.response.verdict import MASKED_TOOL, TOOL_NAME, UNKNOWN_TOOL
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """The meaning of a name: a tool, or the ``reason`` why the name does not mean a tool."""
+    """The result of looking up a name: a tool, or the ``reason`` why no tool can be called by this name."""
 
     tool: Tool | None = None
     reason: str = UNKNOWN_TOOL
     codes: tuple[str, ...] = ()
-    """The code of the repair if the tool's name is misspelled, otherwise empty."""
+    """The code of the repair if the name is misspelled, otherwise empty."""
     may_pass: bool = False
-    """Whether a call to this name is passed on although the tool does not exist."""
+    """Whether the client receives a call with this name, although there is no such tool."""
 
 
 class Toolbox:
-    """The tools of a plan, by name."""
+    """The tools that can be called in an answer. Call ``written`` or ``called`` to look up a name."""
 
     def __init__(self, plan: Plan) -> None:
         policy = plan.policy
@@ -67,8 +67,8 @@ class Toolbox:
 
     @property
     def spellings(self) -> list[str]:
-        """The sorted names of the offered tools. If repairs are allowed, their common spellings (``common_spelling``)
-        are included.
+        """The names of the offered tools, sorted. If repairs are allowed, their common spellings are also included
+        (``common_spelling``).
         """
         return sorted({*self._tools, *(map(common_spelling, self._tools) if self._repairs else ())})
 
@@ -78,7 +78,7 @@ class Toolbox:
         return place < len(self._sorted) and self._sorted[place].startswith(start)
 
     def parameters(self, name: str) -> Collection[str] | None:
-        """Return the parameter names of the offered tool that ``name`` means, or None if it means no tool."""
+        """Return the names of a tool's parameters, or None if no tool can be called by this name."""
         tool = self.written(name).tool
         return None if tool is None else tuple(tool.declared)
 
@@ -87,7 +87,7 @@ class Toolbox:
         return self._tools[name]
 
     def written(self, name: str | None) -> Lookup:
-        """Return the meaning of a name in the model's text; None stands for an unreadable name."""
+        """Look up a name in the model's text. None stands for a name that could not be read."""
         if name is None:
             return Lookup()
         if name in self._tools:
@@ -95,11 +95,11 @@ class Toolbox:
         return self._no_exact(name, (name,))
 
     def offers(self, name: str) -> bool:
-        """Return whether a name in the model's text means an offered tool."""
+        """Return whether a tool can be called by this name in the model's text."""
         return self.written(name).tool is not None
 
     def called(self, name: str, namespace: str | None) -> Lookup:
-        """Return the meaning of the name in a structured call from the backend."""
+        """Look up the name in a structured call from the backend."""
         whole = f"{namespace}__{name}" if namespace else name
         if not namespace and name in self._tools:
             return Lookup(self._tools[name])
@@ -112,13 +112,14 @@ class Toolbox:
         return self._no_exact(f"{namespace}.{name}" if namespace else name, (whole, name))
 
     def excludes(self, names: Iterable[str]) -> bool:
-        """Return whether the operator's lists exclude a tool with these names."""
+        """Return whether the operator's lists exclude a tool that has any of these names."""
         names = set(names)
         return not names.isdisjoint(self._masked) or self._excludes(names)
 
     def _no_exact(self, spelled: str, names: tuple[str, ...]) -> Lookup:
-        """Return the meaning of a name that no offered tool has. ``names``: all forms of this name that the operator's
-        lists might contain.
+        """Look up a name that is not exactly the name of an offered tool.
+
+        ``names``: all variants of the name that the operator's lists might contain.
         """
         fit = fit_name(spelled, [*self._spellings, *((name, name) for name in self._withheld)])
         if fit in self._withheld or not self._withheld.isdisjoint(names):
@@ -135,15 +136,15 @@ class Toolbox:
 
 
 def _spellings(tool: Tool) -> tuple[str, ...]:
-    """Return all names for a tool: the name that the model uses and, if the tool is in a namespace, the client's name
-    for it, with and without the namespace.
+    """Return the names by which a tool can be called: the name that the model sees and, if the tool has a namespace,
+    the client's name for the tool with and without the namespace.
     """
     dotted = f"{tool.namespace}.{tool.wire_name}"
     return (tool.name, tool.wire_name, dotted) if tool.namespace else (tool.name,)
 
 
 def _endings(name: str) -> Iterator[str]:
-    """Yield the names that ``_spellings`` returns, for a tool whose namespace is no longer known."""
+    """Yield the names that ``_spellings`` would return for a tool of which only the model's name is known."""
     yield name
     head, separator, rest = name.partition("__")
     while separator:

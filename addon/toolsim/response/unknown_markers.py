@@ -1,10 +1,9 @@
-"""Recognizes markers of unknown model families around text that would count as a call without these markers.
+"""Recognizes the markers of unknown model families, if the text between them would count as a call without the markers.
 
     <tools>{"name": …}</tools>      <|function|>…<|/function|>      [ACTION]…[/ACTION]
 
-A call must not be lost because of a marker, so a call between an opening and a closing marker counts wherever a bare
-call would count. The names of the markers must refer to calls: the content of ``<example>`` or ``<tool_response>`` is
-not a call.
+A call between an opening and a closing marker counts wherever an untagged call would count. The names of the markers
+must refer to calls. For example, the content of ``<example>`` or ``<tool_response>`` is not a call.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ TURN_ENDS = (
     *("<|end_of_text|>", "<|tool_response>", "<|END_OF_TURN_TOKEN|>", "<turn|>", "<end_of_turn>", "<eos>", "</s>"),
     *("<｜end▁of▁sentence｜>", "<|role_end|>", "[e~["),
 )
-"""The tokens that models write to end a turn. After a call, they are dropped together with the call."""
+"""Tokens with which models end a turn. If such a token follows a call, it is dropped together with the call."""
 
 ENDS_OF_TURN = frozenset(TURN_ENDS) - {"<|end|>"}
-"""Tokens after which the turn contains no more calls. ``<|end|>`` is not included, because it ends each gpt-oss
-message.
+"""Tokens after which the turn cannot contain another call. ``<|end|>`` is excluded, because gpt-oss ends every message
+with it.
 """
 
 _MEANS_A_CALL = re.compile(r"tool|call|func|action|invoke|plugin|command|exec|request", re.IGNORECASE)
@@ -50,18 +49,21 @@ _STRAY_END = re.compile(
     rf"(?:[\]}})>[\n\w]|```)(?P<marker>{_CLOSING}|</[｜‖|]{{1,2}}DSML[｜‖|]{{1,2}}\w{{1,20}}>|_call>|_CALL\])\s*\Z"
     r"|[\]})]\w{1,20}[|｜]?[>\]]\s*\Z"
 )
-"""A pattern for a closing marker, or half of a marker, at the end of text. In a sentence, a space would precede it."""
+"""A pattern for a closing marker, or the second half of one, that directly follows other text at the end. In a
+sentence, a space would precede the marker.
+"""
 
 _ALONE = re.compile(r"(?:[^<{\[(]*[.!?:…。！？])?\s*(?:</?[\w:|｜-]*)?")
-"""A pattern for the text before a closing marker that does not close a call. It consists of complete sentences, or is
-empty, and can end with half of the marker.
+"""A pattern for the text before a closing marker that does not belong to a call. This text is empty or consists of
+complete sentences, possibly followed by the first half of the marker.
 """
 
 
 def ends_unreadable_call(before: str, most: int) -> bool:
-    """Return whether text outside calls ends with the closing marker of a call, in which case the call was unreadable.
+    """Return whether text without calls ends with the closing marker of a call. If so, the text contains a call that
+    could not be parsed.
 
-    ``before``: the text since the last call, at most its last ``most`` characters.
+    ``before``: the text since the last call, but at most its last ``most`` characters.
     """
     end = max(0, len(before) - _LONGEST * 2)
     found = _STRAY_END.search(before, end)
@@ -76,7 +78,9 @@ def _means_a_call(marker: str) -> bool:
 
 
 def marker_end(text: str, at: int, *, closing: bool = False, final: bool) -> int | None:
-    """Return the end of the marker at ``at``, 0 if there is no marker, or None if more text is needed."""
+    """Return the end of the marker that begins at ``at``, 0 if no marker begins there, or None if more text is
+    needed.
+    """
     rest = text[at : at + _LONGEST]
     found = match_at(_CLOSING if closing else _OPENING, rest, 0, final=final or len(rest) == _LONGEST)
     if found is None:

@@ -1,12 +1,12 @@
 """Finds untagged calls in text that the sentinel treats as prose, and submits them to the judge.
 
-Many models never write a tag that they were not trained on, regardless of the prompt. They write a valid call, but
-without a tag, or in a code fence. Therefore, the following units count as calls, too:
+Regardless of the prompt, many models write only tags that they were trained on. They write a valid call, but without a
+tag, or in a code fence. Therefore, the following *units* also count as calls. A *form* is the text of one call or list:
 
     unit  := fence | bare | marker{1,2} form+ marker* NEWLINE      markers of no known family: see unknown_markers
     fence := "```" ["json" | "tool_call" | "tool_code" | "xml" | "python" | "py"] NEWLINE form+ "```" NEWLINE
            | "```" list "```" NEWLINE
-    bare  := form+ NEWLINE                     nothing else on its lines; "," or ";" may separate forms
+    bare  := form+ NEWLINE                     no other text on these lines; "," or ";" can separate forms
     form  := object | array | syntax | record | list | braces
     object, array                              JSON: {"name": …, "arguments": …}, {"tool_calls": […]}, [{…}, {…}];
                                                and see object_shapes
@@ -17,13 +17,14 @@ without a tag, or in a code fence. Therefore, the following units count as calls
 
  1. A unit counts only if all its forms are calls to offered tools, with arguments that match the schemas of these
     tools. Otherwise, the entire unit is text. It is never a violation, even if a tool is strict.
- 2. A unit counts only at the start or end of the answer, because a unit between other text only describes a call. If
-    only whitespace separates units, either all of them count, or all are text. A Python fence counts only if it is the
-    complete answer. This does not apply if its calls are in lists, which explanations of code do not contain.
+ 2. A unit counts only at the start or end of the answer, because a unit between other text usually only describes a
+    call. If several units are separated only by whitespace, either all of them count, or all are text. A fence in
+    Python counts only if it is the complete answer, unless its calls are in lists, which do not occur in explanations
+    of code.
  3. Units in a thought (``<think>``), a sentence, inline code, or a fence in another language do not count.
- 4. Text is held back only while it may become a unit. A unit begins at the start of a line, with ``{``, ``[``, a fence,
-    or the name of an offered tool and a parenthesis. The text is released as soon as it cannot become a unit: at the
-    language of a fence, at the first key or name that no call has, or at any character that the form does not allow.
+ 4. Text is held back only while it may be part of a unit. A unit begins at the start of a line, with ``{``, ``[``, a
+    fence, or the name of an offered tool and a parenthesis. The text is emitted as soon as it cannot be a unit, for
+    example because of the language of a fence, a key that calls do not have, or an unexpected character.
  5. A unit at the end of the received text is held back until more text shows whether the unit is at the end of the
     answer.
  6. A unit of more than ``limit`` characters is text.
@@ -31,19 +32,19 @@ without a tag, or in a code fence. Therefore, the following units count as calls
  8. The two lines of a fence around tagged blocks belong to the blocks, and are emitted as ``FenceMark``.
  9. No text is lost: the emitted segments, each as its raw text, add up to the input. The result does not depend on how
     the input is split.
-10. If a list repeats one call endlessly, or until the answer is cut off, the list and the answer end at the repetition
+10. If a list repeats the same call endlessly, or until the answer is cut off, both the list and the answer end there
     (``repetition``).
 11. A unit at the end of the answer does not count if the sentence before it introduces an example (``explanation``).
     The same applies to tagged blocks in a fence. In a fence that contains code, a tagged block within a line is text.
-12. If the client has requested a JSON answer, ``answer_format`` decides whether a form is the answer instead of a call.
-    In this case, the form is text.
-13. If the text before a tagged block ends with the closing marker of a call, an unreadable call precedes the block. The
-    block is then text, too, because the second of two calls must not run alone. A marker after complete sentences does
-    not close a call. An untagged call after a block counts, even before other text, if it has a closing marker, because
-    it is then a block without an opening marker.
-14. An end-of-turn token after a block ends the answer, because the model continues with invented turns. A block after a
-    surplus marker ends the answer if it repeats an earlier block verbatim, because the model starts over. This block,
-    and all output after either of them, is text.
+12. If the client has requested a JSON answer, ``answer_format`` decides whether a form is the answer or a call. If it
+    is the answer, it is text.
+13. If the text before a tagged block ends with the closing marker of a call, this text contains a call that could not
+    be parsed. The block is then text, too, because the second of two calls must not run without the first. A marker
+    after complete sentences does not close a call. If an untagged call after a block has a closing marker, it is
+    treated as a block whose opening marker is missing. It then counts even before other text.
+14. An end-of-turn token after a block ends the answer, because the model would continue with invented turns. A block
+    that follows a surplus marker and repeats an earlier block verbatim also ends the answer, because the model has
+    started over. The repeated block, and all output after the end, is text.
 """
 
 from __future__ import annotations
@@ -69,13 +70,13 @@ _AT_LINE_START = re.compile(r"\n[ \t\r]*+\Z")
 
 
 class HeldUnits:
-    """Text that is held back: a run of complete units, followed by the unit that is still open.
+    """Text that is held back: a run of complete units, followed by the unit that is currently being read.
 
         run  := (unit | whitespace)*    all units count as calls, or all are text (rule 2)
-        open := raw tail                ``tail``: whitespace after the last form, which joins the unit if a form follows
+        open := raw tail                ``tail``: whitespace at the end, part of the unit if a form follows
 
     All text is eventually returned, in order. ``size``: the length of the held-back text, in characters. ``calls``: the
-    calls of the open unit so far.
+    calls in the open unit so far.
     """
 
     def __init__(self) -> None:
@@ -101,7 +102,7 @@ class HeldUnits:
 
     @property
     def has_line_ended(self) -> bool:
-        """Whether a line has ended after the last form in the open unit."""
+        """Whether a newline follows the last form in the open unit."""
         return any("\n" in segment for segment in self._tail)
 
     def add(self, text: str) -> None:
@@ -112,18 +113,18 @@ class HeldUnits:
             self.size += len(text)
 
     def add_tail(self, text: str) -> None:
-        """Add whitespace that may come after the end of the open unit."""
+        """Add whitespace to the end of the open unit. The whitespace may turn out not to belong to the unit."""
         if text:
             self._tail.append(text)
             self.size += len(text)
 
     def join_tail(self) -> None:
-        """Make the trailing whitespace part of the open unit."""
+        """Make the whitespace at the end part of the open unit."""
         self._raw += self._tail
         self._tail = []
 
     def take_tail(self) -> str:
-        """Return the trailing whitespace, and clear it."""
+        """Return the whitespace at the end, and clear it."""
         text = "".join(self._tail)
         self._tail = []
         self.size -= len(text)
@@ -139,7 +140,10 @@ class HeldUnits:
         return text
 
     def close(self, *, ends: bool = False, is_closed: bool = False) -> None:
-        """Append the open unit, whose forms are all calls, to the run. ``is_closed``: the unit has a closing marker."""
+        """Move the open unit to the run, because all its forms are calls.
+
+        ``ends``: whether the answer ends after this unit. ``is_closed``: whether the unit has a closing marker.
+        """
         self.are_closed = is_closed and (self.are_closed or not self._run)
         self._run.append(Calls("".join(self._raw), tuple(self.calls), ends))
         self._run += self._tail
@@ -154,7 +158,9 @@ class HeldUnits:
             self.size += len(text)
 
     def take_run(self, *, count: bool) -> list[Calls | str]:
-        """Remove and return the complete units: as calls if they ``count``, otherwise as one string."""
+        """Return the complete units, and clear them. They are returned as calls if ``count`` is true, otherwise as one
+        string.
+        """
         run, self._run, self.are_closed = self._run, [], False
         text = "".join(segment.raw if isinstance(segment, Calls) else segment for segment in run)
         self.size -= len(text)
@@ -177,20 +183,20 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         self._at = Cursor()
         self._prose = ProseReader()
         self._form = Form("json", judge.toolbox)
-        self._mark = ""  # The opening mark of the open fence that may contain calls; "" outside such a fence.
-        self._markers = 0  # Number of unknown markers before the forms of the open unit.
-        self._is_closed = True  # Whether the open unit has a closing marker, or needs none.
+        self._mark = ""  # The backticks of the current code fence if the fence may contain calls, otherwise "".
+        self._markers = 0  # Number of markers of unknown model families before the first form in the open unit.
+        self._is_closed = True  # Whether the open unit needs no closing marker, or already has one.
         self._has_closing = False  # Whether the open unit has a closing marker.
         self._statement: Statement | None = None  # The code around the calls in the open fence, if it is a code fence.
-        self._has_python = False  # Whether the run of units contains a Python statement (rule 2).
+        self._has_python = False  # Whether any complete unit contains a Python statement (rule 2).
         self._out: list[Segment] = []
         self._before = ""  # The last characters of the emitted text.
-        self._is_over = False  # Whether an end-of-turn token has followed a block.
-        self._bodies: set[int] = set()  # Hashes of the bodies of all blocks so far.
-        self._has_surplus = False  # Whether a surplus marker has followed the last block.
-        self._is_behind_block = False  # Whether only whitespace has followed a block.
-        self._in_example = False  # Whether the open fence shows an example with tagged blocks.
-        self._is_in_fragments = False  # Whether the last segment was a fragment of a tagged block.
+        self._is_over = False  # Whether an end-of-turn token or a repeated block has ended the answer (rule 14).
+        self._bodies: set[int] = set()  # Hashes of the bodies of all tagged blocks so far.
+        self._has_surplus = False  # Whether a surplus marker has followed the last tagged block.
+        self._is_behind_block = False  # Whether the last visible output was a tagged block.
+        self._in_example = False  # Whether the current code fence shows an example with tagged blocks (rule 11).
+        self._is_in_fragments = False  # Whether the last segment was a ``Fragment`` of a tagged block.
         self._is_in_line = False  # Whether the rest of the line can be emitted without being read.
         self.state = self.state_prose
 
@@ -199,12 +205,14 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
 
     @property
     def open_size(self) -> int:
-        """Number of characters of the open tagged block received so far; 0 if the block is content of a form."""
+        """Number of characters received so far of the open tagged block, or 0 if the block is part of an untagged
+        call.
+        """
         is_content = self.state == self.state_form and self._form.is_in_string
         return 0 if is_content else super().open_size
 
     def feed(self, text: str) -> list[Segment]:
-        """Return the segments that ``text`` completes."""
+        """Read the next chunk of text, and return the segments that are now complete."""
         segments = self._inner.feed(text)
         if not segments:
             return []
@@ -217,18 +225,19 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
     def finish(self, *, cut: bool = False) -> list[Segment]:
         """Return the remaining segments at the end of the text. No text may be fed afterwards.
 
-        ``cut``: the text is known to be incomplete.
+        ``cut``: whether the text is known to be incomplete.
         """
         out = self._take(self._inner.finish(cut=cut))
         self._form.was_cut = cut
         self._end_of_prose()
         if self.state == self.state_form and self._form.lacks_end:
             self._finish_form()
-        # The form itself is complete; only the last marker is missing.
+        # At the end of the answer, a missing closing marker is ignored, unless the answer was cut off.
         self._is_closed = self._is_closed or (self._repair and not cut)
         if self.state in (self.state_behind_form, self.state_behind_fence) and self._is_closed:
             self._end_unit()
-        # An opening mark at the end of the answer, after the units, is a surplus closing mark.
+        # Backticks after the units, at the end of the answer, do not open a fence. They are dropped as a surplus
+        # closing mark.
         if self.state == self.state_language and self._repair and not cut and self._held.has_units:
             mark = self._held.take_open()
             self._end_run(last=True)
@@ -285,8 +294,8 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
 
     @property
     def _is_content(self) -> bool:
-        """Whether a possible block is mere content: inside a string of an untagged call, or in the middle of a line in
-        a code fence that is being read as prose.
+        """Whether a tagged block is only content: in a string of an untagged call, or in the middle of a line of
+        code.
         """
         if self.state != self.state_prose or not self._prose.is_in_fence:
             return self.state == self.state_form and self._form.is_in_string
@@ -299,7 +308,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
             self.state()
 
     def _ends_turn(self, segment: TaggedSegment) -> bool:
-        """Return whether the output from this segment on no longer belongs to the turn (rule 14)."""
+        """Return whether the answer ends before this segment, or with this segment if it is a token (rule 14)."""
         if isinstance(segment, FenceMark):
             self._has_surplus = True
             return not segment.opening and segment.raw in ENDS_OF_TURN
@@ -312,19 +321,19 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         return is_loop
 
     def _read_example(self, raw: str) -> None:
-        """Process a block in a fence that shows an example (rule 11). The entire block is text."""
+        """Emit a tagged block as text, because it is in a fence that shows an example (rule 11)."""
         if self.state == self.state_before_form:
             self._reject()
         self._read(raw)
 
     def _end_of_prose(self) -> None:
-        """Process the undecided text as complete, because no more prose follows it."""
+        """Process undecided text without waiting for more text, because a block or the end of the answer follows."""
         self._at.is_final = True
         self._read("")
         self._at.is_final = False
 
     def _block_begins(self) -> None:
-        """Resolve the held-back text, because the sentinel has found a block or the beginning of a block."""
+        """Process all held-back text, because a tagged block begins."""
         self._end_of_prose()
         if self._mark and self.state == self.state_before_form:
             mark, self._statement = self._held.take_open(), None
@@ -334,7 +343,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         elif self.state == self.state_behind_block:
             self._out += filter(None, [self._held.take_tail()])
         else:
-            # A unit with a closing marker can share a line with a block.
+            # Other text may follow a unit on the same line only if the unit has a closing marker.
             is_whole = self._is_whole or (
                 not self._mark and (self._has_closing or self._form.kind in ("braces", "gemma"))
             )
@@ -348,7 +357,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
     # -- the states
 
     def state_prose(self) -> None:
-        """Read text outside units, up to a position at which a unit can begin (rules 3 and 4)."""
+        """Read text outside units, up to a position where a unit may begin (rules 3 and 4)."""
         text, may_begin = self._prose.read(self._at)
         if text:
             self._out.append(text)
@@ -357,9 +366,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
             self._prose.resume("line")
 
     def state_language(self) -> None:
-        """Read the language after the opening mark of a fence. The language determines whether the fence can contain a
-        call.
-        """
+        """Read the language of a code fence, which determines whether the fence can contain calls."""
         has_started = self._prose.has_started
         language = language_at(self._at.text, self._at.pos, has_started=has_started, final=self._at.is_final)
         if language == "more":
@@ -373,13 +380,13 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
             self.state = self.state_before_form
 
     def state_before_form(self) -> None:
-        """Wait for the first form in a fence, or after an unknown marker."""
+        """Read up to the first form in a code fence, or after an unknown marker."""
         self._extend_unit(self._at.end_of(_SPACE))
         if self._held.size > self._limit or not (self._at.is_exhausted or self._begin()):
             self._reject()
 
     def state_form(self) -> None:
-        """Read an open form."""
+        """Read the current form."""
         at = self._at
         stop = min(len(at.text), at.pos + self._limit - self._held.size)
         end, is_form = self._form.read(at.text, at.pos, stop)
@@ -392,7 +399,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
             at.wait()
 
     def _finish_form(self) -> None:
-        """Submit the complete form to the judge."""
+        """Ask the judge whether the complete form consists of calls."""
         if self._statement is not None and self._statement.is_python and self._form.kind == "syntax":
             self._has_python = True
         calls = None
@@ -408,7 +415,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         return bool(text) and wanted is not None and wanted.is_answer(text)
 
     def state_behind_form(self) -> None:
-        """Read text after a form: either another form, or text that decides whether the unit is alone on its lines."""
+        """Read the text after a form. It may be another form, or decide whether the unit is alone on its lines."""
         if self._form.is_loop:
             self._end_unit()
             self._end_run(last=True)
@@ -439,9 +446,9 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
             self._end_or_reject(is_whole=self._is_whole)
 
     def _closing_marker(self) -> int | None:
-        """Return the end of the unit's closing marker at this position, or None if there is no marker.
+        """Return the end of the closing marker at this position, or None if there is no closing marker.
 
-        If more text is needed, wait for it and return 0.
+        Returns 0 if more text is needed, and waits for it.
         """
         at = self._at
         if self._mark or at.char not in "<[" or not (self._markers or self._repair):
@@ -452,8 +459,9 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         return 0 if end is None else end or None
 
     def _begin_marker(self) -> bool:
-        """Begin a unit with the marker at this position, or wait if more text is needed. Return False if there is no
-        marker.
+        """Begin a unit if there is an unknown opening marker at this position. Return False if there is none.
+
+        If more text is needed, wait for it and return True.
         """
         at = self._at
         if self._mark or at.char not in "<[" or self._markers == _MAX_MARKERS or self.state == self.state_behind_form:
@@ -471,7 +479,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         return True
 
     def state_behind_fence(self) -> None:
-        """Read the line after the closing mark of a fence. If it contains other text, the unit is text."""
+        """Read the rest of the line after a code fence. If it contains other text, the unit is text."""
         self._held.add_tail(self._at.skip(_INDENT))
         if self._at.is_exhausted:
             return
@@ -481,14 +489,14 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
             self._extend_unit(marker)
 
     def state_between(self) -> None:
-        """Read the text after a unit. Either another unit or the end of the answer can follow (rule 5)."""
+        """Read the text after a unit, which counts only if another unit or the end of the answer follows (rule 5)."""
         self._held.add_space(self._at.skip(_SPACE))
         if self._held.size > self._limit or not (self._at.is_exhausted or self._begin()):
             self._end_run()
             self._resume_text("start")
 
     def state_behind_block(self) -> None:
-        """Read the text after a tagged block in a fence (rule 8)."""
+        """Read the text after a tagged block in a code fence (rule 8)."""
         if self._hold_space():
             return
         if (end := self._closing_mark()) > self._at.pos:
@@ -500,9 +508,9 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
             self._resume_text("line")
 
     def _closing_mark(self) -> int:
-        """Return the end of the fence's closing mark at this position, or 0 if there is none.
+        """Return the end of the backticks that close the fence at this position, or 0 if there are none.
 
-        If more text is needed, wait for it and return -1.
+        Returns -1 if more text is needed, and waits for it.
         """
         end = self._at.end_of(MARK)
         if self._at.pos < end == len(self._at.text) and not self._at.is_final:
@@ -511,8 +519,9 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         return end if end > self._at.pos and self._at.text.startswith(self._mark, self._at.pos) else 0
 
     def _begin(self) -> bool:
-        """Begin the form or fence at this position, or wait if more text is needed. Return False if there is
-        neither.
+        """Begin a form, code fence or marker at this position. Return False if there is none.
+
+        If more text is needed, wait for it and return True.
         """
         if self._begin_marker():
             return True
@@ -543,7 +552,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
     # -- the ends of a form, a unit and a run of units
 
     def _end_unit(self) -> None:
-        """Close the open unit, whose forms are all calls."""
+        """End the open unit, because all its forms are calls."""
         if self._statement is not None and self._statement.is_open:
             return
         self._held.close(ends=self._form.is_loop, is_closed=self._has_closing)
@@ -570,16 +579,18 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         self._resume_text("start" if _AT_LINE_START.search(text) else "line")
 
     def _resume_text(self, place: Place) -> None:
-        """Resume at ``place`` in the text. An open fence is treated as a fence without calls."""
+        """Continue to read prose at ``place``. If a code fence is open, it is treated as a fence without calls."""
         self._prose.resume(place, self._mark)
         self._mark = ""
         self.state = self.state_prose
 
     def _end_run(self, *, last: bool = False) -> None:
-        """Emit the held-back units: as calls at the start or end of the answer, otherwise as text (rule 2)."""
-        # After a tagged block, a unit with a closing marker is a block whose opening marker is missing.
+        """Emit the complete units: as calls if they are at the start or end of the answer, otherwise as text (rule
+        2).
+        """
+        # If a unit with a closing marker follows a tagged block, it is treated as a block without an opening marker.
         first = not self._prose.has_started or (self._is_behind_block and self._repair and self._held.are_closed)
-        # At the start of the answer, only a thought can precede the unit, and a thought does not introduce an example.
+        # At the start of the answer, only reasoning can precede the units, and reasoning does not introduce an example.
         counts = last and first if self._has_python else first or (last and not self._is_example)
         run = self._held.take_run(count=counts)
         self._out += run
@@ -588,7 +599,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
 
     @property
     def _is_example(self) -> bool:
-        """Whether the text before the run of units introduces an example (rule 11)."""
+        """Whether the text before the complete units introduces an example (rule 11)."""
         return bool(self._held) and self._introduces_example
 
     @property
@@ -599,8 +610,9 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         self._before = self._with(segments)
 
     def _with(self, segments: Sequence[Segment]) -> str:
-        """Return the end of the text up to this point, or "" directly after a call. ``segments``: segments of this text
-        that ``_before`` does not contain yet.
+        """Return the last characters of the text up to this point, or "" directly after a call.
+
+        ``segments``: the last segments, which are not in ``_before`` yet.
         """
         ends: list[str] = []
         size = 0
@@ -612,13 +624,13 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
                 ends.append(segment[-MAX_SENTENCE:])
                 size += len(segment)
             elif not isinstance(segment, Fragment) and not (isinstance(segment, FenceMark) and segment.opening):
-                break  # Previews add nothing to the text, and markers before the next block are not part of this text.
+                break  # Fragments are only previews, and markers before the next block do not separate the text.
         else:
             ends.append(self._before)
         return "".join(reversed(ends))[-MAX_SENTENCE:]
 
     def _emit(self, text: str) -> None:
-        """Emit visible text."""
+        """Emit text that is visible to the client."""
         self._is_behind_block = False
         self._out.append(text)
         self._prose.has_started = True
@@ -628,7 +640,9 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         self._held.add(self._at.take(end))
 
     def _hold_space(self) -> bool:
-        """Hold back whitespace; return whether the current state has no more text to read."""
+        """Hold back whitespace at the current position. Return whether the state must not read on, because the text has
+        ended or is too long.
+        """
         at = self._at
         self._held.add_tail(at.take(min(at.end_of(_SPACE), at.pos + max(self._limit + 1 - self._held.size, 0))))
         if self._held.size <= self._limit:
@@ -643,7 +657,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
 
     @property
     def _is_whole(self) -> bool:
-        """Whether the unit is complete regardless of the text after it: it is not in a fence, and its last line has
+        """Whether the unit is complete, whatever text follows. This is the case outside a code fence when the line has
         ended.
         """
         return not self._mark and self._held.has_line_ended and self._is_closed

@@ -1,16 +1,16 @@
 r"""Converts arguments to the types in the tool's schema: untyped XML elements, and JSON with incorrect types.
 
-*XML elements* are untyped. An element's content is a string if a string conforms, otherwise JSON, with these additional
-conversions:
+*XML elements* are untyped. An element's content becomes a string if the schema accepts this string, otherwise JSON.
+These additional conversions are made:
 
     <a>True</a>                     true; likewise False, None and none
-    <a>{'b': 1}</a>                 {"b": 1}: a malformed object or array that conforms once repaired (``repair``)
+    <a>{'b': 1}</a>                 {"b": 1}: a malformed object or array, if it conforms after a repair (``repair``)
     <a><item>x</item></a>           ["x"]
     <a><b>x</b></a>                 {"b": "x"}
     <a>x</a><a>y</a>                ["x", "y"]
-    <a>x</a>                        ["x"], if only an array conforms
+    <a>x</a>                        ["x"], if the schema accepts only an array
 
-*JSON* in any form is corrected as the last repair of a call.
+The types of *JSON* values are corrected as the last repair of a call, in all call forms.
 
 Models write numbers, booleans and entire arrays as JSON strings, and a single value instead of an array:
 
@@ -21,11 +21,10 @@ Models write numbers, booleans and entire arrays as JSON strings, and a single v
 
 1. A value is corrected only if it does not conform to its schema and the corrected value does. The caller checks the
    complete arguments in the same way.
-2. A string becomes the number, boolean, null, array or object that it spells, if the schema does not allow the type
-   "string" at this position. A string, number or boolean becomes the only item of an array. Values never become
-   strings.
+2. A string becomes the number, boolean, null, array or object that it represents, if the schema does not allow strings
+   at this position. A string, number or boolean becomes the only item of an array. Values never become strings.
 3. Values without a schema (members of a free-form object) remain unchanged.
-4. Values that are not corrected keep their source.
+4. All other values remain exactly as the model wrote them.
 """
 
 from __future__ import annotations
@@ -51,10 +50,10 @@ from toolsim.schema import Validator
 VALUE_TYPE = "VALUE_TYPE"
 
 _MAX_DEPTH = 16
-"""Maximum nesting depth of values to correct. It is limited because the values on each level are checked again."""
+"""Maximum nesting depth of corrected values. Each additional level is checked once more, which takes time."""
 
 _MAX_VALUES = 1_000
-"""Maximum number of values inspected in one call. Calls with incorrect types have fewer values."""
+"""Maximum number of values that are inspected in one call. Real calls with incorrect types have fewer values."""
 
 
 def correct_types(given: Json, schema: Validator, checker: SchemaChecker) -> Json | None:
@@ -71,8 +70,8 @@ class _Correction:
         self._values_left = _MAX_VALUES
 
     def value(self, given: Json, schemas: Sequence[Validator], depth: int) -> Json:
-        """Return the value unchanged if it conforms to one of the schemas. Otherwise, return the first correction that
-        conforms, if any.
+        """Return the value unchanged if it conforms to any of the schemas. Otherwise, return the first corrected value
+        that conforms. If there is none, return the value unchanged.
         """
         self._values_left -= 1
         if depth > _MAX_DEPTH or self._values_left < 0 or any(self._conforms(one, given.value) for one in schemas):
@@ -84,7 +83,7 @@ class _Correction:
         return given
 
     def _by(self, given: Json, schema: Validator, depth: int) -> Json:
-        """Return a value corrected according to one schema; the result might still not conform."""
+        """Return the value, corrected according to one schema. The result does not always conform to the schema."""
         types = schema.types()
         match given.value:
             case dict():
@@ -114,7 +113,7 @@ class _Correction:
             key: self.value(member, schemas, depth + 1) if (schemas := schema.properties(key)) else member
             for key, member in pairs
         }
-        # A repeated key has two values, and a correction must not drop either value.
+        # If a key is repeated, no correction is made, because one of its values would be lost.
         if len(members) < len(pairs) or all(members[key] is member for key, member in pairs):
             return given
         return json_object(members)
@@ -130,7 +129,7 @@ class _Correction:
 
 
 def _spelled(text: str) -> Json | None:
-    """Parse ``text`` as a JSON value other than a string, or return None if it is not such a value."""
+    """Return the number, boolean, null, array or object that ``text`` represents, or None for any other text."""
     bare = text.strip()
     bare = PYTHON_WORDS.get(bare, bare)
     value = read_value(bare)
@@ -148,11 +147,13 @@ def _spelled(text: str) -> Json | None:
 
 
 _BARE_WORDS = PYTHON_WORDS | {"none": "null"}
-"""Additional spellings of JSON's literals. They are recognized only where quotes are not required."""
+"""Additional spellings of JSON's literals. They are recognized only in values without quotes."""
 
 
 class ElementTypes:
-    """Converts the XML elements of one call to typed values. ``repair``: whether slips within a value are repaired."""
+    """Converts the XML elements of a call to typed values. ``repair``: whether malformed JSON in an element is
+    repaired.
+    """
 
     def __init__(self, checker: SchemaChecker, *, repair: bool) -> None:
         self._checker = checker
@@ -175,7 +176,9 @@ class ElementTypes:
         return json_object(members)
 
     def _property(self, texts: list[str], schema: Validator | None) -> Json | None:
-        """Return the value of all elements with one name, or None if this requires an array that is not allowed."""
+        """Return the value of all elements that have the same name, or None if there are several and the schema does
+        not allow an array.
+        """
         if len(texts) > 1:
             return self._array(texts, schema) if schema and "array" in schema.types() else None
         if schema is None:
@@ -189,8 +192,8 @@ class ElementTypes:
         return listed if self._checker.conforms(schema, listed.value) else single
 
     def _nested(self, text: str, schema: Validator) -> Json | None:
-        """Convert ``<item>`` elements to an array, or other elements to an object. Return None if the schema allows
-        neither.
+        """Convert ``<item>`` elements to an array, or other elements to an object. Return None if ``text`` does not
+        consist of elements, or if the schema allows neither.
         """
         types = schema.types()
         if "string" in types or not {"array", "object"} & types or not text.lstrip().startswith("<"):
@@ -211,8 +214,8 @@ class ElementTypes:
     def _text(self, text: str, schema: Validator | None) -> Json:
         """Convert the text of an element to a value that conforms to the schema.
 
-        If none does, the schema's type determines which nonconforming value is returned, and therefore which mismatch
-        is reported.
+        If this is impossible, return the string or, if the schema does not allow strings, the JSON value. The mismatch
+        in the report then fits the type in the schema.
         """
         string, bare = _as_string(text), text.strip()
         if schema is None:
@@ -221,7 +224,8 @@ class ElementTypes:
         if bare == "null" and "null" in types and conforms(schema, None):
             return Json("null", None)
         value = read_value(_BARE_WORDS.get(bare, bare))
-        # If the schema does not list strings, JSON is tried first. An undecided check counts as a mismatch.
+        # JSON is preferred if the schema lists types without "string". A check that is out of time counts as a
+        # mismatch.
         if types and "string" not in types:
             if value is not None and conforms(schema, value.value):
                 return value
@@ -236,7 +240,7 @@ class ElementTypes:
         return string
 
     def _repaired(self, text: str) -> Json | None:
-        """Repair the slips in ``text`` and return the object or array that results, or None if this is impossible."""
+        """Repair ``text``, and return the object or array that it contains, or None if ``text`` cannot be repaired."""
         repaired = repair_json(text) if self._repair else None
         return read_value(repaired.text) if repaired is not None and repaired.end == len(text) else None
 

@@ -1,13 +1,14 @@
-"""Passes a stream through byte for byte as long as it is the JSON that the client requests.
+"""Forwards a stream byte for byte as long as it is the JSON that the client requests.
 
-A backend that enforces the format needs no help, and its stream should stay unchanged. Two versions of the answer are
-therefore produced in parallel: the backend's bytes, and the rewritten answer.
+If a backend enforces the JSON format, its stream should reach the client unchanged. If the answer turns out to be
+invalid, however, it has to be rewritten. Both versions are therefore available until this is known: the backend's
+bytes, and the rewritten answer.
 
-1. The stream is withheld until its text begins. If the text begins like JSON, the bytes are passed on. Otherwise, the
-   rewritten answer is sent, and a further round can continue it.
-2. If bytes have passed and the answer then turns out to be invalid or truncated, its end is replaced by an error event.
-   For this reason, only complete events pass. The error event does not refer to IDs of the rewritten answer, because
-   the client has never received them.
+1. The stream is held back until its text begins. If the text begins like JSON, the client receives the backend's bytes.
+   Otherwise, it receives the rewritten answer, which may include a retry.
+2. If the client has received some of the bytes, and the answer then turns out to be invalid or truncated, an error
+   event replaces the end of the answer. For this reason, only complete events are forwarded. The error event does not
+   contain any IDs from the rewritten answer, because the client has never received these IDs.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from toolsim.wire.sse import comment
 
 
 def _end_of_events(data: bytes) -> int:
-    """Return the end of the last complete event, or 0 if no event is complete."""
+    """Return the position after the last complete event, or 0 if no event is complete."""
     ends = (data.rfind(blank) + len(blank) for blank in (b"\n\n", b"\r\n\r\n") if blank in data)
     return max(ends, default=0)
 
 
 class VerbatimRewriter(ResponseRewriter):
-    """A rewriter that returns the backend's bytes unchanged if the answer is the requested JSON."""
+    """A rewriter that forwards the backend's bytes unless the answer has to be rewritten."""
 
-    _passes: bool | None = None  # Whether the bytes pass; None while undecided.
-    _bytes = b""  # Bytes that have not passed yet.
-    _frames: tuple[bytes, ...] = ()  # The rewritten answer, while it is undecided which version passes.
+    _passes: bool | None = None  # Whether the client receives the backend's bytes. None until this has been decided.
+    _bytes = b""  # Bytes that have not been forwarded.
+    _frames: tuple[bytes, ...] = ()  # The beginning of the rewritten answer, kept until the decision.
 
     @override
     def steps(self, data: bytes) -> Iterator[list[bytes]]:
@@ -63,14 +64,14 @@ class VerbatimRewriter(ResponseRewriter):
 
     def _decision(self) -> bool | None:
         if self.has_read_all:
-            # No bytes have been passed on yet, so an invalid answer can still be replaced.
+            # Nothing has been forwarded, so an invalid answer can still be replaced.
             return self.is_as_demanded
         return self._json.starts if self._json is not None else True
 
     @override
     def keepalive(self) -> list[bytes]:
         if self._passes is None and not self.is_done:
-            # A comment is valid in either version, since the backend's bytes may follow.
+            # An SSE comment is valid whether the backend's bytes or the rewritten answer follows.
             return [comment("keepalive")]
         return [] if self._passes else super().keepalive()
 
@@ -83,9 +84,9 @@ class VerbatimRewriter(ResponseRewriter):
         return self._rewritten(super().abandon(error))
 
     def _rewritten(self, frames: list[bytes]) -> list[bytes]:
-        """Return the rewritten answer from its beginning to the latest ``frames``, in place of the backend's bytes.
+        """Return the rewritten answer instead of the backend's bytes, from its beginning to the latest ``frames``.
 
-        If bytes have already passed, the error in the frames is returned instead (rule 2).
+        If the client has already received some of the bytes, return only the error event (rule 2).
         """
         self._bytes = b""
         if self._passes:

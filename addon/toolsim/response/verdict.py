@@ -1,4 +1,4 @@
-"""The decisions of the judge about a call, as values that a choice applies."""
+"""The verdicts of the judge. ``Choice`` applies them."""
 
 from __future__ import annotations
 
@@ -7,31 +7,34 @@ from dataclasses import dataclass, field
 from toolsim.core.errors import ApiError
 from toolsim.core.plan import Tool
 
-# Reasons why text is not a call, or why a call has a warning.
+# The reasons why text is not a call. Some are also the codes of warnings about a call.
 SCHEMA_MISMATCH = "SCHEMA_MISMATCH"
 MALFORMED_JSON = "MALFORMED_JSON"
 UNKNOWN_TOOL = "UNKNOWN_TOOL"
 MASKED_TOOL = "MASKED_TOOL"
 ARGUMENTS_TOO_LARGE = "ARGUMENTS_TOO_LARGE"
-# A warning, and the reason why a call remains text: a tool's output contains the call, so the model is only quoting it
-# (``outputs``).
+# A tool's output contains this call, so the model is only quoting it (``outputs``). Also the code of a warning.
 QUOTED_CALL = "QUOTED_CALL"
-# A warning, and the reason for a retry: an answer is not the requested JSON (``answer_format``).
+# An answer is not the requested JSON (``answer_format``). This is the code of a warning, and the reason for a retry.
 ANSWER_MISMATCH = "ANSWER_MISMATCH"
 # The API's error code for a violation.
 INVALID_CALL = "invalid_tool_call"
 # The API's error code for an answer that is not the requested JSON.
 INVALID_ANSWER = "invalid_answer"
-# The reason why a structured call cannot be passed on, and the warning if the client receives the call as text.
+# STRUCTURED_CALL: a structured call cannot be passed on. CALL_AS_TEXT: the code of the warning if the client receives a
+# description of such a call as text.
 STRUCTURED_CALL = "STRUCTURED_CALL"
 CALL_AS_TEXT = "CALL_AS_TEXT"
-# A repair code, in addition to the codes in `parsed_call`, `arguments` and `repair`.
+# The code of the repair of a misspelled tool name.
 TOOL_NAME = "TOOL_NAME"
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedCall:
-    """A call for the client."""
+    """The verdict that the client receives a call. ``arguments``: JSON text of an object, or a custom tool's raw input.
+
+    ``repairs``: the codes of the repairs that made the call valid.
+    """
 
     tool: Tool
     arguments: str
@@ -42,7 +45,12 @@ class JudgedCall:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """The verdict that a possible call is not a call."""
+    """The verdict that the client receives text instead of a call.
+
+    ``raw``: the text for the client, or "" for a structured call. ``reason``: the code of the reason. ``name``: the
+    intended tool, or None if unknown. ``expected``: a description of the expected call, or "". ``is_unreadable``:
+    whether the markers or the JSON are so malformed that the call could not be parsed.
+    """
 
     raw: str
     """The text for the client, or "" for a structured call."""
@@ -58,7 +66,7 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """The verdict that a call breaks a strict tool's guarantee. It ends the turn with ``error`` (HTTP 422,
+    """The verdict that a call violates the guarantee of a strict tool. It ends the turn with ``error`` (HTTP 422,
     ``invalid_tool_call``).
     """
 
@@ -74,7 +82,11 @@ Verdict = JudgedCall | Rejected | Violation
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A valid untagged call. It is made only if its position in the answer is suitable."""
+    """A valid untagged call. Its position in the answer determines whether the client receives it as a call.
+
+    ``form``: the code of the call's form, which the report includes if the call is made. ``is_quoted``: whether a
+    tool's output contains the call, in which case the call is text at any position.
+    """
 
     call: JudgedCall
     form: str
