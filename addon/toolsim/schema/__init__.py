@@ -2,10 +2,11 @@
 
 The schema comes from a client, the value comes from a model, and toolsim processes both on the event loop. Therefore:
 
-1. No schema is fetched. The registry is empty, and every reference is resolved when the schema is compiled.
-2. No check takes longer than its budget. A pattern search that backtracks too long is abandoned and counts as a match.
-3. The size of a pattern is measured before compilation, because one line of nested repeats can expand to gigabytes.
-4. An exception inside a check (recursion, overflow) leaves the result undecided and never propagates.
+1. No schema is fetched from a URL. Every reference is resolved within the schema when the schema is compiled.
+2. No check takes longer than its time budget. If the search for a pattern takes too long, it is abandoned and counts as
+   a match.
+3. The size of a pattern is measured before compilation, because a short pattern with nested repeats can need gigabytes.
+4. If a check raises an exception (recursion, overflow), its result is undecided. The exception does not propagate.
 
 ``wellformed`` checks a schema, ``compile`` decides whether it can be used, and ``build`` turns it into a ``Validator``,
 which applies the budget. ``keywords`` replaces some of jsonschema's keywords. ``patterns`` enforces rules 2 and 3.

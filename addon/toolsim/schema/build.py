@@ -30,41 +30,42 @@ DEFAULT = Draft202012Validator
 """The dialect of a schema without ``$schema``."""
 
 _NOTHING: Registry[Any] = Registry()
-"""An empty registry, so that references to other schemas do not resolve."""
+"""An empty registry, so that references to other schemas cannot be resolved."""
 
 _MAX_DOUBTFUL = 4096
-"""Maximum size, in characters, of a malformed schema in which jsonschema locates the error. This takes 7 ms per
-kilobyte.
+"""Maximum size of a malformed schema, in characters, for which jsonschema is asked to locate the error. This takes 7 ms
+per kilobyte.
 """
 
 _MAX_UNDECLARED = 16
-"""Maximum number of references to places that no keyword of the dialect declares as schemas. Each of these places is
-checked separately.
+"""Maximum number of references that lead to a value under an unknown keyword, which is not certainly a schema. Each of
+these values is checked separately.
 """
 
 
 def build(schema: Any, text: str) -> Validator:
-    """Return the validator for a schema. ``text``: the schema as JSON.
+    """Return the validator for a schema. Raises SchemaError if the schema is malformed or cannot be used.
 
-    Raises SchemaError if the schema is invalid or cannot be used, for example because a reference does not resolve
-    within the schema.
+    ``text``: the schema as JSON.
     """
     if not isinstance(schema, dict):
         raise SchemaError("the schema is not an object")
     base = _dialect(schema)
     if '"$schema"' in text:
-        # Below the top level, ``$schema`` would make jsonschema use its own validators.
+        # If a subschema contained ``$schema``, jsonschema would check it with its own validator class.
         schema = _without(schema, "$schema", str)
     _check_wellformed(schema, base)
     patterned, atoms = (False, 0) if is_plain(text) else _inspect(schema, base)
     if patterned:
-        # For ``unevaluatedProperties``, jsonschema would search the patterns itself, without a time limit.
+        # To check ``unevaluatedProperties``, jsonschema would search the patterns itself, without a time limit.
         schema = _without(schema, "unevaluatedProperties")
     return Validator(partial(validator_of, schema, base), atoms)
 
 
 def validator_of(schema: dict[str, Any], base: Any) -> Any:
-    """Return jsonschema's validator for a checked schema; ``base`` is the validator class of its dialect."""
+    """Return jsonschema's validator for a schema that is known to be valid. ``base``: the validator class of its
+    dialect.
+    """
     return with_deadline_checks(base)(schema, registry=_NOTHING)
 
 
@@ -83,7 +84,7 @@ def _check_wellformed(schema: Any, base: Any) -> None:
         return
     if len(json.dumps(schema)) > _MAX_DOUBTFUL:
         raise SchemaError("the schema is not well-formed in its dialect, and is too large to locate the error")
-    # ``check_schema`` would report the first error in the order of a set, which varies between processes.
+    # ``check_schema`` iterates over a set, so the reported error would vary between processes.
     errors = validator_for(base.META_SCHEMA, default=base)(base.META_SCHEMA).iter_errors(schema)
     if (first := min(errors, key=_path, default=None)) is not None:
         raise SchemaError(message(best([first])))
@@ -99,9 +100,9 @@ def _uri(base: Any) -> str:
 
 
 def _without(schema: Any, keyword: str, kind: type = object) -> Any:
-    """Copy a schema without a keyword, wherever the keyword's value has the given type.
+    """Return a copy of a schema, and of all schemas in it, without a ``keyword`` whose value has the type ``kind``.
 
-    A property with the keyword's name is kept.
+    Properties whose name is the same as the keyword are kept.
     """
     match schema:
         case dict():
@@ -116,7 +117,7 @@ def _without(schema: Any, keyword: str, kind: type = object) -> Any:
 
 
 def _within(key: str, value: Any, keyword: str, kind: type) -> Any:
-    """Copy the value that a schema has under ``key``, without a keyword in the schemas that the value contains."""
+    """Return a copy of the value of ``key`` in a schema. The ``keyword`` is removed from all schemas in the value."""
     if key in _VALUE_KEYWORDS:
         return value
     if key in _NAME_KEYWORDS and isinstance(value, dict):
@@ -125,9 +126,9 @@ def _within(key: str, value: Any, keyword: str, kind: type) -> Any:
 
 
 def _inspect(root: dict[str, Any], base: Any) -> tuple[bool, int]:
-    """Resolve every reference and compile every pattern.
+    """Resolve every reference in a schema, and compile every pattern. Raises SchemaError if this is impossible.
 
-    Returns whether ``patternProperties`` occurs, and the total size of the patterns in atoms.
+    Returns whether ``patternProperties`` occurs, and the total size of the patterns, in atoms.
     """
     specification = specification_with(_uri(base))
     resource = specification.create_resource(root)
@@ -148,7 +149,7 @@ def _inspect(root: dict[str, Any], base: Any) -> tuple[bool, int]:
                 continue
             if not isinstance(resolved.contents, dict | bool):
                 raise SchemaError(f"the reference {reference!r} does not lead to a schema")
-            # The target has not been checked yet, because it is under a keyword that the dialect does not define.
+            # The target is under a keyword that the dialect does not define, so it has not been checked yet.
             undeclared += 1
             if undeclared > _MAX_UNDECLARED:
                 raise SchemaError(f"more than {_MAX_UNDECLARED} references lead to places not known to be schemas")

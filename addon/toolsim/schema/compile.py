@@ -1,9 +1,9 @@
 """Compiles client schemas lazily, so that simple schemas cost almost nothing until a tool is called.
 
-Importing jsonschema and its dependencies takes a fifth of the startup time. A schema without patterns, references or
-``$schema`` is only parsed and traversed (``wellformed``), and jsonschema is imported when a value is first checked. Any
-other schema causes the import immediately (``build``). Compiling the schemas of 128 strict tools (160 kB) takes 4 ms,
-once; jsonschema's own check of these schemas would take a second.
+The import of jsonschema and its dependencies would take a fifth of the startup time. A schema without patterns,
+references or ``$schema`` is only parsed and traversed (``wellformed``), and jsonschema is imported when a value is
+first checked. For all other schemas, jsonschema is imported immediately (``build``). Compiling the schemas of 128
+strict tools (160 kB) takes 4 ms, once; jsonschema's own check of these schemas would take a second.
 """
 
 from __future__ import annotations
@@ -23,17 +23,16 @@ to 0.4 ms per kilobyte.
 """
 
 _MAX_COMPILED = 256
-"""Number of cached schemas, enough for the tool sets of a few clients. Each takes about ten times the memory of its
-text.
+"""Maximum number of schemas in the cache, enough for the tools of a few clients. A compiled schema takes about ten
+times the memory of its text.
 """
 
 _DEFAULT_URI = "https://json-schema.org/draft/2020-12/schema"
 
 
 def compile_schema(parameters: Mapping[str, Any]) -> Validator:
-    """Return the validator for a JSON schema, built once per schema text.
-
-    Raises SchemaError if the schema is invalid, too large or nested too deeply.
+    """Return the validator for a JSON schema, from a cache if possible. Raises SchemaError if the schema cannot be
+    used.
 
     ``$schema`` selects the dialect, 2020-12 by default. References must resolve within the schema itself.
     """

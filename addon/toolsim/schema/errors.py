@@ -1,12 +1,12 @@
-"""One-line messages, for the client and the log, about unusable schemas and nonconforming values."""
+"""One-line messages about unusable schemas and nonconforming values, for clients and the log."""
 
 from __future__ import annotations
 
 from typing import Any
 
 MAX_MESSAGE = 300
-"""Maximum length of a message, in characters. jsonschema quotes the entire offending value, but a client needs one
-readable line.
+"""Maximum length of a message, in characters. jsonschema quotes the entire value in its messages, but a client needs
+one readable line.
 """
 
 MAX_OUTLINE = 120
@@ -18,19 +18,20 @@ class SchemaError(Exception):
 
 
 def best(errors: list[Any]) -> Any:
-    """Return the most relevant of jsonschema's errors."""
+    """Return the most relevant of the errors that jsonschema has found."""
     from jsonschema.exceptions import best_match  # Imported on demand; see ``compile``.
 
     try:
         return best_match(errors)
-    except Exception:  # ``best_match`` inspects schema and value again, and can fail just as the check itself can.
+    # ``best_match`` inspects the schema and the value again, and can therefore raise the same exceptions as a check.
+    except Exception:
         return errors[0]
 
 
 def message(error: Any) -> str:
-    """Return the location (a JSON pointer) and the reason for a mismatch: ``/days: got string, expected integer``."""
+    """Return the location (as a JSON pointer) and the reason of a mismatch: ``/days: got string, expected integer``."""
     text = f"{_where(error)}: {_wrong_type(error) or error.message}"
-    # A path can contain half a surrogate pair, but UTF-8 cannot encode it.
+    # A property name can contain half of a surrogate pair, which UTF-8 cannot encode.
     text = text.encode("utf-8", "backslashreplace").decode()
     # The message begins with the location and the value, and ends with the reason, so the middle is cut.
     half = MAX_MESSAGE // 2
@@ -54,7 +55,8 @@ def _step(step: object) -> str:
 def _wrong_type(error: Any) -> str:
     """Return the message for a value of the wrong type, or "" for any other mismatch.
 
-    jsonschema would quote the value, but the caller already has the value and needs only the types.
+    jsonschema's own message would quote the entire value. The types are enough, because the caller already has the
+    value.
     """
     if error.validator != "type":
         return ""

@@ -1,11 +1,10 @@
 """Replacements for some of jsonschema's keywords.
 
-Some of the original keywords search for a pattern without a time limit, compare all pairs of items, or divide floats.
-Others visit the members of a value one by one. Their replacements check the clock, because a value can have many
-members, and the members' schema might have no keywords that would do so.
+Some of jsonschema's implementations search for a pattern without a time limit, compare all pairs of items, or divide
+floats. Others visit the members of a value one by one without checking the clock. Their replacements do check it,
+because a value can have many members.
 
-Each function implements one keyword of the specification, under its name in snake case, and yields the errors that it
-finds.
+Each public function implements the keyword of the same name in camel case, and yields the errors that it finds.
 """
 
 from __future__ import annotations
@@ -26,13 +25,16 @@ from toolsim.schema.validator import running
 _Keyword = Callable[..., Iterator[Any]]
 
 _MAX_UNEVALUATED = 128
-"""Maximum number of members in a value for jsonschema to determine which members were evaluated. It compares all
-members with each other, which takes a minute for an array of 200 kB. The check of a larger value counts as undecided.
+"""Maximum number of members for which jsonschema determines whether they have been evaluated by other keywords. It
+compares all members with each other, which takes a minute for an array of 200 kB. A check of a larger value is
+undecided.
 """
 
 
 def _checking_deadline[Member](members: Iterable[Member]) -> Iterator[Member]:
-    """Yield the members of a value, checking the clock every few members."""
+    """Yield the members of a value. The clock is checked every few members, and OutOfTime is raised if the budget is
+    used up.
+    """
     check = running.get().check_member
     for member in members:
         check()
@@ -40,13 +42,13 @@ def _checking_deadline[Member](members: Iterable[Member]) -> Iterator[Member]:
 
 
 def pattern(validator: Any, searched: str, instance: Any, schema: Any) -> Iterator[Any]:
-    """Check a string against a pattern within the check's budget; an abandoned search counts as a match."""
+    """Check whether a string matches a pattern. If the search takes too long, the string counts as matching."""
     if validator.is_type(instance, "string") and matches(searched, instance) is False:
         yield jsonschema_exceptions.ValidationError(f"{instance!r} does not match {searched!r}")
 
 
 def pattern_properties(validator: Any, patterns: dict[str, Any], instance: Any, schema: Any) -> Iterator[Any]:
-    """Check the members whose keys match a pattern, within the check's budget; an abandoned search allows the key."""
+    """Check the members whose keys match a pattern. If a search takes too long, the member is accepted."""
     if validator.is_type(instance, "object"):
         for pattern, subschema in patterns.items():
             for key, value in _checking_deadline(instance.items()):
@@ -55,7 +57,10 @@ def pattern_properties(validator: Any, patterns: dict[str, Any], instance: Any, 
 
 
 def additional_properties(validator: Any, additional: Any, instance: Any, schema: Any) -> Iterator[Any]:
-    """Check additional properties within the check's budget. A key that might match a pattern is not additional."""
+    """Check the properties that the schema neither names nor matches with a pattern.
+
+    If the search for a pattern takes too long, the key counts as matching, so the property is accepted.
+    """
     if not validator.is_type(instance, "object"):
         return
     properties, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
@@ -71,13 +76,15 @@ def additional_properties(validator: Any, additional: Any, instance: Any, schema
 
 
 def unique_items(validator: Any, unique: bool, instance: Any, schema: Any) -> Iterator[Any]:
-    """Compare the items by hash, because comparing all pairs takes half a minute for 4,000 items."""
+    """Check that all items are different. They are compared by hash, because comparing all pairs takes half a minute
+    for 4,000 items.
+    """
     if unique and validator.is_type(instance, "array") and len(set(_hashable(instance)[1])) < len(instance):
         yield jsonschema_exceptions.ValidationError(f"{instance!r} has non-unique elements")
 
 
 def _hashable(value: Any) -> Any:
-    """Return a hashable key that is equal for equal JSON values: 1 equals 1.0, but not true."""
+    """Return a hashable key that is the same for equal JSON values. For example, 1 equals 1.0, but not true."""
     match value:
         case bool():
             return (bool, value)
@@ -89,7 +96,7 @@ def _hashable(value: Any) -> Any:
 
 
 def multiple_of(validator: Any, divisor: Any, instance: Any, schema: Any) -> Iterator[Any]:
-    """Divide the decimal representations, because 19.99 is a multiple of 0.01 only as a decimal, not as a float."""
+    """Check a number with decimal arithmetic. As decimals, 19.99 is a multiple of 0.01; as floats, it is not."""
     if not validator.is_type(instance, "number") or (isinstance(instance, float) and not isfinite(instance)):
         return
     if Fraction(repr(instance)) % Fraction(repr(divisor)):
@@ -97,7 +104,7 @@ def multiple_of(validator: Any, divisor: Any, instance: Any, schema: Any) -> Ite
 
 
 def property_names(validator: Any, subschema: Any, instance: Any, schema: Any) -> Iterator[Any]:
-    """Check the property names of an object, checking the clock every few names."""
+    """Check the names of an object's properties. The clock is checked every few names."""
     if validator.is_type(instance, "object"):
         for name in _checking_deadline(instance):
             yield from validator.descend(name, subschema)
@@ -110,7 +117,7 @@ def _items(plain: _Keyword) -> _Keyword:
         if not isinstance(subschema, dict):
             yield from plain(validator, subschema, instance, schema) or ()
             return
-        # One validator for all items is ten times as fast on a long array as one validator per item.
+        # For a long array, one validator for all items is ten times as fast as one validator for each item.
         if "$id" in subschema or "id" in subschema:
             errors = partial(validator.descend, schema=subschema)
         else:
@@ -181,7 +188,9 @@ _WRAPPED: dict[str, Callable[[_Keyword], _Keyword]] = {
 
 @cache
 def with_deadline_checks(base: Any) -> Any:
-    """Return a dialect's validator class with this module's keywords. It also checks the clock before each keyword."""
+    """Return a validator class that uses this module's keywords, and checks the clock before each keyword. ``base``:
+    jsonschema's validator class for the dialect.
+    """
     keywords = dict(base.VALIDATORS)
     keywords.update({name: keyword for name, keyword in _KEYWORDS.items() if name in keywords})
     keywords.update({name: wrap(keywords[name]) for name, wrap in _WRAPPED.items() if name in keywords})

@@ -1,4 +1,6 @@
-"""Measures clients' regular expressions before they are compiled, and searches within a time budget."""
+"""Measures the size of clients' regular expressions before compiling them, and searches for them within a time
+budget.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +15,16 @@ from toolsim.schema.errors import SchemaError
 from toolsim.schema.validator import running
 
 MAX_ATOMS = 5_000
-"""Maximum size, in atoms, of a schema's patterns with all repeats expanded. Compilation takes up to 12 µs and 1 KB per
+"""Maximum size of all patterns in a schema, in atoms, with repeats expanded. Compilation takes up to 12 µs and 1 KB per
 atom.
 """
 
 _FIRST_SECONDS = 0.001
-"""Timeout of the first attempt at a search, in seconds. A search that succeeds on this attempt is charged at most this
-much, even if its measured time is longer.
+"""Timeout for the first attempt at a search, in seconds. If the search succeeds, no more than this time is deducted
+from the budget, even if the measured time is longer.
 """
 
-# Matches an atom or bracket of a pattern, with the minimum count of the repeat after it, if any.
+# Matches an atom or a bracket in a pattern, together with the minimum of the repeat that follows (``{3,5}``), if any.
 _TOKEN = re.compile(
     r"(?P<atom>\\.|\[\^?\]?(?:[^\]\\]|\\.)*+\]|[^()])?(?P<bracket>\((?:\?(?:[:=!>|]|<[=!]|P?<\w+>|[\w-]+:?))?|\))?"
     r"(?:\{(?P<least>\d*)(?:,\d*)?\})?",
@@ -31,12 +33,13 @@ _TOKEN = re.compile(
 
 
 def atoms(text: str) -> int:
-    """Return the number of atoms in a pattern with each repeat expanded to its minimum.
+    """Return the number of atoms in a pattern, such as characters and classes, with each repeat expanded to its
+    minimum.
 
-    A compiler writes out this number of atoms: ``(?:a{1000}){1000}`` has a million, ``a{0,1000}`` has one. The function
-    runs in linear time; its result for an invalid pattern is arbitrary.
+    The compiled pattern has this size: ``(?:a{1000}){1000}`` has a million atoms, ``a{0,1000}`` has one. The function
+    runs in linear time. Its result for an invalid pattern is arbitrary.
     """
-    # Number of atoms so far in each open group. A repeat after a closing bracket repeats the group that it closes.
+    # Number of atoms so far in each open group. A repeat after a closing bracket applies to the group that it closes.
     sizes = [0]
     for token in _TOKEN.finditer(text):
         size = 1 if token["atom"] else 0
@@ -54,14 +57,15 @@ def atoms(text: str) -> int:
 
 
 def _number(digits: str | None) -> int:
-    # A longer number exceeds the limit in any case.
+    # Six digits are enough, because any longer number exceeds the limit.
     return int(digits[:6]) if digits else 0
 
 
 def check_pattern(text: str, before: int = 0) -> int:
-    """Compile a pattern for later searches and return its size. Raises SchemaError if the pattern cannot be used.
+    """Compile a pattern for later searches, and return its size in atoms. Raises SchemaError if the pattern is invalid
+    or too large.
 
-    ``before``: the size of the schema's earlier patterns, which counts toward the limit.
+    ``before``: the total size of the schema's other patterns so far, which counts toward the limit.
     """
     size = atoms(text)
     if before + size > MAX_ATOMS:
@@ -79,13 +83,15 @@ def check_pattern(text: str, before: int = 0) -> int:
 @lru_cache(maxsize=512)
 def _compiled(text: str) -> Any:
     with warnings.catch_warnings():
-        # Ignore warnings about constructs that another version of the engine might interpret differently.
+        # The regex package warns about constructs that may have another meaning in a future version.
         warnings.simplefilter("ignore")
         return regex.compile(text)
 
 
 def matches(pattern: str, text: str) -> bool | None:
-    """Return whether a pattern matches, or None if the check's remaining budget was not enough for the search."""
+    """Return whether ``text`` contains a match for the pattern. Returns None if the check's remaining budget is too
+    small for the search.
+    """
     left, compiled = running.get(), _compiled(pattern)
     left.count_step()
     for limit in (min(left.patterns, _FIRST_SECONDS), left.patterns - _FIRST_SECONDS):

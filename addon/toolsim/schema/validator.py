@@ -1,11 +1,11 @@
 """A compiled schema: checks values within a time budget, and reports the types that it allows.
 
-The cost of a check is measured with the CPU clock of its thread, so that a busy machine does not use up the budget. But
-that clock includes delays that a check cannot avoid: a garbage collection of the entire process (100 ms with a million
-objects), page faults, or CPU time taken by another virtual machine. These delays alone could make the check of a
-three-line schema exceed its budget, and a strict tool's call would be refused. A check therefore reads the clock before
-each keyword, and at every sixteenth member of a value. No legitimate step between two readings takes as long as
-``STEP_SECONDS``; any excess is a pause and is not counted.
+The time of a check is measured with the CPU clock of its thread, so that other programs on a busy machine do not use up
+the budget. However, this clock includes delays for which the check is not responsible: a garbage collection of the
+entire process (100 ms with a million objects), page faults, or CPU time taken by another virtual machine. These delays
+alone could exceed the budget, even for a three-line schema, and a call to a strict tool would then be refused.
+Therefore, a check reads the clock before each keyword, and at every sixteenth member of a value. Without such delays,
+the time between two readings is always less than ``STEP_SECONDS``. If it is longer, only ``STEP_SECONDS`` are counted.
 """
 
 from __future__ import annotations
@@ -21,16 +21,22 @@ from typing import Any
 from toolsim.schema.errors import best, message, outline
 
 CHECK_SECONDS = 0.5
-"""Budget of one check when no other work is waiting, in seconds. A typical check takes 0.1 ms plus 1 µs per value."""
+"""Time budget for one check when no other work is waiting, in seconds. A typical check takes 0.1 ms plus 1 µs per
+value.
+"""
 
 PATTERN_SHARE = 1 / 3
-"""Share of the budget available to all pattern searches of a check; a typical search takes microseconds."""
+"""Part of a check's budget that is available to all its pattern searches. A typical search takes microseconds."""
 
 STEP_SECONDS = 0.003
-"""Maximum time counted for one step, in seconds. The longest legitimate step quotes a value of 200 kB in an error."""
+"""Maximum time counted between two readings of the clock, in seconds. The longest step without delays puts a value of
+200 kB into an error message.
+"""
 
 _MEMBERS = 16
-"""Number of members per clock reading. A reading takes 0.3 µs, as long as all other work for a small member."""
+"""Number of members for which the clock is read once. A reading takes 0.3 µs, which is as long as the check of a small
+member.
+"""
 
 
 class OutOfTime(Exception):
@@ -38,10 +44,10 @@ class OutOfTime(Exception):
 
 
 class Budget:
-    """The budget of one check, ``seconds`` in total; its clock starts on creation.
+    """The time budget of one check. The clock starts when the object is created.
 
-    ``spent``: seconds used so far. ``patterns``: seconds left for pattern searches. ``guessed``: whether part of the
-    check was abandoned, and counts as a match.
+    ``seconds``: the total budget. ``spent``: the time used so far, in seconds. ``patterns``: the time left for pattern
+    searches, in seconds. ``guessed``: whether a part of the check was abandoned and counted as a match.
     """
 
     __slots__ = ("_members", "_read_at", "_seconds", "guessed", "patterns", "spent")
@@ -55,25 +61,27 @@ class Budget:
         self._read_at = thread_time()
 
     def check(self) -> None:
-        """End the current step and count its time; raise OutOfTime if the budget is used up."""
+        """Count the time since the last reading of the clock. Raises OutOfTime if the budget is used up."""
         self.count_step()
         if self.spent >= self._seconds:
             raise OutOfTime
 
     def check_member(self) -> None:
-        """Check the clock before a member of a value, but only once every few members."""
+        """Call ``check`` at every sixteenth member of a value."""
         self._members += 1
         if self._members % _MEMBERS == 0:
             self.check()
 
     def count_step(self) -> None:
-        """End the current step and count its time."""
+        """Count the time since the last reading of the clock."""
         now = thread_time()
         self.spent += min(now - self._read_at, STEP_SECONDS)
         self._read_at = now
 
     def count_search(self, limit: float) -> None:
-        """End the current search, whose timeout was ``limit`` seconds, and count its time."""
+        """Count the time of a pattern search since the last reading of the clock. ``limit``: the timeout of the search,
+        in seconds.
+        """
         now = thread_time()
         seconds = min(now - self._read_at, limit)
         self.spent += seconds
@@ -82,11 +90,11 @@ class Budget:
 
 
 running: ContextVar[Budget] = ContextVar("budget")
-"""The budget of the check in progress."""
+"""The budget of the check that is currently running."""
 
 _MAX_ERRORS_WEIGHED = 16
-"""Maximum number of errors that are compared to choose the most relevant error. A long array of invalid items has one
-error per item.
+"""Maximum number of errors that are compared to choose the most relevant one. An array of invalid items has one error
+for each item.
 """
 
 _COMBINATORS = ("allOf", "anyOf", "oneOf")
@@ -94,7 +102,9 @@ _COMBINATORS = ("allOf", "anyOf", "oneOf")
 _UNSURE_BELOW = frozenset(
     {"not", "oneOf", "then", "else", "contains", "unevaluatedItems", "unevaluatedProperties", "dependentSchemas"}
 )
-"""Keywords under which an assumed match can cause an error. Such errors are ignored after an abandoned search."""
+"""Keywords under which a false match can cause an error. If a pattern search was abandoned, and therefore counted as a
+match, such errors are ignored.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,20 +112,21 @@ class CheckResult:
     """The result of a check."""
 
     mismatch: str | None
-    """The message about the first mismatch, or None if there is no known mismatch."""
+    """The message about the mismatch, or None if no mismatch was found."""
     settled: bool = True
-    """Whether every part of the check could be decided."""
+    """Whether all parts of the check were completed."""
     outline: str = ""
-    """The message about the mismatch for logs, without quoted values."""
+    """The message about the mismatch for logs, which does not quote the value."""
     seconds: float = field(default=0.0, compare=False)
-    """The cost of the check, in seconds."""
+    """The time that the check took, in seconds."""
 
 
 class Validator:
-    """A compiled schema. ``property``, ``items`` and ``types`` are for call forms with untyped values, such as XML.
+    """A compiled schema. ``check`` and ``examine`` check values. The other methods describe the schema, for values
+    without types such as XML elements.
 
-    ``make`` returns jsonschema's validator. It is called on demand, because most tools of a catalog are never called.
-    ``atoms``: the size of the schema's patterns, which determines their compilation time.
+    ``make``: returns jsonschema's validator. It is called on demand, because most tools are never called. ``atoms``:
+    the size of the schema's patterns, which determines the time to compile them.
     """
 
     __slots__ = ("_made", "_make", "atoms")
@@ -132,13 +143,13 @@ class Validator:
         return self._made
 
     def check(self, value: Any) -> str | None:
-        """Return the location of and reason for a mismatch, or None if ``value`` conforms or the check was
-        undecided.
-        """
+        """Return the message about a mismatch, or None if ``value`` conforms or the check could not be completed."""
         return self.examine(value).mismatch
 
     def examine(self, value: Any, seconds: float = CHECK_SECONDS) -> CheckResult:
-        """Check ``value`` (as returned by ``json.loads``) for at most about ``seconds``; never raises."""
+        """Check ``value``, which must be as returned by ``json.loads``. The check takes about ``seconds`` at most, and
+        never raises exceptions.
+        """
         budget = Budget(seconds)
         token = running.set(budget)
         errors: list[Any] = []
@@ -159,11 +170,13 @@ class Validator:
         return CheckResult(message(worst), settled, outline(worst), budget.spent)
 
     def property(self, name: str) -> Validator | None:
-        """Return the schema of an object's property, or None if the schema does not mention it."""
+        """Return the schema of an object's property, or None if the schema does not declare the property."""
         return next(iter(self.properties(name)), None)
 
     def properties(self, name: str) -> list[Validator]:
-        """Return the schemas of a property in all alternatives; [] if the schema does not mention the property."""
+        """Return the schemas that a property has in the alternatives of the schema (``anyOf``, ``$ref``). Returns [] if
+        it has none.
+        """
         found = [
             Validator(partial(self._validator.evolve, schema=schema["properties"][name]))
             for schema in self._alternatives()
@@ -173,23 +186,25 @@ class Validator:
         return found if others is None else [others]
 
     def takes_unnamed(self) -> bool:
-        """Return whether an object schema explicitly accepts properties that it does not name."""
+        """Return whether the schema explicitly allows properties that it does not name."""
         others = ("patternProperties", "additionalProperties", "unevaluatedProperties")
         return any(schema.get(keyword) for schema in self._alternatives() for keyword in others)
 
     def items(self) -> Validator | None:
-        """Return the schema of an array's items, or None if the schema does not mention them."""
+        """Return the schema of an array's items, or None if the schema does not declare one."""
         return self._below("items")
 
     def _below(self, keyword: str) -> Validator | None:
-        """Return the schema under a keyword, or None if the keyword is missing."""
+        """Return the first schema under a keyword, or None if there is none."""
         for schema in self._alternatives():
             if isinstance(schema.get(keyword), dict):
                 return Validator(partial(self._validator.evolve, schema=schema[keyword]))
         return None
 
     def types(self) -> frozenset[str]:
-        """Return the type names at the top level of all the schema's alternatives; empty if any type is allowed."""
+        """Return the types that the schema and its alternatives list at the top level. The result is empty if they list
+        none.
+        """
         found: set[str] = set()
         for schema in self._alternatives():
             named = schema.get("type", ())
@@ -197,7 +212,7 @@ class Validator:
         return frozenset(found)
 
     def _alternatives(self) -> list[dict[str, Any]]:
-        """Return this schema, followed by a limited number of the schemas that it refers to or combines."""
+        """Return this schema, and up to 31 schemas that it refers to or combines (``$ref``, ``anyOf``)."""
         from referencing.exceptions import Unresolvable  # Imported on demand; see ``compile``.
 
         found: list[dict[str, Any]] = []
@@ -212,7 +227,8 @@ class Validator:
                 try:
                     pending.append(resolver.lookup(schema["$ref"]).contents)
                 except Unresolvable:
-                    # The reference is relative to a nested $id, and only ``compile_schema`` can follow such references.
+                    # The reference is relative to the $id of a subschema. Only ``compile_schema`` can resolve such
+                    # references.
                     continue
             for keyword in _COMBINATORS:
                 pending.extend(schema.get(keyword, ()))

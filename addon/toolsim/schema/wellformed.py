@@ -1,12 +1,12 @@
 """Checks in a single traversal whether a schema is well-formed.
 
 jsonschema validates a schema against its meta-schema, which takes 7 ms per kilobyte: a client's catalog of 100 kB would
-block all other clients for most of a second. The meta-schemas only define the shape of each keyword's value. This
-module's table contains the same facts, and checks a schema in a thirtieth of the time.
+block all other clients for most of a second. The meta-schemas mainly define which type of value each keyword has. This
+module has a table with this information, and checks a schema in a thirtieth of the time.
 
-1. Every schema that this module accepts is also accepted by jsonschema. All other schemas are left to jsonschema, which
-   reports any errors. One table is therefore enough for all dialects, although it also restricts keywords that a
-   dialect does not define.
+1. jsonschema accepts every schema that this module accepts. All other schemas are checked by jsonschema, which reports
+   any errors. Therefore, one table is enough for all dialects. It may reject a valid value of a keyword that a dialect
+   does not define, because jsonschema then accepts the schema.
 2. Unknown keywords accept any value. ``format``, ``pattern`` and ``$ref`` accept any string.
 """
 
@@ -21,7 +21,8 @@ _TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "
 _ANCHOR = re.compile(r"[A-Za-z][-A-Za-z0-9._]*")
 _ID = re.compile(r"[^#]*#?")
 
-# A shape receives a keyword's value, appends the schemas in it to a list, and returns whether the value is valid.
+# The type of a function that checks the value of a keyword. The function returns whether the value is valid, and
+# appends the schemas in it to the list.
 _Shape = Callable[[Any, list[Any]], bool]
 
 
@@ -123,12 +124,14 @@ _SHAPES: dict[str, _Shape] = {
         (partial(_map_of, _schema_or_names), "dependencies"),
         (partial(_map_of, _names), "dependentRequired"),
         (partial(_map_of, _switch), "$vocabulary"),
-        # The shape of this keyword depends on the dialect, so jsonschema checks it.
+        # Dialects differ in the values of this keyword, so jsonschema checks it.
         (_never, "$recursiveAnchor"),
     )
     for keyword in keywords.split()
 }
-"""The strictest shape of each keyword in any dialect."""
+"""The function that checks the value of each keyword. If dialects differ, it accepts only values that are valid in all
+of them.
+"""
 
 _WITH_LISTS = _SHAPES | {"items": _schema_or_schemas}
 _DIALECTS: Mapping[str, Mapping[str, _Shape]] = {
@@ -137,16 +140,16 @@ _DIALECTS: Mapping[str, Mapping[str, _Shape]] = {
     "https://json-schema.org/draft/2019-09/schema": _WITH_LISTS,
     "https://json-schema.org/draft/2020-12/schema": _SHAPES,
 }
-"""The shapes of keywords, by the URI of the meta-schema. Before 2020, ``items`` could be an array."""
+"""The functions for each dialect, by the URI of its meta-schema. Before 2020-12, ``items`` could be an array."""
 
 
 def are_plainly_wellformed(schemas: Iterable[Any], dialect: str) -> bool:
-    """Return whether all schemas (plain JSON) are certainly well-formed; ``dialect``: the URI of their meta-schema."""
+    """Return whether all of these schemas are certainly well-formed. ``dialect``: the URI of their meta-schema."""
     shapes = _DIALECTS.get(dialect.rstrip("#"))
     if shapes is None:
         return False
     below = list(schemas)
-    # The list grows during the loop, because each shape appends subschemas.
+    # The list grows during the loop, because subschemas are appended to it.
     for schema in below:
         if not isinstance(schema, dict):
             if not isinstance(schema, bool):
@@ -160,5 +163,5 @@ def are_plainly_wellformed(schemas: Iterable[Any], dialect: str) -> bool:
 
 
 def is_plain(text: str) -> bool:
-    """Return whether JSON text contains neither references to resolve nor patterns to compile."""
+    """Return whether a schema contains neither references nor patterns. ``text``: the schema as JSON."""
     return '"$' not in text and '"pattern' not in text
