@@ -7,7 +7,7 @@
 | function | XML elements                          | an object; the schema determines the types     |
 | function | one element that contains all others  | an object with the content of this element     |
 | function | a string with the same object twice   | the object, once                               |
-| function | values in programming syntax          | an object, by keyword or in the schema's order |
+| function | values in call syntax                 | an object, by keyword or in the schema's order |
 | custom   | ``{"input": "…"}``, as JSON or XML    | the input                                      |
 | custom   | any other string                      | the string                                     |
 

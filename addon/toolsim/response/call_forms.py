@@ -59,75 +59,44 @@ from toolsim.response.tagged_pairs import HEAD_END, M3_MARK, NAME, read_elements
 
 @dataclass(frozen=True, slots=True)
 class CallForm:
-    """One form of a call's body.
-
-    ``begins``: a pattern for the beginning of the body.
-
-    ``tags``: the opening and closing markers that are used only with this body. If the closing marker is "", the body
-    ends with the last bracket of its JSON.
-
-    ``value``: the delimiters of a value, such as ``<parameter=`` and ``</parameter>``. Markers between them are data.
-
-    ``whole``: the text with which a body must end if it lacks its closing marker.
-
-    ``is_json``: whether JSON follows ``begins``. If so, markers in strings are data.
-
-    ``behind_tag``: whether the body must directly follow its opening marker, or begin on a new line.
-
-    ``after_own_tag``: whether the body can follow toolsim's own tag even if no other forms are recognized.
-
-    ``anywhere``: whether the body can follow any marker, including the markers of other families.
-
-    ``alone``: a pattern for bodies that can also occur in a sentence about toolsim's markers, such as a bare name. A
-    block with such a body counts as a call only if the block stands alone.
-
-    ``skips_beginning``: whether markers within the match of ``begins`` are ignored, because the body can begin with
-    another opening marker.
-
-    ``again``: a pattern for another call directly after a body that has no closing marker.
-
-    ``misspelled``: a function that returns a pattern for misspelled beginnings. The pattern is tried only if no form's
-    ``begins`` matches.
-
-    ``slip_of``: the correct spelling of the marker that ``misspelled`` matches.
-    """
+    """One form of a call's body."""
 
     name: str
     begins: str
     """A pattern for the beginning of the body."""
     read: Callable[[str], list[ParsedCall]]
     tags: tuple[tuple[str, str], ...] = ()
-    """The opening and closing markers that belong to this body only. If the closing marker is "", the body ends with
-    the last bracket of its JSON.
+    """The opening and closing markers that are used only with this body. If the closing marker is "", the body ends
+    with the last bracket of its JSON.
     """
     value: tuple[str, str] = ("", "")
-    """The delimiters of a value. Between them, every marker is data."""
+    """The delimiters of a value, such as ``<parameter=`` and ``</parameter>``. Markers between them are data."""
     whole: str = ""
     """The text with which a body must end if it lacks its closing marker."""
     is_json: bool = False
-    """Whether JSON follows ``begins``, so that a marker in a string is data."""
+    """Whether JSON follows ``begins``. If so, markers in strings are data."""
     behind_tag: bool = False
-    """Whether the body must directly follow its marker, or begin a line."""
+    """Whether the body must directly follow its opening marker, or begin on a new line."""
     after_own_tag: bool = False
-    """Whether the body can follow toolsim's own tag even if no other forms are read."""
+    """Whether the body can follow toolsim's own tag even if no other forms are recognized."""
     anywhere: bool = False
-    """Whether the body can follow any marker, including markers of other families."""
+    """Whether the body can follow any marker, including the markers of other families."""
     alone: re.Pattern[str] | None = None
     """A pattern for bodies that can also occur in a sentence about toolsim's markers, such as a bare name. A block with
-    such a body counts as a call only if it stands alone.
+    such a body counts as a call only if the block stands alone.
     """
     skips_beginning: bool = False
-    """Whether markers within the match of ``begins`` are ignored. A model may write one opening marker in place of
-    another there.
+    """Whether markers within the match of ``begins`` are ignored, because a model may write another opening marker
+    there.
     """
     again: str = ""
     """A pattern for another call directly after a body that has no closing marker."""
     misspelled: Callable[[], str] | None = None
-    """A function that returns a pattern for misspelled beginnings. The pattern is tried only if no body begins as
-    usual.
+    """A function that returns a pattern for misspelled beginnings. The pattern is tried only if no form's ``begins``
+    matches.
     """
     slip_of: str = ""
-    """The correct spelling of the marker that ``misspelled`` looks for, or "" if there is no single marker."""
+    """The correct spelling of the marker that ``misspelled`` matches, or "" if there is no single marker."""
 
     def may_slip(self, text: str, at: int) -> bool:
         """Return whether the body at ``at`` might begin with a misspelled marker.

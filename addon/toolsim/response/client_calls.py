@@ -201,16 +201,12 @@ def as_block(name: str, arguments: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CallOutcome:
-    """The outcome of a call. ``made``: whether the call was emitted.
-
-    ``broke``: whether the call differs from the call that was announced, which has ended as incomplete (rule 3).
-    ``end``: the reason why the call ends the turn, or "" if the turn continues.
-    """
+    """The outcome of a call."""
 
     made: bool = False
-    """Whether the call was made."""
+    """Whether the call was emitted."""
     broke: bool = False
-    """Whether the call differs from the announced call. The announced call has then ended as incomplete (rule 3)."""
+    """Whether the call differs from the call that was announced, which has ended as incomplete (rule 3)."""
     end: str = ""
     """The reason why the call ends the turn, or "" if the turn continues."""
 

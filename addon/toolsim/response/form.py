@@ -75,7 +75,7 @@ _ESCAPED_WORD = re.compile(r"(?:[\w+\-.]|\\_)++")
 _PAIRS = {"{": "}", "[": "]", "(": ")"}
 # Characters after which a string, a word or a bracket can begin.
 _OPENERS = frozenset("{[(,:=")
-# What a bracket can contain: the keys of a call, calls, calls in programming syntax, or any data. ``_OUTERMOST`` means
+# What a bracket can contain: the keys of a call, calls, calls in call syntax, or any data. ``_OUTERMOST`` means
 # that no bracket is open.
 _OUTERMOST, _CALL, _CALLS, _LIST, _DATA = "outermost", "call", "calls", "list", "data"
 _IN_ARRAY = [("]", _CALLS)]

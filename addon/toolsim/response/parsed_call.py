@@ -97,26 +97,18 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class ParsedCall:
-    """One call as the model wrote it.
-
-    ``source``: the text of the call. ``name``: the tool's name, or None if it cannot be read. ``broken``: whether the
-    text after the name cannot be parsed. ``given``: the arguments, or None if they are missing. ``key``: the key of the
-    arguments in the JSON, or "" if several such keys occur. ``codes``: the codes of repairs that left all values
-    unchanged. ``lossy_repairs``: the codes of repairs that changed text. ``unknown``: the values of keys that do not
-    belong to a call. ``is_bare``: whether the block might be part of a sentence about calls (``Block.is_bare``). If so,
-    the arguments must match the schema.
-    """
+    """One call as the model wrote it."""
 
     source: str
     """The text of the call."""
     name: str | None = None
     """The tool's name, or None if it cannot be read."""
     broken: bool = False
-    """Whether the call cannot be read beyond its name."""
+    """Whether the text after the name cannot be parsed."""
     given: Json | Elements | Values | None = None
     """The arguments, or None if they are missing."""
     key: str = ARGUMENTS_KEYS[0]
-    """The key of the arguments in the JSON, or "" if several such keys occur."""
+    """The key of the arguments in the JSON, or "" if there are several such keys."""
     codes: tuple[str, ...] = ()
     """The codes of repairs that left all values unchanged."""
     lossy_repairs: tuple[str, ...] = ()
@@ -124,8 +116,8 @@ class ParsedCall:
     unknown: Mapping[str, Json] = field(default_factory=dict)
     """The values of keys that do not belong to a call."""
     is_bare: bool = False
-    """Whether the block could also be a mention in a sentence (``Block.is_bare``). The arguments must then match the
-    schema.
+    """Whether the block might be part of a sentence about calls (``Block.is_bare``). If so, the arguments must match
+    the schema.
     """
 
     @property

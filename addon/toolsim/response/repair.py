@@ -82,9 +82,9 @@ class RepairedJson:
 
     text: str
     end: int
-    """The position in the source at which the repaired JSON ends."""
+    """The position in the original text at which the repaired JSON ends."""
     codes: tuple[str, ...]
-    """The code of each kind of slip, once."""
+    """The code of each kind of slip that was repaired, once."""
 
 
 def repair_json(text: str, start: int = 0, *, closed: bool = True) -> RepairedJson | None:

@@ -44,24 +44,19 @@ CALL_FAULTS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """The reason for a retry. ``expected``: a description of a valid call.
-
-    ``partial_call``: the beginning of a call that the model should continue, or "" if it should start over.
-    ``arguments``: the arguments of a call to ``find_tools``. ``otherwise``: the events for the client if there is no
-    retry. Unless they end with a failure, the answer then ends with the reason ``finish``.
-    """
+    """The reason for a retry."""
 
     reason: str
     expected: str = ""
     """A description of a valid call."""
     name: str | None = None
     partial_call: str = ""
-    """The call up to the length limit, or "" if the model is to start over."""
+    """The beginning of a call that the model should continue, or "" if it should start over."""
     arguments: str = ""
     """The arguments of a call to ``find_tools``."""
     otherwise: tuple[ClientEvent, ...] = ()
-    """The events to emit without a retry. They are followed by an end with the reason ``finish``, unless they end with
-    a failure.
+    """The events for the client if there is no retry. Unless they end with a failure, the answer then ends with the
+    reason ``finish``.
     """
     finish: FinishReason = "stop"
 
@@ -74,19 +69,14 @@ def retry_error(fault: Fault) -> ApiError:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """A retry, which the caller can request or replace by ``otherwise``. ``words``: the text that the model wrote
-    before the ``fault``. ``usage``: the token counts of the answer, if known.
-
-    ``otherwise``: the events for the client if there is no retry, including the end without the token counts. If an
-    earlier round made a call, ``rounds/merge.py`` changes the reason for the end.
-    """
+    """A retry, which the caller can request or replace by ``otherwise``."""
 
     fault: Fault
     words: str
-    """The model's text."""
+    """The text that the model wrote before the ``fault``."""
     otherwise: tuple[ClientEvent, ...]
-    """The events to emit without a retry, including the end but not the usage. The earlier rounds determine whether the
-    answer ends as an answer with calls (``rounds/merge.py``).
+    """The events for the client if there is no retry, including the end without the token counts. If an earlier round
+    made a call, ``rounds/merge.py`` changes the reason for the end.
     """
     usage: Usage | None = None
-    """The token counts, if known."""
+    """The token counts of the answer, if known."""

@@ -20,34 +20,26 @@ backslash at the end of the text.
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A complete call block.
-
-    ``body``: the text between the tags, verbatim. ``closing``: the closing tag, or "" if the block was closed in
-    another way (rules 3 and 4 of ``sentinel``). ``is_bare``: whether the block might be part of a sentence about
-    toolsim's tags, for example because it contains only a name. If so, the block counts as a call only if it stands
-    alone. ``is_unread``: whether the body does not begin like a call. If so, the block is a failed call if it is alone
-    on its lines, otherwise text. ``codes``: the codes of repairs to the tags. ``meant``: the intended opening tag if
-    the tag is misspelled.
-    """
+    """A complete tagged block, which may be a call."""
 
     form: Literal["json", "xml"]
     opening: str
     body: str
     """The text between the tags, verbatim."""
     closing: str
-    """The closing tag, or "" if something else closed the block (rules 3 and 4 of ``sentinel``)."""
+    """The closing tag, or "" if the block was closed in another way (rules 3 and 4 of ``sentinel``)."""
     is_bare: bool = False
-    """Whether the block could also be a mention of toolsim's tags in a sentence, for example because it contains only a
-    name. Such a block counts as a call only if it stands alone.
+    """Whether the block might be part of a sentence about toolsim's tags, for example because it contains only a name.
+    If so, the block counts as a call only if it stands alone.
     """
     is_unread: bool = False
-    """Whether the body does not begin like a call. Such a block is a failed call if it is alone on its lines, otherwise
-    text.
+    """Whether the body does not begin like a call. If so, the block is a failed call if it is alone on its lines,
+    otherwise text.
     """
     codes: tuple[str, ...] = ()
-    """The codes of the repairs of the tags."""
+    """The codes of repairs to the tags."""
     meant: str = ""
-    """The intended opening tag if the tag is misspelled, otherwise ""."""
+    """The correct spelling of the opening tag if the tag is misspelled, otherwise ""."""
 
     @property
     def raw(self) -> str:
@@ -87,13 +79,10 @@ TaggedSegment = str | Block | Oversize | Fragment | FenceMark
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """Adjacent untagged calls that belong together, such as the calls in a list or in a code fence.
-
-    ``raw``: the text of the calls as the model wrote it. ``ends``: whether the answer ends after these calls.
-    """
+    """Adjacent untagged calls that belong together, such as the calls in a list or in a code fence."""
 
     raw: str
-    """The unit as the model wrote it."""
+    """The text of the calls as the model wrote it."""
     calls: tuple[Accepted, ...]
     ends: bool = False
     """Whether the answer ends after these calls."""
@@ -104,14 +93,11 @@ Segment = TaggedSegment | Calls
 
 @dataclass(frozen=True, slots=True)
 class BrokenCall:
-    """The text of a complete answer that was held back because it may be a broken call, or JSON with an error.
-
-    ``refused``: the verdict with the error, or None if the answer is ordinary text.
-    """
+    """The text of a complete answer that was held back because it may be a broken call, or JSON with an error."""
 
     raw: str
     refused: Rejected | Violation | None
-    """The fault, or None if the answer is ordinary text."""
+    """The verdict with the error, or None if the answer is ordinary text."""
 
 
 class BlockState(Protocol):

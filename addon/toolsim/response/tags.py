@@ -57,42 +57,30 @@ MORE = -1
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """The tags that a sentinel recognizes.
-
-    ``closing``: maps opening tags to closing tags. ``opening``: a pattern for opening tags. ``beginnings``: all
-    incomplete beginnings of opening tags. ``hint``: a pattern for the first two characters of opening tags. It is used
-    to skip most ``<`` in prose, and also matches a first character at the end of the text.
-
-    ``ours``: toolsim's own opening tags. ``ours_end``: the closing tag for the configured tag. ``tails``: surplus
-    closing tags and end-of-turn tokens that models write after a block. ``misspelled``: the misspellings of the opening
-    tags.
-
-    ``rows``: the call forms that can follow each opening tag of a custom form. ``first``: a pattern for the first
-    characters of tags. ``is_usual``: whether custom forms add no further first characters.
-    """
+    """The tags that a sentinel recognizes."""
 
     closing: dict[str, str]
     """Maps opening tags to closing tags."""
     opening: re.Pattern[str]
     """A pattern for opening tags."""
     hint: re.Pattern[str]
-    """A pattern that skips most ``<`` in prose. It matches the first two characters of any opening tag, or the first
-    character at the end of the text.
+    """A pattern for the first two characters of opening tags. It is used to skip most ``<`` in prose, and also matches
+    a first character at the end of the text.
     """
     beginnings: frozenset[str]
-    """The incomplete beginnings of opening tags."""
+    """All incomplete beginnings of opening tags."""
     ours: frozenset[str]
-    """The opening tags of toolsim itself."""
+    """toolsim's own opening tags."""
     ours_end: str
-    """The closing tag that belongs to the configured tag."""
+    """The closing tag for the configured tag."""
     tails: tuple[str, ...]
-    """Markers that models leave after a block: surplus closing tags and end-of-turn tokens."""
+    """Surplus closing tags and end-of-turn tokens that models write after a block."""
     misspelled: Spellings
-    """The misspellings of opening tags."""
+    """The misspellings of the opening tags."""
     rows: Mapping[str, tuple[CallForm, ...]]
-    """The bodies that can follow each opening tag of a custom form."""
+    """The call forms that can follow each opening tag of a custom form."""
     first: re.Pattern[str]
-    """A pattern for the possible first characters of a tag."""
+    """A pattern for the first characters of tags."""
     is_usual: bool
     """Whether custom forms add no characters to ``first``."""
 

@@ -31,37 +31,29 @@ TOOL_NAME = "TOOL_NAME"
 
 @dataclass(frozen=True, slots=True)
 class JudgedCall:
-    """The verdict that the client receives a call. ``arguments``: JSON text of an object, or a custom tool's raw input.
-
-    ``repairs``: the codes of the repairs that made the call valid.
-    """
+    """The verdict that the client receives a call."""
 
     tool: Tool
     arguments: str
-    """JSON text of an object, or a custom tool's raw input."""
+    """The arguments as JSON, or the raw input for a custom tool."""
     repairs: tuple[str, ...] = field(default=(), compare=False)
-    """The codes of the repairs that produced a valid call."""
+    """The codes of the repairs that made the call valid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """The verdict that the client receives text instead of a call.
-
-    ``raw``: the text for the client, or "" for a structured call. ``reason``: the code of the reason. ``name``: the
-    intended tool, or None if unknown. ``expected``: a description of the expected call, or "". ``is_unreadable``:
-    whether the markers or the JSON are so malformed that the call could not be parsed.
-    """
+    """The verdict that the client receives text instead of a call."""
 
     raw: str
     """The text for the client, or "" for a structured call."""
     reason: str
     """The code of the reason."""
     name: str | None = field(default=None, compare=False)
-    """The intended tool, or None if unknown."""
+    """The tool that the model meant, or None if unknown."""
     expected: str = field(default="", compare=False)
     """A description of the expected call, or ""."""
     is_unreadable: bool = field(default=False, compare=False)
-    """Whether the markers or the JSON are beyond repair."""
+    """Whether the markers or the JSON are so malformed that the call could not be parsed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +74,10 @@ Verdict = JudgedCall | Rejected | Violation
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A valid untagged call. Its position in the answer determines whether the client receives it as a call.
-
-    ``form``: the code of the call's form, which the report includes if the call is made. ``is_quoted``: whether a
-    tool's output contains the call, in which case the call is text at any position.
-    """
+    """A valid untagged call. Its position in the answer determines whether the client receives it as a call."""
 
     call: JudgedCall
     form: str
-    """The code of the call's form. The code, like the repairs, is reported only if the call is made."""
+    """The code of the call's form, which the report includes if the call is made."""
     is_quoted: bool = False
-    """Whether a tool's output contains the call. Such a call is text in any position."""
+    """Whether a tool's output contains the call. If so, the call is text at any position."""

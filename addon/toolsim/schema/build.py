@@ -44,9 +44,10 @@ these values is checked separately.
 
 
 def build(schema: Any, text: str) -> Validator:
-    """Return the validator for a schema. Raises SchemaError if the schema is malformed or cannot be used.
+    """Return the validator for a schema. ``text``: the schema as JSON.
 
-    ``text``: the schema as JSON.
+    Raises SchemaError if the schema is invalid or cannot be used, for example because a reference does not resolve
+    within the schema.
     """
     if not isinstance(schema, dict):
         raise SchemaError("the schema is not an object")

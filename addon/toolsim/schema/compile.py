@@ -31,8 +31,9 @@ _DEFAULT_URI = "https://json-schema.org/draft/2020-12/schema"
 
 
 def compile_schema(parameters: Mapping[str, Any]) -> Validator:
-    """Return the validator for a JSON schema, from a cache if possible. Raises SchemaError if the schema cannot be
-    used.
+    """Return the validator for a JSON schema, from a cache if possible.
+
+    Raises SchemaError if the schema is invalid, too large or nested too deeply.
 
     ``$schema`` selects the dialect, 2020-12 by default. References must resolve within the schema itself.
     """
