@@ -228,11 +228,9 @@ class ClientCalls:
         self._limit = 1 if plan.one_call or plan.legacy_functions else plan.policy.tool_block_max
         self._out: list[ClientEvent] = []
         self._behind: list[ClientEvent] = []  # Events that arrived while a call was being streamed (rule 4).
-        # Calls that were completed while another call was being streamed.
-        self._postponed: list[StructuredCall | JudgedCall] = []
+        self._postponed: list[StructuredCall | JudgedCall] = []  # Calls completed while another was being streamed.
         self._open: Preview | None = None  # The preview of the announced call, which has not ended yet.
-        # The ``key`` of the announced call's deltas if it is a structured call, or None if it is in a tagged block.
-        self._key: str | None = None
+        self._key: str | None = None  # The key of the announced structured call, or None if the call is in a block.
         self.preview: Preview | None = None
         self.has_broken = False
         self.made = 0

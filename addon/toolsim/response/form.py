@@ -124,8 +124,7 @@ class Form:
         self._in_word = False
         self._key = ""  # The last key in an object that may be a call (rule 2).
         self._parameters: Collection[str] = ()  # The parameters of the tool named in the open call.
-        # Whether the current string or word is a key or a value of the call; None for any other data.
-        self._role: Literal["key", "value"] | None = None
+        self._role: Literal["key", "value"] | None = None  # Role of the current string or word in a call.
         self._token = ""  # The part of the open string or word that has been read so far.
         self._copied = 0  # Position up to which the current text has been added to ``_text``.
         self._item_start = 0  # Index in ``_text`` where the open array item begins.

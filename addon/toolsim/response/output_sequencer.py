@@ -88,14 +88,12 @@ class OutputSequencer:
         self._gap = Gap()
         self._has_spoken = False  # Whether the client has received any text.
         self._ended_in_text = False  # Whether a message ended with text, and nothing has been emitted since.
-        # Whether the choice has a call, including calls that wait for the end of another call.
-        self._has_called = False
+        self._has_called = False  # Whether the choice has a call, even one that waits for another call.
         self.calls_started = 0  # Number of calls that the backend has started to send but not completed.
         self.state = self.state_before_text
         self.has_ended = False  # Whether further input is ignored.
         self.is_cut = False  # Whether the choice ended before the backend had sent everything.
-        # The reason for the end. None if the choice ended with a failure or a fault.
-        self.reason: EndReason | None = None
+        self.reason: EndReason | None = None  # The reason for the end. None after a failure or a fault.
 
     def __repr__(self) -> str:
         return f"OutputSequencer({self.state.__name__})"

@@ -52,8 +52,7 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
         self._line = _Line()
         self._tail = ""  # The text after the held-back blocks.
         self._closing = _MARK  # A pattern for the backticks that would close the inline code.
-        # A block that counts as a call only if it stands alone, or None if there is no undecided block.
-        self._bare: Block | None = None
+        self._bare: Block | None = None  # A block that counts as a call only if it stands alone; None if there is none.
         self._space = ""  # The whitespace after ``_bare``.
 
     @property

@@ -102,8 +102,7 @@ class ResponseRewriter:
         self._stream = RepeatReader(self._reader, max_event_bytes) if is_stream else None
         self._body: list[bytes] = []
         self._may_invent = plan.may_invent  # Whether the answer may still consist only of a call to an undeclared tool.
-        # Holds back an answer that begins like a call to an undeclared tool.
-        self._invented: UndeclaredCall | None = None
+        self._invented: UndeclaredCall | None = None  # Holds back a call to an undeclared tool.
         self._json: JsonAnswer | None = None  # Checks an answer that must be JSON. None for other answers.
         if plan.json_only and plan.answer_format is not None:
             self._json = _json_answer(plan, plan.answer_format, report, check_seconds)

@@ -209,11 +209,9 @@ class Sentinel:
         self._start = 0  # Position in the current text where the rest of the block starts.
         self._size = 0  # Number of bytes of the body in ``_pieces``.
         self._json: JsonBody  # The lexer for a JSON body.
-        # The call form of the body. None before the body begins, and in malformed JSON (rule 5).
-        self._row: CallForm | None = None
+        self._row: CallForm | None = None  # The call form of the body. None before the body, and in malformed JSON.
         self._value = OpenValue()  # Tracks whether a value is open in the body.
-        # The incomplete beginnings of the tags that are recognized in the body.
-        self._ends: frozenset[str] = frozenset()
+        self._ends: frozenset[str] = frozenset()  # Incomplete beginnings of the tags that are recognized in the body.
 
     def __repr__(self) -> str:
         return f"Sentinel({self.state.__name__})"
