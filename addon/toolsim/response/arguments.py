@@ -229,7 +229,7 @@ def _input_of_elements(elements: Items, *, repair: bool) -> Arguments | None:
     """Return the input of a custom tool from XML elements: an ``<input>``, alone or inside ``<arguments>`` or
     ``<parameters>``.
 
-    No elements stand for an empty input. Returns None for any other elements.
+    If there are no elements, the input is empty. Returns None for any other elements.
     """
     match elements:
         case ():

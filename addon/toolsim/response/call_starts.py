@@ -119,8 +119,8 @@ def find_call_start(
 
 
 def _bracketed(text: str, pos: int, names: list[str], *, final: bool) -> Kind | Literal["more"] | None:
-    """Return the kind of form that begins with the ``[`` at ``pos``: a record, a list of calls, a list of quoted calls,
-    or JSON.
+    """Return the kind of form that begins with the ``[`` at ``pos``: a call in the history's notation, a list of calls,
+    a list of quoted calls, or JSON.
     """
     head = text[pos : pos + len(_RECORD) + 1]
     if _RECORD.startswith(head) and not final:
@@ -141,7 +141,7 @@ def _bracketed(text: str, pos: int, names: list[str], *, final: bool) -> Kind | 
 
 
 def _named(text: str, pos: int, names: list[str], *, final: bool) -> Kind | Literal["more"] | None:
-    """Return the kind of form that begins with the name of an offered tool, or with a prefix that some models add to
+    """Return the kind of call that begins with the name of an offered tool, or with a prefix that some models add to
     the name.
     """
     at = pos
@@ -190,7 +190,7 @@ class Statement:
         self.is_python = is_python
 
     def before(self, text: str, pos: int, *, final: bool) -> int | None:
-        """Return the position after ``print(`` or ``x =``, where a call in the statement at ``pos`` can begin.
+        """Return the position where a call in the statement at ``pos`` can begin, after any ``print(`` or assignment.
 
         Returns None if more text is needed.
         """

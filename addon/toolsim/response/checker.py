@@ -22,9 +22,7 @@ SCHEMA_CHECK_TIMED_OUT = "SCHEMA_CHECK_TIMED_OUT"
 SCHEMA_UNUSABLE = "SCHEMA_UNUSABLE"
 
 BUDGET_SECONDS = 0.015
-"""Time budget for all schema checks of an answer before any refill, in seconds. This is enough for arguments with
-10,000 values.
-"""
+"""Initial time budget for all schema checks of an answer, in seconds. It is enough for arguments with 10,000 values."""
 
 PATIENT_SECONDS = 1.0
 """Time budget for all schema checks of an answer in a separate process, where they do not delay other exchanges, in

@@ -267,7 +267,7 @@ class Choice:
             self._after_call(broke=self._calls.break_off())
         if self._parser is not None:
             self.drain(self._parser, reason)
-        # The same applies to a call that was announced before its block was complete.
+        # If a call was announced before its block was complete, it also ends as incomplete.
         self._end_block()
         self.sequencer.end_of_text()
 

@@ -407,8 +407,10 @@ type _Meaning = tuple[str, str]
 
 
 class SeenCalls:
-    """The calls of one choice, used to drop repeated calls (rule 7). ``drops_all``: whether to drop every repeated
-    call, and not only structured calls that repeat a call in text and vice versa.
+    """The calls of one choice, used to find repeated calls (rule 7).
+
+    ``drops_all``: whether every repeated call is dropped. Otherwise, a call is dropped only if the backend has sent it
+    both as text and as a structured call.
     """
 
     def __init__(self, *, drops_all: bool) -> None:
@@ -416,7 +418,7 @@ class SeenCalls:
         self._seen: set[_Meaning] = set()
         # Calls found in text. Their arguments are parsed only if a structured call has to be compared with them.
         self._unparsed: list[_Meaning] = []
-        # The calls that have not been paired yet. The key is whether the calls are structured calls.
+        # The calls that have not been paired yet: structured calls (True), and calls found in text (False).
         self._unpaired: dict[bool, Counter[_Meaning]] = {False: Counter(), True: Counter()}
 
     @property

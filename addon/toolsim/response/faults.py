@@ -214,7 +214,7 @@ class UndeclaredCall:
         return self._left >= 0 and self._call.read(text)
 
     def _retry(self, end: Ended) -> Retry | None:
-        """Return the retry if the complete answer is an undeclared call, or None if it is ordinary text."""
+        """Return the retry if the complete answer is a call to an undeclared tool, or None if it is ordinary text."""
         text = "".join(event.text for event in self._held)
         # Small models forget brackets, so any closing bracket counts as the end of the call.
         is_whole = text.rstrip("` \t\r\n").endswith(("}", "]"))

@@ -81,7 +81,7 @@ _OUTERMOST, _CALL, _CALLS, _LIST, _DATA = "outermost", "call", "calls", "list", 
 _IN_ARRAY = [("]", _CALLS)]
 """The open brackets between two items of an array of calls."""
 _DEPTH_OF_KEYS: Mapping[Kind, int] = {"syntax": 1, "record": 1, "list": 2}
-"""Number of open brackets around the keys that are followed by "=", by the kind of form."""
+"""Number of open brackets around the keys that are followed by "=", for each kind of call."""
 _READERS: Mapping[Kind, Callable[[str], Sequence[ParsedCall | None]]] = {
     "syntax": lambda text: [read_call(text)],
     "record": lambda text: [read_record(text)],
@@ -365,7 +365,7 @@ class Form:
         if self.kind == "record" and len(self._stack) == 1 and not self._quote:
             return True  # In the history's notation, words follow each other without separators.
         if self._quote and self._last == '"' and holds == _DATA and self._is_python:
-            return True  # Adjacent strings form one string.
+            return True  # In Python, adjacent strings form one string.
         if holds == _CALLS or self._last not in _OPENERS or (holds == _LIST and self._quote):
             return False
         if holds == _CALL and self._last in "{,":

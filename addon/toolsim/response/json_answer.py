@@ -53,7 +53,7 @@ class JsonAnswer:
         self._report = report
         self._trusts = trusts
         self._texts: list[str] = []  # The text deltas since the last item that is not text.
-        self._passed = 0  # Number of these deltas that have been emitted.
+        self._passed = 0  # Number of deltas in ``_texts`` that have been emitted.
         self._is_exempt = False  # Whether the answer does not have to be JSON (rule 4).
         self.starts: bool | None = None
         """Whether the text begins like JSON. None until its first visible character arrives."""

@@ -209,7 +209,7 @@ class Judge:
         """
         parts: list[ParsedCall] = []
         for written in calls:
-            # A quoted call remains text, so it is not split. In XML, each element is already one call.
+            # A quoted call remains text, so it is not split. In forms other than JSON, each part is already one call.
             if written in quoted:
                 parts.append(written)
             else:
@@ -261,7 +261,8 @@ class Judge:
     # -- untagged calls
 
     def untagged(self, calls: Sequence[ParsedCall | None], code: str) -> list[Accepted] | None:
-        """Return the calls of an untagged form, or None if it is text.
+        """Return untagged calls if all of them are certainly valid. Otherwise, return None, and they are treated as
+        text.
 
         Most text that looks like an untagged call is just text. Therefore, the result is never a violation, and nothing
         is counted in the report. Every call must have the name of an offered tool, arguments that match the tool's

@@ -74,7 +74,7 @@ def named_json_reader(head: str, end: str = "", *others: str) -> Callable[[str],
                 text, until = body[found.end() : last.start()], last.end()
                 spelling = "" if last[0] else spellings_of(end).before(text.rstrip())
                 text = text.rstrip().removesuffix(spelling) if spelling else text
-            else:  # The object ends at the next name.
+            else:  # Without an end marker, the object ends where the next name begins.
                 got = decode(body, found.end())
                 until = got[1] if got is not None and begins.match(body, got[1]) else len(body)
                 text = body[found.end() : until]

@@ -105,7 +105,7 @@ class OutputSequencer:
 
     @property
     def is_in_call(self) -> bool:
-        """Whether the last output was a call, apart from items that are neither text nor calls."""
+        """Whether the choice has a call, and no text after it."""
         return self.state == self.state_call
 
     @property

@@ -418,7 +418,7 @@ def read_xml(body: str) -> ParsedCall:
 
 
 def _read_lines(body: str) -> list[tuple[str, str]] | None:
-    """Parse elements, one per line, that may have a misspelled or missing tag. The other tag then determines the
+    """Parse elements, one per line. If one of an element's tags is misspelled or missing, the other tag determines the
     name.
     """
     found: list[tuple[str, str]] = []

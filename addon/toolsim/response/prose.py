@@ -104,7 +104,7 @@ class ProseReader:
 
     @property
     def is_open(self) -> bool:
-        """Whether the text so far is visible to the client, and directly precedes the current position."""
+        """Whether the current position directly follows text that has been emitted."""
         return self.has_started and self.state in (self.state_line, self.state_indent, self.state_code)
 
     def read(self, at: Cursor) -> tuple[str, bool]:

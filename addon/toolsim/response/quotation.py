@@ -110,7 +110,9 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
         return out
 
     def _alone(self, segments: Iterable[TaggedSegment]) -> Iterator[TaggedSegment]:
-        """Yield the segments. A block that must stand alone but does not becomes text (rule 5)."""
+        """Yield the segments. Blocks that count only if they stand alone are yielded as text if they do not (rule
+        5).
+        """
         for segment in segments:
             if self._bare is not None and isinstance(segment, str):
                 text = self._space + segment
@@ -138,7 +140,7 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
         return block.raw
 
     def _end_bare(self, text: str = "") -> list[TaggedSegment]:
-        """Return the undecided block, if any, and the text after it. The block stands alone, and therefore counts as a
+        """Return the block that must stand alone, if any, and the text after it. It stands alone, so it counts as a
         call.
         """
         if self._bare is None:
@@ -170,7 +172,7 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
         end = self._tail.find("\n", 0, closing.start() if closing else len(self._tail))
         if closing is not None and end == -1 and closing.end() <= _MAX_LINE:
             if closing.end() == len(self._tail) and not is_all:
-                return []  # Another backtick may follow, so that the number does not match.
+                return []  # Another backtick may follow. The number of backticks would then not match.
             held: list[TaggedSegment] = [segment if isinstance(segment, str) else segment.raw for segment in self._held]
             return self._release(held, closing.end())
         is_over = len(self._held) >= _MAX_HELD if goes_on else is_all

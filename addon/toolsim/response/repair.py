@@ -1,4 +1,4 @@
-r"""Safe repairs of calls, for small errors ("slips") that can have been meant in only one way.
+r"""Safe repairs of calls, for small errors ("slips") whose correction is obvious.
 
 The slips and their repairs:
 
@@ -243,7 +243,7 @@ def _repeated(name: str) -> list[str]:
 
 @lru_cache(maxsize=4096)
 def common_spelling(name: str) -> str:
-    """Return a spelling of a name that ignores case, and the difference between ``.``, ``_``, ``:``, ``/`` and
-    ``-``.
+    """Return a spelling of a name for comparisons: case is ignored, and ``.``, ``_``, ``:``, ``/`` and ``-`` are
+    equal.
     """
     return _SEPARATORS.sub("_", name).casefold()

@@ -116,8 +116,8 @@ class RetryingChoice(Choice):
 
     @property
     def _may_ask(self) -> bool:
-        """Whether the model can be asked to correct a fault, which requires that another call is allowed, and that no
-        call has been announced without being completed.
+        """Whether the model can be asked to correct a fault. This requires that another call is allowed, and that every
+        announced call has been completed.
         """
         calls = self._calls
         return not (self.sequencer.has_ended or calls.is_open or calls.has_broken or calls.is_exhausted)

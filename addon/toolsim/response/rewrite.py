@@ -60,7 +60,7 @@ _MAX_UNKNOWN = 8
 _STEP_CHARS = 1024
 _STREAM_STARTS = (b"data:", b"event:", b":")
 _BOM = b"\xef\xbb\xbf"
-# Possible first characters of an undeclared call, or of a list or fence of undeclared calls.
+# Possible first characters of a call to an undeclared tool, or of a list or fence with such calls.
 _CALL_STARTS = ("{", "[", "`", "<")
 # Retries for these reasons do not affect how calls are emitted, so calls need not be held back for them.
 _IN_WORDS = frozenset({SECOND_OPINION})

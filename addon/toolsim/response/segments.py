@@ -56,7 +56,7 @@ class Oversize:
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """A piece of a JSON block that has not ended yet, so that its arguments can be streamed.
+    """A part of a JSON block that is still being received. The arguments in it can be streamed before the block ends.
 
     A fragment is only a preview. The complete text follows later, as a ``Block`` or, if it turns out not to be a block,
     as prose.

@@ -206,7 +206,7 @@ class Sentinel:
         self._codes: tuple[str, ...] = ()  # The codes of repairs to the tags.
         self._is_foreign = False  # Whether the tags belong to a model family rather than to toolsim.
         self._pieces: list[str] = []  # The block's text from earlier chunks, including the opening tag.
-        self._start = 0  # Position in the current text where the rest of the block starts.
+        self._start = 0  # Start of the part of the block that is in the current text, and not in ``_pieces``.
         self._size = 0  # Number of bytes of the body in ``_pieces``.
         self._json: JsonBody  # The lexer for a JSON body.
         self._row: CallForm | None = None  # The call form of the body. None before the body, and in malformed JSON.

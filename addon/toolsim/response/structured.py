@@ -136,7 +136,7 @@ class StructuredCalls:
             expected = "a complete call, got one that was cut off"
             return self._judge.fail(tool.strict, "", MALFORMED_JSON, tool.name, expected)
         if tool is not None and tool.kind == call.kind == "custom":
-            written = ParsedCall("", name, given=Values(((None, given),)))  # The only value is the input.
+            written = ParsedCall("", name, given=Values(((None, given),)))  # The input is the call's only value.
         elif tool is not None and corrects and (cleaned := self._cleaned(call.arguments, tool)) is not None:
             written = ParsedCall("", name, given=Json(cleaned, cleaned), lossy_repairs=(LEFTOVER_MARKUP,))
         return self._judge.decide(written, "", lookup, corrects=corrects)

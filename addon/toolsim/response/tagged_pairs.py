@@ -62,7 +62,7 @@ Models rarely omit more closing markers.
 # Text after a closing marker that shows that the marker is data (rule 2), because values do not begin with such text.
 _DATA = re.compile(r"""[ \t]++[^\s]|["'`,;)!?]|[.:](?:\s|\Z)""")
 _SURPLUS = re.compile(r"(?:\s*+</[\w:｜|‖-]{1,64}+>)++\s*\Z")
-# A closing tag in any spelling at the end of a value.
+# Matches a closing tag in any spelling at the end of a value.
 _WRONG_CLOSER = re.compile(
     r"(?:<|&lt;)[\s<]{0,4}[/\\][\s/\\]{0,4}"
     r"(?P<name>(?:[｜‖]{1,2}DSML[｜‖]{1,2} )?[\w:.｜|‖-]{0,64})"

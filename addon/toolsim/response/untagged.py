@@ -92,46 +92,48 @@ class HeldUnits:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is an open unit."""
+        """Whether a unit of calls is currently being read."""
         return bool(self._raw)
 
     @property
     def has_units(self) -> bool:
-        """Whether there are complete units."""
+        """Whether any complete units are held back."""
         return any(isinstance(segment, Calls) for segment in self._run)
 
     @property
     def has_line_ended(self) -> bool:
-        """Whether a newline follows the last form in the open unit."""
+        """Whether a newline follows the last call in the unit that is being read."""
         return any("\n" in segment for segment in self._tail)
 
     def add(self, text: str) -> None:
-        """Add text to the open unit."""
+        """Add text to the unit that is being read."""
         if text:
             self.join_tail()
             self._raw.append(text)
             self.size += len(text)
 
     def add_tail(self, text: str) -> None:
-        """Add whitespace to the end of the open unit. The whitespace may turn out not to belong to the unit."""
+        """Add whitespace at the end of the unit that is being read. The whitespace may turn out not to belong to the
+        unit.
+        """
         if text:
             self._tail.append(text)
             self.size += len(text)
 
     def join_tail(self) -> None:
-        """Make the whitespace at the end part of the open unit."""
+        """Make the whitespace at the end part of the unit."""
         self._raw += self._tail
         self._tail = []
 
     def take_tail(self) -> str:
-        """Return the whitespace at the end, and clear it."""
+        """Return the whitespace at the end of the unit, and clear it."""
         text = "".join(self._tail)
         self._tail = []
         self.size -= len(text)
         return text
 
     def take_open(self) -> str:
-        """Return the text of an open unit that is not a call, and clear the unit."""
+        """Return the text of the unit that is being read, which is not a call after all, and clear the unit."""
         text = "".join([*self._raw, *self._tail])
         self._raw = []
         self._tail = []
@@ -140,7 +142,7 @@ class HeldUnits:
         return text
 
     def close(self, *, ends: bool = False, is_closed: bool = False) -> None:
-        """Move the open unit to the run, because all its forms are calls.
+        """Add the unit that is being read to the complete units, because it consists of calls.
 
         ``ends``: whether the answer ends after this unit. ``is_closed``: whether the unit has a closing marker.
         """
@@ -184,16 +186,16 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         self._prose = ProseReader()
         self._form = Form("json", judge.toolbox)
         self._mark = ""  # The backticks of the current code fence if the fence may contain calls, otherwise "".
-        self._markers = 0  # Number of markers of unknown model families before the first form in the open unit.
-        self._is_closed = True  # Whether the open unit needs no closing marker, or already has one.
-        self._has_closing = False  # Whether the open unit has a closing marker.
-        self._statement: Statement | None = None  # The code around the calls in the open fence, if it is a code fence.
+        self._markers = 0  # Number of markers of unknown model families at the start of the current unit.
+        self._is_closed = True  # Whether the current unit needs no closing marker, or already has one.
+        self._has_closing = False  # Whether the current unit has a closing marker.
+        self._statement: Statement | None = None  # The Python code around the calls in the current fence, or None.
         self._has_python = False  # Whether any complete unit contains a Python statement (rule 2).
         self._out: list[Segment] = []
         self._before = ""  # The last characters of the emitted text.
         self._is_over = False  # Whether an end-of-turn token or a repeated block has ended the answer (rule 14).
         self._bodies: set[int] = set()  # Hashes of the bodies of all tagged blocks so far.
-        self._has_surplus = False  # Whether a surplus marker has followed the last tagged block.
+        self._has_surplus = False  # Whether a surplus marker has followed the last block, such as a second closing tag.
         self._is_behind_block = False  # Whether the last visible output was a tagged block.
         self._in_example = False  # Whether the current code fence shows an example with tagged blocks (rule 11).
         self._is_in_fragments = False  # Whether the last segment was a ``Fragment`` of a tagged block.
@@ -308,7 +310,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
             self.state()
 
     def _ends_turn(self, segment: TaggedSegment) -> bool:
-        """Return whether the answer ends before this segment, or with this segment if it is a token (rule 14)."""
+        """Return whether the answer ends at this segment (rule 14)."""
         if isinstance(segment, FenceMark):
             self._has_surplus = True
             return not segment.opening and segment.raw in ENDS_OF_TURN
@@ -343,7 +345,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         elif self.state == self.state_behind_block:
             self._out += filter(None, [self._held.take_tail()])
         else:
-            # Other text may follow a unit on the same line only if the unit has a closing marker.
+            # A tagged block can follow a unit on the same line only if the unit has a closing marker.
             is_whole = self._is_whole or (
                 not self._mark and (self._has_closing or self._form.kind in ("braces", "gemma"))
             )
@@ -357,7 +359,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
     # -- the states
 
     def state_prose(self) -> None:
-        """Read text outside units, up to a position where a unit may begin (rules 3 and 4)."""
+        """Read text up to a position where an untagged call may begin (rules 3 and 4)."""
         text, may_begin = self._prose.read(self._at)
         if text:
             self._out.append(text)
@@ -380,13 +382,13 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
             self.state = self.state_before_form
 
     def state_before_form(self) -> None:
-        """Read up to the first form in a code fence, or after an unknown marker."""
+        """Read up to the first call in a code fence, or after an unknown marker."""
         self._extend_unit(self._at.end_of(_SPACE))
         if self._held.size > self._limit or not (self._at.is_exhausted or self._begin()):
             self._reject()
 
     def state_form(self) -> None:
-        """Read the current form."""
+        """Read the untagged call that has begun."""
         at = self._at
         stop = min(len(at.text), at.pos + self._limit - self._held.size)
         end, is_form = self._form.read(at.text, at.pos, stop)
@@ -399,7 +401,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
             at.wait()
 
     def _finish_form(self) -> None:
-        """Ask the judge whether the complete form consists of calls."""
+        """Ask the judge whether the text that has been read consists of valid calls."""
         if self._statement is not None and self._statement.is_python and self._form.kind == "syntax":
             self._has_python = True
         calls = None
@@ -415,7 +417,9 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         return bool(text) and wanted is not None and wanted.is_answer(text)
 
     def state_behind_form(self) -> None:
-        """Read the text after a form. It may be another form, or decide whether the unit is alone on its lines."""
+        """Read the text after an untagged call. It may be another call, or determine whether the calls are alone on
+        their lines.
+        """
         if self._form.is_loop:
             self._end_unit()
             self._end_run(last=True)
@@ -479,7 +483,9 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         return True
 
     def state_behind_fence(self) -> None:
-        """Read the rest of the line after a code fence. If it contains other text, the unit is text."""
+        """Read the rest of the line after a code fence. If other text follows on this line, the calls in the fence are
+        text.
+        """
         self._held.add_tail(self._at.skip(_INDENT))
         if self._at.is_exhausted:
             return
@@ -489,7 +495,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
             self._extend_unit(marker)
 
     def state_between(self) -> None:
-        """Read the text after a unit, which counts only if another unit or the end of the answer follows (rule 5)."""
+        """Read the text after a unit of calls, up to the next unit or the end of the answer (rule 5)."""
         self._held.add_space(self._at.skip(_SPACE))
         if self._held.size > self._limit or not (self._at.is_exhausted or self._begin()):
             self._end_run()
@@ -519,7 +525,8 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         return end if end > self._at.pos and self._at.text.startswith(self._mark, self._at.pos) else 0
 
     def _begin(self) -> bool:
-        """Begin a form, code fence or marker at this position. Return False if there is none.
+        """Begin to read an untagged call, a code fence or an unknown marker at this position. Return False if there is
+        none.
 
         If more text is needed, wait for it and return True.
         """
@@ -552,7 +559,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
     # -- the ends of a form, a unit and a run of units
 
     def _end_unit(self) -> None:
-        """End the open unit, because all its forms are calls."""
+        """Complete the current unit, because all of it consists of calls."""
         if self._statement is not None and self._statement.is_open:
             return
         self._held.close(ends=self._form.is_loop, is_closed=self._has_closing)
@@ -568,7 +575,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
             self._reject()
 
     def _reject(self) -> None:
-        """Emit the open unit as text (rule 1)."""
+        """Emit the current unit as text (rule 1)."""
         text = self._held.take_open()
         self._markers, self._is_closed, self._has_closing = 0, True, False
         self._statement = None
@@ -636,12 +643,12 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         self._prose.has_started = True
 
     def _extend_unit(self, end: int) -> None:
-        """Add the text up to ``end`` to the open unit."""
+        """Add the text up to ``end`` to the current unit."""
         self._held.add(self._at.take(end))
 
     def _hold_space(self) -> bool:
-        """Hold back whitespace at the current position. Return whether the state must not read on, because the text has
-        ended or is too long.
+        """Hold back whitespace at the current position. Return whether nothing more can be read in the current state,
+        because the text has ended or is too long.
         """
         at = self._at
         self._held.add_tail(at.take(min(at.end_of(_SPACE), at.pos + max(self._limit + 1 - self._held.size, 0))))
@@ -657,7 +664,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
 
     @property
     def _is_whole(self) -> bool:
-        """Whether the unit is complete, whatever text follows. This is the case outside a code fence when the line has
-        ended.
+        """Whether the current unit is complete, regardless of the text that follows. This is the case if it is not in a
+        code fence, its last line has ended, and it does not lack a closing marker.
         """
         return not self._mark and self._held.has_line_ended and self._is_closed

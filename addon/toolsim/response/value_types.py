@@ -50,7 +50,7 @@ from toolsim.schema import Validator
 VALUE_TYPE = "VALUE_TYPE"
 
 _MAX_DEPTH = 16
-"""Maximum nesting depth of corrected values. Each additional level is checked once more, which takes time."""
+"""Maximum nesting depth of corrected values. The values on each level are checked again, which takes time."""
 
 _MAX_VALUES = 1_000
 """Maximum number of values that are inspected in one call. Real calls with incorrect types have fewer values."""

@@ -32,7 +32,7 @@ class VerbatimRewriter(ResponseRewriter):
 
     _passes: bool | None = None  # Whether the client receives the backend's bytes. None until this has been decided.
     _bytes = b""  # Bytes that have not been forwarded.
-    _frames: tuple[bytes, ...] = ()  # The beginning of the rewritten answer, kept until the decision.
+    _frames: tuple[bytes, ...] = ()  # The beginning of the rewritten answer; empty once a version has been chosen.
 
     @override
     def steps(self, data: bytes) -> Iterator[list[bytes]]:

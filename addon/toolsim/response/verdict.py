@@ -47,7 +47,7 @@ class Rejected:
     raw: str
     """The text for the client, or "" for a structured call."""
     reason: str
-    """The code of the reason."""
+    """The code of the reason why the text is not a call."""
     name: str | None = field(default=None, compare=False)
     """The tool that the model meant, or None if unknown."""
     expected: str = field(default="", compare=False)

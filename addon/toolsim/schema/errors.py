@@ -29,7 +29,7 @@ def best(errors: list[Any]) -> Any:
 
 
 def message(error: Any) -> str:
-    """Return the location (as a JSON pointer) and the reason of a mismatch: ``/days: got string, expected integer``."""
+    """Return the location (a JSON pointer) and the reason for a mismatch: ``/days: got string, expected integer``."""
     text = f"{_where(error)}: {_wrong_type(error) or error.message}"
     # A property name can contain half of a surrogate pair, which UTF-8 cannot encode.
     text = text.encode("utf-8", "backslashreplace").decode()

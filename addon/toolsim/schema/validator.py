@@ -195,7 +195,7 @@ class Validator:
         return self._below("items")
 
     def _below(self, keyword: str) -> Validator | None:
-        """Return the first schema under a keyword, or None if there is none."""
+        """Return the first schema that this schema or its alternatives have under a keyword, or None."""
         for schema in self._alternatives():
             if isinstance(schema.get(keyword), dict):
                 return Validator(partial(self._validator.evolve, schema=schema[keyword]))
