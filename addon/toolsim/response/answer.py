@@ -6,7 +6,7 @@ The answer ends exactly once, at the first of
 
 1. the backend's own terminator (``Closed``): every choice ends, and its held-back text is emitted as text or as calls;
 2. the early end of every requested choice, in which case the backend may be stopped (``is_cut``);
-3. a failure: an error reported by the backend, invalid bytes, or a broken strict guarantee.
+3. a failure: an error reported by the backend, invalid bytes, or an invalid call to a strict tool.
 
 A backend failure after a call is not reported to the client if the plan ends the answer at any text after a call. In
 this case, the answer ends with its calls, as if it had ended early, and the report contains the reason. Nothing is

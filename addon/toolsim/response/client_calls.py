@@ -16,7 +16,7 @@ call.
 4. Calls are emitted one at a time: while a call is open, no other call is announced or made, and all other output is
    emitted after it.
 5. If more than ``MAX_WAITING`` calls wait for the end of an announced call, the announced call ends as incomplete.
-   Models do not make that many calls before the first call has ended, so the end of that call will not arrive.
+   Models do not make that many calls before the first call has ended.
 6. In the obsidian-xml output mode, a call is followed by the same call as XML text, so that a client that stops at the
    first text has already received the call.
 7. Some backends send a call both as text **and** as a structured call. If the client received both, it would run the

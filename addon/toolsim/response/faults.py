@@ -6,6 +6,7 @@ The module also joins calls that were cut off with their continuation in the nex
 contains only the following text:
 
     answer := mark? "["? {"name": "…", "arguments": …      in any spelling of these keys (``call_keys``)
+    mark   := a tag, or the line that opens a code fence
 
 1. The answer is treated as text as soon as other text follows the closing bracket, ``...`` replaces a part of the call,
    or the backend sends anything other than text. In these cases, the model is describing a call, or makes another call.
