@@ -18,7 +18,7 @@ its tool were strict. The call is a fault if it cannot be parsed or does not mat
 
 ``UndeclaredCall`` holds back a call to a tool that does not exist. For example, a small model that is offered tools
 sometimes answers a greeting with ``{"name": "greet", "arguments": {…}}``. The client cannot run such a call, so it
-would receive the JSON as text. If the model is asked again without tools, it answers in plain text. Therefore, the
+would receive the JSON as text. If the model is retried without tools, it answers in plain text. Therefore, the
 result is a ``Retry``, whose ``otherwise`` contains the unchanged answer. Only the first text of an answer, apart from
 reasoning, can be such a call.
 """
