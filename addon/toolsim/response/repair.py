@@ -12,7 +12,7 @@ The slips and their repairs:
     {"a": {"b": 1]}         {"a": {"b": 1}}     WRONG_BRACKET
 
 1. Values are never guessed. Therefore, an unterminated string, a missing comma and a missing colon are not repaired. A
-   wrong bracket is repaired only if nothing but brackets follows, because the value is then unambiguous.
+   wrong bracket is repaired only if no text except brackets follows, because the value is then unambiguous.
 2. A repaired call is accepted only if it satisfies the tool's schema, which the caller checks.
 3. A repair is a single pass with a bounded number of steps, because text with too many slips is not a call.
 """

@@ -101,7 +101,7 @@ class BrokenCall:
 
 
 class BlockState(Protocol):
-    """The state of a parser that reads chunks: whether a block has begun, and how much of it has arrived."""
+    """The state of a parser that reads chunks: whether a block is open, and how much of it has arrived."""
 
     @property
     def in_block(self) -> bool:

@@ -168,7 +168,7 @@ class ClientItems:
 
     def __init__(self, toolbox: Toolbox) -> None:
         self._toolbox = toolbox
-        self._withheld: set[str] = set()  # The keys of items that have begun, but that the client does not receive.
+        self._withheld: set[str] = set()  # The keys of announced items that the client does not receive.
 
     def take(self, event: HostedEvent) -> HostedEvent | StructuredCall | None:
         """Return the event if the client receives it. Otherwise, return the call to be judged instead of its item, or

@@ -388,7 +388,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
             self._reject()
 
     def state_form(self) -> None:
-        """Read the untagged call that has begun."""
+        """Read the text of an untagged call."""
         at = self._at
         stop = min(len(at.text), at.pos + self._limit - self._held.size)
         end, is_form = self._form.read(at.text, at.pos, stop)
