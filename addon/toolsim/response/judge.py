@@ -423,8 +423,9 @@ class Judge:
     # -- results
 
     def fail(self, strict: bool, raw: str, reason: str, name: str | None, expected: str) -> Verdict:
-        """Return the verdict on an invalid call: a violation if the tool is strict or might be strict (``strict``),
-        otherwise a rejection.
+        """Return the verdict on an invalid call: a violation if ``strict`` is true, otherwise a rejection.
+
+        ``strict``: whether the tool is strict, or might be strict if it is unknown.
         """
         if not strict:
             return replace(self.reject(raw, reason, name, expected), is_unreadable=reason == MALFORMED_JSON)

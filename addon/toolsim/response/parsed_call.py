@@ -51,7 +51,7 @@ MARKER_REPAIRS = frozenset((MISSING_CLOSE, MISSING_MARKER, DOUBLED_MARKER, MISSP
 """The codes of repairs to markers. These repairs do not change values, so they are also made for strict tools."""
 
 MAX_CALLS = 64
-"""Maximum number of calls read from one block; a longer list is not a list of calls."""
+"""Maximum number of calls that are read from one block. The rest of the block becomes one broken call."""
 
 _MAX_MEMBERS = 256
 """Maximum number of top-level members of a call: the name, the arguments, and a few additional members."""
@@ -126,7 +126,7 @@ class ParsedCall:
         return not (self.broken or self.lossy_repairs or MARKER_REPAIRS.intersection(self.codes))
 
     def repaired(self, code: str) -> ParsedCall:
-        """Return the call with the code of another repair, which has not changed any values."""
+        """Return a copy of this call with the code of another repair. The repair must not have changed any values."""
         return replace(self, codes=tuple(dict.fromkeys([*self.codes, code])))
 
 

@@ -206,8 +206,9 @@ class RetryingAnswer(Answer):
         return self._ask([]) or super().fail(error)
 
     def checked(self, choice: Choice, events: list[ClientEvent]) -> list[ClientEvent]:
-        """Return ``events``. If a choice has a fault or has failed, or all choices have ended early, the end of the
-        answer is appended.
+        """Return ``events``, followed by the end of the answer if the answer ends here.
+
+        The answer ends if a choice has a fault or has failed, or if all choices have ended early.
         """
         # A fault in the middle of the text ends the answer immediately. A fault at the end is reported after the token
         # counts have arrived.

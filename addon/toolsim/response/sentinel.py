@@ -633,7 +633,7 @@ class Sentinel:
         body = raw[len(self._opening) :].rstrip()
         spelling = spellings_of(self._closing).before(body)
         inner = body.removesuffix(spelling).rstrip()
-        # If this is the end of the text, a part of the body may be missing, too.
+        # At the end of the text, the end of the body may be missing, too.
         is_missing = not spelling and self._row is not None and at < len(self._text)
         if not (spelling or is_missing) or not reads_cleanly(
             self._row or JSON, self._meant, inner, self._closing, self._tags.rows.get(self._meant)

@@ -179,9 +179,9 @@ def pairs_reader(
     """Return a reader for a call form with pairs. The parameters are regular expressions for the markers (see the
     module).
 
-    ``head``: has one group, for the name. ``opener``: has one group for the key, or several of which one matches.
-    ``mark``: matches half of an opener. ``on_lines``: whether the models write each value on separate lines. The reader
-    returns at least one call. Text that cannot be parsed becomes one broken call at the end.
+    ``head``: matches the head of a call. Its only group is the name. ``opener``: matches an opener. The group that
+    matches is the key. ``mark``: matches half of an opener. ``on_lines``: whether the models write each value on
+    separate lines. The reader returns at least one call. Text that cannot be parsed becomes one broken call at the end.
     """
     begins = re.compile(rf"\s*+{head}")
     bare_head, bare_opener = _NAMED_GROUP.sub("(?:", head), _NAMED_GROUP.sub("(?:", opener)

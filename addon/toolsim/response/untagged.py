@@ -160,8 +160,8 @@ class HeldUnits:
             self.size += len(text)
 
     def take_run(self, *, count: bool) -> list[Calls | str]:
-        """Return the complete units, and clear them. They are returned as calls if ``count`` is true, otherwise as one
-        string.
+        """Return the complete units of calls, and clear them. If ``count`` is true, they are returned as calls,
+        otherwise as one string.
         """
         run, self._run, self.are_closed = self._run, [], False
         text = "".join(segment.raw if isinstance(segment, Calls) else segment for segment in run)
