@@ -470,7 +470,7 @@ _KINDS: Mapping[Body, tuple[str, ...]] = {
     "pairs": ("GLM 4.5",),
     "braces": ("Gemma 4",),
 }
-"""The names of the call forms for each body that a custom form can declare. JSON is the default."""
+"""The names of the call forms to try for each kind of body that a custom form can declare. JSON is the default."""
 
 
 @lru_cache(maxsize=16)

@@ -147,7 +147,7 @@ class Thoughts(ParserWrapper[Parser, LastCalls]):
         return self._inner.feed(text) if self._is_over else self._read(self._text + text)
 
     def finish(self, *, cut: bool = False) -> Sequence[Segment | BrokenCall]:
-        """Return the remaining segments at the end of the text. No text may be fed afterwards."""
+        """Return the remaining segments at the end of the text. Do not call ``feed`` afterwards."""
         out: list[Segment | BrokenCall] = []
         if not self._is_over:
             out += self._read(self._text, final=True)

@@ -80,7 +80,7 @@ class OutputSequencer:
     def __init__(self, plan: Plan, report: Report, calls: ClientCalls, choice: int) -> None:
         self._stops = plan.stops_after_tools
         self._drops = plan.policy.suppress_tail_after_tools
-        # Whether a message in the client's API has only one text (rule 5).
+        # Whether a message in the client's API can contain only one text (rule 5).
         self._has_one_text = not APIS[plan.client].text_follows_calls
         self._report = report
         self._calls = calls

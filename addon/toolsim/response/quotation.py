@@ -76,7 +76,7 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
         return self._take(segments)
 
     def finish(self, *, cut: bool = False) -> list[TaggedSegment]:
-        """Return the remaining segments at the end of the text. No text may be fed afterwards.
+        """Return the remaining segments at the end of the text. Do not call ``feed`` afterwards.
 
         ``cut``: the text is known to be incomplete.
         """

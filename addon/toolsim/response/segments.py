@@ -126,7 +126,7 @@ class Parser(BlockState, Protocol):
         """
 
     def finish(self, *, cut: bool = False) -> Sequence[Segment | BrokenCall]:
-        """Return the remaining segments at the end of the text. No text may be fed afterwards.
+        """Return the remaining segments at the end of the text. Do not call ``feed`` afterwards.
 
         ``cut``: whether the text is known to be incomplete.
         """
@@ -197,9 +197,7 @@ class TextBuffer[Inner: Parser](ParserWrapper[Inner, list[str]]):
 
 
 def joined[Other](pieces: Iterable[str | Other]) -> Iterator[str | Other]:
-    """Yield the segments, with adjacent prose joined. How the parser splits prose therefore does not affect the
-    result.
-    """
+    """Yield the segments, with adjacent prose joined, because the parser can split prose anywhere."""
     prose: list[str] = []
     for piece in pieces:
         if isinstance(piece, str):

@@ -274,11 +274,11 @@ class Sentinel:
         return self._fragments and not self._is_foreign and not self._is_misspelled
 
     def release(self) -> list[TaggedSegment]:
-        """Return an empty list, because the sentinel holds back nothing that other output could release."""
+        """Return an empty list. Unlike other parsers, the sentinel holds back only text that may be part of a block."""
         return []
 
     def finish(self, *, cut: bool = False) -> list[TaggedSegment]:
-        """Return the remaining segments at the end of the text. No text may be fed afterwards.
+        """Return the remaining segments at the end of the text. Do not call ``feed`` afterwards.
 
         ``cut``: whether the text is known to be incomplete.
         """
@@ -361,7 +361,9 @@ class Sentinel:
             self._stash(self._pos)
 
     def _read_tail(self) -> bool:
-        """Process a surplus marker after a block (rule 14). Return whether other text follows the block."""
+        """Process the text after a block up to and including the next surplus marker (rule 14). Return whether there is
+        more text to read.
+        """
         self._emit(_BLANK(self._text, self._pos).end())  # type: ignore[union-attr]
         rest = self._text[self._pos : self._pos + _MAX_TAIL]
         found = next((tail for tail in self._tags.tails if rest.startswith(tail)), "")

@@ -121,7 +121,7 @@ class HeldUnits:
             self.size += len(text)
 
     def join_tail(self) -> None:
-        """Make the whitespace at the end part of the unit."""
+        """Count the whitespace at the end as part of the unit."""
         self._raw += self._tail
         self._tail = []
 
@@ -225,7 +225,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         return self._take(segments)
 
     def finish(self, *, cut: bool = False) -> list[Segment]:
-        """Return the remaining segments at the end of the text. No text may be fed afterwards.
+        """Return the remaining segments at the end of the text. Do not call ``feed`` afterwards.
 
         ``cut``: whether the text is known to be incomplete.
         """

@@ -147,8 +147,8 @@ class Validator:
         return self.examine(value).mismatch
 
     def examine(self, value: Any, seconds: float = CHECK_SECONDS) -> CheckResult:
-        """Check ``value``, which must be as returned by ``json.loads``. The check takes about ``seconds`` at most, and
-        never raises exceptions.
+        """Check ``value``, which is the result of ``json.loads``, within about ``seconds``. This method never raises
+        exceptions.
         """
         budget = Budget(seconds)
         token = running.set(budget)
