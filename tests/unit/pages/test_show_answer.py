@@ -221,7 +221,7 @@ def test_all_text_is_on_the_page(parts):
 
 @pytest.mark.slow
 def test_time_is_linear():
-    """The time for showing an answer grows linearly with the size of its text, whatever the text contains."""
+    """The time for showing an answer grows linearly with the size of its text, regardless of its content."""
     for unit, end in (("x", ""), ("\n", ""), ("<tool_call>", ""), (CALL, ""), (" ", "x")):
 
         def show(size: int, unit: str = unit, end: str = end) -> None:

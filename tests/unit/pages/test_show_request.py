@@ -220,7 +220,7 @@ def test_any_bytes_and_report_result_in_a_page(data, report):
 
 @pytest.mark.slow
 def test_time_is_linear():
-    """The time for showing a request grows linearly with the size of its text, whatever the text contains."""
+    """The time for showing a request grows linearly with the size of its text, regardless of its content."""
     record = "[function_call id=a call_id=a name=b arguments={}]\n"
     for start, unit in (("", record), ('[function_call id="', '\\"'), ("", "# CLIENT TOOL CATALOG\n")):
         for role in ("assistant", "user"):
