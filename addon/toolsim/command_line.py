@@ -37,7 +37,7 @@ def addon_script() -> str:
 def key_of(variable: str, environment: Mapping[str, str] = os.environ) -> str:
     """Return the API key in an environment variable, or "" if ``variable`` is empty.
 
-    Raises UsageError if the variable is not set or its value is not a valid key.
+    Raises UsageError if the variable is not set or its value cannot be a key.
     """
     if not variable:
         return ""
@@ -101,7 +101,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(EXIT_USAGE, f"{self.prog}: {self.reworded(message)}\n")
 
     def reworded(self, message: str) -> str:
-        """Return argparse's message, reworded. For a mistyped name, the message suggests a similar name."""
+        """Return argparse's message in plainer words. For a mistyped name, suggest a similar name."""
         if found := re.match(r"argument (\S+): invalid choice: '(.*?)' \(choose from (.*)\)", message):
             known = [word.strip(" '") for word in found[3].split(",")]
             return (

@@ -146,9 +146,9 @@ class StreamParser:
 
 
 def _plan(tools: Iterable[Mapping[str, Any]], forms: tuple[CustomForm, ...]) -> Plan:
-    """Return the plan for a request with these tools, and with a user message, whose text does not matter."""
+    """Return the plan for a request with these tools and a placeholder user message."""
     asked = {"model": "", "tools": [dict(tool) for tool in tools]}
     api = api_of_request({**asked, "messages": []})
     if api is CHAT:
-        api = RESPONSES  # Responses accepts the tools of the other APIs, and further types.
+        api = RESPONSES  # The Responses API accepts the tools of the other APIs, and more types.
     return plan(api.read(api.append_reply(asked, "", "?")), api, replace(_POLICY, forms=forms), Report())

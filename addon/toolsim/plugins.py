@@ -14,9 +14,9 @@ class Builtin(NamedTuple):
 
     module: str
     words: str
-    """A noun phrase for the banner."""
+    """A short name for the startup banner, such as "a model file"."""
     help: str
-    """What the backend does, as a predicate, for the help of ``toolsim_backend``."""
+    """What the backend does, such as "runs a model file in this process", for the help of ``toolsim_backend``."""
 
 
 BUILTIN: Mapping[str, Builtin] = {

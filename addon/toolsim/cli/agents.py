@@ -1,7 +1,7 @@
 """Configures agent programs to use toolsim, with environment variables and flags, but never with files.
 
-For each program, a function returns the settings for an endpoint and the user's arguments. The user's arguments follow
-the arguments in the settings, and thus override them. If the user's arguments specify a model, it is used.
+For each program, a function takes an endpoint and the user's arguments, and returns the settings. The user's arguments
+follow the arguments in the settings, and thus override them. A model in the user's arguments is used.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class AgentSettings:
         """Return the environment for the program, based on the ``inherited`` environment."""
         found = {**self.defaults, **inherited}
         if any(name.lower() in _PROXY_VARIABLES for name in inherited):
-            # Without these variables, the program would send requests for this machine to the user's HTTP proxy.
+            # Without NO_PROXY, the program would send its requests to 127.0.0.1 through the user's HTTP proxy.
             direct = [*filter(None, [inherited.get("NO_PROXY") or inherited.get("no_proxy")]), "127.0.0.1", "localhost"]
             found |= dict.fromkeys(("NO_PROXY", "no_proxy"), ",".join(direct))
         for name, value in self.variables.items():
@@ -69,7 +69,10 @@ class AgentSettings:
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """An agent program."""
+    """An agent program.
+
+    ``package`` is its npm name. ``settings`` computes the settings from an endpoint and the user's arguments.
+    """
 
     command: str
     title: str
@@ -97,7 +100,8 @@ def _claude(endpoint: Endpoint, arguments: Sequence[str]) -> AgentSettings:
     variables: dict[str, str | None] = {
         "ANTHROPIC_BASE_URL": endpoint.origin,
         "ANTHROPIC_AUTH_TOKEN": endpoint.key,
-        # This backend must not receive the user's Anthropic key, and requests must not be sent to another service.
+        # The backend must not receive the user's Anthropic key. Claude Code must not send requests to Bedrock, Foundry
+        # or Vertex.
         "ANTHROPIC_API_KEY": None,
         "CLAUDE_CODE_USE_BEDROCK": None,
         "CLAUDE_CODE_USE_FOUNDRY": None,
@@ -105,9 +109,9 @@ def _claude(endpoint: Endpoint, arguments: Sequence[str]) -> AgentSettings:
     }
     model = named_model(arguments) or endpoint.model
     variables["ANTHROPIC_MODEL"] = model
-    # Claude Code's subagents use short model names, which would otherwise stand for Anthropic's models.
+    # Claude Code's subagents use short model names such as "haiku", which would otherwise mean Anthropic's models.
     variables |= {f"ANTHROPIC_DEFAULT_{name}_MODEL": model for name in ("HAIKU", "OPUS", "SONNET")}
-    # Some versions disable tool search for any server other than Anthropic's.
+    # Some versions of Claude Code disable tool search for any server other than Anthropic's.
     defaults = {"ENABLE_TOOL_SEARCH": "true"}
     if endpoint.window is not None:
         defaults["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] = str(endpoint.window)
@@ -133,7 +137,10 @@ def _codex(endpoint: Endpoint, arguments: Sequence[str]) -> AgentSettings:
 
 
 def _toml(text: str) -> str:
-    """Return text as a TOML string, in single quotes if possible, because ``.cmd`` files do not alter them."""
+    """Return text as a TOML string.
+
+    Single quotes are used if possible, because they pass through ``.cmd`` files unchanged.
+    """
     return json.dumps(text) if "'" in text or not text.isprintable() else f"'{text}'"
 
 
@@ -165,7 +172,7 @@ def _copilot(endpoint: Endpoint, arguments: Sequence[str]) -> AgentSettings:
         "BASE_URL": endpoint.base_url,
         "TYPE": "openai",
         "API_KEY": endpoint.key,
-        # Variables that would take precedence over the settings for toolsim are unset.
+        # These variables are unset, because they would take precedence over the settings for toolsim.
         "API_KEY_COMMAND": None,
         "BEARER_TOKEN": None,
         "MODEL_ID": None,
@@ -177,7 +184,7 @@ def _copilot(endpoint: Endpoint, arguments: Sequence[str]) -> AgentSettings:
         limits = {"MAX_PROMPT_TOKENS": endpoint.window - output, "MAX_OUTPUT_TOKENS": output}
         defaults = {f"COPILOT_PROVIDER_{name}": str(value) for name, value in limits.items()}
     variables = {f"COPILOT_PROVIDER_{name}": value for name, value in provider.items()}
-    # Offline mode requires no login, and contacts no other server.
+    # In offline mode, Copilot requires no login, and contacts no other server.
     more = {"COPILOT_MODEL": endpoint.model, "COPILOT_OFFLINE": "true"}
     return AgentSettings(variables=variables | more, defaults=defaults)
 

@@ -33,7 +33,7 @@ _COMMANDS_OF_OTHERS = ("codex", "demo", "scripted")
 
 
 def backend_url(text: str) -> str:
-    """Return ``text`` if it is the base URL of a backend, or raise ArgumentTypeError."""
+    """Return ``text`` if it is the base URL of a backend. Otherwise, raise ArgumentTypeError."""
     if text.lower() in _COMMANDS_OF_OTHERS:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected a URL; did you mean toolsim {command_for(text)}?")
     if port := _PORTS.get(text.lower()):
@@ -42,7 +42,7 @@ def backend_url(text: str) -> str:
         backend = parse_url(text)
     except ValueError as problem:
         raise argparse.ArgumentTypeError(str(problem)) from None
-    # Ollama answers on both paths, but only /v1 has the API that toolsim supports. On other servers, /api can be
+    # Ollama answers on both /api and /v1, but only /v1 has the API that toolsim supports. On other servers, /api can be
     # correct.
     found = _OLLAMA_API.search(text)
     if found or (backend.port, backend.path) == (_OLLAMA_PORT, "/api"):
@@ -60,7 +60,7 @@ def backend_url(text: str) -> str:
 def is_named(backend: str) -> bool:
     """Return whether the argument is the name of a built-in backend.
 
-    ``local`` does not count, because its model file is specified instead.
+    The name ``local`` does not count, because users specify a model file instead.
     """
     return backend in BUILTIN and backend != "local"
 
@@ -82,24 +82,22 @@ def command_for(backend: str) -> str:
 
 
 def recorded_backend(text: str) -> str:
-    """Return ``text`` if it is codex, scripted, or any backend that ``serve`` accepts. Otherwise, raise
-    ArgumentTypeError.
+    """Return ``text`` if it is a backend that can be recorded: codex, scripted, or any backend for ``serve``.
+
+    Otherwise, raise ArgumentTypeError.
     """
     return text if is_named(text) else served_backend(text)
 
 
 def port(text: str) -> int:
-    """Return a port number, where 0 stands for any free port.
-
-    Raises ArgumentTypeError if ``text`` is not a number from 0 to 65535.
-    """
+    """Return ``text`` as a port number, where 0 stands for any free port. Raises ArgumentTypeError for other text."""
     if not re.fullmatch(r"\d{1,5}", text) or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected a port number from 0 to 65535")
     return int(text)
 
 
 def setting(text: str) -> str:
-    """Return ``text`` if it is a ``NAME=VALUE`` setting for mitmproxy or toolsim, or raise ArgumentTypeError."""
+    """Return ``text`` if it is a setting of the form ``NAME=VALUE``. Otherwise, raise ArgumentTypeError."""
     name, sign, _ = text.partition("=")
     if not sign or not name:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected NAME=VALUE")

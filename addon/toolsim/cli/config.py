@@ -24,8 +24,8 @@ from toolsim.proxy.options import profiles, table
 from toolsim.proxy.options.option import PREFIX
 
 _ARGUMENTS = {"backend": str, "host": str, "port": int, "web": bool}
-# Minimum similarity for suggesting an argument. mitmproxy's options, such as web_port, are less similar to the
-# arguments.
+# Minimum similarity for suggesting an argument instead of an unknown name. Valid mitmproxy options, such as web_port,
+# are less similar to the arguments.
 _CUTOFF = 0.75
 _TYPES = {str: "a string", int: "a whole number", bool: "true or false"}
 
@@ -34,8 +34,8 @@ def with_config_file(words: Sequence[str], args: Namespace, file: Path) -> list[
     """Return the arguments of a command line, preceded by the contents of a settings file.
 
     ``args`` contains the parsed arguments of the command line. A later argument overrides an earlier one, but values of
-    ``--set`` accumulate, so options that are set on the command line are omitted from the file's contents. Raises
-    UsageError if the file is invalid or cannot be read. The message contains the location of the problem, in one line.
+    ``--set`` accumulate, so options that are set on the command line are omitted from the file's contents. If the file
+    is invalid, UsageError is raised. Its one-line message contains the location in the file.
     """
     values, text = _read(file)
     given = {pair.partition("=")[0] for pair in args.set}
@@ -48,7 +48,7 @@ def with_config_file(words: Sequence[str], args: Namespace, file: Path) -> list[
             if name not in _ARGUMENTS:
                 of_file += [f"--set={name}={word}" for word in _option(name, value) if name not in given]
             elif name == "backend":
-                # The commands for the built-in backends do not have this argument.
+                # The commands for the built-in backends have no ``backend`` argument.
                 if getattr(args, name, "") is None:
                     own.append(_argument(name, value))
             elif name == "web":

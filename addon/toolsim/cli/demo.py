@@ -35,7 +35,8 @@ _PAUSE = 0.5
 class DemoTurn:
     """One request of the demo.
 
-    ``items`` contains the rest of the conversation in the API's format. ``status`` is the expected HTTP status.
+    ``text`` is the user's question, and ``items`` are the later messages of the conversation in the API's format.
+    ``status`` is the expected HTTP status.
     """
 
     text: str

@@ -1,11 +1,11 @@
 """``toolsim doctor URL``, which reports a server's features and the toolsim command for this server.
 
 1. Does a server answer, and which models does it list (``/models``)?
-2. Which APIs does it have? A request with an empty body costs nothing. An existing API rejects it with a status other
-   than 404.
-3. Does a model call tools by itself? It is asked one short question with one tool.
+2. Which APIs does it have? A request with an empty body costs nothing. An existing API rejects it with a status
+   other than 404.
+3. Does a model call tools on its own? It is asked one short question, with one tool.
 
-A problem ends the diagnosis.
+The diagnosis stops at the first problem.
 """
 
 from __future__ import annotations
@@ -97,9 +97,9 @@ def _profile(model: str) -> str:
 
 
 def examine(url: str, key: str) -> ProbeResult:
-    """Return the APIs and models at a base URL. Without a path, ``/v1`` is also tried.
+    """Return the APIs and models at a base URL. If the URL has no path, also try ``/v1``.
 
-    Raises DiagnosisError if no API is found, the server is unreachable, or it rejects the key.
+    Raises DiagnosisError if no API is found, or if the server requires a key.
     """
     path = url.partition("://")[2].partition("/")[2]
     # Some servers have the list of models at both paths, but the API only below /v1.
@@ -126,8 +126,7 @@ def examine(url: str, key: str) -> ProbeResult:
 def calls_by_itself(found: ProbeResult, model: str, key: str) -> str:
     """Ask a question that requires a tool, and describe whether the model calls the tool.
 
-    The description starts with "yes", "no" or "unknown". Raises DiagnosisError if the server is unreachable or rejects
-    the key.
+    The description starts with "yes", "no" or "unknown". Raises DiagnosisError if the server requires a key.
     """
     api = found.apis[0]
     answer = _ask(found.url + api.path_suffix, key, _question(api, model), _TURN_SECONDS, api)
@@ -182,7 +181,7 @@ def _apis(url: str, key: str) -> tuple[Api, ...]:
 
 
 def _other_place(url: str, key: str) -> str:
-    """Return a hint for the user, which names the correct base URL if it can be found on the same server."""
+    """Return a hint about the URL. If the correct base URL can be found on the same server, the hint contains it."""
     for place in other_places(url):
         if (answer := _ask(f"{place}/models", key)).status == 200 and answer.body is not None:
             return f"; did you mean {place}?"
@@ -216,7 +215,7 @@ def _question(api: Api, model: str) -> dict[str, Any]:
 
 
 def _contents(body: Mapping[str, Any]) -> tuple[list[str], str]:
-    """Return the names of the called tools and the text in an answer, whichever API it is from."""
+    """Return the names of the called tools and the text in an answer from any of the APIs."""
     calls, texts = [], []
     for choice in mappings(body.get("choices")):
         message = mapping(choice.get("message"))

@@ -59,13 +59,13 @@ def run(args: Namespace, arguments: Sequence[str], with_file: Callable[[Path], N
     """Start the program with ``arguments``, and return its exit code.
 
     ``with_file`` parses the command line again, together with the arguments in a settings file. Raises UsageError if
-    the program is not installed, an argument is invalid, or no backend is found.
+    the program is not installed, or if no backend is found.
     """
     agent = AGENTS[args.agent]
     if shutil.which(agent.command) is None:
         raise UsageError(f"{agent.title} is not installed: {agent.installation}")
     key = key_of(args.key_env)
-    # A proxy that is already running cannot apply these arguments.
+    # A proxy that is already running cannot apply ``--set`` or ``--web``.
     is_plain = not (args.set or args.web)
     if args.config is not None:
         args = with_file(args.config)
@@ -101,9 +101,9 @@ class _Running:
 
 
 def _find_running(args: Namespace, key: str) -> _Running | None:
-    """Return the toolsim at the listener's address if one is running with the requested backend, or None.
+    """Return the toolsim at the listener's address if one is running with the requested backend.
 
-    Raises UsageError if the toolsim hides its backend because the key is missing or wrong.
+    Raises UsageError if that toolsim reveals its backend only to clients with a key.
     """
     port = DEFAULT_PORT if args.port is None else args.port
     if not port:
@@ -137,19 +137,16 @@ def _is_backend(wanted: str, facts: Mapping[str, Any]) -> bool:
 
 
 def _place(url: str) -> tuple[str, str, int, str]:
-    """Return the parts of a base URL that identify a backend.
-
-    Raises ValueError if the URL is not the base URL of a backend.
-    """
+    """Return the parts of a base URL that identify a backend. Raises ValueError if the URL is invalid."""
     found = parse_url(url)
     host = "localhost" if is_loopback(found.host) else found.host
     return found.scheme, host, found.port, found.path or "/v1"
 
 
 def _local_server(agent: Agent) -> str:
-    """Return the base URL of Ollama or LM Studio, whichever is running on this machine with a model.
+    """Return the base URL of Ollama or LM Studio if it is running on this machine with a model.
 
-    Raises UsageError if neither is.
+    Raises UsageError if neither is running with a model.
     """
     is_empty = ""
     for title, port in LOCAL_SERVERS.values():
@@ -189,10 +186,9 @@ def _usable(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _serve(args: Namespace, backend: str, session: _Session) -> int:
-    """Start a proxy, and run the program with it. Return the exit code.
+    """Start a proxy, run the program with it, and return the exit code.
 
-    Raises UsageError if the proxy cannot be started, and LaunchError if the backend returns an error or the program
-    cannot be run.
+    Raises LaunchError if the program cannot be run, and UsageError if the proxy cannot be started.
     """
     port = args.port
     if port is None:
@@ -262,7 +258,7 @@ class _Session:
     async def run(self, origin: str, backend: str) -> int:
         """Run the program against the toolsim at ``origin``, and return the program's exit code.
 
-        Raises LaunchError if the backend returns an error, or the program cannot be run.
+        Raises LaunchError if the backend or the program cannot be used.
         """
         names = await self._ask_models(origin)
         model = self.model or named_model(self.arguments) or next(iter(_usable(names)), "any")
@@ -281,7 +277,7 @@ class _Session:
     async def _ask_models(self, origin: str) -> tuple[str, ...]:
         """Return the backend's models. If a built-in backend is still starting, wait for it.
 
-        Raises LaunchError if the backend returns an error.
+        Raises LaunchError if the backend reports an error.
         """
         end = asyncio.get_running_loop().time() + _MODELS_SECONDS
         while True:
@@ -305,8 +301,8 @@ class _Session:
 async def run_program(command: Sequence[str], environment: Mapping[str, str]) -> int:
     """Run a program in the foreground, and pass on signals. Return the program's exit code.
 
-    If the task that runs this function is canceled, the program is stopped as well. Raises LaunchError if the program
-    cannot be run.
+    Raises LaunchError if the program cannot be started. If the task that runs this function is canceled, the program is
+    stopped, too.
     """
     signals = _Signals()
     with signals.taken():
@@ -344,7 +340,7 @@ class _Signals:
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """Return a context in which this object handles the signals to this process."""
+        """Handle the signals to this process within the context, and restore the previous handlers afterwards."""
         names = ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGBREAK")
         numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
         loop = asyncio.get_running_loop()
@@ -353,7 +349,7 @@ class _Signals:
             try:
                 loop.add_signal_handler(number, self._receive, number)
             except NotImplementedError:
-                # On Windows, Ctrl-C reaches both processes anyway, so this process ignores it.
+                # On Windows, Ctrl-C also reaches the program, so this process ignores it.
                 before[number] = signal.signal(number, lambda *_: None)
         try:
             yield

@@ -78,7 +78,7 @@ def _run(words: list[str]) -> int:
     if words and words[0] in PLUGINS:
         return int(importlib.import_module(PLUGINS[words[0]]).main(words[1:]))
     made = parser()
-    # In these commands, arguments after -- belong to the program.
+    # For ``launch`` and ``claude``, the arguments after -- belong to the program.
     words, of_program = _split(words) if words[:1] in (["launch"], ["claude"]) else (words, [])
     if words[:1] == ["claude"] and "--run" in words:
         print("toolsim claude --run: this command is now called launch claude", file=sys.stderr)
@@ -120,7 +120,7 @@ def _run(words: list[str]) -> int:
         return demo.run(start, once=args.once)
     if args.command == "record":
         settings = (*start.settings, f"toolsim_capture={args.folder}")
-        # Answers are not stored, because a replay could not retrieve the stored answers that a recording refers to.
+        # Answers are not stored, because replaying a recording later could not retrieve them.
         start = serve.Start(start.backend, start.host, start.port, start.web, settings, remembers=False)
     return serve.run(start)
 
@@ -137,7 +137,7 @@ def _backend(args: argparse.Namespace) -> str:
             return "codex"
         case "demo":
             return "scripted"
-    # The file in toolsim_models can specify all backends.
+    # If no backend is specified, the file in toolsim_models can specify one for each model.
     return str(args.backend or "")
 
 

@@ -84,7 +84,7 @@ def state_folder() -> Path:
 def run(start: Start, *addons: object) -> int:
     """Run the proxy, with additional ``addons``, until a signal arrives. Return the exit code.
 
-    Raises UsageError if a setting is invalid, or a port cannot be used.
+    Raises UsageError if the settings are invalid or the proxy cannot be started.
     """
     words = arguments(start)
     check_settings([*words[words.index("--set") + 1 :: 2]] if "--set" in words else [], host=start.host)
@@ -98,7 +98,7 @@ def run(start: Start, *addons: object) -> int:
     base = WebMaster if start.web else DumpMaster
 
     class Started(base):  # type: ignore[misc, valid-type]
-        """mitmproxy's own class, which also checks the names in the settings once mitmproxy's options are defined."""
+        """A mitmproxy master that also checks the names in the settings, as soon as mitmproxy's options are defined."""
 
         def __init__(self, options: Options) -> None:
             super().__init__(options)
