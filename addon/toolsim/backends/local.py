@@ -1,7 +1,7 @@
 """Runs a model file as a backend, with llama.cpp in this process, through the package xllamacpp (extra ``[local]``).
 
-The library answers a chat completions request in a separate thread, and passes each chunk to a callback. The request is
-written and the chunks are parsed as for any other chat completions server. When a client disconnects, the model stops
+The library answers a chat completions request in a separate thread, and passes each chunk to a callback. The request
+and the chunks have the same format as for any other chat completions server. When a client disconnects, the model stops
 at its next token. The model answers one request at a time.
 
 llama.cpp also opens a port on 127.0.0.1. toolsim does not use the port, and protects it with a random secret key.
@@ -49,7 +49,7 @@ class LocalBackend(TextBackend):
         self._server: Any = None
 
     async def start(self) -> None:
-        """Load the model. If this fails, the reason is logged and requests fail with a 503."""
+        """Load the model. If loading fails, the reason is logged, and requests fail with a 503."""
         try:
             library = importlib.import_module("xllamacpp")
         except ModuleNotFoundError as problem:
@@ -63,7 +63,8 @@ class LocalBackend(TextBackend):
 
     async def stop(self) -> None:
         """Release the model."""
-        # The destructor waits for llama.cpp's threads, so the last reference is dropped in a thread.
+        # The destructor waits for llama.cpp's threads. The last reference is therefore dropped in a separate thread, so
+        # that the event loop is not blocked.
         holder, self._server = [self._server], None
         await asyncio.to_thread(holder.clear)
 
@@ -72,7 +73,7 @@ class LocalBackend(TextBackend):
         return [self._file.stem] if self._server is not None else _NOT_LOADED
 
     async def answer(self, request: ClientRequest) -> AsyncGenerator[BackendEvent]:
-        """Answer one request. Raises BadRequest if chat completions cannot represent its content."""
+        """Answer one request. Raises BadRequest if the Chat Completions API cannot represent its content."""
         server = self._server
         if server is None:
             yield Failed(_NOT_LOADED)
@@ -83,7 +84,7 @@ class LocalBackend(TextBackend):
         has_left = threading.Event()
 
         def enqueue(chunk: str | Exception | None) -> bool:
-            with contextlib.suppress(RuntimeError):  # If the event loop is closed, nothing waits for the answer.
+            with contextlib.suppress(RuntimeError):  # The event loop may already be closed.
                 loop.call_soon_threadsafe(chunks.put_nowait, chunk)
             return has_left.is_set()
 
@@ -128,7 +129,7 @@ def _load(library: Any, file: Path) -> Any:
     params = library.CommonParams()
     params.model.path = str(file)
     params.n_ctx, params.n_parallel = CONTEXT_TOKENS, 1
-    # One core is left for other work, because llama.cpp's threads busy-wait.
+    # One core is left for other work, because llama.cpp's threads use their cores even while they wait.
     params.cpuparams.n_threads = max(1, (os.cpu_count() or 2) - 1)
     params.hostnames, params.port, params.api_keys = ["127.0.0.1"], 0, [secrets.token_hex(16)]
     params.ui, params.verbosity = False, 0

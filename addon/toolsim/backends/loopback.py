@@ -6,9 +6,9 @@ event loop, and toolsim treats it like any other upstream.
     POST …/responses, …/chat/completions ─▶ ClientRequest ─▶ backend.answer ─▶ events ─▶ frames, or one body
     GET …/models, …/models/NAME          ─▶ backend.models
 
-Each answer is generated in a task. If the connection is closed, the task ends and the backend's generator is closed,
-which stops the model. A failure before ``Opened`` results in an HTTP error. After ``Opened``, a failure ends a stream
-with the API's error event. For a non-streamed answer, it still results in an HTTP error.
+Each answer is generated in a separate task. If the client closes the connection, the task ends and the backend's
+generator is closed, which stops the model. A failure before ``Opened`` results in an HTTP error. After ``Opened``, a
+failure ends a stream with the API's error event. For a non-streamed answer, it still results in an HTTP error.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from toolsim.wire.responses.request import wants_background
 from toolsim.wire.sse import UNBUFFERED
 
 FLOW = "toolsim-flow"
-"""The header that contains the ID of the request's flow, whose client the addon has authenticated."""
+"""The header with the flow ID of a request. It proves that the addon has authenticated the client."""
 
 
 class Loopback:
@@ -55,14 +55,15 @@ class Loopback:
 
     If ``port`` is 0, a free port is used, and the ``port`` property returns its number. Any program and any web page on
     this machine can reach the port, and could cause costs at the backend. A request is therefore answered only if its
-    flow is ``expected`` and its Host header names this machine. Each flow is expected only once, so a flow ID copied
-    from a page or a file is useless. ``is_open`` admits all requests, for a backend that causes no costs.
+    flow is ``expected`` and its Host header names this machine. Each flow is expected only once, so a flow ID that was
+    copied from a page or a file is useless. If ``is_open`` is true, all requests are answered. It is meant for a
+    backend that causes no costs.
     """
 
     def __init__(self, backend: TextBackend, port: int = 0, *, is_open: bool = False) -> None:
         self.backend = backend
         self.expected: set[str] = set()
-        """The IDs of flows that are allowed to send a request and have not sent it yet."""
+        """The IDs of the flows whose requests are allowed and have not arrived yet."""
         self.is_open = is_open
         self._listener = LocalServer(port)
 
@@ -72,7 +73,7 @@ class Loopback:
         return self._listener.port
 
     async def start(self) -> None:
-        """Bind the port and start the backend. Raises OSError if the port is in use."""
+        """Bind the port and start the backend. Raises OSError if the port cannot be bound."""
         running, expected = self._listener.running, None if self.is_open else self.expected
         context = {"backend": self.backend, "running": running, "expected": expected}
         rules = [(r"/(?:.*/)?models(?:/(.+))?", _Models, context), (r"/.*", _Answers, context)]
@@ -84,12 +85,12 @@ class Loopback:
         return await self.backend.models()
 
     def admit(self, flow: str) -> dict[str, str]:
-        """Allow one request from a flow, and return the header that identifies the flow."""
+        """Allow one request from a flow, and return the header that the request needs."""
         self.expected.add(flow)
         return {FLOW: flow}
 
     def forget(self, flow: str) -> None:
-        """Withdraw the permission of a flow that has ended, possibly without sending its request."""
+        """Withdraw the permission of a flow that has ended. Its request might never have been sent."""
         self.expected.discard(flow)
 
     async def stop(self) -> None:
@@ -100,9 +101,9 @@ class Loopback:
 
 
 class _Handler(StreamHandler):
-    """An HTTP handler that rejects unexpected requests, unknown resources and other methods.
+    """Base class of the HTTP handlers. It rejects requests from unexpected flows, unknown resources and other methods.
 
-    ``METHODS`` contains the allowed methods of the resource.
+    ``METHODS`` contains the methods that the resource supports.
     """
 
     METHODS: ClassVar[Sequence[str]]
@@ -133,7 +134,7 @@ class _Handler(StreamHandler):
         return True
 
     def exists(self) -> bool:
-        """Return whether the path names an existing resource."""
+        """Return whether the request's path names an existing resource."""
         return True
 
 
@@ -190,8 +191,8 @@ class _Answers(_Handler):
         writer: Writer | None = None
         reason: FinishReason = "stop"
         usage: Usage | None = None
-        # Reading events that have arrived does not suspend this task. Writing does not suspend it either if the
-        # connection accepts all data immediately. The time slice lets other tasks run.
+        # A backend whose events have already arrived does not suspend this task, and neither does a connection that
+        # accepts all data immediately. The time slice lets other tasks run.
         pace = TimeSlice()
         async for event in events:
             await pace.yield_to_others()
@@ -221,7 +222,8 @@ class _Answers(_Handler):
                 for name, value in UNBUFFERED.items():
                     self.set_header(name, value)
                 self.write(frame)
-                # Each frame is sent as one chunk, because some clients cannot handle partial frames.
+                # Each frame is flushed separately, because some clients cannot handle a chunk with only a part of a
+                # frame.
                 await self.flush()
         if stream or writer is None or writer.body is None:
             self.finish()
@@ -233,7 +235,7 @@ class _Answers(_Handler):
 def _read(api: Api, data: bytes) -> ClientRequest:
     """Parse a request body.
 
-    Raises BadRequest if the body is invalid, or the request needs tools, a store or a background worker.
+    Raises BadRequest if the request is invalid, or if it needs tools, a store or a background worker.
     """
     body = parse_object(data)
     if body is None:

@@ -22,7 +22,8 @@ class TextBackend(ABC):
     async def start(self) -> None:  # noqa: B027  # Many backends have nothing to start.
         """Start the backend.
 
-        If a backend cannot serve yet, this does not raise an exception. Instead, ``answer`` yields ``Failed`` (503).
+        A backend that cannot answer requests yet does not raise an exception here. Instead, its ``answer`` yields
+        ``Failed`` (503).
         """
 
     async def stop(self) -> None:  # noqa: B027
@@ -36,7 +37,7 @@ class TextBackend(ABC):
     def answer(self, request: ClientRequest) -> AsyncGenerator[BackendEvent]:
         """Answer one request with events. The last event is ``Closed`` or ``Failed``.
 
-        The first event is ``Opened``, when the model has started to answer. If the first event is ``Failed`` instead,
+        The first event is ``Opened``, which means that the model has started to answer. If it is ``Failed`` instead,
         the client receives an HTTP error. Closing the generator early stops the model. Raises errors.BadRequest if the
         request cannot be served.
         """

@@ -12,19 +12,20 @@ requests, and concurrent requests are independent. ``ephemeral`` keeps the threa
 only one text from the user, whereas injected items retain their roles, order and images, and Codex adds nothing to
 them.
 
-Codex is a coding agent. Three types of settings together reduce it to a text model; no single type is sufficient.
-toolsim passes all settings to the child, and never writes them to the user's files:
-- ``thread/start``: empty base and developer instructions (Codex would use its own instructions if they were absent), no
-  approvals, a read-only sandbox in an empty folder;
+Codex is a coding agent. Three types of settings together reduce it to a text model, because no single type is
+sufficient. toolsim passes all settings to the child, and never writes them to the user's files:
+- ``thread/start``: empty base and developer instructions (Codex would use its own instructions if they were
+  absent), no approvals, a read-only sandbox in an empty folder;
 - its ``config``: no shell, web search, plugins, skills, memories, MCP servers and so on (``text_only.settings``);
 - the model catalog: properties of each model that override the settings (``text_only.text_catalog``).
 
 A global ``AGENTS.md`` still reaches the model. No setting prevents this, so a warning with the file's path is logged
 once.
 
-Two timeouts apply. Codex never answers a line that it cannot parse (such as a schema nested too deeply), so a request
-that is not accepted within ``_ACCEPT_TIMEOUT`` fails with a 504. The response headers are delayed until the model's
-first word, but for at most ``_HEADERS_TIMEOUT``, so that an earlier failure can be reported as an HTTP status.
+Two timeouts apply. Codex never answers a line that it cannot parse, for example because a schema is nested too deeply.
+So a request that Codex does not accept within ``_ACCEPT_TIMEOUT`` fails with a 504. The response headers are delayed
+until the model's first word, but for at most ``_HEADERS_TIMEOUT``, so that an earlier failure can be reported as an
+HTTP status.
 """
 
 from __future__ import annotations
@@ -59,17 +60,19 @@ logger = logging.getLogger(__name__)
 # Maximum delay of the response headers, in seconds (see the module docstring).
 _HEADERS_TIMEOUT = 10.0
 _ACCEPT_TIMEOUT = 60.0
-# Maximum duration, in seconds, of the cleanup after a request, which runs in the background. ``stop`` waits for it.
+# Maximum duration of the cleanup after a request, in seconds. The cleanup runs in the background, and ``stop`` waits
+# for it.
 _CLEANUP_TIMEOUT = 30.0
 _STOP_PATIENCE = 1.0
 
-# A page size larger than the number of models in Codex, so that one page contains all of them.
+# The number of models to request from Codex per page. It is larger than the number of models, so one page contains all
+# of them.
 _MODELS_PAGE = 100
 
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """A turn that has started. ``model`` is the model that Codex selected."""
+    """A turn that Codex has started. ``model`` is the model that Codex selected."""
 
     thread: str
     turn: str
@@ -87,7 +90,10 @@ class CodexBackend(TextBackend):
         self._cleanups: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Start the app-server without waiting for it. If it fails, the reason is logged and requests fail (503)."""
+        """Start the app-server without waiting for it.
+
+        If the start fails, the reason is logged, and requests fail with a 503.
+        """
         await self._server.start()
 
     async def stop(self) -> None:
@@ -114,7 +120,7 @@ class CodexBackend(TextBackend):
     async def answer(self, request: ClientRequest) -> AsyncGenerator[BackendEvent]:
         """Answer one Responses request.
 
-        Raises BadRequest if the request contains no message, or an image that is not a data URL.
+        Raises BadRequest if it contains no message, or an image that Codex does not accept.
         """
         asked = codex_request(request)
         try:
@@ -122,8 +128,8 @@ class CodexBackend(TextBackend):
         except CodexUnavailable as unavailable:
             yield Failed(unavailable.error)
             return
-        # The start runs in a separate task, so that it continues if the client disconnects. The cleanup needs its
-        # result.
+        # The start runs in a separate task, so that it continues if the client disconnects. Otherwise, the cleanup
+        # would not know which thread to unload.
         starting = asyncio.create_task(_start(child, asked))
         has_ended = False
         try:
@@ -162,8 +168,8 @@ class CodexBackend(TextBackend):
 async def _start(child: Child, request: CodexRequest) -> _Running:
     """Start a thread that contains the conversation, and start its turn.
 
-    Raises RpcError if Codex returns an error, and CodexUnavailable if the child is dead. The thread has then been
-    unloaded.
+    Raises RpcError if Codex rejects the request, or CodexUnavailable if the child is dead. In both cases, no thread is
+    left behind.
     """
     started = await child.request(
         "thread/start",

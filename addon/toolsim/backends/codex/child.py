@@ -4,9 +4,10 @@ A child's life begins with ``connection_made``, which the event loop calls after
 returns. After that, every pending or new request raises ``CodexUnavailable``, and every subscribed queue has received
 None.
 
-A child counts as dead as soon as it exits *or* closes its output, because it is useless without output. It is stopped
-in three steps of ``_STOP_TIMEOUT`` each: end of input, SIGTERM, SIGKILL. SIGKILL is sent to the entire process group,
-because npm's ``codex`` is a wrapper, and the actual binary survives if only the wrapper is killed.
+A child counts as dead as soon as it exits *or* closes its output, because it is useless without output. A running child
+is stopped in up to three steps: its input is closed, then SIGTERM is sent, and finally SIGKILL. Each step waits for
+``_STOP_TIMEOUT``. SIGKILL is sent to the entire process group, because npm's ``codex`` is a wrapper, and the actual
+binary would survive if only the wrapper were killed.
 
 The class is an asyncio protocol instead of ``asyncio.subprocess.Process``, whose ``wait`` also waits for the pipes to
 close. The pipes stay open while the actual binary is running, even if the wrapper has been killed.
@@ -33,25 +34,25 @@ from toolsim.wire.json_fields import mapping
 
 logger = logging.getLogger(__name__)
 
-# Timeout, in seconds, of each of the three steps that stop a child.
+# Timeout of each step in stopping a child (closing its input, SIGTERM, SIGKILL), in seconds.
 _STOP_TIMEOUT = 2.0
 # Maximum time, in seconds, to wait for the last output of a dead child.
 _LAST_OUTPUT_TIMEOUT = 0.3
 
-# Limits for standard error: buffered bytes of an unfinished line, logged characters per line, and number of lines kept
-# for the exit reason.
+# Limits for a child's standard error: the buffered bytes of an unfinished line, the logged characters per line, and the
+# number of lines that are kept to explain an exit.
 MAX_STDERR_TAIL_BYTES = 64 * 1024
 MAX_STDERR_LINE_CHARS = 500
 MAX_STDERR_LINES = 20
 
-# Exit statuses of a child that another process stopped (SIGINT, SIGKILL, SIGTERM). Its last output does not explain the
-# exit.
+# Exit statuses of a child that was stopped by a signal (SIGINT, SIGKILL, SIGTERM). In this case, the last line of its
+# output does not explain the exit.
 _EXTERNAL_SIGNALS = (-2, -9, -15)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Child(asyncio.SubprocessProtocol):
-    """One child process. ``workdir`` is an empty folder, which its threads use as the working directory.
+    """One child process. ``workdir`` is an empty folder, which the child's threads use as their working directory.
 
     The handshake sets ``version``, ``default_model`` and the names of the user's ``mcp_servers``.
     """
@@ -68,25 +69,25 @@ class Child(asyncio.SubprocessProtocol):
         self._stderr_lines: deque[str] = deque(maxlen=MAX_STDERR_LINES)
         self._stderr_tail = b""
         self._reported_sources: set[str] = set()
-        # ``_ended`` is set when the child exits or closes its output. ``_closed`` is set when all of its pipes are also
-        # closed.
+        # ``_ended`` is set when the child exits or closes its standard output. ``_closed`` is set when the child has
+        # exited and all of its pipes are closed.
         self._ended = asyncio.Event()
         self._closed = asyncio.Event()
 
     @property
     def is_alive(self) -> bool:
-        """Whether the child is running, as far as toolsim knows."""
+        """Whether the child has neither exited nor closed its output, as far as toolsim knows."""
         return not self._ended.is_set()
 
     @property
     def pid(self) -> int:
-        """The process ID of the child. It is also the ID of its process group."""
+        """The process ID of the child, which is also the ID of its process group."""
         return self._transport.get_pid()
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Send a request, and return its result.
+        """Send a request to the child, and return the result.
 
-        Raises RpcError if the child returns an error, and CodexUnavailable if the child is dead.
+        Raises RpcError if Codex answers with an error, or CodexUnavailable if the child is dead.
         """
         if self.death is not None:
             raise CodexUnavailable(self.death)
@@ -119,7 +120,7 @@ class Child(asyncio.SubprocessProtocol):
         self._threads.pop(thread, None)
 
     def unreported_sources(self, sources: object) -> list[str]:
-        """Return the instruction files in ``sources`` that no earlier call has returned."""
+        """Return the paths in ``sources``, a list of instruction files, that were not in an earlier list."""
         paths = [path for path in sources if isinstance(path, str)] if isinstance(sources, list) else []
         new = [path for path in paths if path not in self._reported_sources]
         self._reported_sources.update(new)
@@ -128,7 +129,7 @@ class Child(asyncio.SubprocessProtocol):
     async def run(self) -> None:
         """Wait for the child to exit, or stop it if this task is canceled.
 
-        Then, all pending requests fail, and all subscribed queues receive None.
+        In either case, all pending requests then fail, and all subscribed queues receive None.
         """
         try:
             await self._ended.wait()
@@ -138,7 +139,7 @@ class Child(asyncio.SubprocessProtocol):
             self._fail_pending()
 
     def exit_reason(self) -> str:
-        """Return how the child ended ("ended with status 2: …"), including its last line of standard error."""
+        """Return a predicate such as "ended with status 2: …", with the last line of standard error."""
         code = self._transport.get_returncode()
         how = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with status {code}"
         lines = [line for line in self._stderr_lines if line.strip()]
@@ -155,7 +156,7 @@ class Child(asyncio.SubprocessProtocol):
         self._stdin = stdin
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        """Process messages (file descriptor 1) or log lines (file descriptor 2) from the child."""
+        """Process data from the child: messages from its standard output, or log lines from its standard error."""
         if fd == 1:
             for line in self._peer.feed(data):
                 self._dispatch(line)
@@ -183,13 +184,12 @@ class Child(asyncio.SubprocessProtocol):
     # -- internal methods
 
     def _dispatch(self, line: bytes) -> None:
-        """Handle one line of the child's output, which can contain any bytes."""
         message = parse_object(line) or {}
         params = mapping(message.get("params"))
         match message:
             case {"method": str(method), "id": int() | str() as number}:
-                # Requests from the child are refused, because a text model does not need approvals, elicitations or
-                # tool calls.
+                # The child's requests, for example for approvals or tool calls, are refused, because a text model does
+                # not need them.
                 logger.debug("Codex requested %s; toolsim refused the request", method)
                 self._stdin.write(self._peer.refuse(number, "toolsim uses Codex only as a text model"))
             case {"method": str(method)}:
@@ -202,11 +202,11 @@ class Child(asyncio.SubprocessProtocol):
                 if (future := self._take_pending(number)) is not None:
                     future.set_result(mapping(result))
             case _:
-                # Some versions and wrappers print log lines between the messages.
+                # Some versions of Codex and some wrappers print log lines between the messages.
                 logger.debug("Codex wrote a line that is not a message: %.200r", line)
 
     def _take_pending(self, number: int) -> asyncio.Future[Mapping[str, Any]] | None:
-        """Remove and return the future for a response, or return None if the caller was canceled."""
+        """Remove and return the future of a pending request, or return None if its caller was canceled."""
         future = self._pending.pop(number, None)
         return None if future is None or future.done() else future
 
@@ -230,7 +230,7 @@ class Child(asyncio.SubprocessProtocol):
 
 
 def kill_group(leader: int) -> None:
-    """Kill the process group of ``leader``, which includes the child processes of npm's wrapper."""
+    """Kill the process group of ``leader``. The group also contains the processes that npm's wrapper has started."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if hasattr(os, "killpg"):
             os.killpg(leader, signal.SIGKILL)
@@ -239,7 +239,6 @@ def kill_group(leader: int) -> None:
 
 
 async def _wait(event: asyncio.Event, timeout: float) -> bool:
-    """Wait for ``event``, and return whether it was set within ``timeout`` seconds."""
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(event.wait(), timeout)
     return event.is_set()

@@ -29,7 +29,10 @@ class RpcError(Exception):
 
 
 class CodexUnavailable(Exception):
-    """Raised while no app-server is running. ``error`` contains the reason and the delay before a retry."""
+    """Raised while no app-server is running.
+
+    ``error`` contains the reason, and the delay after which a client can retry.
+    """
 
     def __init__(self, error: ApiError) -> None:
         super().__init__(error.message)
@@ -39,13 +42,13 @@ class CodexUnavailable(Exception):
 def child_died(how: str) -> ApiError:
     """Return the error for an answer whose child process died.
 
-    ``how`` completes the sentence "The Codex app-server …".
+    ``how`` is a predicate that completes the sentence "The Codex app-server …".
     """
     return ApiError(f"The Codex app-server {how}", code="backend_died", status=502, retry_after=1)
 
 
 def request_rejected(error: RpcError) -> ApiError:
-    """Return the error for a request that Codex itself rejects, and would reject again if it were repeated."""
+    """Return the error for a request that Codex itself rejects. Repeating the request would not help."""
     return ApiError(f"Codex refused the request: {error.message}", type="invalid_request_error", status=400)
 
 
@@ -73,7 +76,7 @@ _KINDS: Mapping[str, tuple[int, str, str | None]] = {
     "policyCapacityUnavailable": (503, "server_error", "server_is_overloaded"),
     "internalServerError": (502, "server_error", "server_error"),
 }
-# The ``codexErrorInfo`` word for each HTTP status of the model's server, if Codex reports only the status.
+# The ``codexErrorInfo`` word for each HTTP status of the model's server. It is used if Codex reports only the status.
 _KIND_BY_STATUS: Mapping[int, str] = {
     401: "unauthorized",
     403: "unauthorized",
@@ -111,7 +114,7 @@ def turn_error(error: Mapping[str, Any]) -> ApiError:
 
 
 def _quoted_error(message: str) -> ApiError | None:
-    """Return the error quoted in ``message``, or None if there is none.
+    """Return the error of the model's server if ``message`` is its body, or None for any other message.
 
     If the model's server returns a 400, Codex uses the entire body as the message.
     """
@@ -120,7 +123,7 @@ def _quoted_error(message: str) -> ApiError | None:
         return None
     quoted = mapping(body.get("error"))
     return ApiError(
-        # ChatGPT's server sends only "detail", for example about a model that the account cannot use.
+        # ChatGPT's server sends only a "detail" member, for example if the account cannot use the model.
         string(quoted.get("message")) or string(body.get("detail")) or message,
         type="invalid_request_error",
         code=string(quoted.get("code")) or None,

@@ -1,7 +1,7 @@
 """Encodes and decodes JSON-RPC lines, without I/O.
 
-The Codex app-server uses a variant of JSON-RPC: one message per line, without the ``jsonrpc`` member. Both sides can
-send requests and notifications.
+The Codex app-server uses a variant of JSON-RPC: one message per line, without the ``jsonrpc`` member. The client and
+the server can both send requests and notifications.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from typing import Any
 
 from toolsim.wire.json_codec import dump
 
-# Maximum length of a line, in bytes. It is far longer than any text message, but prevents an endless line from
-# exhausting the memory.
+# Maximum length of a line, in bytes. Any text message is far shorter, but an endless line would exhaust the memory.
 MAX_LINE_BYTES = 64 * 1024 * 1024
 
 METHOD_NOT_FOUND = -32601
@@ -21,7 +20,7 @@ METHOD_NOT_FOUND = -32601
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """A notification from the remote side."""
+    """A notification from the app-server."""
 
     method: str
     params: Mapping[str, Any]
@@ -36,20 +35,20 @@ class Peer:
         self._size = 0
 
     def request(self, method: str, params: Mapping[str, Any]) -> tuple[int, bytes]:
-        """Return the ID of a new request, and the line to send for the request."""
+        """Return the ID of a new request, and the line that contains the request."""
         self._last_id += 1
         return self._last_id, _line({"id": self._last_id, "method": method, "params": params})
 
     def notify(self, method: str) -> bytes:
-        """Return the line to send for a notification without parameters."""
+        """Return the line that contains a notification without parameters."""
         return _line({"method": method})
 
     def refuse(self, number: int | str, message: str) -> bytes:
-        """Return the line that refuses a request from the remote side."""
+        """Return the line that refuses a request from the app-server."""
         return _line({"id": number, "error": {"code": METHOD_NOT_FOUND, "message": message}})
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Add received data, and return the lines that are now complete, except for blank and overlong lines."""
+        """Add received data, and return the lines that are now complete. Blank and overlong lines are dropped."""
         lines = []
         *complete, rest = data.split(b"\n")
         for part in complete:

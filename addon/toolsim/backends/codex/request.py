@@ -22,7 +22,7 @@ from toolsim.wire.responses.request import model_settings
 
 @dataclass(frozen=True, slots=True)
 class CodexRequest:
-    """A conversation as message items, and the parameters of ``thread/start``, its ``config`` and ``turn/start``."""
+    """A conversation as message items, and the parameters for ``thread/start``, its ``config``, and ``turn/start``."""
 
     items: tuple[Mapping[str, Any], ...]
     thread: Mapping[str, Any] = field(default_factory=dict)
@@ -31,14 +31,15 @@ class CodexRequest:
 
 
 def codex_request(request: ClientRequest) -> CodexRequest:
-    """Convert a Responses request. Items other than messages are dropped.
+    """Convert a Responses request to the parameters for Codex. Items other than messages are dropped.
 
-    Raises BadRequest if the request contains no message, or an image that is not a data URL.
+    Raises BadRequest if there is no message, or if an image is not a data URL.
     """
     items = [_item("developer", [Text(request.instructions)])]
     turn: dict[str, Any] = {}
     if request.answer_format is not None:
-        # The rule precedes the conversation, so that each prompt begins with the preceding prompt.
+        # The rule for the answer format precedes the conversation. Otherwise, it would have to move with each new
+        # message, and the prompts of a conversation would not share a prefix.
         items.append(_item("developer", [Text(whole_answer_rule(request.answer_format))]))
         if request.answer_format["type"] == "json_schema":
             turn["outputSchema"] = request.answer_format.get("schema")
@@ -78,6 +79,6 @@ def _content(role: Role, part: Part) -> dict[str, Any]:
                 raise BadRequest("The codex backend accepts images only as data URLs.", "input", "invalid_value")
             return {"type": "input_image", "image_url": url, **({"detail": detail} if detail else {})}
         case _:
-            # Only OpenAI's server can interpret other types of parts. They are replaced with their text or a
-            # description.
+            # Only OpenAI's server can interpret other types of parts, such as files. They are replaced with their text,
+            # or else with a description.
             return {"type": kind, "text": string(part.part.get("text")) or described(part.part)}

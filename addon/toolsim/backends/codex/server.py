@@ -52,7 +52,7 @@ from toolsim.wire.json_fields import mapping, string
 
 logger = logging.getLogger(__name__)
 
-# Startup timeout, in seconds. A cold start takes 0.3 s, but refreshing a login over the network takes longer.
+# Startup timeout, in seconds. A cold start takes 0.3 s, but it takes longer if a login is refreshed over the network.
 _START_TIMEOUT = 30.0
 _CATALOG_TIMEOUT = 10.0
 _START_PATIENCE = 15.0
@@ -60,7 +60,8 @@ _MIN_DELAY = 0.25
 _MAX_DELAY = 30.0
 _STEADY_SECONDS = 10.0
 
-# If the restart delay, in seconds, is longer than this, requests fail instead of waiting for the new child.
+# The restart delay, in seconds, up to which requests wait for the new child. If the delay is longer, they fail
+# immediately.
 _SHORT_DELAY = 1.0
 _MAX_QUOTED_CHARS = 200
 
@@ -73,7 +74,10 @@ class _StartFailure(Exception):
 
 
 class AppServer:
-    """Keeps a child running from ``start`` to ``stop``. ``command`` is a command line, as a list."""
+    """Keeps a ``codex app-server`` process running from ``start`` to ``stop``, and restarts it if necessary.
+
+    ``command`` is its command line, as a list.
+    """
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = list(command)
@@ -85,7 +89,7 @@ class AppServer:
         self._last_logged: str | None = None
 
     async def start(self) -> None:
-        """Start to supervise a child, without waiting until it has started. Never raises an exception."""
+        """Start the supervision of a child, without waiting until the child has started. Never raises an exception."""
         self._supervisor = asyncio.create_task(self._supervise())
 
     async def stop(self) -> None:
@@ -98,9 +102,9 @@ class AppServer:
         self._changed.set()
 
     async def child(self) -> Child:
-        """Return the running child. Wait if it is starting.
+        """Return the running child, or wait for a child that is still starting.
 
-        Raises CodexUnavailable (503) if the start has failed or takes too long.
+        Raises CodexUnavailable (503) if there is none.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_START_PATIENCE):
@@ -189,7 +193,7 @@ class AppServer:
         return child, running
 
     async def _catalog(self) -> bytes | None:
-        """Return Codex's model catalog without tools, or None if Codex does not print one."""
+        """Return Codex's model catalog without the models' tools, or None if Codex cannot print its catalog."""
         if "app-server" not in self._command:
             return None
         printer = [*self._command[: self._command.index("app-server")], "debug", "models"]
@@ -210,7 +214,7 @@ class AppServer:
 
     @contextlib.contextmanager
     def _spawn_errors(self) -> Iterator[None]:
-        """Convert operating system errors to a one-line message that includes the solution."""
+        """Convert operating system errors to one-line messages that also suggest a solution."""
         try:
             yield
         except OSError as problem:

@@ -16,7 +16,7 @@ from toolsim.wire.json_fields import mappings
 # a summary.
 _NO_LIMIT = 1_000_000_000
 
-# Codex only warns about unknown settings, so that older and newer versions also accept these settings.
+# Unknown settings only cause a warning in Codex, so the same settings work with older and newer versions.
 _SETTINGS: Mapping[str, Any] = {
     "web_search": "disabled",
     "project_doc_max_bytes": 0,
@@ -26,7 +26,7 @@ _SETTINGS: Mapping[str, Any] = {
     "include_collaboration_mode_instructions": False,
     "skills.include_instructions": False,
     "tools.experimental_request_user_input.enabled": False,
-    # Prevents Codex from running the user's own program after each turn.
+    # Disables the program that the user's configuration runs after each turn.
     "notify": [],
     **{
         f"features.{name}": False
@@ -53,7 +53,7 @@ _SETTINGS: Mapping[str, Any] = {
 
 
 def settings(mcp_servers: Iterable[str]) -> dict[str, Any]:
-    """Return the ``config`` for a thread. It disables the user's MCP servers by name."""
+    """Return the ``config`` for a thread. It also disables each of the user's MCP servers by name."""
     return {**_SETTINGS, "mcp_servers": {name: {"enabled": False} for name in mcp_servers}}
 
 

@@ -1,7 +1,7 @@
 """Extracts the arguments of a tool from a sentence.
 
-Each parameter is a slot. The following types of values are tried in order, and a slot is filled with the first type
-that the sentence contains. No two slots use the same words.
+Each parameter of the tool is a slot to be filled. The following types of values are tried in order, and a slot is
+filled with the first suitable value in the sentence. No two slots use the same words.
 
     1. enum: values whose words are in the sentence
     2. numbers, in order of appearance
@@ -42,14 +42,14 @@ _PREPOSITION = re.compile(
     r"\b(?:about|at|called|for|from|in|named|near|of|on|saying|that|to|with)\s+|:\s+", re.IGNORECASE
 )
 _EDGES = " \t\r\n.,;:!?\0"
-# Schema keywords that provide a value regardless of the sentence.
+# Schema keywords that provide a value even if the sentence contains none.
 _KNOWN_VALUES = frozenset({"const", "default", "enum", "examples"})
-# Maximum number of words in a name. Longer phrases are not treated as names.
+# Maximum number of words in the name of a person or thing. Longer phrases are not treated as names.
 _MAX_PHRASE_WORDS = 4
 
 
 def fill(tool: Tool, text: str) -> list[dict[str, Any]]:
-    """Return the arguments for each call to ``tool`` that ``text`` requires. There is at least one call."""
+    """Return the arguments for the calls to ``tool`` that ``text`` asks for, as a list with at least one element."""
     schema = tool.parameters or {}
     found = _find(tool, text)
     example = example_arguments(schema)
@@ -64,9 +64,9 @@ def fill(tool: Tool, text: str) -> list[dict[str, Any]]:
 
 
 def unanswered(tool: Tool, text: str) -> str | None:
-    """Return the name of a required parameter whose value ``text`` does not contain, or None if there is none.
+    """Return the name of a required parameter if ``text`` contains no value for it.
 
-    Also return None if ``text`` contains a value for any parameter.
+    Return None if there is no such parameter, or if ``text`` contains a value for any other parameter.
     """
     schema = tool.parameters or {}
     if _find(tool, text):
@@ -78,7 +78,7 @@ def unanswered(tool: Tool, text: str) -> str | None:
 
 
 def _find(tool: Tool, text: str) -> dict[str, list[Any]]:
-    """Return the values found for each parameter. Parameters without values are omitted."""
+    """Return the values in the text for each parameter. Parameters without values are omitted."""
     schema = tool.parameters or {}
     required = _required(schema)
     properties = mapping(schema.get("properties"))
@@ -88,7 +88,7 @@ def _find(tool: Tool, text: str) -> dict[str, list[Any]]:
 
 
 class _Slot:
-    """One parameter of a tool. ``values`` contains the values found for it, or is None until there are any."""
+    """One parameter of a tool. ``values`` contains the values from the sentence, or is None until a value is found."""
 
     def __init__(self, name: str, schema: Mapping[str, Any], *, is_required: bool) -> None:
         self.name = name
@@ -101,14 +101,17 @@ class _Slot:
         self.is_free_text = bool(_FREE_TEXT.intersection(words(name)))
 
     def take(self, values: Iterable[Any]) -> None:
-        """Store the values that match the slot, if any. Each value is for a separate call, except in an array."""
+        """Store those values that have the slot's type.
+
+        If there are several, each is for a separate call, except in an array.
+        """
         fitting = (value for value in values if self.type != "integer" or isinstance(value, int))
         if taken := list(dict.fromkeys(fitting)):
             self.values = [taken] if self.is_array else taken
 
 
 class _Sentence:
-    """A sentence without the words that slots have already used."""
+    """A sentence, in which the words that slots have used are masked."""
 
     def __init__(self, text: str, tool: str) -> None:
         self._text = text
@@ -125,7 +128,8 @@ class _Sentence:
         strings = _open(slots, "string")
         quoted = [found[0][1:-1] for found in quotes(self._text)]
         if len(quoted) < len(strings):
-            # Of several similar slots, the last one is preferred, such as the body of a message over its subject.
+            # If several slots are similar, the last one is preferred. For example, the body of a message is preferred
+            # over its subject.
             strings.reverse()
             strings.sort(key=lambda slot: (not slot.is_free_text, not slot.is_required))
         _allot(strings, quoted)
@@ -139,7 +143,7 @@ class _Sentence:
     def _take(
         self, pattern: re.Pattern[str], counts: Callable[[re.Match[str]], bool] = lambda found: True
     ) -> list[str]:
-        """Return the pattern's matches that ``counts`` accepts, and mask these matches."""
+        """Mask the matches of the pattern for which ``counts`` returns true, and return them."""
         taken = [found for found in pattern.finditer(self._left) if counts(found)]
         for found in taken:
             start, end = found.span()
@@ -147,7 +151,7 @@ class _Sentence:
         return [found[0] for found in taken]
 
     def _take_words(self, value: str) -> bool:
-        """Mask all words of an enum value if the sentence still contains them, and return whether it does."""
+        """Mask the words of an enum value in the rest of the sentence. Return whether it contains all of them."""
         sentence, wanted = words(self._left), words(value)
         is_there = bool(wanted) and all(any(is_alike(word, other) for other in sentence) for word in wanted)
         if is_there:
@@ -155,14 +159,17 @@ class _Sentence:
         return is_there
 
     def _is_name(self, found: re.Match[str]) -> bool:
-        """Return whether a match can be a name. Words in the tool's name and single words after a full stop cannot."""
+        """Return whether a match can be a name.
+
+        It cannot if its words are from the tool's name, or if it is a single word at the beginning of a sentence.
+        """
         before = self._left[: found.start()].rstrip()
         begins = not before or before[-1] in ".?!:"
         is_own = any(is_alike(word, other) for word in words(found[0]) for other in self._tool)
         return found[0] != "I" and not is_own and (not begins or " " in found[0])
 
     def _phrases(self, slot: _Slot) -> list[str]:
-        """Return the phrases after the first preposition, and mask the sentence if there are any."""
+        """Return the phrases that follow the first preposition. If there are any, mask the rest of the sentence."""
         found = _PREPOSITION.search(self._left)
         rest = self._left[found.end() :] if found else ""
         if slot.is_free_text:
@@ -189,15 +196,12 @@ def _without_stop_words(phrase: str) -> str:
 
 
 def _open(slots: Sequence[_Slot], *types: str) -> list[_Slot]:
-    """Return the slots of the given types that have no value yet, except for slots with an enum."""
+    """Return the slots of the given types that have no value yet. Slots with an enum are left out."""
     return [slot for slot in slots if slot.values is None and slot.type in types and "enum" not in slot.item]
 
 
 def _allot(slots: Sequence[_Slot], values: Sequence[Any]) -> None:
-    """Assign all values to the first slot if it is the only one or an array.
-
-    Otherwise, assign one value to each slot.
-    """
+    """Assign one value to each slot. If the first slot is an array or the only slot, assign all values to it."""
     if len(slots) == 1 or (slots and slots[0].is_array):
         slots[0].take(values)
         return
@@ -221,7 +225,7 @@ def _default(schema: Mapping[str, Any], name: str, example: Mapping[str, Any]) -
 
 
 def _simple(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the first non-null alternative of a schema, or the schema itself if it has no alternatives."""
+    """Return the first alternative of a schema that is not null, or the schema itself if it has no alternatives."""
     for keyword in ("anyOf", "oneOf"):
         for option in mappings(schema.get(keyword)):
             if option.get("type") != "null":

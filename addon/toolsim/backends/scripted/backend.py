@@ -1,8 +1,8 @@
 """Implements the scripted model as a backend. It is a deterministic substitute for a real model.
 
 ``script.reply`` generates the answer. This module streams the answer in small pieces, at a pace that people can follow.
-A stage direction can make the answer slow, cut it short, or replace it with an error. Identical conversations have
-identical answers.
+A stage direction in the question, such as ``[slow]``, can make the answer slow, cut it short, or replace it with an
+error. Identical conversations result in identical answers.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 MODEL = "toolsim-scripted"
 DELAY_SECONDS = 0.015
-"""Seconds between two pieces of text, at a pace that people can follow."""
+"""Seconds between two pieces of text, so that people can read along."""
 
 # Number of characters per piece. Small pieces split tags, names and escapes, as a model's tokens do.
 _PIECE_CHARS = 7
-# For "[slow]": the delay before the first word, in seconds, and the factor that lengthens all other delays.
+# For the stage direction "[slow]": the delay before the first word, in seconds, and a factor for all other delays.
 _SLOW_START = 3.0
 _SLOW_FACTOR = 10
 
@@ -53,7 +53,7 @@ class ScriptedBackend(TextBackend):
         return [MODEL]
 
     async def answer(self, request: ClientRequest) -> AsyncGenerator[BackendEvent]:
-        """Answer one request. The token counts are word counts."""
+        """Answer one request. The reported token counts are the numbers of words."""
         messages = messages_of(request)
         played = direction(messages)
         if played == "429":
@@ -68,7 +68,7 @@ class ScriptedBackend(TextBackend):
             yield TextDelta(piece)
             await asyncio.sleep(delay)
         if played == "cut":
-            # If ``Closed`` is missing, the loopback server aborts the response, like a server that has crashed.
+            # Without the ``Closed`` event, the loopback server aborts the response, as if the server had crashed.
             return
         read, written = sum(len(message.text.split()) for message in messages), len(text.split())
         yield Finished("stop")

@@ -1,9 +1,9 @@
 """Generates the answers of the scripted model, as text.
 
-Like any text-only model, the scripted model sees only messages. The messages contain the tools in a manifest, and past
-calls and outputs as records. If outputs have arrived since its last answer, it answers in prose and quotes them.
-Otherwise, it writes a sentence to the user and then calls the tools that the question requires (``tool_selection``,
-``argument_extraction``). If no tool fits, it explains which questions work.
+Like any text-only model, the scripted model sees only messages. The messages contain the tools in a manifest, and
+earlier calls and outputs in text form. If outputs have arrived since its last answer, it answers in prose and quotes
+the outputs. Otherwise, it writes a sentence to the user and then calls the tools that the question requires
+(``tool_selection``, ``argument_extraction``). If no tool fits, it explains which questions work.
 
 A stage direction in the question (a word in square brackets) makes the scripted model imitate a faulty model or server:
 "What is the weather in Bonn? [malformed]". ``DIRECTIONS`` lists all stage directions. This module implements the broken
@@ -49,8 +49,8 @@ DIRECTIONS = {
 """The effect of each stage direction."""
 
 MAX_QUOTE_CHARS = 300
-# Maximum number of characters of a question that are used, because the event loop compares each of its words with every
-# word of every tool.
+# Maximum number of characters of a question that are used. Each of their words is compared with every word of every
+# tool, which blocks the event loop.
 MAX_QUESTION_CHARS = 500
 
 _DIRECTION = re.compile(rf"\[({'|'.join(DIRECTIONS)})\]", re.IGNORECASE)
@@ -60,13 +60,13 @@ _SIGNATURE = "(This is toolsim's scripted model, not a real model.)"
 
 
 def messages_of(request: ClientRequest) -> list[Message]:
-    """Return the instructions and the messages of a request. A text-only model sees nothing else."""
+    """Return the instructions and the messages of a request, because a text-only model sees nothing else."""
     instructions = [Message("system", (Text(request.instructions),))] if request.instructions else []
     return instructions + [item for item in request.items if isinstance(item, Message)]
 
 
 def direction(messages: Sequence[Message]) -> str | None:
-    """Return the question's stage direction, or None if there is none. A stage direction is ignored in retries."""
+    """Return the question's stage direction, or None if there is none. In a retry, the stage direction is ignored."""
     if len(_asked_first(messages)) < len(messages):
         return None
     found = _DIRECTION.search(question_of(messages))
@@ -101,7 +101,7 @@ def reply(messages: Sequence[Message]) -> str:
 
 
 def _tools(messages: Sequence[Message], catalog: Catalog, choice: ToolChoice) -> tuple[Tool, ...]:
-    """Return the tools that can be called: those in the manifest and later entries that the tool choice allows."""
+    """Return the tools that the tool choice allows, from the manifest and from later messages."""
     if choice.mode == "none":
         return ()
     further = filter(None, (find_further(message.text) for message in messages if message.role == "user"))
@@ -110,7 +110,7 @@ def _tools(messages: Sequence[Message], catalog: Catalog, choice: ToolChoice) ->
 
 
 def _asked_first(messages: Sequence[Message]) -> Sequence[Message]:
-    """Return the conversation without retries after broken calls."""
+    """Return the conversation without the broken calls and the error messages that toolsim added for retries."""
     while len(messages) > 1 and is_error_record(messages[-1].text.partition("\n")[0]):
         messages = messages[:-2]
     return messages
@@ -127,7 +127,7 @@ def question_of(messages: Sequence[Message]) -> str:
 
 
 def _without_context(lines: Sequence[str]) -> Iterator[str]:
-    """Yield the lines outside of elements whose tags are on separate lines.
+    """Yield the lines that are not inside an element whose opening and closing tags are on separate lines.
 
     Agents send context in such elements.
     """
@@ -148,7 +148,7 @@ def _words_of(text: str) -> str:
 
 
 def _is_ours(line: str) -> bool:
-    """Return whether toolsim wrote a line: a record, or a requirement at the end of a prompt."""
+    """Return whether toolsim wrote a line: the record of a call or output, or the tool choice in a prompt."""
     return bool(read_call_record(line) or read_output_record(line)) or read_choice(line) is not None
 
 
@@ -165,7 +165,7 @@ def outputs_of(messages: Sequence[Message]) -> list[str]:
 
 
 def _readable(output: str) -> str:
-    """Return an output in readable form. Each ``<`` is replaced, so that the text cannot contain a call."""
+    """Return an output in a readable form, with each ``<`` replaced. Otherwise, quoting it could result in a call."""
     value = json.loads(output)
     return (value if isinstance(value, str) else output).replace("<", "‹")
 
@@ -187,6 +187,6 @@ def _block(tool: Tool, arguments: dict[str, Any], catalog: Catalog, played: str 
 
 
 def _misfit(tool: Tool, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments with values of the wrong types."""
+    """Return the arguments with a value of the wrong type for each name."""
     names = list(arguments or mapping(mapping(tool.parameters).get("properties")))
     return {name: "badly" if isinstance(arguments.get(name), int | float | bool) else 0 for name in names}

@@ -6,9 +6,9 @@ tool has a score:
     3 for each word in the clause from the tool's name, and 1 for each word from its description, parameter names or
     enum values
 
-The tool with the highest score is called if the score reaches ``_MIN_SCORE``. A clause that selects no tool ("and in
-Paris") belongs to the preceding tool, and clauses before the first tool belong to the first tool. The selection is
-deterministic.
+The tool with the highest score is called if its score is at least ``_MIN_SCORE``. A clause without such a tool ("and in
+Paris") belongs to the tool of the preceding clause. Such clauses at the beginning belong to the first tool. The
+selection is deterministic.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _CLAUSE_END = re.compile(r"[?!;\n]|\.(?=\s|$)|,(?=\s)|\b(?:and|then)\b")
 
 
 def choose(question: str, tools: Sequence[Tool], *, forced: bool = False) -> list[tuple[Tool, str]]:
-    """Return the tools that the question requires, each with its part of the question.
+    """Return the tools that the question requires, each with the clauses that belong to it.
 
-    With ``forced``, the result contains at least one tool.
+    If ``forced`` is true, the result contains at least one tool.
     """
     chosen: list[tuple[Tool, int]] = []
     for start, end in _clauses(question):
@@ -63,7 +63,7 @@ def _clauses(text: str) -> list[tuple[int, int]]:
 
 
 def _best(text: str, tools: Sequence[Tool], least: int = _MIN_SCORE) -> Tool | None:
-    """Return the tool with the highest score if the score is at least ``least``.
+    """Return the tool with the highest score, or None if this score is lower than ``least``.
 
     If scores are equal, the tool whose name has the fewest words is returned.
     """

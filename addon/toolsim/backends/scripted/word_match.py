@@ -1,13 +1,13 @@
-"""Compares words for the scripted model. Words are in lowercase, and are compared without their endings."""
+"""Compares words for the scripted model. The words are in lowercase, and their endings are ignored."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 
-# Two words are similar if they share a prefix of at least this length, and this prefix lacks at most the last letter of
-# the shorter word. For example, note and notes are similar, and so are translate and translation, but not city and
-# cite.
+# Minimum number of letters that two similar words have in common at the beginning. These must be all letters of the
+# shorter word, except perhaps its last one. For example, note and notes are similar, and so are translate and
+# translation, but not city and cite.
 _MIN_STEM = 4
 
 STOP_WORDS = frozenset(
