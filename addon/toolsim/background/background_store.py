@@ -17,19 +17,21 @@ from toolsim.wire.responses.stored import appended
 RENEW_SECONDS = 2.0
 """Seconds between renewals of a lease.
 
-After a cancellation through another proxy, the model runs at most this much longer.
+If an answer is canceled through another proxy, the model stops at most this much later.
 """
 LEASE_SECONDS = 10.0
 """Validity period of a lease, in seconds, by the store's clock.
 
-It is long enough to survive several failed renewals, such as while the store restarts.
+The lease survives several failed renewals, for example while the store restarts.
 """
 FOLLOW_SECONDS = 1.0
-"""Seconds between writes, and between reads, of the stored events while a client follows them through another proxy."""
+"""Seconds between writes, and between reads, of the stored events. This applies while a client follows an answer
+through a proxy that does not generate it.
+"""
 RETRY_SECONDS = 1.0
 """Seconds to wait before a retry after a store failure."""
 PATIENCE = 20
-"""Number of consecutive store failures after which the proxy gives up on an answer.
+"""Number of consecutive store failures after which the proxy abandons an answer.
 
 A store that restarts causes several failures.
 """
@@ -58,13 +60,17 @@ class Lease:
         return _named(self.name, f"{self.state} {self.token}".encode())
 
     def over(self) -> Record:
-        """Return the record that replaces the lease's record when the answer ends."""
+        """Return the record with which this lease's record is replaced when the answer ends."""
         return _named(self.name, f"{_OVER} {self.token}".encode())
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The state of an answer at one moment."""
+    """The state of an answer at one moment.
+
+    ``value`` is the stored answer, and ``record`` is the version of its record. ``state`` and ``version`` are from the
+    lease's record. ``state`` is "" if no proxy is generating the answer.
+    """
 
     partition: str
     id: str
@@ -79,7 +85,12 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The data to store when an answer ends."""
+    """The data to store when an answer ends.
+
+    ``value``, ``parent`` and ``names`` are for the answer's record. ``events`` are its stored events, or b"" for none.
+    If the answer belongs to a ``conversation``, the request's ``own`` items (a JSON array) and the ``output`` are
+    appended to it.
+    """
 
     value: bytes
     """The value of the answer's record."""
@@ -120,32 +131,32 @@ class BackgroundStore:
         return Entry(partition, id, record.value, state, lease.version if lease is not None else 0, record.version)
 
     async def renew(self, lease: Lease, events: bytes = b"") -> bool:
-        """Renew the lease of an answer in progress, and store the answer's events.
+        """Renew the lease of an answer in progress, and store the answer's events, if specified.
 
         Return whether this proxy still holds the lease.
         """
         return await self._replace(lease, [lease.record(), *_events(lease.id, events)])
 
     async def request_events(self, partition: str, id: str) -> None:
-        """Ask the proxy that generates an answer to store the events as they arrive."""
+        """Ask the proxy that is generating an answer to store the answer's events as they arrive."""
         await self._memory.write(partition, [_named(WANTED + id)], {})
 
     async def events_requested(self, lease: Lease) -> bool:
-        """Return whether another proxy has asked for an answer's events to be stored."""
+        """Return whether another proxy has requested that an answer's events be stored as they arrive."""
         return bool(await self._memory.find(lease.partition, [WANTED + lease.id]))
 
     async def store_events(self, lease: Lease, events: bytes) -> None:
-        """Store the events of an answer that another proxy has ended, unless the answer was deleted."""
+        """Store the events of an answer that another proxy has already ended. Do nothing if the answer was deleted."""
         entry = await self.read(lease.partition, lease.id)
         if entry is not None:
             with suppress(Conflict):
                 await self._memory.write(lease.partition, _events(lease.id, events), {lease.id: entry.record})
 
     async def end(self, lease: Lease, ending: Ending) -> ApiError | bool:
-        """Store the end of an answer that this proxy has generated.
+        """Store a finished answer that this proxy has generated.
 
-        Return True if the end is stored, False if another proxy has already ended the answer, or an error if the
-        answer's conversation no longer exists.
+        Return True if the answer is stored, False if another proxy has already ended it, or an error if its
+        conversation no longer exists.
         """
         records = [Record(lease.id, ending.value, ending.parent, (lease.id, *ending.names))]
         records += _events(lease.id, ending.events)
@@ -166,7 +177,7 @@ class BackgroundStore:
         raise StoreError(f"the conversation {ending.conversation} is changing too often")
 
     async def finalize(self, entry: Entry, value: bytes) -> bool:
-        """Store the end of an answer, even if another proxy is generating the answer.
+        """End an answer with ``value``, even if another proxy is generating it.
 
         Return False if the answer's state has changed since ``entry`` was read.
         """
@@ -180,14 +191,14 @@ class BackgroundStore:
         return True
 
     async def clean_up(self, lease: Lease) -> None:
-        """Delete a lease that is no longer needed."""
+        """Delete the lease of an answer that has ended."""
         with suppress(StoreError):
             await self._memory.forget(lease.partition, [lease.name, WANTED + lease.id])
 
     async def events(self, partition: str, id: str) -> bytes | None:
-        """Return the events stored so far, or None if no events are stored.
+        """Return an answer's stored events, or None if no events are stored.
 
-        For a finished answer, these are all of its events.
+        If the answer is finished, these are all of its events. Otherwise, there can be more.
         """
         name = EVENTS + id
         found = await self._memory.find(partition, [name])
@@ -201,7 +212,7 @@ class BackgroundStore:
         await self._memory.forget(partition, [LEASE + id, id, EVENTS + id, WANTED + id])
 
     async def _replace(self, lease: Lease, records: Sequence[Record]) -> bool:
-        """Write records, one of which replaces the lease's record. Return whether this proxy still held the lease."""
+        """Write records, including the lease's record. Return whether this proxy still held the lease."""
         while True:
             try:
                 await self._memory.write(lease.partition, records, {lease.name: lease.version})
@@ -213,10 +224,10 @@ class BackgroundStore:
             return True
 
     async def _standing(self, lease: Lease) -> Literal["held", "over", "lost"]:
-        """Read the state of a lease, and update the lease's version. Return "held" if this proxy holds the lease,
-        "over" if the answer has ended, and "lost" otherwise.
+        """Read the state of a lease from the store, and update ``lease.version``.
 
-        The version can differ because of this proxy's own writes, since a write that timed out might have succeeded.
+        The version in the store can be newer because of this proxy's own writes, since a write that timed out might
+        have succeeded.
         """
         found = (await self._memory.find(lease.partition, [lease.name])).get(lease.name)
         state, token = _read(found)
@@ -227,7 +238,7 @@ class BackgroundStore:
 
 
 def _named(name: str, value: bytes = b"") -> Record:
-    """Return a record with this ID, and with the ID as its only name."""
+    """Return a record with this ID, which is also the record's only name."""
     return Record(name, value, names=(name,))
 
 
@@ -236,6 +247,6 @@ def _events(id: str, events: bytes) -> list[Record]:
 
 
 def _read(lease: Record | None) -> tuple[str, str]:
-    """Return the state and the holder's token from a lease's record."""
+    """Return the answer's state and the holder's token from a lease's record, or two empty strings if there are none."""
     words = lease.value.decode("utf-8", "replace").split() if lease is not None else []
     return (words[0], words[1]) if len(words) == 2 else ("", "")

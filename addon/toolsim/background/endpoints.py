@@ -64,17 +64,18 @@ class BackgroundAnswers:
         return self._runs.families()
 
     def count(self) -> int:
-        """Return the number of background answers in progress."""
+        """Return the number of background answers in progress on this proxy."""
         return len(self._runs)
 
     async def stop(self) -> None:
-        """End all answers that are in progress."""
+        """End all answers that are in progress on this proxy."""
         await self._runs.stop()
 
     async def begin(self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy, settings: Settings) -> None:
-        """Start an answer.
+        """Start a background answer.
 
-        The client receives the Response object with the status "queued", a stream of the answer's events, or an error.
+        The client receives the Response object with the status "queued", or a stream of the answer's events, or an
+        error.
         """
         context, store = exchange.stored_context, settings.store
         assert context is not None
@@ -98,9 +99,11 @@ class BackgroundAnswers:
             turn.take_longer()
             run.turn = turn
         self._runs.start(run)
-        # The answer is logged and counted when it ends, and not as part of this flow.
+        # The answer is logged and counted when it ends. The report of the current request therefore stays empty.
         exchange.report = Report()
-        if not flow.comment and run.job.hosted is None:  # An existing comment lists calls awaiting approval.
+        if (
+            not flow.comment and run.job.hosted is None
+        ):  # A comment on the flow may already list calls that await approval.
             flow.comment = flow.metadata[COMMENT] = f"in the background: {run.lease.id}"
         if run.log is not None:
             self._rounds.show(flow, exchange, partial(run.log.follow, -1))
@@ -110,7 +113,7 @@ class BackgroundAnswers:
     async def _prepare(
         self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy, settings: Settings
     ) -> tuple[BackgroundRun, bytes] | ApiError:
-        """Store an answer as queued. Return the answer and the Response for the client, or an error."""
+        """Store a queued answer. Return the answer and the Response object for the client, or an error."""
         context, limit = exchange.stored_context, exchange.limits.max_request_bytes
         request = flow.request
         assert context is not None
@@ -126,8 +129,8 @@ class BackgroundAnswers:
         made = done.read
         mcp_context = exchange.mcp_context(self._servers.context(settings.origins, flow, exchange.owner))
         answer = job_of(made, flow, api, policy, settings.bounds, mcp_context, self._rounds)
-        # The request is rewritten now only to report errors immediately, rather than as a failed answer. Tools that run
-        # in the proxy are removed first, because the backend does not receive them.
+        # The rewritten request is discarded. It only shows errors now, rather than later as a failed answer. Tools that
+        # run in the proxy are removed first, because the backend does not receive them.
         body = made.body if answer.hosted is None else dump(answer.hosted.for_backend()).encode()
         mode, once = request.headers.get(MODE_HEADER), replace(policy, catalog_budget=0)
         job = RequestJob(api.name, request.path, once, mode, data=body, limit=limit, owner=owner, is_round=True)
@@ -147,7 +150,7 @@ class BackgroundAnswers:
         return run, shown
 
     async def serve(self, flow: HTTPFlow, exchange: Exchange, call: ResourceCall) -> bool:
-        """Answer a request about a background answer. Return False if there is no such answer."""
+        """Handle a request about an existing answer. Return False if there is no background answer with this ID."""
         context = exchange.stored_context
         assert context is not None
         if call.resource.kind not in ("response", "cancel"):
@@ -169,9 +172,9 @@ class BackgroundAnswers:
         return reply is not False
 
     async def _current(self, partition: str, call: ResourceCall) -> bytes | ApiError | Literal[False]:
-        """Perform a request to retrieve, cancel or delete an answer.
+        """Retrieve, cancel or delete an answer.
 
-        Return the body of the response, an error, or False if the answer does not exist.
+        Return the body of the HTTP response, an error, or False if the answer does not exist.
         """
         id = call.resource.id
         for _ in range(MAX_TRIES):
@@ -195,7 +198,7 @@ class BackgroundAnswers:
     async def _streamed(
         self, flow: HTTPFlow, exchange: Exchange, partition: str, call: ResourceCall
     ) -> ApiError | bool:
-        """Stream an answer's events to a flow, and return True.
+        """Stream an answer's events as the response to a request, and return True.
 
         Return an error if the events are unavailable, or False if the answer does not exist.
         """

@@ -1,7 +1,7 @@
-"""Keeps the events of an answer that is generated while no client is waiting. Followers can start after any event.
+"""Keeps the events of an answer that is generated in the background. Clients can follow the events from any point.
 
-All followers receive the same frames. Only the newest frames are kept, up to a limit. A follower that needs older
-frames, because it starts too late or reads too slowly, receives an error.
+All followers receive the same frames. Only the newest frames are kept, up to a limit. A follower receives an error if
+it needs frames that have been dropped, because it started too late or reads too slowly.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MAX_BYTES = 4 * 1024 * 1024
 
 
 class EventLog:
-    """Keeps the newest ``max_bytes`` of the added events and streams them to followers, until ``end`` is called."""
+    """Keeps the newest ``max_bytes`` of the added events, and streams events to followers until ``end`` is called."""
 
     def __init__(self, max_bytes: int = _MAX_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -35,7 +35,7 @@ class EventLog:
         return self._first + len(self._frames) - 1
 
     def add(self, written: Sequence[bytes]) -> None:
-        """Add a writer's output to the log, as frames."""
+        """Add the frames that a writer has returned to the log."""
         frames = frames_of(written)
         self._frames += frames
         self._bytes += sum(map(len, frames))
@@ -44,7 +44,7 @@ class EventLog:
         self._wake()
 
     def end(self) -> None:
-        """Mark the answer as ended. The stream of every follower then ends after the last event."""
+        """Mark the answer as ended. Each follower's stream then ends after the last event."""
         self._is_over = True
         self._wake()
 
@@ -53,7 +53,7 @@ class EventLog:
         return after + 1 >= self._first
 
     def value(self, end: Sequence[bytes] = ()) -> bytes:
-        """Return the events in stored form. The events in ``end`` are appended, because they are not in the log yet."""
+        """Return the events in stored form, including the frames in ``end``, which have not been added to the log yet."""
         return events_value(self._first, [*self._frames, *frames_of(end)])
 
     async def follow(self, after: int) -> AsyncGenerator[bytes]:
@@ -74,7 +74,7 @@ class EventLog:
                 await self._grown.wait()
 
     def _forget(self) -> None:
-        """Drop the oldest events until three quarters of the limit remain, so that deletions are rare."""
+        """Drop the oldest events until the log is three quarters full, so that this method is called rarely."""
         count = 0
         while count < len(self._frames) and self._bytes > self._max_bytes * 3 // 4:
             self._bytes -= len(self._frames[count])

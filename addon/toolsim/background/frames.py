@@ -16,7 +16,7 @@ from toolsim.wire.json_codec import dump
 from toolsim.wire.sse import encode
 
 DONE = b"data: [DONE]\n\n"
-"""The end marker of a stream. It is not an event, so it has no number."""
+"""The frame that marks the end of a stream. It is not an event, so it has no sequence number."""
 
 DELETED = ApiError("The response was deleted.", code="response_deleted")
 ENDED = ApiError("The response was cancelled or deleted.", code="response_cancelled")
@@ -37,9 +37,9 @@ def wants_stream(query: str) -> bool:
 
 
 def cursor(query: str) -> int:
-    """Return the number of the last event that the client has received, or -1 for none.
+    """Return the number of the last event that the client has received, from the URL's query, or -1 for none.
 
-    Raises BadRequest if the query contains an invalid number.
+    Raises BadRequest if the number is invalid.
     """
     after = parse_qs(query).get("starting_after", ["-1"])[-1]
     if not re.fullmatch(r"-1|[0-9]{1,15}", after):
@@ -49,17 +49,20 @@ def cursor(query: str) -> int:
 
 
 def frames_of(written: Sequence[bytes]) -> list[bytes]:
-    """Return a writer's output as one frame per event."""
+    """Split a writer's output into frames with one event each."""
     return [frame + b"\n\n" for frame in b"".join(written).replace(DONE, b"").split(b"\n\n")[:-1]]
 
 
 def events_value(first: int, frames: Sequence[bytes]) -> bytes:
-    """Return frames in stored form. ``first`` is the number of the first event."""
+    """Return frames in the form in which they are stored. ``first`` is the number of the first event."""
     return b"%d\n" % first + b"".join(frames)
 
 
 def frames_after(value: bytes, after: int) -> list[bytes] | None:
-    """Return the stored frames after the event with the number ``after``, or None if some of them have been dropped."""
+    """Return the frames after the event with the number ``after`` from stored frames.
+
+    Return None if some of them have been dropped.
+    """
     head, _, rest = value.partition(b"\n")
     if not head.isdigit() or after + 1 < (first := int(head)):
         return None

@@ -1,7 +1,7 @@
-"""Follows an answer that another proxy generates, by reading its events from the store.
+"""Follows an answer that another proxy is generating, by reading the answer's events from the store.
 
-Normally, the proxy that generates an answer stores the events only when the answer ends. The follower's proxy requests
-the events through the store. From then on, new events are stored about once a second.
+By default, the proxy that generates an answer stores the events only when the answer ends. The follower's proxy
+therefore leaves a request in the store. From then on, new events are stored about once a second.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from toolsim.proxy.response_store import UNAVAILABLE
 from toolsim.stores.record import StoreError
 from toolsim.wire.sse import comment
 
-# If an answer is canceled, its proxy stores the last events only after it has noticed the cancellation.
+# Seconds to wait for the last events of an answer that was canceled. The proxy that generates the answer stores them
+# only after it has noticed the cancellation.
 _LAST_SECONDS = RENEW_SECONDS + 2 * FOLLOW_SECONDS
 _KEEPALIVE_SECONDS = 10.0
 
@@ -23,7 +24,7 @@ _KEEPALIVE_SECONDS = 10.0
 async def follow_stored(
     background_store: BackgroundStore, partition: str, id: str, after: int
 ) -> AsyncGenerator[bytes]:
-    """Yield the frames that follow the event with the number ``after`` as they are stored, until the answer ends."""
+    """Yield the frames after the event with the number ``after``, as soon as they are stored, until the answer ends."""
     has_asked, failures, quiet = False, 0, 0.0
     while True:
         try:
@@ -56,5 +57,6 @@ async def follow_stored(
         await asyncio.sleep(FOLLOW_SECONDS)
         quiet += FOLLOW_SECONDS
         if entry.state and quiet % _KEEPALIVE_SECONDS < FOLLOW_SECONDS:
-            # The keepalive is a comment, because an event would need a number, which only the other proxy can assign.
+            # The keepalive is a comment, because an event would need a sequence number, which only the proxy that
+            # generates the answer can assign.
             yield comment("keepalive")

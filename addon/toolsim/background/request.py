@@ -29,13 +29,13 @@ class BackgroundRequest(NamedTuple):
     form: AnswerForm
     body: bytes
     own: bytes
-    """The request's own items in stored form, as a JSON array."""
+    """The items in the request itself, as a JSON array in stored form."""
     names: tuple[str, ...]
-    """The IDs assigned to the request's items."""
+    """The IDs assigned to the items in the request itself."""
 
 
 def read_request(client: ApiName, stored_as: StoredAs, data: bytes) -> BackgroundRequest:
-    """Parse a request for a background answer. Raises BadRequest if the request is invalid or disables ``store``."""
+    """Parse a request for a background answer. Raises BadRequest if the request is invalid."""
     document = read_body(data)
     if document is None:
         raise BadRequest(unreadable(data))
@@ -46,10 +46,10 @@ def read_request(client: ApiName, stored_as: StoredAs, data: bytes) -> Backgroun
 
 
 def in_background(client: Api, document: Mapping[str, Any], stored_as: StoredAs) -> tuple[AnswerForm, dict[str, Any]]:
-    """Return the initial Response of a background answer, and the request to the model.
+    """Return the initial Response object of a background answer, and the body of the request to the model.
 
-    The answer from the model is always streamed, because a stream shows that the backend is alive and can be stopped at
-    any time. Raises BadRequest if the request is invalid or disables ``store``.
+    The model's answer is always streamed, because a stream shows that the backend is alive and can be stopped at any
+    time. Raises BadRequest if the request is invalid.
     """
     asked = {key: value for key, value in document.items() if key != "background"}
     request = prepare_for_store(read(client, asked, Report()), stored_as)
@@ -73,7 +73,7 @@ def job_of(
 ) -> RunnerJob:
     """Return the job that generates the answer to a request.
 
-    The job runs at least one round, because it has to send the request itself.
+    Unlike the job of an ordinary answer, it runs at least one round, because no mitmproxy flow sends the request.
     """
     form, body = asked.form, asked.body
     policy = policy.for_model(form.model)

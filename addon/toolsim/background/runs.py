@@ -46,7 +46,12 @@ STATUSES = ("completed", "incomplete", "failed", "cancelled")
 
 @dataclass(slots=True)
 class BackgroundRun:
-    """A background answer in progress."""
+    """A background answer in progress.
+
+    If the answer belongs to a ``conversation``, the request's ``own`` items and the output are appended to it.
+    ``names`` are the IDs of the ``own`` items. ``why`` is the reason if the answer is ended early. ``end`` contains the
+    final frames until they are published, and ``failed`` is the error in these frames, if any.
+    """
 
     job: RunnerJob
     lease: Lease
@@ -60,7 +65,7 @@ class BackgroundRun:
     conversation: str = ""
     """The conversation to which the request's items and the output are added, or "" if there is none."""
     turn: UserTurn | None = None
-    """The user's turn if the user has limits, otherwise None."""
+    """The user's turn, or None if no limits apply to the user."""
     why: ApiError | None = None
     """The reason if the answer is ended early."""
     end: list[bytes] = field(default_factory=list)
@@ -77,17 +82,17 @@ class BackgroundRun:
             self.log.add(frames)
 
     def fail(self, error: ApiError) -> None:
-        """Replace the final frames of the answer with this error."""
+        """Replace the final frames of the answer with frames that report ``error``."""
         self.end = [as_failed(b"".join(self.end), error)]
         self.failed = error
 
     def end_turn(self) -> None:
-        """End the user's turn, if the user has limits."""
+        """End the user's turn, if limits apply to the user."""
         if self.turn is not None:
             self.turn.end()
 
     def ending(self, response: Mapping[str, Any]) -> Ending:
-        """Return the data to store if the answer ends with this final Response."""
+        """Return the data to store when the answer ends with ``value``."""
         names, stream = output_names(response), self.log is not None
         value = value_of(dump(response).encode(), self.own, stream=stream)
         events = self.log.value(self.end) if self.log is not None else b""
@@ -107,7 +112,7 @@ class Runs:
         self._ended: Counter[str] = Counter()
 
     def partitions(self) -> list[str]:
-        """Return the partitions of all answers in progress."""
+        """Return the partition of each answer in progress."""
         return [run.lease.partition for run in self._runs.values()]
 
     def __len__(self) -> int:
@@ -138,7 +143,7 @@ class Runs:
             run.why = run.why or why
             run.task.cancel()
             await asyncio.wait([run.task])
-        # The entry is removed here, because a task that was canceled before it started has not removed it.
+        # A task that was canceled before it started cannot remove the entry itself.
         self._runs.pop(run.lease.id, None)
         run.end_turn()
 
@@ -167,7 +172,8 @@ class Runs:
     async def _answer(self, run: BackgroundRun) -> None:
         """Run the model and publish the frames of its answer.
 
-        The final frames are only collected in ``end``, because they are published after the answer has been stored.
+        The final frames are stored in ``run.end``, because they must not be published before the answer has been
+        stored.
         """
         error = _UNFINISHED
         try:
@@ -187,7 +193,7 @@ class Runs:
         run.end = run.writer.write(Failed(error))
 
     async def _store(self, run: BackgroundRun) -> None:
-        """Store a finished answer. Its final frames are published afterwards."""
+        """Store a finished answer. The final frames are published afterwards."""
         assert run.writer.body is not None
         ending = run.ending(run.writer.body)
         for _ in range(PATIENCE):
@@ -214,7 +220,7 @@ class Runs:
     async def _cut(self, run: BackgroundRun, why: ApiError) -> None:
         """End an answer early.
 
-        If the reason is that the proxy is shutting down, the answer is stored, either complete or as failed.
+        If the proxy is shutting down, the answer is stored, as complete if it is, or else as failed.
         """
         if run.writer.body is None:
             run.end = run.writer.write(Failed(why))
@@ -232,7 +238,7 @@ class Runs:
             await self._background_store.store_events(run.lease, run.log.value(run.end))
 
     async def _renew(self, run: BackgroundRun) -> None:
-        """Renew the lease until it is lost. Once another proxy has requested the events, store them as they arrive."""
+        """Renew the lease until it is lost. If another proxy has requested the answer's events, store new events, too."""
         stored, is_wanted = -1, False
         while True:
             with suppress(TimeoutError):

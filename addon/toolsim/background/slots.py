@@ -1,8 +1,8 @@
 """Limits the number of concurrent background answers, without a queue.
 
-1. A single key can use all slots.
-2. If another key has slots, or has requested a slot within the last minute, a key is not granted more than half of the
-   slots. A key that already has more keeps them, but other keys receive the slots that become free.
+1. A key can use all slots if no other key needs any.
+2. If another key has slots, or has requested a slot within the last minute, a key can use at most half of the slots. A
+   key that already has more keeps them, but slots that become free are left to the other keys.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from toolsim.core.errors import ApiError
 
 LATELY_SECONDS = 60.0
-"""Seconds after a slot request during which its key counts as waiting. After a 429, clients retry much sooner."""
+"""Seconds for which a key counts as waiting after it has requested a slot. Clients retry much sooner after a 429."""
 _RETRY_SECONDS = 5
 
 
@@ -26,12 +26,12 @@ class Slots:
         self._taken = taken
         self._starting: list[str] = []
         self._clock = clock
-        # The last two keys that requested a slot, with the times of their requests. Two are enough, because at least
-        # one of them differs from the key of the next request.
+        # The last two keys that requested a slot, with the times of their requests. For any key, at least one of the
+        # two is a different key.
         self._asked: dict[str, float] = {}
 
     def refusal(self, partition: str, most: int) -> ApiError | None:
-        """Return the error if a partition cannot have another of the ``most`` slots, or None if it can."""
+        """Return an error if a partition must not take another of the ``most`` slots, or None if it can."""
         taken = Counter([*self._starting, *self._taken()])
         has_others = self._have_others_asked(partition) or bool(taken.keys() - {partition})
         share = (most + 1) // 2 if has_others else most
@@ -51,7 +51,7 @@ class Slots:
             self._starting.remove(partition)
 
     def _have_others_asked(self, partition: str) -> bool:
-        """Record a partition's request for a slot, and return whether another partition has requested one recently."""
+        """Record a partition's request for a slot. Return whether another partition has requested a slot recently."""
         now = self._clock()
         self._asked.pop(partition, None)
         lately = any(at > now - LATELY_SECONDS for at in self._asked.values())
