@@ -247,6 +247,6 @@ def _events(id: str, events: bytes) -> list[Record]:
 
 
 def _read(lease: Record | None) -> tuple[str, str]:
-    """Return the answer's state and the holder's token from a lease's record, or two empty strings if there are none."""
+    """Return the answer's state and the holder's token from a lease's record, or two empty strings if it has none."""
     words = lease.value.decode("utf-8", "replace").split() if lease is not None else []
     return (words[0], words[1]) if len(words) == 2 else ("", "")

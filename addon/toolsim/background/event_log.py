@@ -53,7 +53,7 @@ class EventLog:
         return after + 1 >= self._first
 
     def value(self, end: Sequence[bytes] = ()) -> bytes:
-        """Return the events in stored form, including the frames in ``end``, which have not been added to the log yet."""
+        """Return the events in stored form, followed by the frames in ``end``, which are not yet in the log."""
         return events_value(self._first, [*self._frames, *frames_of(end)])
 
     async def follow(self, after: int) -> AsyncGenerator[bytes]:

@@ -238,7 +238,7 @@ class Runs:
             await self._background_store.store_events(run.lease, run.log.value(run.end))
 
     async def _renew(self, run: BackgroundRun) -> None:
-        """Renew the lease until it is lost. If another proxy has requested the answer's events, store new events, too."""
+        """Renew the lease until it is lost. If another proxy has requested the events, also store new events."""
         stored, is_wanted = -1, False
         while True:
             with suppress(TimeoutError):

@@ -3,7 +3,7 @@
 These modules are for the core, and do not need a connection:
 
     servers      a server's settings: which of its tools are allowed, and which need approval
-    runtime      the protocol of the runtime that lists tools and calls them
+    runtime      the protocol of the runtime, which lists tools and calls them
     catalog      the servers' tools as functions for the model
     outcome      the outcome of a call, for the client and for the model
     approvals    calls that wait for approval
@@ -14,7 +14,7 @@ configured:
     engine          implements ``runtime``
     server_config   the known servers: the operator's file, and servers that requests name
     pool            the connections of this proxy
-    connection      one server: started or connected to, queried, dropped, retried
+    connection      the connection to one server, which is retried after a failure
     stdio           the transport for a local server
     web             the transport for a server over HTTP
     supervisor      the parent process of a local server, a separate program
@@ -30,8 +30,8 @@ Servers are untrusted. Their output is only text for the model, and their capabi
 3. *Data from a server.* The size of one message is bounded, as is the total size between two requests. A server that
    sends more is disconnected. Results are text of bounded size.
 4. *Time.* Each request has a timeout. A local server that exceeds the timeout is killed with all of its children. It is
-   restarted on the next use, but after repeated failures only after increasing pauses. Concurrent answers take turns in
-   using a local server, and no answer waits longer than the timeout.
+   restarted when it is used again. After repeated failures, the pauses before a restart become longer. Concurrent
+   answers take turns in using a local server, and no answer waits longer than the timeout.
 5. *Failure.* A server failure affects only the output of the failed call.
 
 The ``mcp`` package is imported when a server is first used. The import takes a second, so it runs in a thread.

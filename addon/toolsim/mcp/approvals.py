@@ -1,13 +1,13 @@
 """Manages calls that wait for approval.
 
-1. The call that runs is the call that was shown: its tool, arguments and server are stored here, and the client's copy
-   is not trusted. The ID of a call contains no information and cannot be guessed.
+1. The call that runs is the call that was shown to the user. Its tool, arguments and server are stored here, and the
+   client's copy is not trusted. The ID of a call contains no information and cannot be guessed.
 2. An ID is valid for one decision, for a limited time, and only for the client that received it. A client with another
    key for the proxy or the backend cannot use it.
-3. The number of waiting calls is limited. Beyond the limit, the oldest calls of the client with the most calls are
-   dropped, which counts as a refusal. Thus no client can displace another client's calls.
-4. If the operator decides (``OperatorApprovals``), the answer itself waits for a limited time. If the time runs out or
-   the client disconnects, the call is refused.
+3. The number of waiting calls is limited. Beyond the limit, the client with the most calls loses its oldest calls, as
+   if they had been refused. Thus no client can displace another client's calls.
+4. If the operator decides instead of the client (``OperatorApprovals``), the answer waits for the decision for a
+   limited time. If the time runs out or the client disconnects, the call is refused.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Approvals:
         self._asked: FairCache[PendingApproval] = FairCache(MAX_WAITING, MAX_WAITING)
 
     def ask(self, server: Server, tool: str, shown: str, arguments: str, owner: str) -> str:
-        """Store a call, and return the ID that the client sends to approve the call."""
+        """Store a call, and return the ID with which the client can approve the call."""
         name = f"mcpr_{secrets.token_hex(24)}"
         asked = PendingApproval(server, tool, shown, arguments, owner, self._clock() + MAX_SECONDS)
         self._asked.put(name.encode(), asked, owner)
@@ -99,11 +99,11 @@ class OperatorApprovals:
             self._changed(question.answer)
 
     def waiting(self, answer: str) -> list[ApprovalPrompt]:
-        """Return the open prompts of an answer."""
+        """Return the prompts of an answer that have not been decided yet."""
         return [question for question in self._waiting.values() if question.answer == answer]
 
     def decide(self, answer: str, *, approve: bool) -> list[ApprovalPrompt]:
-        """Approve or refuse all waiting calls of an answer, and return their prompts."""
+        """Approve or refuse all calls of an answer that are waiting, and return their prompts."""
         decided = [(decision, question) for decision, question in self._waiting.items() if question.answer == answer]
         for decision, _ in decided:
             if not decision.done():

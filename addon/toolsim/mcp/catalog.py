@@ -4,7 +4,8 @@
    client's functions or by another server's tool, a number is appended, so that no tool can impersonate another.
 2. A tool's description is text for the model, and is truncated. A tool's schema that does not describe an object is
    replaced with a schema that accepts any object. The number and total size of a server's tools are bounded.
-3. Masked tools are not in the catalog, and tools that are not in the catalog are never called.
+3. Tools that the operator or the client has masked are not in the catalog, and tools that are not in the catalog are
+   never called.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from toolsim.wire.mcp_items import shown_name
 MAX_TOOLS = 256
 """Maximum number of tools per server. It is more than any model can handle."""
 MAX_TOOLS_BYTES = 512 * 1024
-"""Maximum total size, in bytes, of one server's tools in JSON."""
+"""Maximum total size of the descriptions and schemas of one server's tools, in bytes of JSON."""
 _MAX_DESCRIPTION = 4_000
 _MAX_NAME = 64
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteTool:
-    """A tool as its server lists it. ``is_read_only`` is true if the tool's annotations declare it read-only."""
+    """A tool as its MCP server lists it. ``is_read_only`` is true if the tool's annotations declare it read-only."""
 
     name: str
     description: str = ""
@@ -49,7 +50,7 @@ def remote_tool(name: str, description: str | None, schema: Any, *, is_read_only
 
 @dataclass(frozen=True, slots=True)
 class HostedTool:
-    """A tool that can be called, with its server. ``needs_approval`` is true if calls to the tool need approval."""
+    """An MCP tool that the model can call, with its server. ``needs_approval`` is true if its calls need approval."""
 
     server: Server
     tool: RemoteTool
@@ -57,18 +58,18 @@ class HostedTool:
 
 
 class McpCatalog:
-    """The MCP tools for one answer, by the names under which the model sees them."""
+    """The MCP tools that the model can call in one answer, by the names under which the model sees them."""
 
     def __init__(self, taken: Collection[str], allow: Collection[str] = (), deny: Collection[str] = ()) -> None:
         self._taken = set(taken)
         self._allow, self._deny = allow, deny
         self._tools: dict[str, HostedTool] = {}
-        # The names under which the model sees the tools, by label and tool.
+        # The name under which the model sees a tool, by the server's label and the tool's own name.
         self._names: dict[tuple[str, str], str] = {}
         self._withheld: set[str] = set()
 
     def add(self, server: Server, tools: Sequence[RemoteTool]) -> list[RemoteTool]:
-        """Add a server's tools, and return the tools that are offered to the model."""
+        """Add a server's tools. Return the tools that are offered to the model, without masked and excess ones."""
         offered: list[RemoteTool] = []
         size = 0
         for tool in tools:
@@ -77,8 +78,8 @@ class McpCatalog:
             if len(offered) >= MAX_TOOLS or size > MAX_TOOLS_BYTES:
                 break
             if tool.name == server.web_search:
-                # This tool runs web searches that requests declare as ``web_search``, so it is not offered under its
-                # own name.
+                # This tool runs web searches that requests declare as ``web_search``, so it is not also offered under
+                # its own name.
                 continue
             if not self.permits(server.label, tool.name) or not server.allows(tool.name, read_only=tool.is_read_only):
                 self._withheld.add(name)
@@ -103,12 +104,12 @@ class McpCatalog:
         return self._tools
 
     def free_name(self, name: str) -> str:
-        """Return an unused variant of ``name``, and reserve it for a tool outside of the catalog."""
+        """Return ``name``, with a number if the name is already used. Reserve it for a tool outside of the catalog."""
         self._taken.add(free := self._free(name))
         return free
 
     def names(self, label: str) -> dict[str, str]:
-        """Return the names under which the model sees one server's tools, by the tools' own names."""
+        """Return the names under which the model sees one server's tools. The keys are the tools' own names."""
         return {tool: name for (whose, tool), name in self._names.items() if whose == label}
 
     def name(self, label: str, tool: str) -> str:
@@ -125,11 +126,11 @@ class McpCatalog:
 
     @property
     def masked(self) -> frozenset[str]:
-        """The names that the withheld tools would have if they were offered."""
+        """The names under which the model would see the masked tools if they were offered."""
         return frozenset(self._withheld - self._taken - self._tools.keys())
 
     def functions(self) -> list[dict[str, Any]]:
-        """Return the declarations of the tools, in a flat form that all APIs accept."""
+        """Return the declarations of the tools in a flat format that all APIs accept."""
         return [
             {
                 "type": "function",
@@ -151,7 +152,7 @@ class McpCatalog:
         return (not self._allow or bool(names & set(self._allow))) and not names & set(self._deny)
 
     def _free(self, name: str) -> str:
-        """Return ``name`` if it is unused, or else an unused variant with a number."""
+        """Return ``name``, with a number appended if the name is already used."""
         number, free = 1, name
         while free in self._taken or free in self._tools:
             number += 1

@@ -1,6 +1,6 @@
 """Manages the connection to one server.
 
-The connection is opened for the first request, kept open, closed if it fails, and reopened later.
+The connection is opened for the first request and kept open. If it fails, it is closed, and reopened later.
 
     idle ──ask──▶ opening ──▶ up ──failure or close──▶ idle, not before a while has passed
                      └──failure──────────────────────▶
@@ -12,8 +12,8 @@ The connection is opened for the first request, kept open, closed if it fails, a
 3. A local server receives one request at a time, because most servers were never tested with more. Concurrent answers
    take turns. A request that has waited for the full timeout fails, so that its client receives an answer in bounded
    time.
-4. With each consecutive failure, the pause before the next attempt becomes longer, up to a minute. During the pause,
-   calls fail immediately.
+4. With each consecutive failure, the pause before the next attempt to connect becomes longer, up to a minute. During
+   the pause, calls fail immediately.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ for _name in ("mcp", "client", "httpx2", "httpcore2"):
 
 _MAX_PAGES = 20
 _MAX_PAUSE = 60.0
-# The client's error codes for a failure of the connection rather than of the tool.
+# The error codes that the ``mcp`` client uses if the connection has failed, rather than the tool.
 _BROKEN = (CONNECTION_CLOSED, REQUEST_TIMEOUT, INVALID_REQUEST)
 _MAX_WORDS = 300
 
@@ -74,10 +74,7 @@ class McpConnection:
         return self._asking > 0
 
     async def tools(self, who: Caller = NO_CALLER) -> tuple[RemoteTool, ...]:
-        """Return the server's tools. The server is asked only once per connection.
-
-        Raises ServerFailed if the server is busy for too long, cannot be reached, or reports an error.
-        """
+        """Return the server's tools, which are requested once per connection. Raises ServerFailed if this fails."""
         if self._tools is None or self._life is None or self._life.is_over:
             self._tools = await self._asked(self._listed, who)
         return self._tools
@@ -133,9 +130,9 @@ class McpConnection:
         return tuple(tools)
 
     async def _asked[T](self, question: Callable[[Client], Awaitable[T]], who: Caller) -> T:
-        """Wait for the server to be free, open the connection if necessary, and send a request.
+        """Wait for a local server to be free, open the connection if necessary, and send a request.
 
-        Raises ServerFailed if the server is busy for too long, cannot be reached, or reports an error.
+        Raises ServerFailed if the request fails.
         """
         self._asking += 1
         try:
@@ -168,7 +165,7 @@ class McpConnection:
             what = "be started" if self.server.command else "be reached"
             raise self._given_up(life, f"it cannot {what} ({type(problem).__name__})") from problem
         except Exception as problem:
-            # Most of the client's exceptions are undocumented, so any exception ends this connection.
+            # Most exceptions of the ``mcp`` client are undocumented, so any exception ends this connection.
             raise self._given_up(life, self._words(problem)) from problem
         self._failures = 0
         return answer
@@ -180,13 +177,13 @@ class McpConnection:
                     label = self.server.label
                     raise ServerFailed(f"The server {label!r} has failed; the next attempt is in {pause:.0f} s.")
                 self._life, self._tools = _Session(self), None
-            # The session might still be opening, even if the caller that started it has been canceled.
+            # The session may still be opening, even if the call that started it has been canceled.
             life = self._life
             await life.begin()
             return life
 
     def _given_up(self, life: _Session | None, why: str) -> ServerFailed:
-        """Close a failed connection, and return the error for the caller."""
+        """Close a failed connection, start the pause before the next attempt, and return the error for the caller."""
         life = life or self._life
         if life is not None and life is self._life:
             self._life = None
@@ -194,8 +191,8 @@ class McpConnection:
             self._not_before = self._clock() + min(_MAX_PAUSE, 2.0 ** min(self._failures - 1, 10) - 1)
         if life is not None:
             why = "; ".join([*life.cut, why])
-            # The session is closed in the background, because closing can take a while and the caller's time is used
-            # up.
+            # The session is closed in the background. Closing can take a while, and the caller may already have waited
+            # for the full timeout.
             life.has_failed = True
             life.end_later()
             self._ends(life)
@@ -209,14 +206,14 @@ class McpConnection:
         return self.clean(str(problem) or type(problem).__name__)
 
     def clean(self, text: str) -> str:
-        """Return text without the server's secrets and URL."""
+        """Return text with the server's secrets and URL removed."""
         for secret in self.server.secrets:
             text = text.replace(secret, "[redacted]")
         return text.replace(self.server.url, "its address") if self.server.url else text
 
 
 class _Session:
-    """Opens, keeps and closes the client for a server, all in one separate task."""
+    """Opens, keeps and closes the ``mcp`` client for a server, all in one separate task."""
 
     def __init__(self, connection: McpConnection) -> None:
         self._connection = connection
@@ -230,7 +227,7 @@ class _Session:
 
     @property
     def client(self) -> Client:
-        """The client of an open session."""
+        """The ``mcp`` client of an open session."""
         return self._up.result()
 
     @property
@@ -239,7 +236,7 @@ class _Session:
         return self._closing.is_set() or (self.task is not None and self.task.done())
 
     async def begin(self) -> None:
-        """Open the session, or wait until it is open. Raises the exceptions of the ``mcp`` package if this fails."""
+        """Open the session, or wait until it is open. If this fails, the exception of the package ``mcp`` is raised."""
         self.task = self.task or asyncio.create_task(self._run())
         await asyncio.shield(self._up)
 
@@ -259,8 +256,8 @@ class _Session:
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as problem:
-            # If the session could not be opened, waiting callers receive the exception, or an error "the connection was
-            # closed" if the task was canceled.
+            # If the session could not be opened, the waiting callers receive the exception. If its task was canceled
+            # instead, they receive the error "the connection was closed".
             if not self._up.done():
                 is_plain = isinstance(problem, Exception)
                 self._up.set_exception(problem if is_plain else ConnectionError("the connection was closed"))

@@ -13,7 +13,7 @@ __all__ = ["is_host_allowed", "missing", "open_pool", "read_file", "read_tool"]
 
 
 def open_pool() -> Pool:
-    """Return a pool, which has no connections yet."""
+    """Return a pool without connections."""
     return pool.Pool()
 
 

@@ -1,7 +1,7 @@
 """Provides a fair lock, so that a server receives one request at a time and concurrent answers take turns.
 
-An answer can make dozens of concurrent calls, which run in order. A call by another answer waits for at most one of
-them.
+An answer can make dozens of concurrent calls, which run in order. If another answer makes a call, it waits for at most
+one of them.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ class FairLock:
     """A lock with at most one holder, which is passed on to each waiting answer in turn."""
 
     def __init__(self) -> None:
-        # The waiters by answer, in order. The first waiter of the first answer is next.
+        # The waiting calls, by answer. The first call of the first answer is next.
         self._waiting: OrderedDict[Caller, deque[asyncio.Future[None]]] = OrderedDict()
         self._last = Caller()
         self._is_taken = False
 
     @asynccontextmanager
     async def acquire(self, who: Caller, seconds: float) -> AsyncGenerator[None]:
-        """Wait for the lock, and hold it in a context. Raises TimeoutError after ``seconds`` of waiting."""
+        """Wait for the lock, and hold it within the context. Raises TimeoutError after ``seconds`` of waiting."""
         if self._is_taken:
             await self._wait(who, seconds)
         self._is_taken, self._last = True, who
@@ -41,7 +41,7 @@ class FairLock:
             async with asyncio.timeout(seconds):
                 await mine
         except BaseException:
-            # If the lock was granted just before the waiter was canceled, it is passed on.
+            # If the lock was granted just before this task was canceled, it is passed on to the next one.
             if mine.done() and not mine.cancelled():
                 self._pass_on()
             raise
@@ -54,7 +54,7 @@ class FairLock:
             following = queue.popleft()
             if queue:
                 self._waiting[who] = queue
-            # A canceled waiter might still be in the queue.
+            # A waiter that was canceled can still be in the queue.
             if not following.done():
                 following.set_result(None)
                 return

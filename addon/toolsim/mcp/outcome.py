@@ -1,9 +1,9 @@
-"""Represents the outcome of a call, with the output for the model and the error for the client.
+"""Represents the outcome of a call to an MCP tool, with the output for the model or the error for the client.
 
 1. The model sees an error as plain text. The server's own text is quoted, because it is not trusted.
 2. The model sees a result as text, which consists of the text parts in order, with a note about the type and size of
    each other part. If there is no text, the structured content is used.
-3. A result that exceeds the size limit is dropped, because half of a document would be misleading.
+3. A result that exceeds the size limit is dropped instead of truncated, because half of a document would be misleading.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class ToolOutcome:
     """The outcome of a call.
 
     If the call succeeded, ``output`` is the text, ``error`` is None and ``code`` is "". If it failed, ``output`` is
-    None, ``error`` is the error in the API's format, and ``code`` is one of the codes above.
+    None, ``error`` is the error in the API's format, and ``code`` is one of this module's error codes.
     """
 
     output: str | None
     error: Mapping[str, Any] | None = None
     code: str = ""
     found: tuple[Mapping[str, Any], ...] = ()
-    """The results, if the call was a search (``wire/hosted_items.py``)."""
+    """The search results if the call was a web search (see ``wire/hosted_items.py``)."""
 
     @property
     def shown(self) -> str:
@@ -46,7 +46,7 @@ class ToolOutcome:
 
 
 def failed(message: str, code: str = UNREACHABLE, number: int = -32000) -> ToolOutcome:
-    """Return the outcome of a call that was not made or not answered."""
+    """Return the outcome of a call that was not made, or that received no result."""
     return ToolOutcome(None, {"type": "mcp_protocol_error", "code": number, "message": message[:MAX_WORDS]}, code)
 
 

@@ -1,4 +1,6 @@
-"""Manages this proxy's connections to MCP servers. Local servers keep running; other connections close when idle."""
+"""Manages this proxy's connections to MCP servers. Local servers keep running, and other connections are closed when
+they are idle.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ MAX_CONNECTIONS = 32
 The connections need a limit, because clients do not share them: each client sends its own credentials.
 """
 MAX_OF_ONE = 8
-"""Maximum number of connections per client."""
+"""Maximum number of connections to URLs per client."""
 IDLE_SECONDS = 300.0
 
 
@@ -40,15 +42,12 @@ class Pool:
         self._clock = clock
         self._module: ModuleType | None = None
         self._connections: OrderedDict[Server, McpConnection] = OrderedDict()
-        # The client that opened each connection.
+        # The client for which each connection was opened.
         self._owners: dict[Server, str] = {}
         self._ending: set[asyncio.Task[None]] = set()
 
     async def tools(self, server: Server, who: Caller = NO_CALLER) -> tuple[RemoteTool, ...]:
-        """Return a server's tools.
-
-        Raises an exception without confidential information in its message if this fails.
-        """
+        """Return a server's tools. The messages of any exceptions contain no confidential information."""
         return await (await self._connection(server, who.owner)).tools(who)
 
     async def call(
@@ -69,8 +68,8 @@ class Pool:
 
     async def _connection(self, server: Server, owner: str) -> McpConnection:
         if self._module is None:
-            # Importing the package takes a second, which must not block the event loop. After the import, this method
-            # does not await anything, so that the calls of a round reach their server in order.
+            # Importing the package ``mcp`` takes a second, which must not block the event loop. After the import, this
+            # method does not await anything, so that the calls of a round reach their server in order.
             self._module = await asyncio.to_thread(importlib.import_module, "toolsim.mcp.connection")
         endpoint = server.endpoint
         found: McpConnection | None = self._connections.get(endpoint)
@@ -90,7 +89,7 @@ class Pool:
                 self._close(key)
 
     def _make_room(self, owner: str) -> None:
-        """Close a connection if this owner has too many, or if there are too many in total.
+        """Make room for another connection to a URL if this owner, or the entire proxy, has the maximum number.
 
         The least recently used connection of this owner, or else of the owner with the most connections, is closed.
         Busy connections stay open. Raises TooManyConnections if none can be closed.

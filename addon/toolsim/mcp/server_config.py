@@ -8,8 +8,8 @@ The file has the usual format of MCP clients, with four additional keys: ``requi
 
 1. ``${NAME}`` and ``${env:NAME}`` refer to variables of the proxy's environment, so that the file does not have to
    contain secrets.
-2. Approval is the default: ``require_approval`` is ``always`` if it is missing, and for each tool that its filters do
-   not select. For a server in the file, a request can require approval for more tools, but never for fewer.
+2. Approval is the default: If ``require_approval`` is missing, it is ``always``. A tool that its filters do not select
+   also needs approval. For a server in the file, a request can require approval for more tools, but never for fewer.
 3. A request names a server in the file by its label, or a server on an allowed host by its URL. If a request combines a
    label from the file with another URL, it is rejected, since the model and the user identify servers by their labels.
 """
@@ -36,7 +36,7 @@ EVERY, NONE = Filter(), Filter(frozenset())
 def read_file(text: str, environment: Mapping[str, str]) -> tuple[Server, ...]:
     """Parse the operator's file.
 
-    Raises ValueError if the file is invalid. The message does not contain values from the file, which might be secret.
+    If it is invalid, raises ValueError with a message that quotes no values from the file.
     """
     document = parse_object(text.encode())
     if document is None:
@@ -117,7 +117,7 @@ def _filter(value: Any, param: str) -> Filter:
         case dict():
             names = optional(value, "tool_names", list, param)
             read_only = optional(value, "read_only", bool, param)
-            # Only the Messages API can exclude tools by name.
+            # Filters in requests have this field only in the Messages API.
             excluded = optional(value, "excluded_tool_names", list, param) or ()
             return Filter(
                 None if names is None else frozenset(map(str, names)), read_only, frozenset(map(str, excluded))
@@ -131,7 +131,7 @@ def _allowed(value: Mapping[str, Any], param: str) -> tuple[Filter, ...]:
 
 
 def _free(value: Mapping[str, Any], param: str) -> tuple[Filter, ...]:
-    """Return filters for tools that do not need approval. Tools in both ``never`` and ``always`` need approval."""
+    """Return filters for tools that need no approval. A tool in both ``never`` and ``always`` needs approval."""
     param = f"{param}.require_approval"
     match value.get("require_approval"):
         case None | "always":
@@ -164,7 +164,7 @@ def _check_url(url: str, param: str) -> str:
 
 
 def is_host_allowed(server: Server, hosts: Collection[str]) -> bool:
-    """Return whether requests can name a server with this URL. See ``read_tool`` for ``hosts``."""
+    """Return whether a request can use the URL of ``server``. See ``read_tool`` for ``hosts``."""
     try:
         return server.url is not None and _is_among(_check_url(server.url, ""), hosts)
     except BadRequest:
@@ -176,10 +176,10 @@ def _is_among(place: str, hosts: Collection[str]) -> bool:
 
 
 def read_tool(declared: Mapping[str, Any], param: str, known: Mapping[str, Server], hosts: Collection[str]) -> Server:
-    """Parse an ``mcp`` tool of a request. ``known`` contains the servers in the operator's file, by label.
+    """Parse an ``mcp`` tool of a request. ``known`` contains the file's servers by label.
 
     ``hosts`` contains the hosts that a client can name, as ``host`` (https) or ``host:port``. Raises BadRequest if the
-    tool is invalid, or its server is unknown or not allowed.
+    tool is invalid or its server is not allowed.
     """
     label = required(declared, "server_label", str, param)
     url = optional(declared, "server_url", str, param)
@@ -197,7 +197,8 @@ def read_tool(declared: Mapping[str, Any], param: str, known: Mapping[str, Serve
         if url is not None and url != own.url:
             message = f"'{label}' is the label of a server of this proxy: omit 'server_url', or choose another label."
             raise BadRequest(message, f"{param}.server_url", "invalid_value")
-        # A tool has to match the operator's and the client's filters, so a client can only make the rules stricter.
+        # A tool has to match the operator's filters and the client's filters. So a client can only make the rules
+        # stricter.
         stricter = own.free
         if declared.get("require_approval") is not None:
             stricter = (*own.free, *free) if own.free and free else ()

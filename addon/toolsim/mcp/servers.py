@@ -13,7 +13,11 @@ SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A filter for a server's tools, by name and by whether they declare themselves read-only."""
+    """A filter for a server's tools, by name and by whether they declare themselves read-only.
+
+    If ``names`` or ``read_only`` is None, any name or tool matches. ``excluded`` contains names that the filter
+    rejects.
+    """
 
     names: frozenset[str] | None = None
     """The accepted names, or None to accept all names."""
@@ -50,7 +54,7 @@ class Server:
     web_search: str = ""
     """The name of the tool that runs web searches for requests with ``web_search``, or "" if there is none."""
     defers: bool = False
-    """Whether the server's tools are shown only after a search has found them.
+    """Whether the model sees the server's tools only after a tool search has found them.
 
     ``deferred`` overrides this for individual tools.
     """
@@ -71,7 +75,7 @@ class Server:
         return all(rule.fits(tool, read_only=read_only) for rule in self.allowed)
 
     def is_deferred(self, tool: str) -> bool:
-        """Return whether a tool is shown only after a search has found it."""
+        """Return whether the model sees a tool only after a tool search has found it."""
         return dict(self.deferred).get(tool, self.defers)
 
     def needs_approval(self, tool: str, *, read_only: bool) -> bool:

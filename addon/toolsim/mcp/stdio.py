@@ -2,9 +2,9 @@
 
 This module replaces the transport of the ``mcp`` package, which reads lines of any length into memory. Here, a server
 is killed if it writes a line longer than ``MAX_MESSAGE_BYTES``, or more than ``MAX_BETWEEN_BYTES`` between two
-requests. ``supervisor`` is the server's parent process, so that the server's children are killed with it. The server
-receives only the environment variables that every program needs, and those that the operator adds. The end of its
-standard error is kept for the log, without secrets.
+requests. The parent process of the server is a ``supervisor``, so that the server's children are killed with it. The
+server receives only the environment variables that every program needs, and those that the operator adds. The end of
+the server's standard error is kept for the log, without secrets.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _PIECE = 64 * 1024
 _END_SECONDS = 1.0
 _DRAIN_SECONDS = 0.3
 _MAX_WORDS = 2_000
-# Windows has no process groups. There, a server has no supervisor, and is stopped without its children.
+# Windows has no process groups. A server on Windows has no supervisor, and is stopped without its children.
 _HAS_PROCESS_GROUPS = hasattr(os, "posix_spawnp") and hasattr(os, "killpg")
 
 Incoming = MemoryObjectSendStream[SessionMessage | Exception]
@@ -48,7 +48,7 @@ Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObj
 
 
 class OutputLimitExceeded(Exception):
-    """Raised if a server has sent more data than the limit allows."""
+    """Raised if a server has sent more data than it is allowed to. The message names the limit."""
 
 
 class OutputMeter:
@@ -58,7 +58,7 @@ class OutputMeter:
         self._bytes = self._messages = 0
 
     def asked(self) -> None:
-        """Record that a request was sent, which resets the counts."""
+        """Record that a request has been sent to the server, which resets the counts."""
         self._bytes = self._messages = 0
 
     def add(self, size: int, messages: int = 0) -> None:
@@ -84,18 +84,18 @@ class Process:
         self.stdin, self.stdout, self.stderr = process.stdin, process.stdout, process.stderr
         self._process = process
         self._has_supervisor = lifeline is not None
-        # This object closes the pipe. If the proxy exits for any reason, the kernel closes it.
+        # The pipe stays open as long as this object exists. When the proxy exits for any reason, the kernel closes it.
         self._lifeline = lifeline
 
     @classmethod
     async def start(cls, server: Server) -> Self:
-        """Start a server. Raises OSError if the server cannot be started."""
+        """Start a server. Raises OSError if its command cannot be run."""
         environment = get_default_environment() | dict(server.environment)
         command, lifeline = list(server.command), None
         ends: tuple[int, ...] = ()
         program = _program(command[0], server.folder, environment)
         if not _HAS_PROCESS_GROUPS:
-            # Windows finds "npx.cmd" only by its full name.
+            # Windows finds a program such as "npx.cmd" only by its full file name.
             command[0] = program
         else:
             watched, lifeline = os.pipe()
@@ -135,7 +135,8 @@ class Process:
                 break
         self.kill()
         if self._has_supervisor:
-            # If the supervisor itself was killed, the server might still be running with its pipes open.
+            # If the supervisor was killed before it could kill the server, the server is still running with its pipes
+            # open.
             self._signal(signal.SIGKILL)
 
     def _terminate(self) -> None:
@@ -160,7 +161,7 @@ class Process:
 def _program(name: str, folder: str, environment: Mapping[str, str]) -> str:
     """Return the path of a program.
 
-    Raises FileNotFoundError if the program does not exist, because the supervisor could only log this error.
+    Raises FileNotFoundError if there is none, because the supervisor could only log this.
     """
     path = os.path.join(folder, name) if os.path.dirname(name) else name
     if (found := shutil.which(path, path=environment.get("PATH"))) is None:
@@ -170,7 +171,7 @@ def _program(name: str, folder: str, environment: Mapping[str, str]) -> str:
 
 @asynccontextmanager
 async def run_server(server: Server, cut: Callable[[str], None], log: Callable[[str], None]) -> AsyncGenerator[Streams]:
-    """Start a server, and stop it on exit. Raises OSError if the server cannot be started.
+    """Start a server, and stop it when the context exits. Raises OSError if the server cannot be started.
 
     ``cut`` is called with the reason if the server exceeds a limit, and ``log`` with the end of its standard error.
     """
@@ -186,11 +187,12 @@ async def run_server(server: Server, cut: Callable[[str], None], log: Callable[[
     try:
         yield read, write
     finally:
-        # The shield ensures that the process is stopped even if the task is canceled.
+        # The shield ensures that the process is stopped even if this task is canceled.
         with anyio.CancelScope(shield=True):
             read.close()
             await process.end()
-            # The remaining output is read, unless a detached child still holds the pipe open.
+            # The tasks read the remaining output, which takes longer only if a detached child still holds the pipe
+            # open.
             await asyncio.wait(tasks, timeout=_DRAIN_SECONDS)
             for task in tasks:
                 task.cancel()
@@ -217,10 +219,10 @@ async def _listen(process: Process, incoming: Incoming, meter: OutputMeter, cut:
 
 
 async def lines_of(stdout: asyncio.StreamReader) -> AsyncGenerator[bytes]:
-    """Yield each complete line with its line ending. Raises OutputLimitExceeded for a line that is too long.
+    """Yield each complete line of a server's output, with its line ending.
 
     Other tasks can run between lines. This is necessary because a server can write a million empty lines, and reading
-    buffered data does not suspend the task.
+    buffered data does not suspend the task. Raises OutputLimitExceeded for a line that is too long.
     """
     pace, start = TimeSlice(), b""
     while data := await stdout.read(_PIECE):
@@ -256,7 +258,7 @@ async def _speak(process: Process, outgoing: Outgoing, incoming: Incoming, meter
             process.stdin.write(request.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
             await process.stdin.drain()
     except OSError:
-        # The server has exited, so waiting callers receive an error.
+        # The server has exited. Closing the stream reports an error to callers that are waiting for an answer.
         incoming.close()
 
 

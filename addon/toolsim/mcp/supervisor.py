@@ -1,11 +1,11 @@
 """Runs as the parent process of a local server, and kills all of the server's descendants when the proxy exits.
 
 The supervisor is a separate program between the proxy and the server: ``python supervisor.py LIFELINE COMMAND …``. The
-server has the standard streams, and the supervisor only watches.
+server inherits the standard streams. The supervisor does not use them.
 
-- LIFELINE is the reading end of a pipe whose writing end only the proxy has. When the writing end is closed, by the
-  proxy or (if the proxy was killed) by the kernel, all processes that the server started are killed. A byte in the pipe
-  means that these processes are to be killed once the server itself has exited.
+- LIFELINE is the reading end of a pipe whose writing end only the proxy has. The writing end is closed by the proxy or,
+  if the proxy was killed, by the kernel. Then the server and all processes that it started are killed. If the proxy
+  writes a byte into the pipe, these processes are killed as soon as the server itself has exited.
 - Children that left the server's process group or session, and children whose parent has died, are still descendants of
   the supervisor, since Linux assigns orphans to the nearest *subreaper*. Other systems have no subreapers. There, the
   process group is killed, and processes that have left it survive.
@@ -24,8 +24,8 @@ PR_SET_CHILD_SUBREAPER = 36
 NOT_STARTED = 127
 """The exit code if a command cannot be run, as in shells."""
 _PATIENCE_SECONDS = 3.0
-"""Timeout, in seconds, for killing all processes. Killing is retried, because processes can start others or belong to
-another user.
+"""Maximum time, in seconds, for killing processes. Several attempts can be necessary, because processes can start
+others or belong to another user.
 """
 
 
@@ -36,7 +36,7 @@ def main(arguments: list[str]) -> int:
     is_subreaper = _adopt_orphans()
     woken = _wake_on_signals()
     try:
-        # Python ignores these two signals. Programs that it starts would inherit this.
+        # Python ignores these two signals, and the programs that it starts would also ignore them.
         ignored = [signal.SIGPIPE, signal.SIGXFSZ]
         server = os.posix_spawnp(command[0], command, os.environ, setsigdef=ignored)
     except OSError as error:
@@ -65,7 +65,7 @@ def _adopt_orphans() -> bool:
     """Make this process adopt orphaned descendants, and return whether the system supports this."""
     if sys.platform != "linux":
         return False
-    import ctypes  # The ``ctypes`` module is imported here, because it is needed only on Linux.
+    import ctypes  # Only Linux needs this module.
 
     return bool(ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
 
@@ -73,13 +73,13 @@ def _adopt_orphans() -> bool:
 def _wake_on_signals() -> int:
     """Return a pipe that becomes readable when a child exits.
 
-    Signals to the process group are ignored, because they are intended for the server.
+    This process ignores signals to the process group, because they are intended for the server.
     """
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        # A no-op handler is used, because the server would inherit SIG_IGN.
+        # The handler does nothing. SIG_IGN is not used, because the server would inherit it.
         signal.signal(number, lambda *_: None)
     return woken
 
@@ -92,7 +92,7 @@ def _drop_streams() -> None:
 
 
 def _reap() -> tuple[dict[int, int], bool]:
-    """Collect the children that have exited. Return their exit codes, and whether any children are left."""
+    """Collect the exit codes of children that have exited. Also return whether any children are left."""
     ended: dict[int, int] = {}
     while True:
         try:
@@ -105,7 +105,10 @@ def _reap() -> tuple[dict[int, int], bool]:
 
 
 def _kill_all(is_subreaper: bool) -> None:
-    """Kill descendants until none are left, because a process can start others before it is killed."""
+    """Kill all descendants.
+
+    This is repeated until none are left, because a process can start others before it is killed.
+    """
     end = time.monotonic() + _PATIENCE_SECONDS
     while is_subreaper and _reap()[1] and time.monotonic() < end:
         for child in _descendants():
@@ -117,7 +120,7 @@ def _kill_all(is_subreaper: bool) -> None:
 
 
 def _descendants() -> list[int]:
-    """Return all descendants of this process, according to the parents listed in /proc."""
+    """Return all descendants of this process, which are found through the parent process IDs in /proc."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():

@@ -1,8 +1,8 @@
 """Connects to a server over HTTP (streamable HTTP or the older SSE), with limits on its output and redirects.
 
 1. Every request is sent to the origin of the server's URL, even if redirects or events name another origin.
-2. An answer is read as it arrives. A compressed answer is rejected, because it can expand a thousandfold. The size
-   limits are the same as for local servers (see ``stdio``).
+2. An answer is processed as it arrives. A compressed answer is rejected, because it can expand to a thousand times its
+   size. The size limits are the same as for local servers (see ``stdio``).
 3. Proxies from the environment, cookie jars and password files are not used.
 """
 
@@ -40,7 +40,8 @@ class Bounded(httpx2.AsyncBaseTransport):
             raise httpx2.ConnectError("the server redirects to another host")
         if request.method == "POST":
             self._meter.asked()
-            # The trace context is added to the headers, because the package itself adds it only to the message.
+            # The trace context is added to the headers here, because the package ``mcp`` adds it only to the message in
+            # the body.
             inject(request.headers)
         response = await self._inner.handle_async_request(request)
         encoding = response.headers.get("content-encoding", "identity").strip().lower()
@@ -63,8 +64,8 @@ class _Counted(httpx2.AsyncByteStream):
     """A response body of at most ``limit`` bytes.
 
     If ``limit`` is 0, only the meter's limit between two requests applies. The body is passed on in small pieces,
-    between which other tasks can run, because it can consist of thousands of tiny chunks and events, and reading
-    buffered data does not suspend the task.
+    between which other tasks can run. This is necessary because a body can contain thousands of tiny events, and
+    reading buffered data does not suspend the task.
     """
 
     def __init__(self, stream: httpx2.AsyncByteStream, meter: OutputMeter, limit: int) -> None:
@@ -92,7 +93,10 @@ class _Counted(httpx2.AsyncByteStream):
 
 @asynccontextmanager
 async def connect(server: Server) -> AsyncGenerator[Any]:
-    """Connect to a server, and yield the streams. The server's ``timeout`` applies to connecting and sending."""
+    """Connect to a server, and yield the streams for its messages.
+
+    The server's ``timeout`` applies to connecting and sending.
+    """
     headers = {"accept-encoding": "identity", **dict(server.headers)}
 
     def client(
@@ -114,7 +118,7 @@ async def connect(server: Server) -> AsyncGenerator[Any]:
 
 @cache
 def _trusted() -> SSLContext:
-    """Return the SSL context with the trusted certificates. It is cached, because loading them takes 70 ms."""
+    """Return the SSL context with the trusted certificates. The result is cached, because loading them takes 70 ms."""
     return httpx2.create_ssl_context()
 
 
