@@ -14,7 +14,7 @@ configured:
     engine          implements ``runtime``
     server_config   the known servers: the operator's file, and servers that requests name
     pool            the connections of this proxy
-    connection      the connection to one server, which is retried after a failure
+    connection      the connection to one server, which is reopened after a failure
     stdio           the transport for a local server
     web             the transport for a server over HTTP
     supervisor      the parent process of a local server, a separate program

@@ -13,14 +13,15 @@ MCP.
     export        runs the exporters that the environment names, in a separate thread
     content       prompts and answers, if enabled: parsed and redacted in the exporter's thread
 
-1. *No option.* The standard variables enable traces (``OTEL_TRACES_EXPORTER``, ``OTEL_EXPORTER_OTLP_ENDPOINT``, …). If
-   they are not set, nothing is imported.
-2. *No content, no keys.* Spans contain only names, counts and codes, as in the log.
+1. *No option.* OpenTelemetry's standard environment variables enable traces (``OTEL_TRACES_EXPORTER``,
+   ``OTEL_EXPORTER_OTLP_ENDPOINT``, …). If they are not set, no OpenTelemetry package is imported.
+2. *No content, no keys.* Spans contain only names, counts and codes, like the log.
    ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT`` adds messages, arguments and results, redacted like a
    recording.
-3. *Traces continue.* The client's ``traceparent`` and ``tracestate`` are continued. Each request to a backend carries
-   the context of its own span, as does each MCP tool call, in its ``_meta`` and as headers. Within this process, the
-   same headers connect the spans: a round is derived from the client's request, including its headers.
-4. *No waiting.* On the event loop, a turn only starts and ends its spans. Any longer work happens in the exporter's
-   thread, which has a few seconds to finish when the proxy exits.
+3. *Traces continue.* The spans continue the trace in the client's ``traceparent`` and ``tracestate`` headers. Each
+   request to a backend carries the context of its own span, as does each MCP tool call, in its ``_meta`` and as
+   headers. The same headers connect the spans within this process, because each round copies the headers of the
+   client's request.
+4. *No waiting.* On the event loop, spans are only started and ended. Any longer work happens in the exporter's thread,
+   which has a few seconds to finish when the proxy exits.
 """

@@ -1,8 +1,9 @@
-"""Adds prompts and answers to spans, if enabled. They are recorded as bytes when a span ends, and redacted on export.
+"""Adds prompts and answers to spans, if the operator has enabled this.
 
-Parsing and redacting take up to a second, so they happen in the exporter's thread. The total size of the recorded bytes
-is limited; beyond the limit, the oldest span is exported without its content. The prompt and the model's text are
-recorded verbatim, with the tool manifest inside a message and calls as text.
+When a span ends, its content is recorded as bytes. Parsing and redacting the content take up to a second, so they
+happen in the exporter's thread. The total size of the recorded bytes is limited. If the limit is exceeded, the oldest
+spans are exported without their content. The prompt and the model's text are recorded verbatim, with the tool manifest
+inside a message and calls as text.
 """
 
 from __future__ import annotations
@@ -40,22 +41,25 @@ from toolsim.wire.hosted_items import ServedCall
 from toolsim.wire.json_codec import dump, parse_object
 
 VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
-# The list contains older and newer values of the variable. The last value enables events too, which toolsim does not
+# Values from older and newer versions of the conventions. The last value also enables events, which toolsim does not
 # create.
 _ON = ("true", "1", "span_only", "span_and_event")
 
 MAX_BYTES = 64 * 1024 * 1024
-"""Maximum total size, in bytes, of recorded content that has not been exported yet."""
+"""Maximum total size of the content that has been recorded but not exported, in bytes."""
 
 
 def is_asked_for(environment: Mapping[str, str]) -> bool:
-    """Return whether the environment enables content. The variable is defined by the conventions."""
+    """Return whether the environment enables the recording of content.
+
+    The conventions define the variable and its values.
+    """
     return environment.get(VARIABLE, "").strip().lower() in _ON
 
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """A model turn: the request that was sent, and the backend's answer."""
+    """The request that was sent to a model, and the backend's answer."""
 
     headers: tuple[tuple[str, str], ...]
     path: str
@@ -108,17 +112,17 @@ class Content:
         self.is_on = is_on
         self._noted: OrderedDict[int, _Turn | _Call] = OrderedDict()
         self._size = 0
-        self._lock = threading.Lock()  # The content is added on the event loop and removed in the exporter's thread.
+        self._lock = threading.Lock()  # Content is added on the event loop and removed in the exporter's thread.
 
     def of_turn(self, span: Span, flow: HTTPFlow, answer: bytes) -> None:
-        """Record the content of a model turn that has ended."""
+        """Record a request to a model, and the backend's answer, as the content of a span."""
         if self.is_on and span.is_recording():
             request = flow.request
             headers = tuple(by_name(request.headers).items())
             self._note(span, _Turn(headers, request.path, request.raw_content or b"", answer))
 
     def of_call(self, span: Span, call: ServedCall, outcome: ToolOutcome) -> None:
-        """Record the content of a finished tool call."""
+        """Record the arguments and the outcome of a tool call as the content of a span."""
         if self.is_on and span.is_recording():
             self._note(span, _Call(call.arguments, outcome.output))
 
@@ -130,7 +134,7 @@ class Content:
                 self._size -= len(self._noted.popitem(last=False)[1])
 
     def filled(self, span: ReadableSpan) -> ReadableSpan:
-        """Return a span with its redacted content added. Runs in the exporter's thread."""
+        """Return a span with its content, which is redacted here. Called in the exporter's thread."""
         with self._lock:
             said = self._noted.pop(span.context.span_id, None) if span.context is not None else None
             self._size -= 0 if said is None else len(said)
@@ -140,7 +144,7 @@ class Content:
         try:
             found = {name: _text(redactor.value(value)) for name, value in said.read(redactor)}
         except RecursionError:
-            # The span is exported without its content, because content that is nested this deeply is useless.
+            # The content is nested too deeply to be redacted, so the span is exported without it.
             return span
         return ReadableSpan(
             span.name,
@@ -205,7 +209,7 @@ def _piece(piece: Piece) -> dict[str, Any]:
 
 
 def _parsed(text: str) -> Any:
-    """Return the parsed text if it is a JSON object, and any other text unchanged."""
+    """Return the value of the text if it is a JSON object, and any other text unchanged."""
     found = parse_object(text.encode("utf-8", "surrogatepass")) if text.lstrip().startswith("{") else None
     return text if found is None else found
 

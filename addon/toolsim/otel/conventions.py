@@ -1,8 +1,8 @@
 """Names and values of the semantic conventions for generative AI and MCP (both in development), and for HTTP (stable).
 
-The tests check the names against the ``opentelemetry-semantic-conventions`` package. Its names for generative AI are in
-a private module, so they are repeated here. Attributes outside the conventions begin with ``toolsim.``, followed by the
-name of the report's field.
+The tests check the names against the package ``opentelemetry-semantic-conventions``. Its names for generative AI are in
+a private module, so they are repeated here. The names of other attributes consist of ``toolsim.`` and the name of a
+field of the report.
 """
 
 from __future__ import annotations
@@ -35,14 +35,15 @@ MAX_NAME = 128
 """
 _MAX_NAMES = 64
 _MAX_READ = 64 * 1024
-"""Maximum number of bytes of an answer that are searched for its ID.
+"""Maximum number of bytes of an answer that are searched for the answer's ID.
 
 These bytes contain the first event of a stream, or all of a short answer.
 """
 
 ABORTED, OTHER = "aborted", "_OTHER"
-"""The error classes for a client that disconnected, and for an error without a name. The conventions define the second
-class.
+"""The error classes for a request whose client has disconnected, and for an error without a suitable name.
+
+The conventions define the second class.
 """
 
 _TOKENS = {
@@ -51,10 +52,10 @@ _TOKENS = {
     "cached": "gen_ai.usage.cache_read.input_tokens",
     "reasoning": "gen_ai.usage.reasoning.output_tokens",
 }
-# The fields of a model turn's report that are useful in a search.
+# Fields of the report that are useful for searching spans.
 _FINDINGS = ("parse_failures", "strict_failures", "repairs", "untagged", "warnings", "dropped_calls", "retries")
 
-# The conventions name some providers. Any other server is named after its engine or API.
+# The conventions name some providers. Any other provider is named after its engine or API.
 _PROVIDERS = {
     "api.anthropic.com": "anthropic",
     "api.deepseek.com": "deepseek",
@@ -68,7 +69,7 @@ _AZURE = (".openai.azure.com", ".cognitiveservices.azure.com")
 
 
 def clipped(name: str) -> str:
-    """Return a name, truncated if it is too long."""
+    """Return a name, truncated to ``MAX_NAME`` characters."""
     return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…"
 
 
@@ -83,7 +84,7 @@ def turn_name(flow: HTTPFlow) -> str:
 def turn_began(flow: HTTPFlow, *, is_websocket: bool) -> Attributes:
     """Return the span attributes that are known when the headers of a client's request have arrived.
 
-    The path is only the API's path, since anything before or after it can contain a key.
+    The path attribute contains only the path of the API, since a prefix or the query can contain a key.
     """
     request, client = flow.request, flow.client_conn
     protocol, _, version = request.http_version.partition("/")
@@ -118,11 +119,11 @@ def _route(flow: HTTPFlow) -> str:
     return "/v1" + path.partition("?")[0].rstrip("/").removeprefix(prefix(path))
 
 
-# -- a model turn --
+# -- a request to the model --
 
 
 def chat_name(model: str) -> str:
-    """Return the span name of a model turn."""
+    """Return the span name of a request to the model."""
     return f"chat {clipped(model)}".rstrip()
 
 
@@ -138,7 +139,7 @@ def chat_began(flow: HTTPFlow, exchange: Exchange, model: str) -> Attributes:
         found["gen_ai.request.choice.count"] = plan.choices
     if plan is not None and plan.answer_format is not None:
         found["gen_ai.output.type"] = "json"
-    # A built-in backend is part of this process, regardless of its port.
+    # A built-in backend is part of this process, so its loopback port is irrelevant.
     if not exchange.backend.is_builtin:
         found |= {"server.address": request.host, "server.port": request.port}
     if exchange.report.round:
@@ -157,7 +158,10 @@ def provider(exchange: Exchange, host: str) -> str:
 
 
 def chat_ended(report: Report, answer: bytes) -> Attributes:
-    """Return the attributes of a finished model turn. ``answer`` is the recorded part of the backend's answer."""
+    """Return the attributes of a request to the model whose answer has ended.
+
+    ``answer`` is the recorded part of the backend's answer.
+    """
     found: Attributes = {_TOKENS[kind]: count for kind, count in report.tokens.items() if kind in _TOKENS and count}
     if report.tokens and report.usage_estimated:
         found["toolsim.usage_estimated"] = True
@@ -174,25 +178,28 @@ def chat_ended(report: Report, answer: bytes) -> Attributes:
 
 
 def _answered(answer: bytes) -> Attributes:
-    """Return the ID of a backend's answer, and the model that the answer names."""
+    """Return the attributes for the ID of a backend's answer, and for the model that the answer names."""
     head = answer
     if not answer[:64].lstrip().startswith(b"{"):
-        # The first event of a stream contains both the ID and the model.
+        # In a stream, the first event contains both the ID and the model.
         end = re.search(rb"\r?\n\r?\n", answer[:_MAX_READ])
         head = answer[: end.end()] if end else b""
     if len(head) > _MAX_READ:
         return {}
     body = parse_object(head[head.find(b"{") :].rstrip()) or {}
-    # The first event of some streams contains the answer in its initial state.
+    # The first event of some APIs contains them in a nested object.
     inner = next((body[key] for key in ("response", "message") if isinstance(body.get(key), Mapping)), body)
     named = {"gen_ai.response.id": string(inner.get("id")), "gen_ai.response.model": string(inner.get("model"))}
     return {name: clipped(value) for name, value in named.items() if value}
 
 
 def failure(report: Report, status: int | None) -> str:
-    """Return the error class of a turn, which is its error code or HTTP status, or "" if there was no error."""
+    """Return the error class of a failed turn, or "" if there was no error.
+
+    The error class is the error code if there is one, or else the HTTP status.
+    """
     if report.error:
-        # An error code is replaced with OTHER unless it is a plain name, because it can be any text from the backend.
+        # A code from the backend can be any text, so only plain names are used.
         return OTHER if loggable_name(report.error) != report.error else report.error
     if status is None:
         return ABORTED

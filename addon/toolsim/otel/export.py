@@ -24,27 +24,28 @@ from toolsim.version import __version__
 logger = logging.getLogger(__name__)
 
 SCHEMA = "https://opentelemetry.io/schemas/1.41.0"
-"""The schema URL for the version of the conventions that defines the attribute names."""
+"""The URL of the schema, which states the version of the conventions that the attribute names are from."""
 
 FLUSH_SECONDS = 5.0
-"""Maximum time, in seconds, that the proxy's exit waits for spans that have not been exported."""
+"""Maximum time for which the proxy's exit waits until all spans are exported, in seconds."""
 _POLL_SECONDS = 0.02
 _MAX_WORDS = 240
 
 _GROUP = "opentelemetry_traces_exporter"
-# Exporters by the value of OTEL_EXPORTER_OTLP_PROTOCOL. The default is the value that the specification recommends.
+# The name of the exporter for each value of OTEL_EXPORTER_OTLP_PROTOCOL. The default, http/protobuf, is the value that
+# the specification recommends.
 _PROTOCOLS = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc", "http/json": "otlp_json_http"}
-# The SDK's logger that reports a full queue.
+# The logger with which the SDK reports that the queue of spans is full.
 _QUEUE = "opentelemetry.sdk._shared_internal"
 
 
 class Export:
-    """Creates and exports spans. ``exporters`` are the destinations, and ``content`` is added to spans on export."""
+    """Creates spans, and exports them to ``exporters``. Before the export, ``content`` is added to the spans."""
 
     def __init__(self, exporters: Sequence[SpanExporter], content: Content) -> None:
         self.content = content
         self._exporter = LoggingExporter(exporters, content)
-        # The SDK's own exit handler is not used, because the process must not wait for an unreachable collector.
+        # The SDK's own exit handler would wait for an unreachable collector, so it is not used.
         self._provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         self.tracer = self._provider.get_tracer("toolsim", __version__, schema_url=SCHEMA)
@@ -68,8 +69,8 @@ class Export:
         return cls(exporters, Content(is_asked_for(environment))) if exporters else None
 
     def end(self) -> Awaitable[None]:
-        """Export the remaining spans in a thread. The returned awaitable takes at most ``FLUSH_SECONDS``."""
-        # The thread is a daemon, because it must not delay the process's exit either.
+        """Export the remaining spans in a thread. The returned awaitable completes within ``FLUSH_SECONDS``."""
+        # A daemon thread does not prevent the process from exiting.
         ending = threading.Thread(target=self._provider.shutdown, name="toolsim traces", daemon=True)
         ending.start()
         return asyncio.get_running_loop().create_task(self._ended(ending))
@@ -83,7 +84,10 @@ class Export:
 
 
 class LoggingExporter(SpanExporter):
-    """Combines several exporters, and logs their failures once rather than for each batch or attempt."""
+    """Sends spans to several exporters, and logs only one message for consecutive failures.
+
+    The exporters themselves would log a message for each batch or attempt.
+    """
 
     def __init__(self, exporters: Sequence[SpanExporter], content: Content) -> None:
         self._exporters = exporters
@@ -95,7 +99,10 @@ class LoggingExporter(SpanExporter):
             logging.getLogger(name).addFilter(self._hear)
 
     def _hear(self, record: logging.LogRecord) -> bool:
-        """Suppress an exporter's log record. The first record about a batch is kept as the reason for its failure."""
+        """Suppress an exporter's log record.
+
+        The first record while a batch is exported is kept as the reason for a failure.
+        """
         self._heard = self._heard or record.getMessage()
         return False
 
@@ -121,7 +128,7 @@ class LoggingExporter(SpanExporter):
             return SpanExportResult.FAILURE
 
     def log_failure(self, why: str) -> None:
-        """Log the loss of spans, but only once until an export succeeds again."""
+        """Log that spans were lost, unless this was already logged after the last successful export."""
         if not self._is_failing:
             self._is_failing = True
             logger.warning("toolsim: cannot export traces: %s", " ".join(why.split())[:_MAX_WORDS])
@@ -137,7 +144,7 @@ class LoggingExporter(SpanExporter):
 
 
 def _names(environment: Mapping[str, str]) -> list[str]:
-    """Return the names under which packages register the requested exporters."""
+    """Return the names of the requested exporters, as the packages register them."""
     names = [name.strip().lower() for name in (environment.get("OTEL_TRACES_EXPORTER") or "otlp").split(",")]
     variables = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
     protocol = next((value for name in variables if (value := environment.get(name, "").strip())), "http/protobuf")

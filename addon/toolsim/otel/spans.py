@@ -4,8 +4,9 @@
                                               ▲                │
                                               └── sent again ◀─┘ (a backend that rejected a feature)
 
-A client's own exchange has a SERVER span. A round has no SERVER span; its parent is the client's span, which is in its
-headers. An exchange that sends no request to a backend (an answer in rounds, a refusal) has no CLIENT span.
+The exchange with a client has a SERVER span. A round has no SERVER span, because the headers of its request identify
+the client's span as the parent. An exchange has no CLIENT span if it sends no request to a backend itself, for example
+if its answer is generated in rounds.
 """
 
 from __future__ import annotations
@@ -37,9 +38,10 @@ class Spans(Feature):
         self._export = export
         self._over = over
         self._context = propagate.extract(flow.request.headers)
-        """The context for new spans.
+        """The parent context for new spans.
 
-        It is initially the parent's context from the client's headers, and later the context of this turn's span.
+        At first, it is the context from the request's headers. Once the SERVER span has started, it is the context of
+        this span.
         """
         self._server: Span | None = None
         self._chat: Span | None = None
@@ -54,13 +56,13 @@ class Spans(Feature):
                 start_time=int(flow.request.timestamp_start * 1e9),
             )
             self._context = trace.set_span_in_context(self._server, self._context)
-            # Requests that are derived from this request, such as its rounds, become children of the span.
+            # Requests that are derived from this request, such as its rounds, become children of the SERVER span.
             _inject(flow.request.headers, self._context)
 
-    # -- a model turn --
+    # -- a request to the model --
 
     def ask(self, flow: HTTPFlow, exchange: Exchange) -> None:
-        """Begin the span of a model turn, whose request is about to be sent."""
+        """Begin the span of a request to the model, which is about to be sent."""
         model = exchange.plan.form.model if exchange.plan is not None else exchange.report.model
         self._status = None
         self._chat = self._export.tracer.start_span(
@@ -76,9 +78,9 @@ class Spans(Feature):
         self._status = status
 
     def resend(self, flow: HTTPFlow, exchange: Exchange) -> None:
-        """End the span of a turn that the backend has rejected.
+        """End the span of a request that the backend has rejected because of a feature.
 
-        Begin the span of the next turn, unless the client receives an error instead.
+        Begin the span of the next attempt, unless the client receives the error instead.
         """
         if self._chat is not None:
             _end(self._chat, str(self._status))
@@ -97,7 +99,7 @@ class Spans(Feature):
         span = self._export.tracer.start_span(conventions.tool_name(call), self._context, attributes=began)
         error = conventions.ABORTED
         try:
-            # The code that sends the request reads the span from the current context.
+            # The code that calls the tool reads the span from the current context.
             with trace.use_span(span, record_exception=False, set_status_on_exception=False):
                 outcome = await calling
             span.set_attributes(found := conventions.tool_ended(outcome))
@@ -116,7 +118,7 @@ class Spans(Feature):
         self._end_chat(exchange, flow, report, conventions.failure(report, status and (self._status or status)))
         if self._server is not None:
             self._server.set_attributes(conventions.turn_ended(report, status))
-            # According to the HTTP conventions, a client's error is not an error of the server's span.
+            # According to the HTTP conventions, a 4xx status is not an error of the server.
             is_clients = status is not None and 400 <= status < 500
             _end(self._server, conventions.failure(report, status), is_failure=not is_clients)
 
@@ -135,7 +137,7 @@ class Spans(Feature):
         _end(chat, error)
 
     def end(self, error: str) -> None:
-        """End all spans, because the proxy exits before the exchange ends."""
+        """End all spans, because the proxy is exiting before the exchange has ended."""
         for span in (self._chat, self._server):
             if span is not None:
                 _end(span, error)
@@ -143,7 +145,7 @@ class Spans(Feature):
 
 
 def _inject(headers: Headers, context: Context) -> None:
-    # A tracestate without its traceparent would be meaningless.
+    # The old headers are removed first, because an old tracestate must not remain next to a new traceparent.
     for name in propagate.get_global_textmap().fields:
         headers.pop(name, None)
     propagate.inject(headers, context)

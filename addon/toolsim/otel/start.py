@@ -16,7 +16,7 @@ _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT
 
 
 def asked_by(environment: Mapping[str, str]) -> str:
-    """Return the name of the variable that enables traces, or "" if traces are not enabled."""
+    """Return the name of the environment variable that enables traces, or "" if traces are not enabled."""
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return ""
     exporters = environment.get("OTEL_TRACES_EXPORTER", "").strip().lower()
@@ -26,7 +26,7 @@ def asked_by(environment: Mapping[str, str]) -> str:
 
 
 def addons(environment: Mapping[str, str]) -> list[object]:
-    """Return a list with the tracing addon, which has to be loaded after ``ToolSim``.
+    """Return the tracing addon as a list. It has to be loaded after ``ToolSim``.
 
     The list is empty if traces are disabled or a package is missing.
     """

@@ -1,4 +1,4 @@
-"""The addon that attaches ``Spans`` to each exchange with a model, and reports events that spans cannot observe.
+"""The addon that attaches ``Spans`` to each exchange, and informs them of mitmproxy's events.
 
 The addon is listed after ``ToolSim``, so that each hook runs after the core's hook.
 """
@@ -15,14 +15,14 @@ from toolsim.proxy.addon import ToolSim
 
 
 class Tracing:
-    """An addon that attaches spans to the exchanges of the core."""
+    """An addon that attaches spans to toolsim's exchanges."""
 
     def __init__(self, export: Export) -> None:
         self._export = export
-        self._open: set[Spans] = set()  # The spans of exchanges that have not ended.
+        self._open: set[Spans] = set()  # The spans of the exchanges in progress.
 
     def requestheaders(self, flow: HTTPFlow) -> None:
-        """Begin the span of a client's turn, or of one of its rounds."""
+        """Attach spans to an exchange with a client, or to one of its rounds."""
         exchange = ToolSim.exchanges.of(flow)
         if exchange is None or not flow.live:
             return
@@ -34,14 +34,14 @@ class Tracing:
             exchange.attach(spans)
 
     def request(self, flow: HTTPFlow) -> None:
-        """Begin the span of a model turn, if a request is about to be sent to a model."""
+        """Begin the span of the request to the model, if such a request is about to be sent."""
         exchange = ToolSim.exchanges.of(flow)
         spans = exchange.find(Spans) if exchange is not None else None
         if exchange is not None and spans is not None and flow.response is None and not exchange.is_delegated:
             spans.ask(flow, exchange)
 
     def toolsim_resend(self, flow: HTTPFlow) -> None:
-        """End the span of the rejected model turn, and begin a span for the request without the rejected feature."""
+        """End the span of a rejected request, and begin a span for the request without the rejected feature."""
         exchange = ToolSim.exchanges.of(flow)
         if exchange is not None and (spans := exchange.find(Spans)) is not None:
             spans.resend(flow, exchange)
