@@ -1,4 +1,4 @@
-"""Separates a model's text into prose and call blocks, in the same way as the sentinel."""
+"""Separates a model's text into prose and call blocks, as the proxy does for answers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from toolsim.response.sentinel import Sentinel
 
 
 def prose_and_blocks(text: str, tag: str = "tool_call") -> Iterator[tuple[str, bool]]:
-    """Yield consecutive parts of the text, each with a flag that is true for a call block."""
+    """Yield consecutive parts of the text. The flag of each part is true if the part is a block that may be a call."""
     parser = Thoughts(Sentinel(tag), lambda: Sentinel(tag))
     prose: list[str] = []
     for piece in [*parser.feed(text), *parser.finish()]:

@@ -1,6 +1,6 @@
-"""Registers content views, and commands that return tables, for inspecting turns.
+"""Registers the content views, and commands that return tables about exchanges.
 
-The modules that render a turn are imported only when a command is called.
+The modules that render a page are imported only when a command is called.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Inspect:
 
     @command.command("toolsim.calls")  # type: ignore[untyped-decorator]
     def calls(self, flows: Sequence[Flow]) -> Data:
-        """List the calls that clients received: turn, name, ID, arguments (or a custom tool's input)."""
+        """List the calls that clients received: turn, name, ID, and arguments (or a custom tool's input)."""
         from toolsim.pages.read_answer import read_answer
 
         rows = (
@@ -92,7 +92,7 @@ def _exchanges(flows: Sequence[Flow]) -> Iterator[HTTPFlow]:
 def _transcript(flow: HTTPFlow) -> Iterator[tuple[str, str]]:
     """Yield the rows for a request's conversation, followed by the rows for the answer.
 
-    If the model's own text is available, it is shown as the answer.
+    The answer is the model's original text if it is available, or else the answer that the client received.
     """
     from toolsim.pages.read_answer import read_answer
     from toolsim.pages.show_request import conversation_rows, read_conversation
@@ -111,7 +111,7 @@ def _transcript(flow: HTTPFlow) -> Iterator[tuple[str, str]]:
 
 
 def _counted(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the facts about one exchange that are counted, each as a category and a value."""
+    """Yield pairs of a category and a value, for example "exchange" and "aborted". Each pair counts as one."""
     status = report.get("status")
     if status is None:
         yield "exchange", "aborted"

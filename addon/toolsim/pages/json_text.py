@@ -9,10 +9,10 @@ import json
 from typing import Any
 
 MAX_INLINE = 72
-"""Maximum length, in characters, of an object or array that is shown on one line."""
+"""Maximum length of an object or array that is shown on one line, in characters."""
 
-# Maximum nesting depth up to which values are indented. Deeper values are meant for programs, and are shown on one
-# line.
+# Maximum nesting depth up to which values are indented. Deeper values are shown on one line, since people rarely read
+# them.
 _MAX_DEPTH = 40
 _BAR = "┆ "
 
@@ -24,7 +24,7 @@ class _Number(str):
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """The members of a JSON object as pairs, because a name can occur several times."""
+    """The members of a JSON object as pairs, because an object can contain a name several times."""
 
 
 def pretty(text: str) -> str:
@@ -47,7 +47,7 @@ def compact(value: Any) -> str:
 def _lines(value: Any, depth: int) -> list[str]:
     """Return the lines of a value, indented relative to the value itself.
 
-    If the value fits on one line, there is only one line.
+    The list has one element if the value fits on one line.
     """
     if isinstance(value, _Number):
         return [value]

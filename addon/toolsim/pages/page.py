@@ -15,15 +15,14 @@ WIDTH = 84
 """Width of a page in columns. A page of this width fits into half of a browser window."""
 
 _INDENT = "  "
-# The content of an empty line. It is a space, because mitmweb renders each line as a block, and an empty block has no
-# height.
+# The content of an empty line. mitmweb renders each line as a block, and a block without a space would have no height.
 _EMPTY = " "
 _SEPARATOR = " · "
 _CONTINUATION = "↪ "
 
 
 class Page:
-    """Collects the lines of a page. In its methods, ``depth`` is the number of indentation levels."""
+    """Collects the lines of a page. The methods' parameter ``depth`` is the number of indentation levels."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
@@ -31,11 +30,11 @@ class Page:
     def __str__(self) -> str:
         while self._lines and self._lines[-1] == _EMPTY:
             self._lines.pop()
-        # JSON can contain an escaped lone surrogate, which terminals and browsers reject.
+        # JSON can contain the escape sequence of a lone surrogate, which terminals and browsers reject.
         return whole_text("\n".join(self._lines) + "\n")
 
     def title(self, name: str, facts: Iterable[str]) -> None:
-        """Write the first lines of the page: its title and the most important facts."""
+        """Write the beginning of the page: its title and the most important facts."""
         line = name
         for fact in facts:
             if not fact:
@@ -76,7 +75,7 @@ class Page:
 
 
 def wrap(line: str, width: int = WIDTH) -> list[str]:
-    """Wrap one line at ``width`` characters, between words if possible, with the same indentation on each line."""
+    """Wrap one line at ``width`` characters, between words if possible. The indentation is the same on each line."""
     line = line.rstrip().replace("\t", "    ")
     if len(line) <= width:
         return [line]
@@ -87,8 +86,8 @@ def wrap(line: str, width: int = WIDTH) -> list[str]:
 
 @lru_cache(maxsize=64)
 def _line(width: int) -> re.Pattern[str]:
-    # Whitespace at the end of a line is dropped. In JSON and XML without whitespace, a line can also break after a
-    # comma or before a closing tag. Longer words are split.
+    # Whitespace at the end of a line is dropped. Text without whitespace, such as compact JSON or XML, can also be
+    # wrapped after a comma or before a closing tag. Longer words are split.
     return re.compile(rf"(.{{1,{width}}})(?:[ \t]+|$|(?<=,)|(?=</))|(.{{{width}}})", re.DOTALL)
 
 

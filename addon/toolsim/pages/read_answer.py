@@ -1,4 +1,4 @@
-"""Parses the bytes of an answer from the backend or from toolsim, streamed or not, in the format of any API."""
+"""Parses the body of an answer from the backend or from toolsim, whether streamed or not, in any API's format."""
 
 from __future__ import annotations
 
@@ -43,7 +43,11 @@ Piece = TextBlock | StructuredCall | PassThrough
 
 @dataclass(slots=True)
 class ReadAnswer:
-    """The content of an answer."""
+    """The content of an answer. Its parts (``pieces``) and finish reasons (``reasons``) are grouped by choice.
+
+    ``known`` is true if the body has the format of one of the APIs. ``whole`` is true if the answer is complete.
+    ``events`` is the number of events in a stream, or 0 for a non-streamed body.
+    """
 
     known: bool = False
     """Whether the body has the format of one of the APIs."""
@@ -72,7 +76,7 @@ class ReadAnswer:
 
 
 def read_answer(data: bytes) -> ReadAnswer:
-    """Parse the body of an answer. Never raises an exception. If the body has an unknown format, ``known`` is false."""
+    """Parse the body of an answer. If its format is unknown, ``known`` is false. Never raises an exception."""
     head = data[:64].lstrip(b"\xef\xbb\xbf \t\r\n")
     answer = ReadAnswer()
     if head.startswith(b"{"):
@@ -105,7 +109,7 @@ def _stream(data: bytes, answer: ReadAnswer) -> Iterator[BackendEvent]:
 
 
 def _reader_for(frame: ServerSentEvent) -> Reader | None:
-    """Return a reader for the API that an event belongs to, or None if the event does not reveal the API."""
+    """Return a reader for the API of a stream's first event, or None if the event does not reveal the API."""
     chunk = parse_object(frame.data.encode())
     api = api_of_event(frame.event, chunk) if chunk is not None else None
     return api.reader() if api else None
@@ -145,7 +149,7 @@ _KINDS: dict[type, str] = {TextDelta: "text", RefusalDelta: "refusal", Reasoning
 
 
 class _Run:
-    """Collects the parts of one choice. Adjacent deltas of the same kind are joined, in linear time."""
+    """Collects the parts of one choice. Consecutive deltas of the same kind are joined, in linear time."""
 
     def __init__(self, answer: ReadAnswer, choice: int) -> None:
         self._pieces = answer.pieces.setdefault(choice, [])
@@ -159,7 +163,7 @@ class _Run:
         self._texts.append(text)
 
     def next_message(self) -> None:
-        """Separate the texts of two adjacent messages with an empty line, as ``toolsim.response`` does."""
+        """Separate the texts of two messages with an empty line, as in the answers that toolsim writes."""
         if self._kind == "text":
             self._texts.append(EMPTY_LINE)
 

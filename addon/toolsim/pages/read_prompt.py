@@ -1,8 +1,9 @@
-"""Parses tool definitions and records in a prompt, for the content views and the scripted model.
+"""Parses the tools in a prompt, and the records of past calls and outputs, for the content views and the scripted
+model.
 
-The modules that write these parts are in ``toolsim/request/``: ``manifest`` and ``forms`` (the manifest), ``notation``
-(argument templates), ``record`` (past calls and outputs), ``prompt_suffix`` (instructions at the end of a prompt). When
-the proxy processes requests, it never parses prompts.
+The modules that write these parts of a prompt are in ``toolsim/request/``: ``manifest`` and ``forms`` (the manifest),
+``notation`` (argument templates), ``record`` (past calls and outputs), ``prompt_suffix`` (instructions at the end of a
+prompt). The proxy itself never parses prompts.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from toolsim.request.prompt_suffix import NO_CALL
 from toolsim.request.record import ERROR
 from toolsim.wire.json_fields import loaded
 
-# The following patterns match lines that identify entries of a manifest.
+# Patterns and prefixes of lines in a manifest, each of which indicates a tool or a part of its description.
 _TAG = re.compile(r"(?:  )?<([A-Za-z_][A-Za-z0-9_.-]*)>(?:\{|$)")
 _CALL = re.compile(r'  <[^<>]+>\{"name": ("(?:[^"\\]|\\.)*"), "arguments": (\{.*\})\}</[^<>]+>')
 _PARAMETERS = "  parameters: "
@@ -32,11 +33,11 @@ _FUNCTION = re.compile(r"function ([A-Za-z0-9_.-]+)\(args: .*\): any;( // \[stri
 
 _READ_WANT = re.compile(r"You (?:MUST call (?:a tool|(?:one of )?(.+))|may call no tool but (.+)) in this answer\.")
 
-# A word is either unquoted or a JSON string.
+# In records, a name or an ID is either unquoted or a JSON string.
 _WORD = r'([A-Za-z0-9_.:-]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")'
 _CALL_RECORD = re.compile(rf"\[function_call id={_WORD} call_id={_WORD} name={_WORD} arguments=(.*)\]")
 _ERROR_RECORD = re.compile(rf"\[{ERROR} reason=[A-Z_]+(?: name={_WORD})? expected=\"[^\"\\]*+(?:\\.[^\"\\]*+)*+\"\]")
-# Compact JSON contains spaces only within strings.
+# Compact JSON. It contains spaces only within strings.
 _COMPACT = r'(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^" ]++)++'
 _OUTPUT_RECORD = re.compile(
     rf"\[function_call_output (?:call_id={_WORD}|name={_WORD} arguments=({_COMPACT}))(?: nth=([0-9]+))? output=(.*)\]"
@@ -45,7 +46,10 @@ _OUTPUT_RECORD = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """The tools in a part of a text, from ``start`` to ``end``. ``tag`` is the name of the sentinel tag."""
+    """The tools in the part of a text from ``start`` to ``end``.
+
+    ``tag`` is the name of the tag in which calls are written.
+    """
 
     start: int
     end: int
@@ -56,8 +60,8 @@ class Catalog:
 def find_catalog(text: str) -> Catalog | None:
     """Return the manifest in ``text``, or None if there is none.
 
-    The manifest ends with the closing sentence, which is the same in every form, or with the rule about the answer's
-    format after this sentence. Parameters are parsed only if the form shows them as a template or as JSON.
+    The last sentence of a manifest is always the same. It can be followed by a rule about the answer's format, which is
+    then part of the manifest. Parameters are parsed only if the manifest shows them as a template or as JSON.
     """
     start = text.find(HEADING)
     if start == -1 or (start and text[start - 1] != "\n"):
@@ -73,7 +77,7 @@ def find_catalog(text: str) -> Catalog | None:
             else:
                 reader.line(bare)
         elif bare.startswith(ANSWER_RULE):
-            # The rule's schema, if any, is on the next line.
+            # The answer rule's schema, if any, is on the next line.
             end = at
             if bare.endswith(":"):
                 end += len(text[at:].partition("\n")[0])
@@ -86,7 +90,7 @@ def find_catalog(text: str) -> Catalog | None:
 
 
 def find_further(text: str) -> Catalog | None:
-    """Return the entries outside of the manifest, up to the next empty line, or None if there are none."""
+    """Return the tools that are listed after the manifest, up to the next empty line, or None if there are none."""
     start = text.find(FURTHER)
     if start == -1 or (start and text[start - 1] != "\n"):
         return None
@@ -98,12 +102,12 @@ def find_further(text: str) -> Catalog | None:
 
 
 class _Entries:
-    """Collects the tools in the lines of a manifest. ``forms.py`` defines the format of the entries in each form."""
+    """Collects the tools in the lines of a manifest. ``forms.py`` defines how each call form describes a tool."""
 
     def __init__(self) -> None:
         self.tools: list[Tool] = []
         self.tag = "tool_call"
-        # The first line of the current entry, or of the comment above the entry.
+        # The first line of the current tool's description, including any comment above it.
         self._head = ""
 
     def line(self, line: str) -> None:
@@ -210,7 +214,7 @@ def _read_type(text: str) -> dict[str, Any]:
     return {"enum": [json.loads(choice) for choice in choices]}
 
 
-# -- instructions at the end of a prompt --
+# -- tool choice at the end of a prompt --
 
 
 def wanted(items: Iterable[Item]) -> str:
@@ -247,7 +251,10 @@ def read_call_record(line: str) -> Call | None:
 
 
 def read_output_record(line: str) -> tuple[str, str] | None:
-    """Return the call's title (its ID, or its name and arguments) and the JSON output, or None for other lines."""
+    """Return the title and the JSON output of a record, or None if the line is not the record of an output.
+
+    The title is the ID of the call, or the call's name and arguments.
+    """
     found = _OUTPUT_RECORD.fullmatch(line)
     if found is None:
         return None

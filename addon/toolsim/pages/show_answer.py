@@ -1,4 +1,6 @@
-"""Renders the page for an answer: the model's text, the verdicts on its blocks, and the answer sent to the client."""
+"""Renders the page for an answer: the model's text, the verdicts on its blocks, and the answer that the client
+received.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ _BAR = "│ "
 _INPUT_BAR = "┆ "
 _MAX_ENTRIES = 20
 
-# Descriptions of the codes in reports.
+# What the codes in reports mean.
 _CODES = {
     "MALFORMED_JSON": "its JSON cannot be parsed",
     "SCHEMA_MISMATCH": "its arguments do not match the tool's schema",
@@ -30,7 +32,12 @@ _CODES = {
 
 @dataclass(frozen=True, slots=True)
 class AnswerFacts:
-    """Facts about an answer in addition to its body. Times are in seconds."""
+    """Facts about an answer in addition to its body. Times are in seconds.
+
+    ``report`` is ``flow.metadata["toolsim"]``, which can contain anything. The verdicts in the report refer to the body
+    from the backend. ``own`` is true if the page shows this body. If the page shows the body for the client instead,
+    ``received`` is the body from the backend.
+    """
 
     status: int = 200
     report: Mapping[str, Any] | None = None
@@ -46,7 +53,7 @@ class AnswerFacts:
 
 
 def show_answer(data: bytes, facts: AnswerFacts) -> str:
-    """Return the page for an answer with the body ``data``. Never raises an exception, and takes linear time."""
+    """Return the page for an answer with the body ``data``. Takes linear time, and never raises an exception."""
     report = mapping(facts.report)
     answer = read_answer(data)
     page = Page()
@@ -57,7 +64,8 @@ def show_answer(data: bytes, facts: AnswerFacts) -> str:
     if received is not None and received.known and received.pieces:
         page.heading("THE MODEL WROTE")
         _choices(page, received, report)
-        # If the parts are equal on both sides, only field names and IDs were rewritten.
+        # If the parts of the backend's answer and the client's answer are equal, only field names and IDs were
+        # rewritten.
         if received.pieces == answer.pieces and not received.calls:
             page.gap()
             page.line("The client got the same text.", 0)
@@ -111,14 +119,14 @@ def _unreadable(page: Page, data: bytes) -> None:
     page.text(pretty(data.decode(errors="replace")))
 
 
-# -- pieces --
+# -- parts of an answer --
 
 
 def _choices(page: Page, answer: ReadAnswer, report: Mapping[str, Any] | None) -> None:
     """Write the parts of all choices.
 
-    The verdicts in ``report`` are shown below the blocks. For the client's side, ``report`` is None, because the
-    client's text contains no blocks.
+    For the answer from the backend, the verdicts in ``report`` are shown below the blocks. For the answer to the
+    client, which contains no blocks, ``report`` is None.
     """
     for choice in sorted(answer.pieces):
         if len(answer.pieces) > 1:
@@ -161,7 +169,10 @@ def _piece(page: Page, piece: Piece, marks: _Marks | None) -> None:
 
 
 class _Marks:
-    """Splits the text of one choice into prose and blocks, at the offsets in the report or else at the tags."""
+    """Splits the text of one choice into prose and blocks.
+
+    The report contains the offsets of the blocks. If there is no report, the blocks are found by their tags.
+    """
 
     def __init__(self, report: Mapping[str, Any], choice: int) -> None:
         self._blocks = [block for block in mappings(report.get("blocks")) if block.get("choice", 0) == choice]
@@ -172,7 +183,7 @@ class _Marks:
     def split(self, text: str) -> Iterator[tuple[str, str | None]]:
         """Split the choice's next text into parts.
 
-        Each part is paired with a description of the block's verdict, or with None for prose.
+        With each block, a description of its verdict is yielded, and with prose, None.
         """
         if not self._judged:
             for piece, is_block in prose_and_blocks(text):
@@ -270,7 +281,7 @@ def _report_lines(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _missing(page: Page, report: Mapping[str, Any], *, own: bool) -> None:
-    """Write how much of a stream was forwarded without being recorded."""
+    """Write how many bytes of a stream were forwarded but not recorded."""
     missing = mapping(report.get("missing_bytes"))
     for side, whose in (("backend", "the backend's answer"), ("client", "the client's answer")):
         number = count(missing, side)

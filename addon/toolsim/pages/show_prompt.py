@@ -22,7 +22,7 @@ def show_prompt(data: bytes) -> str:
             for part in item.parts:
                 page.verbatim(part_text(part))
         else:
-            # Structured calls and outputs are shown as text, as a text-only model would see them.
+            # Structured calls and outputs are shown as text, as if the model had no tools of its own.
             for who, text in conversation_rows([item]):
                 page.verbatim(f"▌{who}\n{text}")
     if not items:

@@ -35,7 +35,7 @@ from toolsim.wire.json_fields import mapping, string
 _BAR = "│ "
 _INPUT_BAR = "┆ "
 
-# Fields that are not listed as settings, because the page shows them elsewhere.
+# Fields that are not listed as settings, because the page shows them in other sections.
 _SHOWN = frozenset(
     {"model", "stream", "tools", "functions", "tool_choice", "function_call", "parallel_tool_calls"}
 ).union(*(api.conversation_fields for api in APIS.values()))
@@ -45,7 +45,11 @@ _MAX_DESCRIPTION = 300
 
 @dataclass(frozen=True, slots=True)
 class RequestFacts:
-    """Facts about a request in addition to its body."""
+    """Facts about a request in addition to its body.
+
+    If the page shows the body that was sent to the backend, ``original`` is the body from the client. ``report`` is
+    ``flow.metadata["toolsim"]``.
+    """
 
     original: bytes | None = None
     """The client's body if the page shows the body sent to the backend, otherwise None."""
@@ -54,7 +58,7 @@ class RequestFacts:
 
 
 def show_request(data: bytes, facts: RequestFacts) -> str:
-    """Return the page for a request with the body ``data``. Never raises an exception, and takes linear time."""
+    """Return the page for a request with the body ``data``. Takes linear time, and never raises an exception."""
     report = mapping(facts.report)
     page = Page()
     body = parse_object(data)
@@ -102,7 +106,7 @@ def read_conversation(data: bytes) -> tuple[Item, ...]:
 def conversation_rows(items: Iterable[Item]) -> Iterator[tuple[str, str]]:
     """Yield rows of (speaker, text) for messages, calls and outputs.
 
-    Each record in a message's text becomes a separate row.
+    The record of a call or an output in a message's text becomes a separate row.
     """
     for item in items:
         match item:
@@ -121,7 +125,7 @@ def conversation_rows(items: Iterable[Item]) -> Iterator[tuple[str, str]]:
 
 
 def _read(body: Mapping[str, Any]) -> tuple[ClientRequest | None, str]:
-    """Parse a request body in any API's format. Return the request, and the problem or ""."""
+    """Parse a request body in any API's format. Return the request, and a description of any problem or ""."""
     try:
         return api_of_request(body).read(body), ""
     except BadRequest as bad:
@@ -179,7 +183,7 @@ def _settings(page: Page, body: Mapping[str, Any]) -> None:
 
 
 def _tools(page: Page, client_request: ClientRequest | None, catalog: Catalog | None) -> None:
-    """Write the list of tools: the client's declarations if they are available, otherwise the tools in the manifest."""
+    """Write the list of tools. The client's declarations are used if they are available, otherwise the manifest."""
     declared = client_request.tools if client_request is not None else ()
     shown = {tool.name for tool in catalog.tools} if catalog is not None else None
     tools = declared or (catalog.tools if catalog is not None else ())
@@ -205,7 +209,7 @@ def _tool(page: Page, tool: Tool, *, hidden: bool) -> None:
 
 
 def _item(page: Page, item: Item, catalog: Catalog | None, speaker: str) -> str:
-    """Write one item, and return its speaker."""
+    """Write one item of the conversation, and return its speaker."""
     match item:
         case Message():
             _message(page, item, item.role + (f" ({clip(item.name, 64)})" if item.name else ""), catalog)
@@ -269,9 +273,9 @@ def _segment(page: Page, kind: str, segment: str, catalog: Catalog | None) -> No
 
 
 def _segments(text: str, role: str, catalog: Catalog | None, tag: str = "tool_call") -> Iterator[tuple[str, str]]:
-    """Split a message into segments of the kinds "text", "catalog", "call", "output" and "block".
+    """Split a message into pairs of a kind ("text", "catalog", "call", "output" or "block") and the text.
 
-    Records are recognized only in messages with the role that toolsim uses for such records.
+    The record of a call or an output is recognized only in a message with the role that toolsim uses for such a record.
     """
     if catalog is not None:
         yield from _segments(text[: catalog.start], role, None, tag)
@@ -291,9 +295,9 @@ def _segments(text: str, role: str, catalog: Catalog | None, tag: str = "tool_ca
 
 
 def _prose(text: str, role: str, tag: str) -> Iterator[tuple[str, str]]:
-    """Split an assistant's text into prose and blocks.
+    """Split an assistant's text into prose and call blocks.
 
-    Blocks occur if past calls are shown as blocks (``toolsim_history``).
+    The text contains call blocks if the option ``toolsim_history`` shows past calls as blocks.
     """
     if role != "assistant" or f"<{tag}>" not in text:
         yield "text", text
@@ -322,12 +326,12 @@ def _output_line(call_id: str, output: str) -> str:
         value = json.loads(output)
     except (ValueError, RecursionError):
         value = None
-    # In a record, an output that is text is a JSON string, to keep it on one line. It is decoded here.
+    # A record has only one line, so a text output is written as a JSON string, which is decoded here.
     return f"← {clip(call_id, 80)}\n{value if isinstance(value, str) else pretty(output)}"
 
 
 def part_text(part: Part) -> str:
-    """Return a part as pages show it: text unchanged, and other parts as a short description in brackets."""
+    """Return a part of a message as pages show it: text unchanged, and other parts as a description in brackets."""
     match part:
         case Text(text):
             return text

@@ -20,13 +20,13 @@ from toolsim.wire.json_fields import mapping
 NAME = "toolsim"
 PROMPT_NAME = "toolsim-prompt"
 
-# The priority of the view ``toolsim``. mitmproxy's own views return 1 for the content that they suit best.
+# The priority of the view ``toolsim``. mitmproxy's own views return 1 for the content that suits them best.
 _OURS = 2.0
 _NOT_OURS = -1.0
 
 
 class TurnView(Contentview):
-    """Shows the request or the answer of an exchange, as the client or the backend sent or received it."""
+    """Shows the request or the answer of an exchange as a page."""
 
     @property
     def name(self) -> str:
@@ -40,7 +40,7 @@ class TurnView(Contentview):
 
     def prettify(self, data: bytes, metadata: Metadata) -> str:
         """Return the page for a request or an answer."""
-        # The pages are imported on first use, so that the proxy starts fast.
+        # The modules with the pages are imported when they are first used, so that the proxy starts quickly.
         from toolsim.pages.show_answer import AnswerFacts, show_answer
         from toolsim.pages.show_request import RequestFacts, show_request
 
@@ -63,7 +63,7 @@ class TurnView(Contentview):
         return show_answer(data, facts)
 
     def render_priority(self, data: bytes, metadata: Metadata) -> float:
-        """Claim the bodies of exchanges that toolsim handled, and bodies that look like those of an API."""
+        """Return a high priority for the bodies of exchanges, and for bodies that look like those of an API."""
         flow, message = metadata.flow, metadata.http_message
         if not isinstance(flow, HTTPFlow) or not isinstance(message, Message):
             return _NOT_OURS
@@ -88,18 +88,18 @@ def report(flow: HTTPFlow) -> Mapping[str, Any] | None:
 
 
 def is_exchange(flow: HTTPFlow) -> bool:
-    """Return whether a flow is an exchange, including one that toolsim did not change."""
+    """Return whether a flow is an exchange with a model, even if toolsim did not change its request or answer."""
     return report(flow) is not None or route.api_of(flow.request.method, flow.request.path) is not None
 
 
 def body(message: Message | None) -> bytes:
-    """Return a message's body, decoded if possible, or b"" if there is none."""
+    """Return a message's body, decoded if possible, or b"" if there is no body."""
     content: bytes | None = message.get_content(strict=False) if message is not None else None
     return content or b""
 
 
 def received(flow: HTTPFlow) -> bytes | None:
-    """Return the backend's original answer, or None if the flow itself contains it or it was not recorded."""
+    """Return the backend's original answer. Return None if it is the flow's own response, or was not recorded."""
     response = backup.incoming_response(flow) if report(flow) is not None else None
     return body(response) if response is not None else None
 
@@ -107,7 +107,8 @@ def received(flow: HTTPFlow) -> bytes | None:
 def _side(flow: HTTPFlow) -> object:
     """Return the side ("client" or "backend") whose bodies a flow contains, or None if the flow does not record a side.
 
-    Only the two flows of a recording, and flows that were reverted in mitmproxy ("backend"), record a side.
+    A recording consists of two flows, which state their sides. After a flow has been reverted in mitmproxy, the side is
+    "backend".
     """
     return (report(flow) or {}).get("side") or mapping(flow.metadata.get(NOTE)).get("side")
 
@@ -127,7 +128,7 @@ class PromptView(Contentview):
 
     @property
     def syntax_highlight(self) -> SyntaxHighlight:
-        """No syntax highlighting, since a prompt has no single language."""
+        """No syntax highlighting, since a prompt can contain several languages."""
         return "none"
 
     def prettify(self, data: bytes, metadata: Metadata) -> str:

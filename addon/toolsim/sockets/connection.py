@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The head of an HTTP response. ``headers`` contains only the headers that are useful with an error."""
+    """The status and headers of an HTTP response. ``headers`` contains only headers that are useful with an error."""
 
     status: int
     content_type: str
@@ -44,35 +44,37 @@ class Head:
 
 
 class TooManyUnread(Exception):
-    """Raised if the client sends messages that are rejected, but does not read the errors."""
+    """Raised if the client keeps sending invalid messages, but does not read the errors."""
 
 
 class PendingResponse(Protocol):
-    """A pending request and its answer.
+    """A request to a backend, and its response.
 
-    The answer is read to its end even if nobody consumes it, unless ``leave`` is called.
+    The response is read to its end even if nobody consumes its parts, unless ``leave`` is called.
     """
 
     def parts(self) -> AsyncGenerator[Head | bytes]:
-        """Yield the head of the response, if it has arrived, and then the parts of the body."""
+        """Yield the head of the response, unless the request fails before, and then the parts of the body."""
 
     async def leave(self) -> None:
         """Disconnect from the backend, which stops the model."""
 
 
 Read = Callable[[bytes], Awaitable[ClientMessage]]
-"""A function that parses a client's message. Raises BadMessage if the message is invalid."""
+"""A function that parses a message. Raises BadMessage if the message is invalid."""
 Ask = Callable[[bytes], PendingResponse]
-"""A function that sends a request with the given body."""
+"""A function that starts a request with the given body, and returns the pending response."""
 Send = Callable[[Sequence[str]], Awaitable[None]]
-"""A function that sends messages. It waits if the client is slow, and raises ConnectionError if the client is gone."""
+"""A function that sends messages to the client. It waits if the client is slow, and raises ConnectionError if the
+client is gone.
+"""
 
 
 class SocketConnection:
     """Answers the requests on one connection. ``max_bytes`` limits the total size of the waiting requests.
 
-    ``recent`` contains the remembered conversations. ``has_store`` returns whether the proxy currently stores answers.
-    ``on_end`` is called after each answered request.
+    ``recent`` contains the conversations that can be continued. ``has_store`` returns whether the proxy currently
+    stores answers. ``on_end`` is called after each answered request.
     """
 
     def __init__(
@@ -94,11 +96,11 @@ class SocketConnection:
         self._recent = recent
         self._lanes: dict[str, asyncio.Lock] = {"": asyncio.Lock()}
         self._slots = asyncio.Semaphore(MAX_RUNNING)
-        self._waiting = 0  # Number of waiting requests.
+        self._waiting = 0  # Number of requests that are waiting.
         self._waiting_size = 0  # Total size of the waiting requests, in bytes.
         self._running: dict[str, tuple[SocketAnswer, asyncio.Task[None]]] = {}  # The answer in progress in each lane.
         self._tasks: set[asyncio.Task[None]] = set()
-        self._errors: deque[str] = deque()  # Errors that the client has not read yet.
+        self._errors: deque[str] = deque()  # Errors that wait to be sent to the client.
         self._errors_size = 0  # Total length of these errors, in characters.
         self._sending_errors: set[asyncio.Task[None]] = set()
         self._is_sending_errors = False
@@ -134,14 +136,14 @@ class SocketConnection:
         return True
 
     def _refuse(self, bad: BadMessage) -> None:
-        # The client might use another version of the protocol and send many bad messages. Only the first is logged as a
-        # warning.
+        # A client that uses another version of the protocol could send many bad messages. So only the first one is
+        # logged as a warning.
         logger.log(logging.DEBUG if self._has_refused else logging.WARNING, "WebSocket: %s", bad.error.message)
         self._has_refused = True
         self._send_error(error_message(bad.error, bad.lane))
 
     def _send_error(self, message: str) -> None:
-        """Queue an error, without waiting until the client has read it."""
+        """Queue an error for the client, without waiting until the client has read it."""
         size = self._errors_size + len(message)
         if self._errors and size > MAX_UNREAD_ERRORS:
             raise TooManyUnread
@@ -159,14 +161,14 @@ class SocketConnection:
                 self._errors_size -= len(self._errors.popleft())
                 await pace.yield_to_others()
         except ConnectionError:
-            return  # The client is gone, which the server also notices.
+            return  # The client is gone. The server closes the connection.
         finally:
-            # A flag is used instead of the set of tasks, which is updated later. An error that was added in between
-            # would never be sent.
+            # A flag is used, because the finished task is removed from the set of tasks only later. An error that is
+            # queued in the meantime would never be sent.
             self._is_sending_errors = False
 
     async def stop(self, error: ApiError | None = STOPPED) -> None:
-        """Stop all answers, and report ``error`` to the client, unless it is None because the client is gone."""
+        """Stop all answers, and report ``error`` to the client. If ``error`` is None, the client is gone."""
         self._is_stopping = True
         if error is not None and self._tasks:
             with suppress(ConnectionError):
@@ -202,7 +204,7 @@ class SocketConnection:
         raise BadMessage(NOT_ACTIVE, message.lane)
 
     async def _in_turn(self, message: ClientMessage, lane: asyncio.Lock) -> None:
-        """Answer a request after the earlier requests in its lane."""
+        """Answer a request as soon as the earlier requests in its lane have been answered."""
         is_waiting = True
         try:
             async with lane, self._slots:
@@ -210,9 +212,9 @@ class SocketConnection:
                 self._started(message)
                 await self._answer(message)
         except ConnectionError:
-            return  # The client is gone, which the server also notices.
+            return  # The client is gone. The server closes the connection.
         except Exception:
-            # This is a bug in toolsim. Without this handler, the client would wait forever.
+            # This exception is a bug in toolsim. Without this handler, the client would wait for its answer forever.
             with suppress(ConnectionError):
                 await self._send([error_message(internal_error(), message.lane)])
         finally:
@@ -264,14 +266,14 @@ class SocketConnection:
                 await asked.leave()
 
     async def _deliver(self, answer: SocketAnswer, data: bytes, pace: TimeSlice) -> None:
-        """Send the messages for a part of an answer.
+        """Send the messages for a part of the HTTP response.
 
         Other tasks can run between the messages, because a part can contain thousands of events.
         """
         for messages in answer.feed(data):
             if answer.is_over:
-                # The answer is remembered before the client receives its end, because the client can continue from it
-                # immediately.
+                # The conversation is remembered before the last message of the answer is sent, because the client can
+                # continue it immediately.
                 self._recent.take(answer, has_store=self._has_store())
             await self._send(messages)
             await pace.yield_to_others()

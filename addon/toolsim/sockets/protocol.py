@@ -1,21 +1,21 @@
 """Implements the protocol of the WebSocket mode, without I/O: converts messages to requests, and answers to messages.
 
-1. A ``response.create`` contains the body of a POST. Its answer is the streamed answer to this POST, with one message
-   per event and without ``[DONE]``. An HTTP error becomes an ``error`` message with its status. An ``error`` event
-   before ``response.failed`` is dropped, because clients would treat ``error`` as the end of the answer, and
-   ``response.failed`` as part of the next answer.
+1. A ``response.create`` message contains the body of a POST request. Its answer consists of the events of the streamed
+   response to this POST, with one message per event and without ``[DONE]``. An HTTP error becomes an ``error`` message
+   with its status. If an ``error`` event precedes ``response.failed``, it is dropped. Otherwise, clients would treat
+   ``error`` as the end of the answer, and ``response.failed`` as part of the next answer.
 2. A connection remembers the conversation up to each of its answers. If a request continues an answer, this
-   conversation is inserted into the request, so no store is needed, and ``store: false`` is respected. Answers in the
-   proxy's own store are not remembered, so that nothing is stored twice.
-3. If a continuation fails, the connection forgets the response that was continued, as the specification requires. The
-   client then sends the entire conversation again. A tool output without its call also counts as a failure. Over HTTP,
-   where the entire conversation is not always visible, such an output is accepted.
+   conversation is inserted into the request, so no store is needed, and ``store: false`` is respected. If the proxy
+   stores an answer, the connection does not remember it, so that nothing is stored twice.
+3. If a request that continues a response fails, the connection forgets this response, as the specification requires.
+   The client then sends the entire conversation again. A request with a tool output whose call is unknown also fails.
+   Over HTTP, such an output is accepted, because the entire conversation is not always visible there.
 4. A ``stream_id`` names a lane. Requests in the same lane are answered in order, and requests in different lanes
    concurrently. Each message of an answer contains the lane's ``stream_id``.
-5. ``generate: false`` asks the server to prepare a turn. toolsim has nothing to prepare, so the request is answered
-   immediately. The answer can be continued.
-6. ``response.steer`` is rejected with the API's event for a rejection. Codex sends ``response.processed`` after it has
-   processed a response. This message needs no answer.
+5. With ``generate: false``, a client asks the server to prepare for a turn. toolsim has nothing to prepare, so it
+   answers the request immediately, with an empty answer that can be continued.
+6. A ``response.steer`` message is rejected with the event that the API defines for this purpose. Codex sends
+   ``response.processed`` after it has processed a response. This message needs no answer.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ MAX_WAITING = 64
 MAX_UNREAD_ERRORS = 1024 * 1024
 """Maximum length, in characters, of the errors that are queued for a client that does not read.
 
-It is more than the errors for all messages that a client can have in flight. A single error can be longer, because some
-errors repeat the client's message.
+The limit is higher than the total length of the errors for all messages that a client can have in flight. A single
+error can exceed it, because some errors repeat the client's message.
 """
 
 TOO_MANY_LANES = ApiError(
@@ -81,7 +81,9 @@ _NO_STEERING = "Steering is not supported: cancel the response, or send the inpu
 _ENDS = ("response.completed", "response.incomplete", "response.failed")
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
 _CONTINUES_NOTHING = re.compile(r'"previous_response_id":\s*null')
-"""Matches this member of a JSON object. Text within a string never matches, because its quotes are escaped."""
+"""Matches this member in the JSON text of an event. It never matches inside a string, where the quotes would be
+escaped.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,17 +93,17 @@ class ClientMessage:
     kind: Literal["create", "cancel", "steer", "processed"]
     lane: str
     size: int
-    """The size of the message in bytes."""
+    """The size of the message, in bytes."""
     draft: RequestDraft | None = None
-    """The request of a ``create`` message."""
+    """The request of a ``response.create`` message."""
     response_id: str = ""
     """The ID of the response to cancel, or "" for the answer in progress in this lane."""
     refusal: str = ""
-    """The event that rejects a ``steer`` message."""
+    """The event with which a ``response.steer`` message is rejected."""
 
 
 class BadMessage(Exception):
-    """Raised if a message cannot be processed. ``lane`` is "" if the lane is unknown."""
+    """Raised if a message is invalid or cannot be processed at the moment. ``lane`` is "" if its lane is unknown."""
 
     def __init__(self, error: ApiError, lane: str = "") -> None:
         super().__init__(error.message)
@@ -110,9 +112,9 @@ class BadMessage(Exception):
 
 
 def message_or_error(data: bytes) -> ClientMessage | tuple[ApiError, str]:
-    """Parse a message. Return the message or, if it is invalid, the error and the message's lane.
+    """Parse a message. Return the parsed message, or an error and the lane.
 
-    The error is returned because an exception in a worker does not reach the caller.
+    The error is returned, because an exception in a worker process would not reach the caller.
     """
     try:
         return read_message(data)
@@ -121,7 +123,7 @@ def message_or_error(data: bytes) -> ClientMessage | tuple[ApiError, str]:
 
 
 def read_message(data: bytes) -> ClientMessage:
-    """Parse a client's message. Raises BadMessage if it is not a valid message of a supported type."""
+    """Parse a message. Raises BadMessage if it is invalid."""
     document = read_body(data)
     if document is None:
         raise BadMessage(BadRequest(unreadable(data, "The message"), code="invalid_json").error)
@@ -159,9 +161,9 @@ def _generates(document: Mapping[str, Any]) -> bool:
 
 
 def error_message(error: ApiError, lane: str = "", headers: Mapping[str, str] | None = None) -> str:
-    """Return the message for an error that does not occur within an answer.
+    """Return the message for an error that occurs outside of an answer.
 
-    The message contains ``headers`` from the HTTP response, if there are any.
+    If there are ``headers`` from the HTTP response, the message contains them.
     """
     # The Open Responses schema requires a code.
     body = {**error.body(), "code": error.code or error.type}
@@ -183,7 +185,7 @@ def _in_lane(message: str, lane: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """A conversation: its ``items`` as JSON, separated by commas, and the IDs of the ``calls`` in them."""
+    """A conversation. ``items`` are its items as JSON, separated by commas, and ``calls`` are the IDs of its calls."""
 
     items: bytes = b""
     calls: frozenset[str] = frozenset()
@@ -195,7 +197,7 @@ class Context:
         return cls(b",".join([dump(item).encode() for item in items]), frozenset(calls))
 
     def extended(self, more: Context) -> Context:
-        """Return this conversation with the items of the conversation ``more`` appended."""
+        """Return this conversation with the items of ``more`` appended."""
         return Context(b",".join(filter(None, (self.items, more.items))), self.calls | more.calls)
 
 
@@ -203,21 +205,23 @@ class Context:
 class RequestDraft:
     """A parsed and serialized request.
 
-    A worker parses and serializes it, so that the event loop only has to join bytes.
+    It is created in a worker process, so that the event loop only has to concatenate bytes.
     """
 
     body: bytes
-    """The body of the POST."""
+    """The body of the POST request."""
     own: Context | None = None
-    """The request's own items, or None if they are invalid. The rewrite of the request reports invalid items."""
+    """The items in the request itself, or None if they are invalid. The proxy reports invalid items when it rewrites
+    the request.
+    """
     answered: tuple[str, ...] = ()
     """The IDs of the calls whose outputs are in the request."""
     previous: str | None = None
-    """The response that the request continues, or None for a new conversation."""
+    """The ID of the response that the request continues, or None for a new conversation."""
     rest: bytes = b"{}"
-    """The ``body`` of a continuation, without its items."""
+    """The ``body`` without its items, if the request continues a response."""
     trigger: bytes = b""
-    """The item that requests a summary, or b"" if the request has none."""
+    """The item that requests a summary of the conversation, or b"" if the request has none."""
     in_conversation: bool = False
     is_stored: bool = True
     prepared: bytes | None = None
@@ -225,7 +229,7 @@ class RequestDraft:
 
 
 def draft_of(body: Mapping[str, Any], *, generates: bool = True) -> RequestDraft:
-    """Return the draft of a request with this body."""
+    """Return the draft of a request with the body ``body``."""
     previous, items = body.get("previous_response_id"), body.get("input")
     draft = RequestDraft(
         dump(body).encode(),
@@ -248,9 +252,9 @@ def draft_of(body: Mapping[str, Any], *, generates: bool = True) -> RequestDraft
 
 @dataclass(frozen=True, slots=True)
 class SocketTurn:
-    """A request in its final form.
+    """A request that is ready to be sent.
 
-    ``previous`` is the ID of the response on this connection that the request continues, or "".
+    ``previous`` is the ID of the remembered response that the request continues, or "".
     """
 
     body: bytes
@@ -266,23 +270,22 @@ MAX_NAMES = 1000
 class RecentTurns:
     """The conversations that one connection remembers.
 
-    All connections share the cache ``places``, and each ``owner`` has a fair share of it.
+    All connections keep their conversations in the shared cache ``places``, in which each ``owner`` has a fair share.
     """
 
     def __init__(self, places: FairCache[Context], owner: str) -> None:
         self._places = places
         self._owner = owner
         self._prefix = secrets.token_bytes(16)
-        # The IDs of the responses, oldest first. The requests of other owners might have evicted some from the cache.
+        # The IDs of the responses, oldest first. Some of them can be missing from the cache, if other owners needed the
+        # space.
         self._names: dict[str, None] = {}
 
     def turn(self, draft: RequestDraft, *, has_store: bool) -> SocketTurn:
-        """Return the turn for a client's message.
+        """Return the request for a draft, with the conversation that it continues.
 
-        Raises BadRequest if the message continues an unknown response, or contains an output for an unknown call.
-
-        ``has_store`` specifies whether the proxy has a store, which might contain responses that are not remembered
-        here.
+        If ``has_store`` is true, the proxy has a store, which might contain responses that are not remembered here.
+        Raises BadRequest if the request is invalid or continues an unknown response.
         """
         previous, own = draft.previous, draft.own
         if own is None:
@@ -302,7 +305,7 @@ class RecentTurns:
         return SocketTurn(b"".join((draft.rest[:-1], b',"input":[', whole, b"]}")), previous, context)
 
     def take(self, answer: SocketAnswer, *, has_store: bool) -> None:
-        """Remember the conversation after a finished answer, unless the answer is in the store.
+        """Remember the conversation up to a finished answer, unless the answer is in the store.
 
         If the answer failed, forget the response that it continued.
         """
@@ -352,21 +355,21 @@ class _Missing(BadRequest):
 
 
 def _answered(items: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the call IDs of the outputs among these items."""
+    """Return the IDs of the calls whose outputs are among these items."""
     return [
         string(item.get("call_id")) for item in items if string(item.get("type")) in _OUTPUTS and item.get("call_id")
     ]
 
 
 def prepared(body: Mapping[str, Any]) -> bytes:
-    """Return the complete stream of events that answers a request with ``generate: false``."""
+    """Return the stream of events with which a request with ``generate: false`` is answered."""
     writer = ResponsesWriter(replace(answer_form(body), stream=True))
     nothing = Usage(input_tokens=0, output_tokens=0, total_tokens=0)
     return b"".join(writer.write(Opened()) + writer.write(Ended(usage=nothing)))
 
 
 class SocketAnswer:
-    """Converts an HTTP response to WebSocket messages. ``turn`` is the turn whose request it answers."""
+    """Converts the HTTP response to a request into messages. ``turn`` is the request."""
 
     def __init__(self, turn: SocketTurn, lane: str) -> None:
         self.turn = turn
@@ -376,24 +379,27 @@ class SocketAnswer:
         self._headers: dict[str, str] = {}
         self._is_stream = True
         self._whole = bytearray()
-        self._error = ""  # A delayed ``error`` message, because the answer's last event might repeat it.
+        self._error = ""  # An ``error`` message that is held back, because a ``response.failed`` event may follow.
         self.response: Mapping[str, Any] | None = None
         """The Response object from the first or the last event of the answer."""
         self.is_over = False
-        """Whether the client has received the entire answer."""
+        """Whether the last message of the answer has been produced."""
         self.has_failed = False
         """Whether the answer ended with an error."""
         self.is_cancelled = False
         """Whether the client has canceled the answer."""
 
     def begin(self, status: int, content_type: str, headers: Mapping[str, str]) -> None:
-        """Process the head of the response. An error message will contain ``headers``."""
+        """Process the beginning of the response. Its ``headers`` are used only in an error message."""
         self._status = status
         self._headers = dict(headers)
         self._is_stream = content_type.partition(";")[0].strip().lower() == "text/event-stream"
 
     def feed(self, data: bytes) -> Iterator[list[str]]:
-        """Yield the messages for each event that ``data`` completes. ``b""`` marks the end of the response."""
+        """Yield a list of messages for each event that ``data`` completes.
+
+        If ``data`` is empty, the response has ended.
+        """
         if self._is_stream:
             yield from filter(None, map(self._event, self._decoder.feed(data)))
         else:
@@ -413,7 +419,7 @@ class SocketAnswer:
         return _in_lane(dump({"type": "response.failed", "response": response, "sequence_number": 0}), self._lane)
 
     def _event(self, sse: ServerSentEvent) -> list[str]:
-        """Return the messages for an event, which can be none."""
+        """Return the messages for an event. The list can be empty."""
         data = sse.data
         if not self.is_over and sse.has_too_many and isinstance(problem := sse.parsed(), ApiError):
             self.is_over = self.has_failed = True
@@ -428,7 +434,7 @@ class SocketAnswer:
             self.has_failed = kind == "response.failed"
             if self.turn.previous:
                 continued = f'"previous_response_id":{dump(self.turn.previous)}'
-                # The replacement is a function, because backslashes in a template have a special meaning.
+                # The replacement is a function, because backslashes in a replacement string have a special meaning.
                 data = _CONTINUES_NOTHING.sub(lambda _: continued, data, count=1)
         before, self._error = [self._error] if self._error and not self.has_failed else [], ""
         message = _in_lane(data, self._lane)
@@ -438,7 +444,7 @@ class SocketAnswer:
         return [*before, message]
 
     def _document(self, body: bytes) -> str:
-        """Return the message for a non-streamed response, which is an error or a complete Response object."""
+        """Return the message for a non-streamed response body, which is an error or a complete Response object."""
         self.is_over = True
         document = parse_object(body) or {}
         if self._status < 300 and "output" in document:

@@ -1,4 +1,4 @@
-"""Sends each request on a WebSocket connection as a separate flow, and limits the unread data of a connection."""
+"""Sends each request on a WebSocket connection as a separate flow, and limits a connection's amount of unread data."""
 
 from __future__ import annotations
 
@@ -14,27 +14,30 @@ from toolsim.proxy.upgrades import ClientUpgrade, forget
 from toolsim.sockets.connection import Head
 
 MAX_UNREAD_BYTES = 1024 * 1024
-"""Number of unread bytes on one connection above which its backends are not read."""
+"""Maximum number of bytes that wait for a client. Above it, nothing is read from the client's backends."""
 _PART_BYTES = 256
-"""The memory overhead, in bytes, of a part of a response."""
+"""The memory that a part of a response needs in addition to its data, in bytes."""
 
 
 class Backlog:
-    """Counts the unread bytes of one connection, and pauses the connection's backends while there are too many."""
+    """Counts the bytes that wait for the client of one connection, and pauses its backends while there are too many."""
 
     def __init__(self) -> None:
         self._bytes = 0
         self._paused: set[asyncio.Event] = set()
 
     def add(self, size: int, reading: asyncio.Event) -> None:
-        """Count an arrived part of a response. If too much is unread, clear ``reading`` to pause the backend."""
+        """Count a part of a response that has arrived.
+
+        If too many bytes are waiting, clear ``reading`` to pause the backend.
+        """
         self._bytes += size
         if self._bytes > MAX_UNREAD_BYTES:
             reading.clear()
             self._paused.add(reading)
 
     def remove(self, size: int) -> None:
-        """Count a part of a response that has been passed to the client."""
+        """Subtract a part of a response that has been passed to the client."""
         self._bytes -= size
         if self._bytes <= MAX_UNREAD_BYTES:
             while self._paused:
@@ -57,7 +60,7 @@ class SocketRequest:
     async def parts(self) -> AsyncGenerator[Head | bytes]:
         """Yield the parts of the response as they arrive.
 
-        If this generator is closed, the flow still reads the rest of the response.
+        If this generator is closed early, the flow still reads the rest of the response.
         """
         try:
             while (part := await self._parts.get()) is not None:

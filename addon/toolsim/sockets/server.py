@@ -31,21 +31,24 @@ logger = logging.getLogger(__name__)
 PING_SECONDS = 30.0
 """Seconds between two pings. Pings are needed because proxies and routers drop silent connections."""
 SILENT_SECONDS = 600.0
-"""Timeout, in seconds, for a client's answer to pings. A busy client might not read for a while."""
+"""Seconds after which a client that does not answer pings is disconnected. The time is long, because a busy client
+might not read for a while.
+"""
 UNUSED_SECONDS = 3600.0
 """Timeout, in seconds, of a connection without a request. OpenAI uses the same timeout."""
 MEMORY_COUNT, MEMORY_BYTES = 10_000, 256 * 1024 * 1024
-"""Maximum number and total size, in bytes, of the remembered conversations of all connections."""
+"""Maximum number of remembered conversations of all connections, and their maximum total size in bytes."""
 STOP_SECONDS = 2.0
-"""Timeout, in seconds, for a client to read errors when the proxy shuts down. Reading the close frame then has the same
-timeout.
+"""Timeout for each of two steps when the proxy shuts down, in seconds: a client can read its errors, and then the close
+frame.
 """
 
 
 class SocketServer:
-    """Serves expected upgrades on 127.0.0.1:``port``, from ``start`` to ``stop``.
+    """Serves admitted WebSocket connections on 127.0.0.1:``port``, from ``start`` to ``stop``.
 
-    ``has_store`` returns whether the proxy currently stores answers. ``do`` runs a job in this process or in a worker.
+    ``has_store`` returns whether the proxy currently stores answers. ``do`` runs a job in this process or in a worker
+    process.
     """
 
     def __init__(self, has_store: Callable[[], bool], do: RunJob) -> None:
@@ -59,14 +62,14 @@ class SocketServer:
         self._open: set[_Handler] = set()
         self._server: asyncio.Task[asyncio.Server] | None = None
         self.is_draining = False
-        """Whether each connection is closed after its answers in progress."""
+        """Whether each connection is closed as soon as its answers in progress have ended."""
 
     def start(self) -> None:
         """Bind a free port. Raises OSError if no port is free."""
         listening = socket.create_server(("127.0.0.1", 0))
         bound_buffers(listening, BUFFER_BYTES)
         self.port = listening.getsockname()[1]
-        # Connections that arrive before this task runs wait in the kernel's queue.
+        # Connections that arrive before this task runs are queued by the kernel.
         serving = asyncio.start_server(self._connected, sock=listening, limit=BUFFER_BYTES)
         self._server = asyncio.get_running_loop().create_task(serving)
 
@@ -77,7 +80,7 @@ class SocketServer:
             handler.close_if_idle()
 
     async def stop(self) -> None:
-        """Notify all clients and close their connections."""
+        """Notify all clients that the proxy is stopping, and close their connections."""
         if self._server is None:
             return
         (await self._server).close()
@@ -102,9 +105,9 @@ class SocketServer:
             websocket.shut()
 
     async def read(self, data: bytes, owner: str) -> ClientMessage:
-        """Parse a client's message in a worker. ``owner`` identifies the client.
+        """Parse a client's message in a worker process. ``owner`` identifies the client.
 
-        Raises BadMessage if the message is invalid or cannot be processed.
+        Raises BadMessage if it is invalid.
         """
         done = await self._do(PluginJob(message_or_error, data=data, limit=len(data), owner=owner))
         match done.read:
@@ -117,21 +120,21 @@ class SocketServer:
         raise BadMessage(done.error or internal_error())
 
     def count(self, owner: str) -> int:
-        """Return the number of an owner's connections, including connections that are still being opened."""
+        """Return the number of an owner's connections. Connections that are still being opened count, too."""
         return self._counts[owner] + sum(upgrade.owner == owner for upgrade, _ in self._expected.values())
 
     def admit(self, upgrade: ClientUpgrade, max_bytes: int) -> str:
-        """Return a token that admits this upgrade. ``max_bytes`` limits the size of each request on the connection."""
+        """Return a token with which this upgrade request is accepted. ``max_bytes`` limits the size of a request."""
         token = secrets.token_hex(16)
         self._expected[token] = upgrade, max_bytes
         return token
 
     def take(self, token: str) -> tuple[ClientUpgrade, int] | None:
-        """Return the upgrade that a token admits, and its size limit, or None. A token can be used only once."""
+        """Return the upgrade request for a token and its size limit, or None. A token can be used only once."""
         return self._expected.pop(token, None)
 
     def forget(self, upgrade: ClientUpgrade) -> None:
-        """Withdraw the token of an upgrade that never arrived."""
+        """Withdraw the token of an upgrade request that never arrived."""
         for token in [token for token, (expected, _) in self._expected.items() if expected is upgrade]:
             del self._expected[token]
 
@@ -175,7 +178,8 @@ class _Handler:
         self._server.opened(self, owner)
         watch = asyncio.create_task(self._watched())
         try:
-            # Requests that are too large are rejected individually. This higher limit bounds the memory for a message.
+            # Requests that exceed the limit are rejected individually. The limit for a message is higher, and only
+            # bounds the memory.
             async with aclosing(websocket.messages(2 * self._max_bytes)) as messages:
                 async for message in messages:
                     self._heard = self._used = time.monotonic()
@@ -193,12 +197,15 @@ class _Handler:
             await self._connection.stop(None)
 
     def close_if_idle(self) -> None:
-        """Close the connection, unless an answer is in progress."""
+        """Close the connection if no answer is in progress."""
         if not self._connection.is_busy:
             self._websocket.close(GOING_AWAY, "the proxy is stopping")
 
     async def stop(self) -> None:
-        """Report to the client that the proxy is stopping, and close the connection. Each step has a timeout."""
+        """Report to the client that the proxy is stopping, and close the connection.
+
+        Reporting and closing each have a timeout.
+        """
         with suppress(TimeoutError):
             async with asyncio.timeout(STOP_SECONDS):
                 await self._connection.stop()
@@ -217,7 +224,7 @@ class _Handler:
         self._used = time.monotonic()
 
     async def _watched(self) -> None:
-        """Ping the client at intervals. Close the connection if the client is dead or sends no requests."""
+        """Ping the client at intervals. Close the connection if the client no longer answers or sends no requests."""
         pongs = 0
         while True:
             await asyncio.sleep(PING_SECONDS)

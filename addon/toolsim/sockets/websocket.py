@@ -5,11 +5,11 @@
    slice is checked, and other tasks run once it is used up (``core.time_slice``).
 2. *Rate.* Frames and messages share one allowance, which is more than ten times the rate of any real client: 2,000 tiny
    frames or 200 messages per second, in addition to a burst of five times as many. Frames of at least 1 KiB are free,
-   because clients split large messages into such frames. An unreadable message costs as much as ten others. A client
-   that has used up its allowance is disconnected with the code 1008.
-3. *Memory.* The kernel's buffers are small (``BUFFER_BYTES``), so if one side does not read, the other side soon stops
-   writing. Messages have a maximum size. If several pings arrive while the client does not read, only the last one is
-   answered (RFC 6455, 5.5.3).
+   because clients split large messages into such frames. A message that cannot be parsed costs as much as ten others. A
+   client that has used up its allowance is disconnected with the code 1008.
+3. *Memory.* The kernel's buffers are small (``BUFFER_BYTES``), so if the client or toolsim stops reading, the other
+   side soon has to stop writing. Messages have a maximum size. If several pings arrive while the client does not read,
+   only the last one is answered (RFC 6455, 5.5.3).
 """
 
 from __future__ import annotations
@@ -42,25 +42,25 @@ from toolsim.proxy.upgrades import BUFFER_BYTES
 
 READ_BYTES = 16 * 1024
 HANDSHAKE_SECONDS = 10.0
-"""Timeout, in seconds, for receiving an upgrade request, which this process itself relays."""
+"""Timeout for receiving an upgrade request, in seconds. The request is relayed by this process itself."""
 CLOSE_SECONDS = 5.0
-"""Timeout, in seconds, for the client's answer to a close frame. After that, the connection is aborted."""
+"""Seconds that a client has to answer a close frame before the connection is aborted."""
 DISCARD_SECONDS = 1.0
-"""Seconds that the connection stays open after a violation, so that the client can read the close frame. Anything that
-the client sends during this time is discarded.
+"""Seconds that a client has to read the close frame after it has violated a limit or the protocol. Its data is
+discarded meanwhile.
 """
 
 UNITS_PER_SECOND, UNITS_BURST = 2_000, 10_000
 FRAME_UNITS, MESSAGE_UNITS, UNREADABLE_UNITS = 1, 10, 100
 FREE_FRAME_BYTES = 1024
-"""Minimum size, in bytes, of frames without a rate limit, since their size already limits their rate."""
+"""Minimum size, in bytes, of frames that are not rate-limited. Their rate is already limited by their size."""
 
 GOING_AWAY, UNSUPPORTED_DATA, POLICY, TOO_BIG = 1001, 1003, 1008, 1009
 
 
 @dataclass(frozen=True, slots=True)
 class ProtocolViolation:
-    """A violation of a limit or of the protocol, which ends the connection."""
+    """A violation of a limit or of the protocol by the client, which ends the connection."""
 
     code: int
     reason: str
@@ -77,17 +77,17 @@ class WebSocket:
         self._writing = asyncio.Lock()
         self._ponging: set[asyncio.Task[None]] = set()
         self._ending: set[asyncio.Task[None]] = set()
-        self._ping: bytes | None = None  # The payload of the last ping that has not been answered yet, or None.
+        self._ping: bytes | None = None  # The payload of the last unanswered ping, or None.
         self._violation: ProtocolViolation | None = None
         self.pongs = 0
-        """The number of pongs received."""
+        """The number of pongs that have been received."""
         self.end: tuple[int, str] | None = None
-        """The code and reason of the first close frame from either side, or None if there was none."""
+        """The code and the reason of the first close frame that either side has sent, or None if neither has."""
 
     # -- the upgrade --
 
     async def upgrade(self) -> Request | None:
-        """Read and return the upgrade request, or None if none arrived. An invalid request is rejected."""
+        """Read and return the upgrade request, or None if no valid request arrives. An invalid request is rejected."""
         async with asyncio.timeout(HANDSHAKE_SECONDS):
             while data := await self._reader.read(READ_BYTES):
                 try:
@@ -99,7 +99,7 @@ class WebSocket:
                     hint = problem.event_hint
                     self.reject(hint if isinstance(hint, RejectConnection) else RejectConnection(status_code=400))
                     return None
-                except ValueError:  # The host name is invalid.
+                except ValueError:  # The host name in the request is invalid.
                     self.reject(RejectConnection(status_code=400))
                     return None
         return None
@@ -116,10 +116,10 @@ class WebSocket:
     # -- receiving --
 
     async def messages(self, max_bytes: int) -> AsyncGenerator[bytes]:
-        """Yield each text message, as UTF-8, until either side closes or disconnects.
+        """Yield each text message as UTF-8, until the connection is closed.
 
-        ``max_bytes`` is the maximum size of one message. A violation ends the connection. Raises OSError if the client
-        is gone.
+        ``max_bytes`` is the maximum size of one message. If the client violates a limit or the protocol, the connection
+        ends. Raises OSError if the client is gone.
         """
         pace = TimeSlice()
         message = bytearray()
@@ -156,8 +156,8 @@ class WebSocket:
                         self._spend(FRAME_UNITS)
                         self.pongs += 1
                     case CloseConnection() if self._protocol.state is ConnectionState.OPEN:
-                        # wsproto uses this event to report a frame that violates the protocol. In this state, the
-                        # client has not sent a close frame.
+                        # wsproto reports a frame that violates the protocol with this event. In this state, the client
+                        # has sent no close frame.
                         self.violate(int(event.code), event.reason or "")
                     case CloseConnection():
                         self._closed_by_client(event)
@@ -171,7 +171,7 @@ class WebSocket:
                 return
 
     def unreadable(self) -> None:
-        """Charge the client's allowance for a message that could not be parsed."""
+        """Count a message that could not be parsed against the client's allowance."""
         self._spend(UNREADABLE_UNITS)
 
     def violate(self, code: int, reason: str) -> None:
@@ -185,7 +185,7 @@ class WebSocket:
             self.violate(POLICY, "too many frames or messages")
 
     def _closed_by_client(self, event: CloseConnection) -> None:
-        """Answer the client's close frame, unless it is itself a reply to a close frame."""
+        """Answer the client's close frame, unless the frame is itself the answer to a close frame."""
         if self._protocol.state is ConnectionState.REMOTE_CLOSING:
             self.end = int(event.code), event.reason or ""
             self._write(event)
@@ -224,7 +224,7 @@ class WebSocket:
         self._break_off_later()
 
     def shut(self) -> None:
-        """End the connection once all written data has been sent."""
+        """End the connection once all data has been sent."""
         self._writer.close()
         self._break_off_later()
 
@@ -253,12 +253,11 @@ class WebSocket:
         spawn(self._end_in_time(), self._ending)
 
     async def _end_in_time(self) -> None:
-        # ``abort`` is called only after the timeout, because it fails in asyncio if the connection has ended after its
-        # last data.
+        # ``abort`` is called only after the timeout, because in asyncio it fails if the connection has already ended.
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self._writer.wait_closed()
         except TimeoutError:
             self._writer.transport.abort()
         except OSError:
-            pass  # The client has ended the connection.
+            pass  # The client has already ended the connection.
