@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 MAX_CHAIN = 10_000
-"""Maximum length of a chain of records. It is far above the number of turns that fit into any model's context."""
+"""Maximum length of a chain of records. It is far higher than the number of turns that fit into any model's context."""
 MAX_TRIES = 20
-"""Maximum number of attempts to make a change. After a ``Conflict``, the next attempt is based on the current version.
+"""Maximum number of attempts to change a record. After a ``Conflict``, the next attempt is based on the record's new
+version.
 """
 
 
@@ -18,34 +19,37 @@ class StoreError(Exception):
 
 
 class Conflict(StoreError):
-    """Raised if a record does not have the expected version, so nothing was written."""
+    """Raised if a record does not have the expected version. In this case, nothing was written."""
 
 
 class RecordTooLarge(StoreError):
-    """Raised if a record, or the chain that it continues, exceeds the allowed size."""
+    """Raised if a record, or the chain of records that it continues, exceeds the allowed size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A stored record. Callers can write ``names`` but not read them, and can read ``version`` and ``age`` but not
-    write them.
+    """A stored record.
+
+    When a record is written, ``version`` and ``age`` are ignored. When a record is read, ``names`` is empty.
     """
 
     id: str
-    """The record's ID, unique in its partition."""
+    """The record's ID, which is unique in its partition."""
     value: bytes
     parent: str = ""
-    """The ID of the record that this record continues, or "" for none."""
+    """The ID of the record that this record continues, or "" if it continues none."""
     names: tuple[str, ...] = ()
-    """Other names under which the record can be found. A name refers to the latest record written with it."""
+    """Other names under which the record can be found. If several records have the same name, it refers to the latest
+    one.
+    """
     version: int = 0
-    """The number of times a value was written under this ID, starting at 1."""
+    """The number of times that a record with this ID has been written. It is at least 1 for a stored record."""
     age: float = field(default=0.0, compare=False)
-    """Seconds since the last use, by the clock that all users of the store share."""
+    """Seconds since the record was last used, by the clock that all users of the store share."""
 
     @property
     def size(self) -> int:
-        """The number of bytes counted toward the bounds."""
+        """The record's number of bytes, as counted toward the store's limits."""
         return len(self.value) + len(self.id) + len(self.parent) + sum(map(len, self.names))
 
 
@@ -56,7 +60,7 @@ class StoreLimits:
     records: int = 100_000
     bytes: int = 256 * 1024 * 1024
     seconds: float = 30 * 24 * 3600.0
-    """Maximum number of seconds since a record was last used."""
+    """Maximum number of seconds since a record was last used. Older records are deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,7 @@ class Size:
     records: int = 0
     bytes: int = 0
     evicted: int = 0
-    """The number of records that the last ``put`` deleted because of a limit or because of their age."""
+    """The number of records that the last ``put`` deleted because of a limit or their age."""
 
 
 class Store(Protocol):
@@ -75,16 +79,16 @@ class Store(Protocol):
     async def put(self, partition: str, records: Sequence[Record], expected: Mapping[str, int] | None = None) -> Size:
         """Write all of the records or, after an error, none of them.
 
-        ``expected`` contains the required versions of existing records by ID. The version 0 means that the record must
-        not exist. Raises ``Conflict`` for a different version, and ``RecordTooLarge`` for records that exceed the
-        bounds.
+        ``expected`` contains the required versions of existing records, by ID. The version 0 means that the record must
+        not exist. Raises ``Conflict`` if a record has a different version, and ``RecordTooLarge`` if the records exceed
+        the store's limits.
         """
 
     async def chain(self, partition: str, id: str, max_bytes: int) -> list[Record]:
         """Return a record and all records that it continues, oldest first, or [] if the record does not exist.
 
-        A deleted record ends the chain. In that case, the first returned record still has a ``parent``. Raises
-        ``RecordTooLarge`` if the values exceed ``max_bytes``.
+        The chain ends at a record that has been deleted. In that case, the first returned record still has a
+        ``parent``. Raises ``RecordTooLarge`` if the total size of the values exceeds ``max_bytes``.
         """
 
     async def find(self, partition: str, names: Iterable[str]) -> dict[str, Record]:
@@ -99,17 +103,17 @@ class Store(Protocol):
     async def close(self) -> None:
         """Finish operations in flight and release all resources, in bounded time.
 
-        An operation that does not finish in time fails for its caller. The store can be used again afterwards, but a
-        store in memory is then empty. Never raises an exception.
+        An operation that does not finish in time raises an exception in its caller. The store can be used again
+        afterwards, but a store in memory has then lost its records. Never raises an exception itself.
         """
 
 
 def check(records: Sequence[Record], bounds: StoreLimits) -> None:
-    """Raise ``RecordTooLarge`` if the records would not fit into an empty store."""
+    """Raise ``RecordTooLarge`` if the records would not fit even into an empty store."""
     if len(records) > bounds.records or sum(record.size for record in records) > bounds.bytes:
         raise RecordTooLarge("the data exceeds the size limit of the store")
 
 
 def too_long(max_bytes: int) -> RecordTooLarge:
-    """Return the error for a chain whose values exceed ``max_bytes``."""
+    """Return the error for a chain of records whose values exceed ``max_bytes``."""
     return RecordTooLarge(f"the conversation that the request continues has more than {max_bytes} bytes")

@@ -1,8 +1,8 @@
-"""A store in a Redis server for several proxies. Each proxy can continue the conversations of the others.
+"""A store in a Redis server that several proxies share. Each proxy can continue the conversations of the other proxies.
 
 Each operation is one script, which the server runs atomically. Therefore, no partial write is ever read, versions are
 compared on the server, and the bounds hold across all proxies. Ages use the server's clock, not the proxies' clocks.
-After ``PREFIX``, the keys have these forms:
+The keys consist of ``PREFIX`` and one of these names:
 
     r:PARTITION:ID    a hash: value, parent, version, size, names
     n:PARTITION:NAME  the ID of the record with this name
@@ -33,11 +33,11 @@ from redis.exceptions import RedisError
 from toolsim.stores.record import MAX_CHAIN, Conflict, Record, Size, Store, StoreError, StoreLimits, check, too_long
 
 SECONDS = 2.0
-"""Timeout of one operation in seconds, including the time to connect."""
+"""Timeout of one operation, including the time to connect, in seconds."""
 PREFIX = "toolsim:"
 _MAX_CONNECTIONS = 64
 
-# The beginning of all scripts, which parses the common arguments and defines the common functions.
+# The beginning of all scripts. It parses the common arguments and defines the common functions.
 _COMMON = """
 local prefix, partition, now, seconds = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 if not now then

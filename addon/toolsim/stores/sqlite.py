@@ -1,22 +1,23 @@
 """A store in one SQLite file, which processes on one machine can share, or in the memory of this process.
 
-Committed data survives even if this process is killed (WAL, ``synchronous=NORMAL``). After a power failure, the most
-recent writes can be lost, but never only part of a write. Only the owner can read the file and the files that SQLite
-creates next to it. Deleted values are overwritten immediately, or a little later if they are large.
+Committed data survives even if this process is killed, because SQLite uses a write-ahead log (WAL) with
+``synchronous=NORMAL``. After a power failure, the most recent writes can be lost, but never only part of a write. Only
+the owner can read the file and the files that SQLite creates next to it. Deleted values are overwritten immediately, or
+a little later if they are large.
 
-Reads and writes each have a thread and a connection, so that no read waits for a slow disk write. In each thread,
-partitions take turns. A stuck thread delays queued work only until that work times out, and the queue is bounded. After
-an error other than a lock or a full disk, the connection is reopened. A database in memory has only one connection, and
-its records are gone once it is closed.
+Reads and writes each have a separate thread and connection, so that no read waits for a slow disk write. In each
+thread, partitions take turns. If a thread is stuck, queued work fails after its timeout, and the length of the queue is
+limited. The connection is reopened after any error, except if the file is locked or the disk is full. A database in
+memory has only one connection, and its records are lost when the connection is closed.
 
 Large values have a third thread and connection, which also copies the WAL into the file (the checkpoint). A checkpoint
 waits for the disk and would otherwise delay the commit of the current writer. This module's lock lets one thread write
-at a time. With SQLite's own lock alone, a waiting thread would retry only after up to 100 ms.
+at a time. With SQLite's own lock alone, a waiting thread would wait up to 100 ms before each retry.
 
 A large value is written and deleted in parts, each in a separate transaction, so that a small write waits for one part
-at most. After the parts, the record is written; in place of the value, it contains the number that identifies the
-parts. This number is in the table ``unheld`` while no record contains it, which means before the record is written and
-after the record is deleted. Parts left behind by a killed process are deleted when they are ``due``.
+at most. After the parts, the record is written. Instead of the value, it contains a number that identifies the parts.
+While no record contains this number, the table ``unheld`` does. This is the case before the record is written and after
+it is deleted. Parts that a killed process has left behind are deleted when they are ``due``.
 """
 
 from __future__ import annotations
@@ -38,27 +39,30 @@ from toolsim.core.serial_executor import QueueFull, SerialExecutor
 from toolsim.stores.record import MAX_CHAIN, Conflict, Record, Size, Store, StoreError, StoreLimits, check, too_long
 
 SECONDS = 2.0
-"""Timeout, in seconds, of one operation, including its time in the queue."""
+"""Timeout of one operation, including its time in the queue, in seconds."""
 _LOCK_SECONDS = 1.5
 _MAX_WAITING = 256
 _EVICTED_AT_ONCE = 1000
 _EXPIRY_SECONDS = 60.0
 _LARGE_BYTES = 1024 * 1024
-"""Minimum size, in bytes, of a value that the third thread writes."""
+"""Size above which a value is written in parts by the third thread, in bytes."""
 _PART_BYTES = 512 * 1024
 _PART_PAUSE_SECONDS = 0.001
-"""Pause, in seconds, between two parts. It lets waiting threads acquire the lock."""
+"""Pause between writing two parts, in seconds. It lets waiting threads acquire the lock."""
 _SWEPT_AT_ONCE = 200
 _MAX_WRITES = 3
-"""Maximum number of attempts to write a large value. After a jump of the clock, another process might delete its parts.
+"""Maximum number of attempts to write a large value. An attempt fails if another process deletes its parts, which can
+happen if the clock jumps.
 """
 _WRITING_SECONDS = 60.0
-"""Timeout, in seconds, for writing all parts of a value."""
+"""Timeout for writing all parts of a value, in seconds."""
 _CHECKPOINT_BYTES = 4 * 1024 * 1024
-"""Number of written bytes after which the WAL is copied into the file. It is SQLite's default."""
+"""Number of written bytes after which the WAL is copied into the database file. This is SQLite's default."""
 _MAX_WAL_PAGES = 4096
-"""Number of 4 KiB pages in the WAL above which writes wait until the entire WAL is copied, which frees its space."""
-# Maximum number of names per query. SQLite accepts 32,766 variables, but older versions accept only 999.
+"""Number of 4 KiB pages in the WAL above which writes wait until the entire WAL has been copied, so that its space can
+be reused.
+"""
+# Maximum number of names per query. SQLite accepts 32,766 variables, but old versions accept only 999.
 _NAMES_AT_ONCE = 500
 
 _VERSION = 3
@@ -134,10 +138,10 @@ def open_store(place: str, bounds: StoreLimits) -> Store:
 
 
 def file_problem(path: Path) -> str:
-    """Return why an existing file cannot be used as a store, or "" if it can. A locked file is not a problem, because
-    it can be used later.
+    """Return why an existing file cannot be used as a store, or "" if it can.
 
-    SQLite itself opens the file, even to check its first bytes, for the reason given in ``_make``.
+    A locked file is not a problem, because it can be used later. The file is opened only by SQLite, even to check its
+    first bytes. ``_make`` explains the reason.
     """
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=0.0)) as base:
@@ -162,11 +166,11 @@ class SqliteStore:
         self._bounds = bounds
         self._clock = clock
         self._expires_at = 0.0
-        self._writing = Lock()  # The writing thread holds this lock for the duration of a transaction.
-        self._written = 0  # The approximate number of bytes written since the last checkpoint.
+        self._writing = Lock()  # A thread that writes holds this lock for the duration of each transaction.
+        self._written = 0  # The approximate number of bytes that have been written since the last checkpoint.
 
     async def put(self, partition: str, records: Sequence[Record], expected: Mapping[str, int] | None = None) -> Size:
-        """Write records, in a separate thread if they are large. See ``Store.put``."""
+        """Write records in the thread for their size. See ``Store.put``."""
         check(records, self._bounds)
         size = sum(record.size for record in records)
         writer = self._hauler if size > _LARGE_BYTES else self._writer
@@ -201,7 +205,8 @@ class SqliteStore:
         """Close all connections. See ``Store.close``."""
         left = self._hauler, self._reader, self._writer
         self._reader, self._writer, self._hauler = _connections(self._path)
-        # Connections are closed one at a time. The last one cleans up, which works only if no other connection is open.
+        # The connections are closed one at a time, because the last one removes the WAL, but only if no other
+        # connection is open.
         for connection in dict.fromkeys(left):
             await connection.close()
 
@@ -209,8 +214,7 @@ class SqliteStore:
         self, base: sqlite3.Connection, partition: str, records: Sequence[Record], expected: Mapping[str, int]
     ) -> Size:
         now = self._clock()
-        # Versions are checked before large values are written, because writing the values would be useless after a
-        # conflict.
+        # The versions are also checked here, because after a conflict there is no need to write large values.
         _expect(base, partition, expected)
         for _ in range(_MAX_WRITES):
             with suppress(_Swept):
@@ -225,7 +229,7 @@ class SqliteStore:
         expected: Mapping[str, int],
         now: float,
     ) -> Size:
-        """Write records and their values. Raises ``_Swept`` if the parts of a value were deleted."""
+        """Write records and their values. Raises ``_Swept`` if the parts of a value have been deleted."""
         values = [self._value(base, record.value) for record in records]
         with self._transaction(base):
             evicted = self._expire(base, now)
@@ -242,8 +246,9 @@ class SqliteStore:
         return replace(size, evicted=size.evicted + evicted)
 
     def _value(self, base: sqlite3.Connection, value: bytes) -> bytes | int:
-        """Return the value for a record's row. For a large value, write its parts, and return the number that
-        identifies them.
+        """Return the data for the value's column in the record's row.
+
+        If the value is large, write its parts, and return the number that identifies them.
         """
         if len(value) <= _LARGE_BYTES or self._path is None:
             return value
@@ -262,7 +267,7 @@ class SqliteStore:
         return parts
 
     def _sweep(self, base: sqlite3.Connection) -> None:
-        """Delete a limited number of parts that belong to no record. Later writes delete the remaining parts."""
+        """Delete parts that belong to no record. Only a limited number is deleted, and later writes delete the others."""
         one = "SELECT rowid FROM parts WHERE value = ? LIMIT 1"
         for _ in range(_SWEPT_AT_ONCE):
             due = base.execute("SELECT value FROM unheld WHERE due <= ? LIMIT 1", (self._clock(),)).fetchone()
@@ -275,24 +280,26 @@ class SqliteStore:
 
     @contextmanager
     def _transaction(self, base: sqlite3.Connection) -> Iterator[None]:
-        """Hold the lock during a transaction. After an exception, the caller has to roll back."""
+        """Hold the lock during a transaction. If an exception is raised, the caller has to roll back the transaction."""
         with self._writing:
             base.execute("BEGIN IMMEDIATE")
             yield
             base.execute("COMMIT")
 
     def _checkpoint(self, base: sqlite3.Connection) -> None:
-        """Copy the WAL into the file while other threads write. First, delete leftover parts."""
+        """Copy the WAL into the file while other threads write. Before that, delete parts that belong to no record."""
         self._sweep(base)
         ((_, pages, _),) = base.execute(_COPY).fetchall()
         if pages > _MAX_WAL_PAGES:
-            with self._writing:  # The WAL still contains data that was written in the meantime.
+            with (
+                self._writing
+            ):  # Other threads have written to the WAL in the meantime, so it is copied again without them.
                 base.execute(_COPY).fetchall()
 
     def _expire(self, base: sqlite3.Connection, now: float) -> int:
-        """Delete some of the expired records, unless this was done recently.
+        """Delete some of the expired records, unless records were recently deleted.
 
-        The other expired records can no longer be read, and are deleted later.
+        The remaining expired records are deleted later. They can no longer be read.
         """
         if now < self._expires_at:
             return 0
@@ -314,8 +321,9 @@ class SqliteStore:
             share = "records" if over > 0 else "bytes"
             largest = base.execute(f"SELECT partition, records FROM shares ORDER BY {share} DESC LIMIT 2").fetchall()
             (partition, records), *others = largest
-            # The last records to be evicted are deleted one at a time, since the bytes of one record can be enough, or
-            # another share can become the largest.
+            # Several records are deleted at once only if the partition keeps the largest share. Otherwise, they are
+            # deleted one at a time, because after each deletion, the size can be low enough, or another share can be
+            # the largest.
             many = max(1, min(over, records - others[0][1] if others else over))
             old = "SELECT key FROM records WHERE partition = ? ORDER BY used, key LIMIT ?"
             evicted += base.execute(f"DELETE FROM records WHERE key IN ({old})", (partition, many)).rowcount
@@ -364,7 +372,7 @@ class _Swept(Exception):
 
 
 class _Connection:
-    """A connection, and the only thread that uses it."""
+    """A connection to the database, and the only thread that uses it."""
 
     def __init__(self, path: Path | None, name: str) -> None:
         self._path = path
@@ -376,7 +384,7 @@ class _Connection:
     async def run[T](self, work: Callable[[sqlite3.Connection], T], partition: str = "") -> T:
         """Run ``work`` when it is the partition's turn, and return its result.
 
-        Raises StoreError if ``work`` fails or does not finish in time, or if too many calls are waiting.
+        Raises StoreError if the work fails or times out.
         """
         future = self._thread.submit(lambda: self._run(work), partition)
         timer = asyncio.get_running_loop().call_later(SECONDS, _too_late, future)
@@ -388,7 +396,10 @@ class _Connection:
             timer.cancel()
 
     def later(self, work: Callable[[sqlite3.Connection], object]) -> None:
-        """Run work after the queued work, and ignore the result. If it fails, later operations schedule it again."""
+        """Run work after the queued work, and ignore its result.
+
+        It is used for work that later operations repeat if it fails.
+        """
         self._thread.submit(lambda: self._run(work)).add_done_callback(
             lambda done: done.cancelled() or done.exception()
         )
@@ -396,7 +407,7 @@ class _Connection:
     async def close(self) -> None:
         """Close the connection after all queued work.
 
-        Work that has not started in time is dropped, so that it does not delay the exit.
+        If the queued work takes too long, the rest of it is dropped, so that it does not delay the exit.
         """
         if self._thread.is_started:
             await asyncio.wait([self._thread.submit_last(self._close)], timeout=SECONDS)
@@ -485,7 +496,7 @@ def _open(path: Path | None) -> sqlite3.Connection:
 def _schema_version(base: sqlite3.Connection, path: Path | None) -> int:
     """Return the version of a file's tables, or 0 for an empty file.
 
-    Raises StoreError if a newer version of toolsim wrote the file.
+    Raises StoreError if a newer toolsim wrote the file.
     """
     with closing(base.execute("PRAGMA user_version")) as rows:
         version: int = rows.fetchone()[0]
@@ -495,7 +506,7 @@ def _schema_version(base: sqlite3.Connection, path: Path | None) -> int:
 
 
 def _make(path: Path) -> None:
-    """Create the file, readable only by its owner; SQLite creates related files with the same mode.
+    """Create the file, which only its owner can read. SQLite creates related files with the same permissions.
 
     An existing file is never opened and closed here. Closing it would release this process's locks on it, and the next
     process to exit would delete data that is still being written.
@@ -509,10 +520,10 @@ def _make(path: Path) -> None:
 
 
 def _read(rows: Iterable[tuple[Any, ...]], now: float) -> Iterator[tuple[Any, Record | None]]:
-    """Yield the first column and the record for each group of rows with the same first column.
+    """Yield the value of the first column, and the record, for each group of rows with the same value there.
 
-    The last columns of each row are ``_RECORD``. A value that is stored in parts takes one row per part. The record is
-    None if a part is missing.
+    The other columns of each row are ``_RECORD``. If a record's value is stored in parts, there is one row per part. If
+    a part is missing, None is yielded instead of the record.
     """
     for first, parts in groupby(rows, itemgetter(0)):
         (_, id, value, parent, version, used, size, *_), *_others = found = list(parts)
@@ -522,14 +533,17 @@ def _read(rows: Iterable[tuple[Any, ...]], now: float) -> Iterator[tuple[Any, Re
 
 
 def _joined(parts: Sequence[tuple[int | None, bytes | None]], size: int) -> bytes | None:
-    """Join the numbered parts of a value. Return None if a part is missing or the value is larger than ``size``."""
+    """Join the parts of a value in the order of their numbers.
+
+    Return None if a part is missing or the value is larger than ``size``.
+    """
     pieces = [part for _, part in parts if part is not None]
     is_gapless = [number for number, _ in parts] == list(range(len(pieces)))
     if not is_gapless or any(len(piece) != len(pieces[0]) for piece in pieces[:-1]):
         return None
     value = b"".join(pieces)
-    # ``size`` is only an upper bound, because it includes names that might now refer to other records. A truncated JSON
-    # value is detected by its last character.
+    # ``size`` is only an upper bound, because it includes names that may now refer to other records. Therefore, the
+    # last character is also checked, to detect truncated JSON.
     has_end = value.endswith((b"}", b"]")) or not value.startswith((b"{", b"["))
     return value if has_end and len(value) <= size else None
 

@@ -1,4 +1,4 @@
-"""The URL of a store with its limits, as specified by the operator: ``sqlite:/srv/answers?days=7&answers=5000``."""
+"""Parses the URL of a store with its limits, such as ``sqlite:/srv/answers?days=7&answers=5000``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from toolsim.stores.record import Store, StoreLimits
 
 _EXPECTED = "memory, sqlite:PATH or redis://HOST:PORT"
 _SMALLEST: Mapping[str, int] = {"answers": 1, "bytes": 1024, "days": 1, "background": 1, "required": 0}
-"""The limits that the URL can set, and their minimum values."""
+"""The limits that the URL can specify, with their minimum values."""
 BACKGROUND = 16
 _DAY_SECONDS = 24 * 3600.0
 
@@ -33,7 +33,7 @@ class StoreUrl:
     background: int = BACKGROUND
     """The maximum number of concurrent background answers."""
     is_required: bool = False
-    """Whether a failing store makes the proxy report that it is not ready (``required=1``).
+    """Whether the proxy reports that it is not ready while the store fails (``required=1``).
 
     This setting is off by default. While a store fails, all turns that do not refer to stored answers still work, as do
     Chat Completions and Messages requests. If several proxies share the store, the setting takes all of them out of
@@ -42,9 +42,9 @@ class StoreUrl:
 
 
 def parse_store_url(text: str) -> StoreUrl | None:
-    """Parse a URL. Return None if it is empty, which means that there is no store.
+    """Parse a store's URL. If the URL is empty, return None, which means no store.
 
-    Raises ValueError if the URL is invalid, or a package for this type of store is missing.
+    Raises ValueError with a readable message if the URL is invalid or a package is missing.
     """
     if not text:
         return None
@@ -75,8 +75,7 @@ def parse_store_url(text: str) -> StoreUrl | None:
 def _split(text: str) -> tuple[str, dict[str, int]]:
     """Split a URL into the server's URL and toolsim's limits.
 
-    Other parameters are for the server and remain in the URL. Raises ValueError if a limit is invalid, or if there are
-    other parameters but no server.
+    Other parameters are for the server and remain in the URL. Raises ValueError if a limit is invalid.
     """
     plain, _, query = text.partition("?")
     limits: dict[str, int] = {}
@@ -97,7 +96,7 @@ def _split(text: str) -> tuple[str, dict[str, int]]:
 
 
 def open_store(address: StoreUrl) -> Store:
-    """Return the store at a URL. The store is opened on first use."""
+    """Return the store at a URL. The store opens its file or connection when it is first used."""
     store: Store = _module(address).open_store(address.location, address.bounds)
     return store
 
