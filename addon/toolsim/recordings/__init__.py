@@ -1,1 +1,1 @@
-"""Handles recorded exchanges: writes them without secrets, compares, replays and serves them."""
+"""Records exchanges without their secrets, and compares, replays, serves and exports the recordings."""

@@ -1,8 +1,8 @@
 """``toolsim replay DIR --against URL``, which sends recorded turns to another model and compares its calls.
 
-Each request is sent to the backend through a real toolsim, as the client sent it except for the name of the model.
-``agreement`` compares the answers. The report is printed and also written to files, one of which is an HTML page. Each
-answer is written as soon as it arrives, so that no answer is lost if the backend fails halfway.
+Each request is sent to the backend through a running toolsim. It is the client's original request, except for the name
+of the model. ``agreement`` compares the answers. The report is printed and also written to files, one of which is an
+HTML page. Each answer is written as soon as it arrives, so that no answer is lost if the backend fails halfway.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _MAX_SHOWN = 200
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A recorded turn with the new answer and its agreement with the recorded answer."""
+    """A recorded turn, the new model's answer (``got``), and its agreement with the recorded answer."""
 
     turn: RecordedTurn
     got: Reply
@@ -58,7 +58,7 @@ class Compared:
     def tools(self) -> tuple[str, ...]:
         """The tools that the recorded answer called.
 
-        If the recorded answer does not contain calls, these are the tools that the new answer called.
+        If it called none, these are the tools that the new answer called.
         """
         calls = self.turn.reply.calls or self.got.calls
         return tuple(dict.fromkeys(call.name for call in calls)) or (ANSWER,)
@@ -78,7 +78,7 @@ class Compared:
 def run(arguments: argparse.Namespace) -> int:
     """Send the turns to the backend, report the results, and return the exit code.
 
-    Raises UsageError if the arguments are invalid, no turn can be read, or the proxy does not start.
+    Raises UsageError if the comparison cannot be started or its report cannot be written.
     """
     url, key = _url(arguments.against), key_of(arguments.key_env)
     files = flow_files(arguments.paths)
@@ -141,14 +141,14 @@ def _ask_all(child: Child, turns: Sequence[RecordedTurn], model: str, key: str) 
     for turn in turns:
         logged = len(child.log())
         got = _ask(child.port, turn, model, key)
-        # Only toolsim's log shows calls that it could not parse.
+        # toolsim logs the calls that it could not parse, but the answer does not contain them.
         failures = _failures(child, logged) if not got.calls and not got.error else ()
         yield Compared(turn, got, compare(turn.reply, got, turn.tools, failures))
 
 
 def _ask(port: int, turn: RecordedTurn, model: str, key: str) -> Reply:
     changes: dict[str, Any] = {"model": model} if model else {}
-    # The comparison waits for each answer, so background mode is not needed.
+    # The comparison waits for each answer, so background mode is turned off.
     changes |= {"background": False} if turn.body.get("background") else {}
     content = json.dumps({**turn.body, **changes}).encode()
     headers = {**turn.headers, **({"authorization": f"Bearer {key}"} if key else {})}
@@ -175,7 +175,7 @@ def _ask(port: int, turn: RecordedTurn, model: str, key: str) -> Reply:
 
 
 def _failures(child: Child, start: int) -> Sequence[str]:
-    """Return the messages that toolsim logged for the last turn about calls that it could not parse."""
+    """Return toolsim's log messages about calls in the last answer that it could not parse."""
     end = time.monotonic() + _LOG_SECONDS
     while time.monotonic() < end:
         for line in child.log()[start:].splitlines():
@@ -218,7 +218,7 @@ def by_tool(compared: Iterable[Compared]) -> dict[str, list[Compared]]:
 
 
 def by_kind(compared: Sequence[Compared]) -> dict[str, list[Compared]]:
-    """Return the comparisons by kind of turn. Kinds with no turns are omitted."""
+    """Return the comparisons by kind of turn, without kinds that no turn has."""
     groups = {kind: [one for one in compared if one.turn.kind == kind] for kind in KINDS}
     return {kind: own for kind, own in groups.items() if own}
 

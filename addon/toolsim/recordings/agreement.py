@@ -44,7 +44,7 @@ _UNREADABLE = object()
 class Agreement:
     """The result of comparing an answer with the recorded answer.
 
-    ``differences`` has one human-readable line for each difference.
+    ``differences`` describes each difference in one line.
     """
 
     outcome: Outcome
@@ -52,7 +52,10 @@ class Agreement:
 
 
 def compare(expected: Reply, got: Reply, tools: Sequence[Tool], failures: Sequence[str] = ()) -> Agreement:
-    """Compare an answer with the recorded answer. ``failures`` are log messages about calls that failed to parse."""
+    """Compare an answer with the recorded answer.
+
+    ``failures`` are toolsim's log messages about calls that it could not parse.
+    """
     if got.error:
         return Agreement("invalid" if got.is_invalid_call else "error", (got.error,))
     known = {tool.name: tool for tool in tools}
@@ -88,7 +91,7 @@ def _problem(call: MadeCall, known: Mapping[str, Tool]) -> str:
 
 
 def _differences(expected: Sequence[MadeCall], got: Sequence[MadeCall], known: Mapping[str, Tool]) -> list[str]:
-    # The arguments are compared as JSON, because True equals 1 in Python.
+    # The arguments are compared as JSON text, because True equals 1 in Python.
     wanted, made = ([(call.name, dump(_typed_arguments(call, known))) for call in side] for side in (expected, got))
     if wanted == made:
         return []

@@ -1,13 +1,13 @@
 """Records each finished exchange in a file, which contains the two sides of the exchange as two flows.
 
-1. ``backend``: the client's original request with the backend's raw answer. This side is the addon's input. With the
-   addon loaded, ``mitmdump -nr FILE`` rewrites it in the ordinary hooks.
+1. ``backend``: the client's original request with the backend's raw answer. This side is the addon's input. ``mitmdump
+   -nr FILE`` processes it again with the ordinary hooks if the addon is loaded.
 2. ``client``: the rewritten request with the answer that the client received. This side is the addon's output.
 
 In each flow, ``flow.metadata["toolsim_capture"]`` contains its ``side``, the ``options`` that the operator had changed,
-``refused`` (whether toolsim answered without querying a backend), and ``missing_bytes`` by side if the answer was too
-long to be stored completely. In the second flow, ``flow.metadata["toolsim"]`` contains the report. A file contains no
-secrets, machine names or dates; times are relative to the start of the request.
+``refused`` (whether toolsim answered without querying a backend), and ``missing_bytes``, the number of bytes per side
+that were not stored because the answer was too long. In the second flow, ``flow.metadata["toolsim"]`` contains the
+report. A file contains no secrets, machine names or dates; times are relative to the start of the request.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ logger = logging.getLogger(__name__)
 Side = Literal["backend", "client"]
 
 HOST = "backend.test"
-"""The placeholder for every backend's host. The real address is irrelevant."""
+"""The placeholder for the host of the backend. The real address is irrelevant to a recording."""
 NOWHERE = ("127.0.0.1", 0)
 
 _FAILED = "toolsim cannot record an exchange: %s"
-# Maximum number of pending writes, which keep bodies in memory. Beyond this limit, recordings are written in the
-# foreground.
+# Maximum number of recordings that threads are writing, whose bodies are kept in memory. Beyond this limit, recordings
+# are written without a thread.
 _MAX_PENDING = 16
-# Prevents two threads from choosing the same file number.
+# Prevents two threads from choosing the same number for a file.
 _WRITING = threading.Lock()
 _UNNAMED = mitmproxy.types.Path("")
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
@@ -75,7 +75,7 @@ class Capture:
         self._pending: set[asyncio.Future[Path]] = set()
 
     def configure(self, updated: Iterable[str]) -> None:
-        """Create the folder for recordings. Raises OptionsError if this fails."""
+        """Create the folder for recordings. Raises OptionsError if the folder cannot be created."""
         if not any(name.startswith(PREFIX) for name in updated):
             return
         settings = parse(ctx.options)
@@ -88,9 +88,9 @@ class Capture:
                 raise OptionsError(f"toolsim_capture: {problem}") from problem  # type: ignore[no-untyped-call]
 
     def request(self, flow: HTTPFlow) -> None:
-        """Store the options under which a request was rewritten."""
+        """Store the options with which a request was rewritten."""
         exchange = ToolSim.exchanges.of(flow)
-        # If an answer consists of several rounds, each round is recorded separately.
+        # If an answer is generated in rounds, each round is recorded instead.
         if exchange is not None and exchange.is_turn and flow.live and not exchange.is_delegated:
             policy = exchange.plan.policy if exchange.plan is not None else self._policy
             flow.metadata[NOTE] = {"options": policy_as_dict(policy), "refused": flow.response is not None}
@@ -127,7 +127,7 @@ class Capture:
         """
         if not self._pending:
             return None
-        # The sleep gives the event loop one more iteration, in which ``_written`` logs any failed write.
+        # The sleep adds another iteration of the event loop, in which ``_written`` logs any failed write.
         return asyncio.gather(*self._pending, asyncio.sleep(0), return_exceptions=True)
 
     def error(self, flow: HTTPFlow) -> None:
@@ -137,7 +137,7 @@ class Capture:
     def _write(self, flow: HTTPFlow, folder: Path) -> None:
         """Write a recording in a thread.
 
-        Searching a long stream for secrets takes about a second, which would block other flows.
+        Searching a long stream for secrets takes about a second, and would block the event loop during that time.
         """
         arguments = name(flow), both_sides(flow), folder
         try:
@@ -179,7 +179,7 @@ class Capture:
 
 
 def write(flow: HTTPFlow, folder: Path) -> Path:
-    """Write both sides of a finished exchange to a new file in ``folder``, and return its path.
+    """Write both sides of a finished exchange to a new file in ``folder``, and return the file's path.
 
     Raises OSError if the file cannot be written.
     """
@@ -196,8 +196,8 @@ def _write_new(stem: str, data: bytes, folder: Path) -> Path:
     taken = (path.stem.removeprefix(f"{stem}-") for path in folder.glob(f"{stem}-*.flow"))
     number = 1 + max((int(number) for number in taken if number.isdecimal()), default=0)
     path = folder / f"{stem}-{number:04}.flow"
-    # The temporary file has an unpredictable name, so that no other user can plant a link there. Its mode lets only the
-    # owner read conversations. The rename ensures that programs that watch the folder see only complete files.
+    # The temporary file has an unpredictable name, so that no other user can place a link there. Its permissions let
+    # only the owner read the recording. It is renamed when it is complete, because programs can be watching the folder.
     part = folder / f".{path.name}.{secrets.token_hex(8)}.part"
     try:
         with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
@@ -210,7 +210,7 @@ def _write_new(stem: str, data: bytes, folder: Path) -> Path:
 
 
 def dump(flows: Iterable[HTTPFlow]) -> bytes:
-    """Return flows in mitmproxy's file format."""
+    """Return the contents of a file with these flows, in mitmproxy's format."""
     buffer = io.BytesIO()
     writer = FlowWriter(buffer)  # type: ignore[no-untyped-call]
     for flow in flows:
@@ -219,7 +219,7 @@ def dump(flows: Iterable[HTTPFlow]) -> bytes:
 
 
 def name(flow: HTTPFlow) -> str:
-    """Return a file name, without number, that describes an exchange, such as ``chat-stream-two-calls``."""
+    """Return a file name that describes an exchange, such as ``chat-stream-two-calls``. A number is added later."""
     report: Mapping[str, Any] = flow.metadata.get(REPORT, {})
     api = api_of_path(flow.request.path) or CHAT
     client = report.get("client") or api.name
@@ -262,8 +262,8 @@ def both_sides(flow: HTTPFlow) -> tuple[HTTPFlow, HTTPFlow]:
 
 
 def clean(flows: Sequence[HTTPFlow]) -> Sequence[HTTPFlow]:
-    """Remove secrets, addresses, certificates and dates from the sides of one exchange, in place. Return the sides."""
-    # These imports are slow, so they are delayed until the first exchange is recorded.
+    """Remove secrets, addresses, certificates and dates from both sides of an exchange, in place. Return the sides."""
+    # These modules take long to import, so this is done when the first exchange is recorded.
     from toolsim.recordings.redact import Redactor
     from toolsim.recordings.stream_text import parse_json
 
@@ -302,7 +302,7 @@ def _clean_message(message: Message, redactor: Redactor) -> None:
     try:
         content = message.get_content(strict=True) or b""
     except ValueError:
-        content = b""  # Secrets cannot be removed from a body that cannot be decoded.
+        content = b""  # Secrets could not be found in an undecodable body, so it is dropped.
     had_content = message.raw_content is not None
     message.headers = Headers(
         (key.encode("latin-1"), value.encode("latin-1")) for key, value in redactor.headers(_header_fields(message))

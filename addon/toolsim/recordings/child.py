@@ -12,8 +12,8 @@ from pathlib import Path
 from toolsim.command_line import addon_script
 from toolsim.proxy.address import parse_url, url_host
 
-# The child exits when its standard input is closed, which happens when the parent exits for any reason. No proxy can
-# therefore outlive its parent.
+# The child exits when its standard input is closed, which happens when the parent exits for any reason. Therefore, the
+# child cannot outlive its parent.
 _PROGRAM = """
 import os, signal, sys, threading
 def watch():
@@ -25,10 +25,10 @@ mitmdump()
 """
 
 _LISTENING = re.compile(r"listening at \S+:(\d+)\.")
-# If the addon cannot be loaded or rejects an option, mitmdump still listens for a moment before it exits.
+# Matches log messages about a problem with the addon or an option. mitmdump listens for a moment before it exits.
 _BROKEN = re.compile(r"error in script|Addon error|No such script|^(\S+ |\{.*\")toolsim_\w+: ", re.MULTILINE)
 _MAX_LOG_SHOWN = 2000
-# Startup timeout, in seconds. The first start creates a certificate authority, possibly on a busy machine.
+# Startup timeout, in seconds. The first start creates a certificate authority, which can be slow on a busy machine.
 _START_SECONDS = 60.0
 _STOP_SECONDS = 10.0
 
@@ -50,7 +50,7 @@ class Child:
         self._log = folder / "log"
         settings = [f"confdir={folder.parent / 'confdir'}", *settings]
         if not any(setting.startswith("toolsim_log=") for setting in settings):
-            # The JSON log has no startup banner. To print a banner, toolsim would request the backend's models.
+            # With the JSON log, toolsim prints no startup banner, for which it would request the backend's models.
             settings.append("toolsim_log=json")
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
@@ -59,7 +59,7 @@ class Child:
                 stdout=log,
                 stderr=log,
                 cwd=folder,
-                # Ctrl-C must reach only the parent.
+                # Ctrl-C must reach only the parent process.
                 start_new_session=True,
             )
         try:
@@ -87,7 +87,7 @@ class Child:
         return self._log.read_text(errors="replace")
 
     def stop(self) -> None:
-        """Stop the process after it has written its recordings."""
+        """Stop the process. Before it exits, it writes its recordings."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         self._process.terminate()
@@ -99,16 +99,20 @@ class Child:
 
 
 def command(words: Iterable[str], settings: Iterable[str]) -> list[str]:
-    """Return the command line that starts mitmdump on a free port of 127.0.0.1. Its standard input must be a pipe.
+    """Return the command line that starts mitmdump with the addon on a free port of 127.0.0.1.
 
-    ``words`` are additional arguments, and ``settings`` have the form ``NAME=VALUE``.
+    ``words`` are additional arguments, and ``settings`` have the form ``NAME=VALUE``. The process stops when its
+    standard input is closed, so this must be a pipe.
     """
     line = [sys.executable, "-c", _PROGRAM, "-s", addon_script(), "--listen-host", "127.0.0.1", "--listen-port", "0"]
     return [*line, *words, *(word for setting in settings for word in ("--set", setting))]
 
 
 def in_front_of(url: str) -> list[str]:
-    """Return the arguments that place the proxy in front of a URL's host. The path belongs in ``toolsim_upstream``."""
+    """Return mitmdump's arguments for a proxy in front of the host of a URL.
+
+    ``toolsim_upstream`` specifies the URL's path.
+    """
     target = parse_url(url)
     return ["--mode", f"reverse:{target.scheme}://{url_host(target.host)}:{target.port}"]
 
@@ -116,7 +120,7 @@ def in_front_of(url: str) -> list[str]:
 def port(log: str) -> int | None:
     """Return the port on which the child listens, according to its log, or None if it is not listening yet.
 
-    Raises ValueError if the addon or an option prevents the startup.
+    Raises ValueError if the log reports a problem with the addon or an option.
     """
     if _BROKEN.search(log):
         raise ValueError(f"mitmdump cannot run with the addon:\n{tail(log)}")

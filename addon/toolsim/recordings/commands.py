@@ -19,7 +19,7 @@ class Commands:
     def replay(self, path: mitmproxy.types.Path) -> None:
         """Replay recorded exchanges (a file or a folder) through the addon, and log the differences.
 
-        Options that are set explicitly override the recorded options, to show the effect of the change.
+        Options that are set explicitly override the recorded options, so that their effect can be seen.
         """
         from toolsim.recordings.replay import replay_file, summary
         from toolsim.recordings.stored import flow_files

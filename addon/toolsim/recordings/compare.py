@@ -1,5 +1,6 @@
-"""Compares two exchanges and locates their differences. Ignores random IDs, times, keep-alive events, and the positions
-at which text is split.
+"""Compares two exchanges and locates their differences.
+
+Random IDs, times, keep-alive events, and the positions at which text is split are ignored.
 """
 
 from __future__ import annotations
@@ -19,18 +20,19 @@ from toolsim.proxy.metadata import REPORT
 from toolsim.recordings.stream_text import pieces_of
 from toolsim.wire.sse import SSEDecoder
 
-# Patterns for random IDs. They are strict, so that IDs in any other format are compared verbatim.
+# Patterns for random IDs. They are strict, because an ID in any other format has to be equal in both exchanges.
 RANDOM_IDS = re.compile(
     r"(?P<kind>(?<![a-z])[a-z]{2,4}_)(?:[0-9a-f]{48}|[0-9a-f]{24}(?![0-9a-f]))|(?P<chat>chatcmpl-)[0-9a-f]{29}"
     r"|(?P<uuid>)(?<![0-9a-f])[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"
 )
 TIMES = frozenset({"created", "created_at", "completed_at"})
 _TIME = re.compile(r'("(?:created|created_at|completed_at)": ?)(\d{10})\b')
-# Headers that are not compared. Lengths depend on parts that are compared, and a recording replaces host names.
+# Headers that are not compared. The length follows from parts that are compared, and a recording contains no host
+# names.
 IGNORED_HEADERS = frozenset({"content-length", "host"})
 IGNORED_REPORT = frozenset({"seconds", "missing_bytes", "mismatches", "place"})
 
-# Maximum number of items to align, because alignment takes quadratic time.
+# Maximum length of lists whose items are aligned, because aligning them takes quadratic time.
 _MAX_ALIGNED = 2_000
 _MAX_SHOWN = 100
 
@@ -45,7 +47,7 @@ NOTHING = _Nothing()
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A value that differs from the expected value, with its path. ``NOTHING`` stands for a missing value."""
+    """A value that differs from the expected value, with its path. A missing value is represented by ``NOTHING``."""
 
     path: str
     got: Any
@@ -56,10 +58,11 @@ class Difference:
 
 
 def comparable(flow: HTTPFlow, *, answered: bool = True, like: HTTPFlow | None = None) -> dict[str, Any]:
-    """Return the parts of one side that are compared, as plain data without random IDs and times.
+    """Return the parts of one side of an exchange that are compared, as plain data without random IDs and times.
 
-    ``answered`` specifies whether to include the answer and the report. ``like`` is a recording, perhaps from an older
-    version. If it has a report, fields missing from that report are not compared.
+    ``answered`` specifies whether to include the answer and the report. ``like`` is the recording with which the side
+    is compared, perhaps from an older version of toolsim. If it has a report, only the fields of this report are
+    compared.
     """
     request, response, ids = flow.request, flow.response, dict[str, str]()
     path = _number_ids(request.path, ids)
@@ -73,14 +76,14 @@ def comparable(flow: HTTPFlow, *, answered: bool = True, like: HTTPFlow | None =
         }
         found["report"] = _normalise(kept, ids)
         if report.get("usage_estimated"):
-            # Estimated token counts are not compared. They depend on text that is compared anyway, and a recording
-            # hides secrets in this text.
+            # Estimated token counts are not compared. They depend on text that is compared anyway, and change if
+            # secrets in this text are hidden in a recording.
             found = _without_tokens(found)
     return found
 
 
 def keep_recorded_ids_and_times(new: str, old: str) -> str:
-    """Return ``new`` with the random IDs and times from ``old``, so that an update changes little of a recording."""
+    """Return ``new`` with the random IDs and times from ``old``, so that updating a recording changes little."""
     ids = [list(dict.fromkeys(found[0] for found in RANDOM_IDS.finditer(text))) for text in (new, old)]
     recorded = {
         made: kept for made, kept in zip(*ids, strict=False) if made.partition("_")[0] == kept.partition("_")[0]
@@ -111,7 +114,7 @@ def _lists(got: Sequence[Any], expected: Sequence[Any], path: str) -> Iterator[D
             made, wanted = (side[index] if index < len(side) else NOTHING for side in (got, expected))
             yield from differences(made, wanted, _item(path, index, made if wanted is NOTHING else wanted))
         return
-    # Items are aligned, so that one extra or missing item does not make all later items differ.
+    # Items are aligned, because otherwise one additional or missing item would make all later items differ.
     wanted_kinds, made_kinds = ([_kind(item) for item in side] for side in (expected, got))
     matcher = SequenceMatcher(None, wanted_kinds, made_kinds, autojunk=False)
     for change, start, end, got_start, got_end in matcher.get_opcodes():
@@ -125,9 +128,7 @@ def _lists(got: Sequence[Any], expected: Sequence[Any], path: str) -> Iterator[D
 
 
 def _texts(got: str, expected: str, path: str) -> Difference:
-    """Return the difference in the first line that differs, because a long text, such as a manifest, would be
-    unreadable.
-    """
+    """Return the first line that differs. Showing the complete texts would not help, for example for a manifest."""
     made_lines, wanted_lines = got.split("\n"), expected.split("\n")
     if len(made_lines) == len(wanted_lines) == 1:
         return Difference(path, *_windows(got, expected))
@@ -141,7 +142,7 @@ def _texts(got: str, expected: str, path: str) -> Difference:
 
 
 def _windows(got: str, expected: str) -> tuple[str, str]:
-    """Return both texts, or excerpts around the first difference if the texts are too long."""
+    """Return both texts. If they are too long, return an excerpt around the first difference from each."""
     if max(len(got), len(expected)) <= _MAX_SHOWN:
         return got, expected
     same = next(
@@ -179,13 +180,12 @@ def _show(value: Any) -> str:
     return text if len(text) <= 3 * _MAX_SHOWN else f"{text[: 3 * _MAX_SHOWN]}…"
 
 
-# -- ignored parts --
+# -- parts that are ignored --
 
 
 def _message(message: Message, ids: dict[str, str]) -> dict[str, Any]:
-    # Only the value of a key is compared, because toolsim converts x-api-key to a Bearer token. Headers are compared
-    # under their current names, because a renamed header is sent under both names, but an old recording has only the
-    # old name.
+    # In headers with a key, only the key itself is compared, because toolsim converts x-api-key to a Bearer token. Old
+    # recordings contain some headers only under their old names, so the current names are used.
     headers = sorted(
         {
             RENAMED_HEADERS.get(key.lower(), key.lower()): message.headers[key].removeprefix("Bearer ")
@@ -213,7 +213,7 @@ def _events(content: bytes) -> list[dict[str, Any]]:
 
 
 def _without_timing(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Drop keep-alives, join split text, and renumber the events, because all of these can vary."""
+    """Drop keep-alives, join text that was split, and renumber the events, because all of these vary between runs."""
     lively = (event for event in events if not _is_keepalive(event["data"]))
     kept = [_joined(list(same)) for _, same in groupby(lively, _but_for_text)]
     if len(kept) < len(events):
@@ -224,7 +224,7 @@ def _without_timing(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _but_for_text(event: dict[str, Any]) -> object:
-    """Return an event without its text and number, to find consecutive events that can be merged."""
+    """Return an event without its text and sequence number. Consecutive events with equal results can be merged."""
     pieces = list(pieces_of(event["data"]))
     if len(pieces) != 1:
         return object()
@@ -236,7 +236,7 @@ def _but_for_text(event: dict[str, Any]) -> object:
 
 
 def _joined(events: list[dict[str, Any]]) -> dict[str, Any]:
-    """Merge events into one that contains the text of all of them."""
+    """Merge events into the first one, which then contains the text of all of them."""
     if len(events) > 1:
         texts = [owner[key] for event in events for _, owner, key in pieces_of(event["data"])]
         for _, owner, key in pieces_of(events[0]["data"]):
@@ -267,7 +267,7 @@ def _normalise(value: Any, ids: dict[str, str], key: str = "") -> Any:
 
 
 def _without_tokens(value: Any, *, is_usage: bool = False) -> Any:
-    """Return plain data in which a placeholder replaces each token count."""
+    """Return plain data with a placeholder in place of each token count."""
     match value:
         case dict():
             return {
@@ -282,7 +282,7 @@ def _without_tokens(value: Any, *, is_usage: bool = False) -> Any:
 
 
 def _number_ids(text: str, ids: dict[str, str]) -> str:
-    """Number random IDs in order of appearance, so that equal IDs remain equal."""
+    """Replace random IDs with numbers in order of their appearance, so that equal IDs remain equal."""
 
     def number(found: re.Match[str]) -> str:
         kind = found["kind"] or found["chat"] or "uuid-"

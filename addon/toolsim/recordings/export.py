@@ -1,10 +1,10 @@
 """``toolsim export DIR --form FORM``, which exports recorded turns as training data, one JSON line per turn.
 
 1. Only turns without faults are exported: toolsim reported no problem, and each call matches its tool's schema.
-2. Secrets are removed by the rules for recordings. Words are replaced with pseudonyms, which are the same in all turns,
-   so that a call still repeats the words of its question.
-3. The manifest next to the file lists the recording for each line, and the omitted recordings with the reason. The
-   manifest contains no content from the recordings.
+2. Secrets are removed by the rules for recordings. Words are replaced with pseudonyms. Each word has the same pseudonym
+   in all turns, so that a call still repeats the words of the user's question.
+3. A manifest is written next to the exported file. It lists the recording for each line, and the reason why each of the
+   other recordings was omitted. The manifest contains no content from the recordings.
 
 A line contains the conversation up to and including the recorded answer, so lines from the same conversation overlap.
 """
@@ -31,7 +31,7 @@ from toolsim.recordings.stored import flow_files
 from toolsim.recordings.turns import RecordedTurn, Reply, Unusable, read_turn
 from toolsim.version import __version__
 
-# Report fields that list faults, with a description of each fault.
+# Fields of a report that list faults, with a description of each fault.
 _FAULTS = {
     "parse_failures": "a call could not be read",
     "strict_failures": "a call violated a strict schema",
@@ -43,7 +43,11 @@ _FAULTS = {
 
 @dataclass(slots=True)
 class Step:
-    """One message, independent of any API."""
+    """One message, independent of any API.
+
+    ``calls`` contains the ID, tool name and parsed arguments of each call. If the message is a tool output, ``call_id``
+    is the ID of its call.
+    """
 
     role: str
     text: str = ""
@@ -75,9 +79,9 @@ def fault(turn: RecordedTurn) -> str:
 
 
 def with_pseudonyms(turn: RecordedTurn, key: bytes) -> RecordedTurn:
-    """Return a turn whose words are replaced with pseudonyms.
+    """Return a copy of a turn whose words are replaced with pseudonyms.
 
-    Raises Unusable if the resulting request cannot be parsed.
+    Raises Unusable if the copy has no valid request.
     """
     words = Pseudonyms([*names_in(turn.body), *(call.name for call in turn.reply.calls)], key)
     body = words.value(turn.body)
@@ -88,7 +92,7 @@ def with_pseudonyms(turn: RecordedTurn, key: bytes) -> RecordedTurn:
 def steps(turn: RecordedTurn) -> list[Step]:
     """Return the conversation's messages, followed by the recorded answer.
 
-    Raises Unusable if there is content other than text, calls and tool outputs.
+    Raises Unusable if a message contains anything other than text, calls and tool outputs.
     """
     tools = {tool.name: tool for tool in turn.tools}
     ids: dict[str, tuple[str, str]] = {}
@@ -148,13 +152,11 @@ def _arguments(tool: Tool | None, arguments: str) -> Any:
     return value
 
 
-# -- the forms --
+# -- the formats --
 
 
 def openai_form(found: Sequence[Step], tools: Sequence[Tool]) -> dict[str, Any]:
-    """Return the line for a turn in OpenAI's fine-tuning format, with the messages and tools of a chat completions
-    request.
-    """
+    """Return a turn in OpenAI's fine-tuning format, with the messages and tools of a chat completions request."""
     messages: list[dict[str, Any]] = []
     for step in found:
         message: dict[str, Any] = {"role": step.role, "content": step.text}
@@ -171,9 +173,7 @@ def openai_form(found: Sequence[Step], tools: Sequence[Tool]) -> dict[str, Any]:
 
 
 def messages_form(found: Sequence[Step], tools: Sequence[Tool]) -> dict[str, Any]:
-    """Return the line for a turn in the format of the Messages API. Roles alternate, and calls and outputs are content
-    blocks.
-    """
+    """Return a turn in the format of the Messages API. Roles alternate, and calls and outputs are content blocks."""
     messages: list[dict[str, Any]] = []
     for step in found:
         if step.role == "system":
@@ -205,9 +205,7 @@ def messages_form(found: Sequence[Step], tools: Sequence[Tool]) -> dict[str, Any
 
 
 def hermes_form(found: Sequence[Step], tools: Sequence[Tool]) -> dict[str, Any]:
-    """Return the line for a turn in the format of the Hermes data sets: a conversation as text that begins with the
-    tools.
-    """
+    """Return a turn in the format of the Hermes data sets: a conversation as text that begins with the tools."""
     declared = "\n".join(_dump({"type": "function", "function": _function(tool)}) for tool in tools)
     rules = (
         f"You can call these functions:\n<tools>\n{declared}\n</tools>\n"
@@ -250,7 +248,7 @@ def _function(tool: Tool) -> dict[str, Any]:
 
 def _dump(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
-    # Some programs that read JSON lines also split at these characters.
+    # Some programs treat these characters as line breaks, too.
     return text.translate({code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029)})
 
 
@@ -258,7 +256,7 @@ def _dump(value: Any) -> str:
 
 
 def export(files: Sequence[Path], form: str, *, keeps_words: bool) -> tuple[list[str], dict[str, Any]]:
-    """Return the lines of the exported file and the text of its manifest."""
+    """Return the lines of the exported file, and the text of the manifest."""
     key = secrets.token_bytes(16)
     lines: dict[str, str] = {}
     left_out: list[dict[str, str]] = []
@@ -274,7 +272,7 @@ def export(files: Sequence[Path], form: str, *, keeps_words: bool) -> tuple[list
                 raise Unusable("the turn duplicates another recording")
             lines[line] = file.name
         except Unusable as reason:
-            # The text after the colon is omitted, because it might quote content from the recording.
+            # The text after a colon is omitted, because it might be a quotation from the recording.
             left_out.append({"recording": file.name, "reason": str(reason).partition(": ")[0]})
     manifest = {
         "toolsim": __version__,
@@ -302,7 +300,7 @@ def parser() -> Parser:
 def main(words: Sequence[str] | None = None) -> int:
     """Export the turns, and return the exit code.
 
-    Raises UsageError if no turn can be exported, or the output files exist or cannot be written.
+    Raises UsageError if no turn can be exported or a file cannot be written.
     """
     return _export(parser().parse_args(words))
 
@@ -320,7 +318,8 @@ def _export(arguments: argparse.Namespace) -> int:
     if not lines:
         raise UsageError(f"{where}: no turn to export ({'; '.join(counted)})")
     try:
-        # Half of a surrogate pair, which a model can write, is not UTF-8. The replacement is its JSON escape.
+        # A model can write half of a surrogate pair, which cannot be encoded in UTF-8. It is replaced with its JSON
+        # escape.
         out.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", errors="backslashreplace")
         manifest_path.write_text(json.dumps(manifest, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
     except OSError as problem:

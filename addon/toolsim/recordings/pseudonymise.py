@@ -1,10 +1,10 @@
 """Replaces text with pseudonyms, letter for letter, so that an exchange retains its structure but loses its content.
 
 1. Each word in a text is replaced with a different word of the same length and case. Equal words remain equal.
-2. Elements that the addon depends on remain unchanged: tags, JSON syntax and keys, tool names, roles, types, IDs, and
-   models.
-3. Only the backend's side is edited. The addon then generates the client's side from the edited side. Thus both sides
-   match, although this module does not depend on the addon's behavior.
+2. Everything on which the addon depends remains unchanged: tags, JSON syntax and keys, tool names, roles, types, IDs,
+   and models.
+3. Only the backend's side of a recording is edited. Afterwards, the addon generates the client's side from it, so that
+   both sides match.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from toolsim.recordings.stream_text import EditedStr, edit_stream, parse_json
 from toolsim.wire.apis import APIS
 from toolsim.wire.json_codec import dump as dump_json
 
-# Fields whose strings are not free text but API terms, IDs, or strings that programs match.
+# Fields whose strings are not free text, but IDs, names that the API defines, or strings that programs compare.
 STRUCTURE = frozenset(
     {
         "code",
@@ -85,17 +85,20 @@ class Pseudonyms:
         return "".join([*parts, _WORD.sub(self._word, text[done:])])
 
     def value(self, value: Any, key: str = "") -> Any:
-        """Return plain data of the same structure, with pseudonyms in its text. ``key`` is the name of the field."""
+        """Return a copy of plain data with pseudonyms in its text.
+
+        ``key`` is the name of the field that contains the data.
+        """
         match value:
             case EditedStr():
                 return value
             case str() if key not in STRUCTURE:
                 return self.text(value)
             case list() if key == "bytes":
-                return None  # These numbers encode the text of a token, which would reveal the words.
+                return None  # These numbers are the bytes of a token's text, which would reveal the words.
             case list():
                 return [self.value(item, key) for item in value]
-            # An object under a key in ``STRUCTURE`` is edited, too, because the key can be a property's name.
+            # An object is edited even under a key in ``STRUCTURE``, because the key can be the name of a property.
             case dict():
                 return {name: self.value(member, name) for name, member in value.items()}
         return value
@@ -118,24 +121,25 @@ class Pseudonyms:
 
     def _letter(self, letter: str, chance: int) -> str:
         if letter.isdigit():
-            # Zeros are neither added nor removed, because JSON does not allow numbers with leading zeros.
+            # Zeros are kept, and no other digit becomes a zero, because a number in JSON must not start with one.
             return letter if letter == "0" else "123456789"[chance % 9]
         other = ascii_lowercase[chance % 26]
         return other.upper() if letter.isupper() else other
 
 
 def pseudonymise(path: Path, key: bytes | None = None) -> None:
-    """Replace all text in a recorded exchange with pseudonyms.
+    """Replace all text in a file with a recorded exchange.
 
     The addon's options must be registered in mitmproxy's context. Raises OSError if the file cannot be read or written,
-    and ValueError or FlowReadException if it is not a recorded exchange.
+    and ValueError or FlowReadException if it is not a recording.
     """
     backend, client = recorded(path)
     request = parse_json((backend.request.raw_content or b"").decode("utf-8", "replace"))
     words = Pseudonyms(names_in(request), key)
     _change(backend, words)
     if unanswerable(backend, client) and client.response is not None:
-        # The addon cannot regenerate this answer, and the recorded answer contains the real words, so it is dropped.
+        # The addon cannot generate this answer again, so it is dropped. Otherwise, it would still contain the real
+        # words.
         client.response.raw_content = b""
     client.comment = words.text(client.comment)
     update_recording(client, replay(backend), answered=not unanswerable(backend, client))
@@ -158,7 +162,7 @@ def _change(flow: HTTPFlow, words: Pseudonyms) -> None:
 
 
 def names_in(value: Any) -> Iterator[str]:
-    """Yield the value of every field ``name``, because tools, namespaces and so on must not be renamed."""
+    """Yield the value of every field called ``name``. The names of tools, namespaces and so on must not be replaced."""
     match value:
         case dict():
             if isinstance(value.get("name"), str):

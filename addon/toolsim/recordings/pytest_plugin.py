@@ -13,8 +13,8 @@ tests.
     def test_what_clients_get(toolsim_replay):
         toolsim_replay("recordings", manifest="calls").assert_same()
 
-A test fails if it sends a request that was not recorded or has no answer in the script, even if the client handles the
-error. For recordings, the message names the closest recording and the differences.
+A test fails if the client sends a request that was not recorded, or for which the script has no answer. This is the
+case even if the client handles the error. For recordings, the message names the closest recording and the differences.
 
 pytest loads this module in every project that has toolsim installed, so it does not import the rest of toolsim until a
 test needs it.
@@ -41,25 +41,29 @@ if TYPE_CHECKING:
 Value = str | int | bool | Sequence[str]
 
 NOT_RECORDED = "No recorded exchange began with this request"
-"""The beginning of the log message about a request that was not recorded.
+"""The first words of the log message about a request that was not recorded.
 
 The rest of the message names the closest recording.
 """
 NOTE, NORMALISE = "toolsim_capture", "normalise"
-"""The keys under which a recording stores the patterns of ignored text. ``server_replay`` reads these patterns."""
+"""Keys in the metadata of a recording. The patterns of ignored text are stored under ``NORMALISE`` in the object under
+``NOTE``.
+
+``server_replay`` reads these patterns.
+"""
 
 NORMALISERS: Mapping[str, str] = {
     "dates": r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?",
     "times": r"\b\d{1,2}:\d\d(?::\d\d(?:\.\d+)?)?\b",
     "ids": r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|\b[a-z]{2,10}[_-][0-9A-Za-z]{16,}|\b[0-9a-f]{16,}\b",
 }
-"""Named patterns for text that differs between test runs."""
+"""Patterns for text that differs between test runs, by the name under which a test can specify them."""
 
 
 class _Backend(Protocol):
     @property
     def unmatched(self) -> list[str]:
-        """The requests in this test that were not answered, each with the reason."""
+        """Messages about the requests in this test that were not answered, each with the reason."""
 
 
 class ReplayServer:
@@ -82,7 +86,7 @@ class ReplayServer:
 
     @property
     def unmatched(self) -> list[str]:
-        """Messages about the requests in this test that were not recorded. They name the closest recording."""
+        """Messages about the requests in this test that were not recorded. Each names the closest recording."""
         if self._proxy is None:
             return []
         lines = self._proxy.log()[self._start :].splitlines()
@@ -90,7 +94,7 @@ class ReplayServer:
         return [message for message in messages if NOT_RECORDED in message]
 
     def assert_same(self) -> None:
-        """Replay all recordings, and fail if clients would receive answers that differ from the recorded answers."""
+        """Replay all recordings, and fail the test if clients would now receive different answers."""
         command = [sys.executable, "-m", "toolsim.recordings.replay", *map(str, self._files)]
         command += [word for setting in self._settings for word in ("--set", setting)]
         run = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -118,12 +122,12 @@ class Recorder:
         return f"http://127.0.0.1:{self._proxy.port}/v1"
 
     def assert_same(self) -> None:
-        """Do nothing, because there are no recordings to compare with."""
+        """Do nothing, because a test that is being recorded has no recordings to compare with."""
 
     def finish(self, *, keep: bool) -> None:
         """Stop the proxy.
 
-        If ``keep`` is set and there are new recordings, they replace the recordings in the folder.
+        If ``keep`` is true and there are new recordings, they replace those in the folder.
         """
         if self._proxy is None:
             return
@@ -133,8 +137,8 @@ class Recorder:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
         for file in new:
-            # The file is first copied to the destination folder, because the temporary folder can be on a different
-            # file system.
+            # The file is copied to the destination folder before it is renamed, because the temporary folder can be on
+            # a different file system.
             part = self._folder / f".{file.name}.part"
             part.write_bytes(file.read_bytes())
             part.replace(self._folder / file.name)
@@ -166,9 +170,12 @@ def _toolsim_folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def _toolsim_proxies(_toolsim_folder: Path) -> Iterator[_Start]:
-    """Provide the proxies for the entire test session, one for each set of arguments and options."""
+    """Yield a function that starts proxies, which run until the end of the test session.
+
+    Calls with the same arguments and options return the same proxy.
+    """
     started: dict[tuple[tuple[str, ...], tuple[str, ...]], Child] = {}
-    numbers = count()  # Also counts proxies that failed to start.
+    numbers = count()  # Also incremented for proxies that failed to start.
 
     def start(words: Sequence[str], settings: Sequence[str]) -> Child:
         key = tuple(words), tuple(settings)
@@ -198,13 +205,13 @@ def toolsim_replay(
 ) -> Iterator[Callable[..., ReplayServer | Recorder]]:
     """Serve the exchanges recorded in a folder: ``toolsim_replay("recordings", manifest="calls").base_url``.
 
-    The folder is an absolute path, or relative to the test's file; a single file is also accepted. By default, each
-    test has a separate folder, ``recordings/MODULE/TEST``. Keyword arguments are toolsim options without the prefix.
-    They override the options under which the exchanges were recorded.
+    The path of the folder is absolute, or relative to the test's file. It can also be the path of a single recording.
+    By default, each test has a separate folder, ``recordings/MODULE/TEST``. Keyword arguments are toolsim options
+    without the prefix. They override the options under which the exchanges were recorded.
 
     ``record_from`` is the base URL of the backend to use with ``--toolsim-record``, which records its answers if the
-    test passes. ``normalise`` contains patterns for text in requests that can differ from the recording. Each is a
-    regular expression or a name in ``NORMALISERS``.
+    test passes. ``normalise`` contains patterns for text in requests that may differ from the recording. Each pattern
+    is a regular expression or a name in ``NORMALISERS``.
     """
     backends = request.node.stash.setdefault(_BACKENDS, [])
     recorders: list[Recorder] = []
@@ -223,7 +230,7 @@ def toolsim_replay(
         if not files or not files[0].is_file():
             hint = "; pytest --toolsim-record=once creates the recording" if record_from else ""
             pytest.fail(f"toolsim_replay: no .flow file at {path}{hint}", pytrace=False)
-        # Each recording can be served any number of times, so that no test depends on the tests before it.
+        # Each recording can be served several times, so that no test depends on the tests before it.
         reusing = [*settings, "server_replay_reuse=true"]
         patterns = [_pattern(name) for name in normalise]
 
@@ -253,7 +260,7 @@ def _recorder(path: Path, url: str, settings: Sequence[str], folder: Path) -> Re
 
 
 def _pattern(name: str) -> str:
-    """Return the pattern of a normalizer, which is specified by name or by the pattern itself."""
+    """Return the pattern for an entry of ``normalise``, which is a name or the pattern itself."""
     pattern = NORMALISERS.get(name, name)
     try:
         re.compile(pattern)
@@ -264,10 +271,10 @@ def _pattern(name: str) -> str:
 
 
 def _normalised(files: Sequence[Path], patterns: Sequence[str], folder: Path) -> list[Path]:
-    """Return copies of recordings to which the patterns for ignored text are added."""
+    """Return copies of recordings that also contain the patterns of ignored text."""
     from hashlib import sha256
 
-    # Only mitmproxy.io is imported. Importing mitmproxy's addons emits warnings, which a test suite might turn into
+    # Only mitmproxy.io is imported. Importing mitmproxy's addons causes warnings, which a test suite might turn into
     # errors.
     from mitmproxy.io import FlowWriter, read_flows_from_paths
 
@@ -323,9 +330,9 @@ def toolsim_model(
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
-    """Fail a test in which requests were not answered.
+    """Fail a test if some of its requests were not answered.
 
-    If the test has already failed, add the requests to its report.
+    If the test has already failed, add these requests to its report.
     """
     try:
         yield

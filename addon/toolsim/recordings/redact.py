@@ -1,15 +1,13 @@
-"""Hides the secrets of an exchange before it is written.
+"""Hides the secrets in an exchange before the exchange is recorded.
 
-1. Text retains its length, because an ``x`` replaces each hidden character. The text of a stream can therefore be
-   joined, searched, and split again at the same positions. In this way, even a key that is split across ten deltas is
-   found.
-2. A secret is hidden in the same way on both sides, so that a stored exchange can still be replayed. A call in any form
-   remains a call. A number remains a number whose digits are all 1. ``null`` is not a secret.
-3. For headers, the default is reversed: a value is hidden unless the header is known to be harmless, because any
-   program can invent a header.
-4. JSON without secrets is unchanged, byte for byte.
+1. Each hidden character of a text is replaced with an ``x``, so that the length stays the same. The text of a stream
+can therefore be joined, searched, and split again at the same positions. In this way, even a key that is split across
+ten deltas is found. 2. A secret is hidden in the same way on both sides of an exchange, so that a recording can still
+be replayed. A call remains a call, in any call form. A number remains a number, whose digits are all 1. ``null`` is not
+a secret. 3. Headers are treated the other way around. A header's value is hidden unless the header is known to be
+harmless, because any program can define its own headers. 4. JSON without secrets is unchanged, byte for byte.
 
-``secret_rules`` defines secrets. Its patterns are bounded, so that the search takes linear time.
+``secret_rules`` defines what is a secret. Its patterns are bounded, so that the search takes linear time.
 """
 
 from __future__ import annotations
@@ -35,14 +33,15 @@ from toolsim.wire.json_codec import dump, too_deep
 
 HIDDEN = "[redacted]"
 
-# Minimum length of a secret that is hidden wherever it occurs. A shorter secret can be an ordinary word, so it is
-# hidden only where it was found.
+# Minimum length of a secret that is hidden wherever its text occurs. A shorter secret can be an ordinary word, so it is
+# hidden only in the field or parameter where it was found.
 _MIN_LEARNED = 8
-# Maximum length of cached text. Short texts are cached because they repeat from event to event.
+# Maximum length of texts whose redacted forms are cached. The events of a stream repeat many short texts.
 _MAX_CACHED = 200
 
-# A name with a value in text. The text can be JSON inside JSON, so any number of backslashes can precede each quote. A
-# quote followed by text that looks like the rest of a document closed a label such as "Password:", which has no value.
+# Matches a name with a value in text, such as ``password = "…"``. The text can be JSON inside JSON, so any number of
+# backslashes can precede each quote. A quote after the colon can also end a label such as "Password:", which has no
+# value. In this case, JSON punctuation or another quote follows.
 _NAMED = re.compile(
     r"(?<![\w.-])(?P<name>[A-Za-z][\w.-]{0,63})(?:\\*[\"'`]|\*{1,2})?"
     r"(?:\s{0,8}(?:=>|:=|[:=])\s{0,8}(?P<open>\\*[\"'`]|<\|\\*\"\|>)(?!\s{0,8}(?:[,:}\])]|\\*[\"'`]))"
@@ -50,9 +49,9 @@ _NAMED = re.compile(
     r"|(?:[ \t]{0,4}(?:=>|:=|=)|:)[ \t]{0,4}(?=[^\s\"'`&;,<>\\{\[(]))"
 )
 _ITEM = re.compile(r"[\s,]{0,64}(?P<open>\\*[\"'`]|<\|\\*\"\|>)")
-# Closing brackets at the end are not part of the value.
+# A value without quotes. Closing brackets at its end do not belong to it.
 _BARE = re.compile(r"[^\s\"'`&;,<>\\{\[(]{4,8192}(?<![)\]}])")
-# Patterns of closing quotes. The last entry is Gemma's quotation mark.
+# The pattern of the closing quote, by the last character of the opening quote. The last entry is for Gemma's ``<|"|>``.
 _CLOSE = {quote: re.compile(rf"\\*{quote}") for quote in "\"'`"} | {">": re.compile(r"<\|\\*\"\|>")}
 # Matches <password>, <parameter=password>, <parameter name="password">, <arg_key>password</arg_key><arg_value>, and
 # their end tags.
@@ -63,16 +62,17 @@ _TAG = re.compile(
 )
 _TAG_END = re.compile(r"[\s=>]")
 
-# Matches escaped whitespace in JSON inside JSON. Its letter could be mistaken for the start of the next word.
+# Escaped whitespace in JSON inside JSON. The letter in it could be mistaken for the first letter of the next word.
 _ESCAPED_SPACE = re.compile(r"\\[nrt]")
-# Schema keywords that contain values of the described property, such as its default.
+# Schema keywords whose values are values of the described property, such as its default.
 _SCHEMA_VALUES = frozenset({"default", "const", "enum", "examples", "value"})
 _OF_SERVERS = ("headers", "server_url")
 _ORIGIN = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*://)(?:(?P<user>[^/?#]*)@)?(?P<host>[^/?#@]*)")
 _DATA_URL = re.compile(r"\bdata:(?P<type>[\w/+.-]{0,64}(?:;[\w=.+-]{1,64}){0,4}),(?P<data>[\w+/%=.~-]{8,})")
 _STREAM_STARTS = (b"data:", b"event:", b":", b"id:", b"retry:")
 _STREAM_BLANK = b"\xef\xbb\xbf\r\n "
-# Line breaks are not masked. In JSON inside JSON they are escaped and therefore longer, but both sides must match.
+# Matches the text to be replaced. Line breaks are left unchanged, because they have a different length in JSON inside
+# JSON.
 _MASKED = re.compile(r"\\+[nr]|[^\r\n\\]+|\\+")
 _CONSTANTS = frozenset({"null", "true", "false", "None", "True", "False"})
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
@@ -82,20 +82,20 @@ _DIGIT = re.compile(r"[0-9]")
 class Redactor:
     """Hides the secrets in one exchange.
 
-    Secrets in headers and queries (see ``learn``) are also hidden in all later text.
+    Secrets that were found in headers and queries (see ``learn``) are also hidden in all text that is processed later.
     """
 
     def __init__(self) -> None:
         self._learned: set[str] = set()
         self._known: re.Pattern[str] | None = None
         self._short_defaults: list[re.Pattern[str]] = []
-        # The redacted form of each short text. It is cached because the events of a stream repeat the same few strings.
+        # The redacted forms of short texts. The events of a stream repeat the same few texts.
         self._seen: dict[str, str] = {}
 
-    # -- learning --
+    # -- learning secrets --
 
     def learn(self, headers: Iterable[tuple[str, str]], path: str) -> None:
-        """Learn text that must not occur anywhere: credentials in headers and in the parameters of a path."""
+        """Remember secrets that must not occur anywhere: credentials in headers, and secret parameters in a path."""
         for name, value in headers:
             if is_secret_parameter(name):
                 self._note(_credentials(name.lower(), value))
@@ -113,10 +113,9 @@ class Redactor:
         self._seen = {}
 
     def learn_schemas(self, document: Any) -> None:
-        """Learn the secrets in tool schemas, such as the default value of an API key parameter, because the manifest
-        repeats them as text.
+        """Remember the secrets in tool schemas, such as a key's default, because the manifest repeats them as text.
 
-        A short secret is hidden only where it follows its property's name.
+        A short secret is hidden only where it follows the name of its property.
         """
         found = {pair for pair in _schema_secrets(document) if pair[1] and pair[1] != HIDDEN}
         self._note(secret for _, secret in found)
@@ -126,17 +125,17 @@ class Redactor:
     def _note(self, secrets: Iterable[str]) -> None:
         self._learned.update(secret for secret in secrets if len(secret) >= _MIN_LEARNED and secret != HIDDEN)
 
-    # -- hiding --
+    # -- hiding secrets --
 
     def headers(self, fields: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-        """Return headers without secrets. Headers that only describe the machine are omitted."""
+        """Return headers with secrets hidden. Headers that only describe the machine or the connection are omitted."""
         kept = []
         for name, value in fields:
             lower = name.lower()
             if lower in DROPPED_HEADERS or lower.startswith(DROPPED_PREFIXES):
                 continue
             if lower == "user-agent":
-                product = re.match(r"\S*(?: v?\d[\w.]*)?", value)  # The rest of the value describes the machine.
+                product = re.match(r"\S*(?: v?\d[\w.]*)?", value)  # The rest describes the user's machine.
                 value = product[0] if product else ""
             harmless = lower in KEPT_HEADERS or lower.startswith(KEPT_PREFIXES)
             kept.append((name, self.text(value) if harmless else HIDDEN))
@@ -156,7 +155,7 @@ class Redactor:
         return f"{self.text(plain)}{mark}{'&'.join(fields)}"
 
     def text(self, text: str) -> str:
-        """Return text of the same length, with secrets hidden."""
+        """Return text with secrets hidden. Its length stays the same."""
         if len(text) > _MAX_CACHED:
             return self._hide(text)
         if text not in self._seen:
@@ -181,22 +180,23 @@ class Redactor:
         return self._walk(value, self.text)
 
     def body(self, data: bytes, content_type: str) -> bytes:
-        """Return a body with secrets hidden. The body can be JSON, an event stream, or other text.
+        """Return a body of JSON, an event stream, or other text with secrets hidden.
 
         Never raises an exception.
         """
         text = data.decode("utf-8", "surrogateescape")
         try:
             is_stream = content_type.partition(";")[0].strip().lower() == "text/event-stream"
-            # Some servers label streams as JSON.
+            # Some servers declare a stream as JSON.
             if is_stream or data.lstrip(_STREAM_BLANK).startswith(_STREAM_STARTS):
                 return edit_stream(data, self.text, self.value, self.text)
             if '"logprob"' in text and too_deep(text):
-                # The body is dropped, because secrets can be split across tokens, which cannot be joined in such a
-                # deeply nested document.
+                # The body is dropped. Secrets can be split across the tokens of logprobs, and this document is nested
+                # too deeply for joining the tokens.
                 return b"{}"
             document = parse_json(text)
-            # In a non-streamed body, only the tokens in logprobs are fragments of a longer text.
+            # The tokens of logprobs are fragments of a longer text. Other fields of a non-streamed body contain
+            # complete texts.
             joined = edit_pieces([document], self.text) if '"logprob"' in text else set()
             clean = self.value(document)
         except RecursionError:
@@ -222,7 +222,8 @@ class Redactor:
                 yield found.span("data")
         position = 0
         while (named := _NAMED.search(text, position)) is not None:
-            # The value of a harmless name can itself begin with the name of a secret.
+            # The search continues directly after the name, because a harmless name's value can begin with a secret's
+            # name.
             position = named.end()
             if not is_secret_name(named["name"]):
                 continue
@@ -265,14 +266,14 @@ class Redactor:
             return _for_server(value)
         secret = is_secret_name(key) and not isinstance(value, dict)
         if key == "token" and "logprob" in parent:
-            secret = False  # This string is a token of the model's text rather than a secret.
+            secret = False  # Here, "token" is the key of a token of the model's text, rather than of a secret.
         if key in _SCHEMA_VALUES and is_secret_name(parent_name):
-            secret = not isinstance(value, dict)  # An object here is a schema for a secret rather than its value.
+            secret = not isinstance(value, dict)  # An object here is not a secret value, but a schema for it.
         return self._walk(value, text, key, secret=secret)
 
 
 def _for_server(value: Any) -> Any:
-    """Hide data meant only for an MCP server: all headers, and the user and path of the URL, which might be keys."""
+    """Hide data that is only for an MCP server: all headers, and the URL's user and path, which can contain keys."""
     if isinstance(value, dict):
         return {name: "x" * len(item) if isinstance(item, str) else HIDDEN for name, item in value.items()} or value
     found = _ORIGIN.match(value) if isinstance(value, str) else None
@@ -285,7 +286,7 @@ def _for_server(value: Any) -> Any:
 
 
 def _data_of(url: re.Match[str]) -> str:
-    """Return the text in a data URL, or "" if the URL contains binary data."""
+    """Return the decoded text of a data URL, or "" if the URL contains binary data."""
     try:
         if url["type"].endswith(";base64"):
             return base64.b64decode(url["data"] + "===", altchars=b"-_" if "-" in url["data"] else None).decode()
@@ -295,7 +296,10 @@ def _data_of(url: re.Match[str]) -> str:
 
 
 def _elements(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the positions of contents of elements that have a secret's name and no child elements."""
+    """Yield the positions of the contents of elements that have a secret's name, such as ``<password>…</password>``.
+
+    Elements with child elements are left out.
+    """
     opened: dict[str, int] = {}
     latest = ""
     for found in _TAG.finditer(text):
@@ -305,7 +309,8 @@ def _elements(text: str) -> Iterator[tuple[int, int]]:
             if is_secret_name(found["name"]):
                 opened[latest] = found.end()
             continue
-        # Models sometimes forget to close the last element.
+        # If no element with this name is open, the last opened element ends here, because models sometimes forget to
+        # close it.
         start, end = opened.get(found["closed"]) or opened.get(latest), found.start()
         opened.clear()
         if start is None:
@@ -317,7 +322,10 @@ def _elements(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _items(text: str, start: int) -> Iterator[tuple[int, int]]:
-    """Yield the positions of a list's strings, up to the first other value. ``start`` is after the bracket."""
+    """Yield the positions of the strings in a list, which begins before ``start``.
+
+    Stop at the first value that is not a string.
+    """
     while (item := _ITEM.match(text, start)) is not None:
         end = _end_of_string(text, item.end(), item["open"])
         yield item.end(), end
@@ -335,7 +343,10 @@ def _mask(found: re.Match[str]) -> str:
 
 
 def _end_of_string(text: str, start: int, opening: str) -> int:
-    """Return the end of a quoted value. Quotes with more backslashes than the opening quote belong to the value."""
+    """Return the position of a string's closing quote.
+
+    Quotes with more backslashes than the opening quote are part of the string.
+    """
     for found in _CLOSE[opening[-1]].finditer(text, start):
         if len(found[0]) <= len(opening):
             return found.start()
@@ -343,7 +354,7 @@ def _end_of_string(text: str, start: int, opening: str) -> int:
 
 
 def _credentials(name: str, value: str) -> Iterator[str]:
-    """Yield the credentials in a header's value."""
+    """Yield the credentials in the value of a header."""
     if name.endswith("cookie"):
         for pair in value.split(";"):
             yield pair.partition("=")[2].strip(' \t"')
@@ -358,7 +369,7 @@ def _credentials(name: str, value: str) -> Iterator[str]:
 
 
 def _default_of(name: str, secret: str) -> re.Pattern[str]:
-    """Return a pattern that matches a property's default value in manifests of any form:
+    """Return a pattern that matches the default value of a property in any manifest:
 
     "pin": <string, default "1234">         "pin":{"type":"string","default":"1234"}
     """
@@ -368,7 +379,7 @@ def _default_of(name: str, secret: str) -> re.Pattern[str]:
 
 
 def _schema_secrets(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the name and value of each string that a schema specifies as a value of a secret property."""
+    """Yield the name of each property that contains a secret, with each string that its schema specifies as a value."""
     match value:
         case dict():
             if value.get("type") == "mcp" and isinstance(headers := value.get("headers"), dict):

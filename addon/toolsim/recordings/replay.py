@@ -49,11 +49,10 @@ def cut_by(chance: random.Random) -> Cut:
 
 
 def replay(stored: HTTPFlow, cut: Cut = uncut, *, by_hand: Collection[str] = ()) -> HTTPFlow:
-    """Return the client's side that the addon now generates from the backend's side of a recorded exchange.
+    """Return the client's side that the addon generates now for the backend's side of a recorded exchange.
 
-    ``cut`` splits a stream into chunks. ``by_hand`` contains the names of options that override the recorded options,
-    even if they have default values. Options with other values always override them. The addon's options must be
-    registered in mitmproxy's context.
+    ``cut`` splits a stream into chunks. An option overrides the recorded option if its value is not the default value,
+    or if its name is in ``by_hand``. The addon's options must be registered in mitmproxy's context.
     """
     addon = ToolSim(alone=True, by_hand=by_hand)
     addon.configure({"toolsim_backend"})
@@ -81,7 +80,7 @@ def replay(stored: HTTPFlow, cut: Cut = uncut, *, by_hand: Collection[str] = ())
 
 
 def _streamed(flow: HTTPFlow, body: bytes, cut: Cut) -> Iterator[bytes]:
-    """Pass a streamed answer to the addon in the same way as ``ExchangeStream``, and yield its output."""
+    """Pass a streamed answer to the addon, as ``ExchangeStream`` does for a live one, and yield the addon's output."""
     assert flow.response is not None
     stream = flow.response.stream
     assert callable(stream)
@@ -94,7 +93,10 @@ def _streamed(flow: HTTPFlow, body: bytes, cut: Cut) -> Iterator[bytes]:
 
 
 def replay_file(path: Path, cut: Cut = uncut, *, update: bool = False, by_hand: Collection[str] = ()) -> Result:
-    """Replay a file and compare the result. With ``update``, rewrite the file if the output differs."""
+    """Replay a file and compare the output.
+
+    If ``update`` is true and the output differs, write the new output to the file.
+    """
     try:
         backend, client = recorded(path)
     except (ValueError, FlowReadException) as problem:
@@ -110,7 +112,7 @@ def replay_file(path: Path, cut: Cut = uncut, *, update: bool = False, by_hand: 
 
 
 def update_recording(client: HTTPFlow, made: HTTPFlow, *, answered: bool) -> None:
-    """Match the client's side of a recording to the addon's output, but keep the recorded times and random IDs."""
+    """Replace the client's side of a recording with the addon's new output, but keep its times and random IDs."""
     made.request.timestamp_start = client.request.timestamp_start
     made.request.timestamp_end = client.request.timestamp_end
     client.request = made.request
@@ -155,7 +157,7 @@ async def _main(arguments: argparse.Namespace) -> int:
     master = Master(Options())
     try:
         master.options.set(*arguments.set, defer=True)
-        # When the addon is added, it checks the options and logs errors in them.
+        # When the addon is added, it checks the options, and logs an error for each invalid one.
         master.addons.add(ToolSim())  # type: ignore[no-untyped-call]
     except OptionsError as problem:
         print(problem, file=sys.stderr)
@@ -207,7 +209,7 @@ def parser() -> Parser:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Replay files and folders, and return the exit code. Raises UsageError if the arguments are invalid."""
+    """Replay files and folders, and return the exit code. Raises UsageError if an argument is invalid."""
     arguments = parser().parse_args(words)
     own = {"--update": arguments.update, "--cut": arguments.cut is not None, "--junit": arguments.junit is not None}
     others = {"--model": arguments.model, "--key-env": arguments.key_env, "--out": arguments.out is not None}

@@ -11,13 +11,16 @@ from xml.etree import ElementTree
 from toolsim.recordings.compare import Difference
 
 MAX_SHOWN = 20
-# Matches characters that XML 1.0 cannot represent.
+# Matches characters that must not occur in XML 1.0.
 _UNWRITABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result for one file."""
+    """The result for one file.
+
+    ``note`` states which parts could not be compared. ``problem`` is the reason why the file could not be replayed.
+    """
 
     path: Path
     differences: tuple[Difference, ...] = ()

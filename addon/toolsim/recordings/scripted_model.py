@@ -60,7 +60,7 @@ class _Answer:
 class ScriptedModel:
     """The scripted model for one test. Clients of any of the three APIs use its ``base_url``, with any API key.
 
-    ``asked`` contains all requests so far, in order. The first access to ``base_url`` starts the proxy.
+    ``asked`` contains all requests so far, in order. The first use of ``base_url`` starts the proxy.
     """
 
     def __init__(self, start: Callable[[Sequence[str]], int]) -> None:
@@ -105,7 +105,7 @@ class ScriptedModel:
             self._ordered.append(made)
 
     def call(self, name: str, /, **arguments: Any) -> None:
-        """Add an answer that consists of one call, to be used once."""
+        """Add an answer that consists of one call and is used once."""
         self.answer((name, arguments))
 
     def next_error(self, status: int, message: str = "", *, retry_after: int | None = None) -> None:
@@ -120,7 +120,10 @@ class ScriptedModel:
         return len(self._ordered) + len(self._errors)
 
     def assert_asked(self, pattern: str, *, times: int | None = None) -> None:
-        """Fail unless the pattern matches a question or tool output, in exactly ``times`` requests if set."""
+        """Fail unless the pattern matches the question or a tool output of a request.
+
+        If ``times`` is set, the number of these requests must be equal to it.
+        """
         found = sum(_matches(re.compile(pattern, re.IGNORECASE), asked) for asked in self.asked)
         wanted = found > 0 if times is None else found == times
         if not wanted:
@@ -131,7 +134,10 @@ class ScriptedModel:
             )
 
     def take(self, asked: SeenRequest) -> _Answer:
-        """Return the answer to a request. If there is none, return an error and record it, so that the test fails."""
+        """Return the answer to a request.
+
+        If there is no answer, return an error, and record this so that the test fails.
+        """
         self.asked.append(asked)
         if self._errors:
             return self._errors.pop(0)
@@ -176,7 +182,7 @@ class ModelServer(TextBackend):
         return [MODEL]
 
     async def answer(self, request: ClientRequest) -> AsyncGenerator[BackendEvent]:
-        """Answer one request. The token counts are word counts."""
+        """Answer one request. The reported token counts are the numbers of words."""
         messages, model = messages_of(request), self.current
         if model is None:
             yield Failed(ApiError("No test is running.", status=503))
@@ -192,7 +198,7 @@ class ModelServer(TextBackend):
         text = _text(answer.parts, catalogs[0].tag if catalogs else DEFAULT_TAG)
         for number, piece in enumerate(pieces(text)):
             if number == answer.cut:
-                # If ``Closed`` is missing, the server aborts the response.
+                # Without the ``Closed`` event, the server aborts the response.
                 return
             yield TextDelta(piece)
             await asyncio.sleep(answer.pause)

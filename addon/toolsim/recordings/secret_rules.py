@@ -1,7 +1,4 @@
-"""Defines secrets by tables of field names and header names, and by patterns for text that looks like a secret.
-
-Every pattern is bounded, so that matching takes linear time.
-"""
+"""Defines secrets by the names of fields and headers, and by patterns for text that looks like a secret."""
 
 from __future__ import annotations
 
@@ -35,9 +32,9 @@ KEPT_HEADERS = frozenset(
         "x-should-retry",
     }
 ).union(*(api.headers for api in APIS.values()))
-"""Headers whose values are retained, except for text that looks like a secret.
+"""Headers whose values are recorded, except for text that looks like a secret.
 
-Headers with one of ``KEPT_PREFIXES`` are retained, too.
+This also applies to headers that begin with one of ``KEPT_PREFIXES``.
 """
 KEPT_PREFIXES = ("x-toolsim-", "x-ratelimit-")
 
@@ -76,15 +73,15 @@ SECRET_NAME = re.compile(
     r"|passwords?|passwd|passphrase|pwd|secrets?|token|(?:access|auth|refresh|session|bearer)_?tokens"
     r"|authorization|credentials?|cookie|bearer)$"
 )
-"""Matches the snake-case names of fields, parameters and headers that contain secrets."""
-# Names that indicate a secret only in URL parameters and headers. "key", for example, is too common as a field name,
-# but Google uses it as a URL parameter, and many header names end with it.
+"""Matches names of fields, parameters and headers that contain secrets. The names are converted to snake case first."""
+# Matches names that indicate a secret only in URL parameters and headers. For example, "key" is too common as a field
+# name, but Google uses it as a URL parameter, and many headers end with it.
 _SECRET_PARAMETER = re.compile(r"(?:^|_)(?:key|sig|signature|code|sid|auth|session)$")
 
 PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("OpenAI and similar", re.compile(r"\bsk-(?P<secret>[\w-]{8,512})")),
     (
-        # These prefixes are also words. Without a digit, the text after the prefix is probably part of a tool's name.
+        # Some of these prefixes are also words. If no digit follows, the text is probably a tool's name.
         "other vendors",
         re.compile(r"\b(?:[spr]k|sess|gsk|hf|xai|pplx|nvapi|r8|glpat)[-_](?=[\w-]{0,64}\d)(?P<secret>[\w-]{8,512})"),
     ),
@@ -123,7 +120,7 @@ PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
         "user of curl",
         re.compile(r"(?<!\S)(?:-u|--user)[ =]\\*[\"']?(?P<secret>[^\s\"':\\]{1,64}:[^\s\"'\\]{4,256})"),
     ),
-    (  # The password can contain "@".
+    (  # The "@" at the end is the last one, because the password can contain others.
         "user and password of a URL",
         re.compile(r"\b(?i:[a-z][a-z0-9+.-]{1,20})://(?P<secret>[^\s/\"'<>\\]{1,256})@"),
     ),
@@ -150,7 +147,7 @@ def is_secret_name(name: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_secret_parameter(name: str) -> bool:
-    """Return whether a URL parameter or header with this name contains a secret. More names than for fields match."""
+    """Return whether a URL parameter or header with this name contains a secret. This includes ``key``, for example."""
     return is_secret_name(name) or _SECRET_PARAMETER.search(_snake(name)) is not None
 
 

@@ -38,7 +38,7 @@ NORMALISE = "normalise"
 """The key in a recording's note under which the patterns for ignored text are stored."""
 _MAX_SHOWN = 5
 
-# Matches a hidden secret. Its length is irrelevant here.
+# Matches a hidden secret. The lengths of hidden secrets are not compared.
 _HIDDEN = re.compile("x{4,}")
 
 
@@ -49,16 +49,16 @@ class ServerReplay:
         self.handover = Handover()
 
     def running(self) -> None:
-        """Drop the client's sides of exchanges that were loaded before this script."""
+        """Remove the client's sides of exchanges in files that were loaded before this script."""
         if (playback := _playback()) is not None:
             _drop_clients_sides(playback)
 
     def requestheaders(self, flow: HTTPFlow) -> None:
-        """Redirect a request that addresses the listener to the recorded backend."""
+        """If a request addresses the listener itself, redirect it to the recorded backend."""
         request, playback = flow.request, _playback()
         if playback is None:
             return
-        # Files can be loaded at any time. mitmproxy's ``update`` hook would report this, but mitmproxy also calls it
+        # Files can be loaded at any time. mitmproxy reports this with the ``update`` hook, but also calls this hook
         # after every other hook.
         _drop_clients_sides(playback)
         if flow.response is not None or not route.endpoint(request.path):
@@ -72,7 +72,7 @@ class ServerReplay:
                     stored.request.port,
                 )
                 self.handover.redirected.add(flow.id)
-                # The recording's note marks the flow as a request for a model, whichever API it uses.
+                # The note from the recording marks the flow as a request for a model.
                 flow.metadata[NOTE] = stored.metadata[NOTE]
 
     def request(self, flow: HTTPFlow) -> None:
@@ -82,7 +82,7 @@ class ServerReplay:
             return
         if route.api_of(flow.request.method, flow.request.path) is None:
             return
-        # The module is imported only when needed, for API requests in a replay.
+        # This module is needed only for API requests during a replay, so it is imported here.
         from toolsim.recordings.compare import differences
 
         nearest: tuple[HTTPFlow, list[str]] | None = None
@@ -131,13 +131,13 @@ class Handover:
         playback.add_flows([handed])
 
     def responseheaders(self, flow: HTTPFlow) -> None:
-        """Remove an answer that has been used, or will not be used."""
+        """Remove the recorded answer, which has now been used or will not be used."""
         handed, playback = self._handed.pop(flow.id, None), _playback()
         if handed is not None and playback is not None:
             _take(playback, handed)
 
     def error(self, flow: HTTPFlow) -> None:
-        """Remove the answer if the client disconnects."""
+        """Remove the recorded answer, because the client has disconnected."""
         self.responseheaders(flow)
 
 
@@ -169,7 +169,7 @@ def _stored(playback: ServerPlayback) -> Iterator[HTTPFlow]:
 
 
 def _drop_clients_sides(playback: ServerPlayback) -> None:
-    """Keep only the backend's side of each exchange, because toolsim must not rewrite its own answers."""
+    """Remove the client's side of each recorded exchange, because toolsim would process this answer again."""
     for stored in list(_stored(playback)):
         if stored.metadata[NOTE].get("side") == "client":
             _take(playback, stored)
@@ -187,7 +187,7 @@ def _take(playback: ServerPlayback, flow: HTTPFlow) -> None:
 def _comparable(flow: HTTPFlow, patterns: Sequence[str] = ()) -> dict[str, Any]:
     """Return the parts of a request that are compared.
 
-    Secrets are hidden as in recordings, and matches of the patterns are replaced.
+    Secrets are hidden as in recordings, and text that matches ``patterns`` is replaced.
     """
     from toolsim.recordings.capture import clean
 

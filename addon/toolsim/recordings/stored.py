@@ -12,9 +12,9 @@ from toolsim.proxy.metadata import NOTE
 
 
 def recorded(path: Path) -> tuple[HTTPFlow, HTTPFlow]:
-    """Return both sides of a recorded exchange.
+    """Return the backend's side and the client's side of a recorded exchange.
 
-    Raises ValueError or FlowReadException if the file does not contain them.
+    Raises ValueError or FlowReadException if the file is not a recording.
     """
     flows = [flow for flow in read_flows_from_paths([path]) if isinstance(flow, HTTPFlow)]
     sides = [flow.metadata.get(NOTE, {}).get("side") for flow in flows]

@@ -1,7 +1,7 @@
 """Edits the text in an event stream, in which words and secrets can span several events.
 
 Strings that are split across events are joined, edited without changing their length, and split again at the same
-positions. Events without changes remain identical byte for byte.
+positions. Events that are not changed remain identical, byte for byte.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ Edit = Callable[[str], str]
 
 _BOM = "\ufeff"
 
-# Keys of strings that a stream sends in fragments.
+# The keys under which an event contains a fragment of a longer text.
 _PIECES = frozenset[str]().union(*(api.delta_text_keys for api in APIS.values()))
 _PLACE = ("type", "item_id", "output_index", "content_index", "summary_index", "index")
 
 
 class EditedStr(str):
-    """A fragment that was edited as part of a longer text. It must not be edited again with the rest of its event."""
+    """A fragment of a text that has already been edited. It must not be edited again with the rest of the event."""
 
     __slots__ = ()
 
 
 MAX_DEPTH = 100
-"""Maximum nesting depth of a document. Functions that traverse a document recursively need several calls per level."""
+"""Maximum nesting depth of a document. A function that traverses a document makes several recursive calls per level."""
 
 
 def edit_stream(data: bytes, text: Edit, value: Callable[[Any], Any], line: Edit = str) -> bytes:
     """Return an event stream with edited text.
 
-    ``text`` edits text that is split across events, and must not change its length. ``value`` edits an event's JSON,
-    and returns the same object if it changes nothing. ``line`` edits lines without JSON. The data of an event that is
-    nested too deeply is replaced with ``{}``.
+    ``text`` edits a text that is split across events, and must not change its length. ``value`` edits the JSON document
+    in an event, and returns the same object if nothing changes. ``line`` edits a line without JSON. The data of an
+    event that is nested too deeply is replaced with ``{}``.
     """
-    # The stream is split as bytes, because str.splitlines also splits at U+2028.
+    # The bytes are split into lines before they are decoded, because str.splitlines also splits at U+2028.
     lines = [raw.decode("utf-8", "surrogateescape") for raw in data.splitlines(keepends=True)]
     if lines and lines[0].startswith(_BOM):
         lines[:1] = [_BOM, lines[0][1:]]
@@ -62,14 +62,17 @@ def edit_stream(data: bytes, text: Edit, value: Callable[[Any], Any], line: Edit
 
 @dataclass(frozen=True, slots=True)
 class _Event:
-    """Consecutive lines of a stream. ``document`` is the JSON document that they contain, or None."""
+    """Consecutive lines of a stream. ``document`` is the JSON document in the lines, or None if there is none."""
 
     lines: list[str]
     document: Any
 
 
 def _events(lines: Iterable[str]) -> Iterator[_Event]:
-    """Group the lines of a stream. An event's ``data`` lines form one document if possible, or one per line."""
+    """Group the lines of a stream into events.
+
+    If the ``data`` lines of an event are not one document, they are separated.
+    """
     data: list[str] = []
     for line in [*lines, ""]:
         if line.startswith("data:"):
@@ -95,7 +98,7 @@ def _line_end(line: str) -> str:
 def _parse(text: str) -> Any:
     """Return the JSON object or array in text, or None if there is none.
 
-    Return a ``_TooDeep`` if the object or array is nested too deeply.
+    If the object or array is nested too deeply, return a ``_TooDeep`` instead.
     """
     try:
         document = json.loads(text)
@@ -111,7 +114,7 @@ def _parse(text: str) -> Any:
 def is_deep(document: Any, text: str) -> bool:
     """Return whether a document has more than ``MAX_DEPTH`` levels.
 
-    ``text`` is the document's JSON, which a faster check uses.
+    ``text`` is the JSON text of the document. It allows a faster check in most cases.
     """
     if text.count("[") + text.count("{") <= MAX_DEPTH:
         return False
@@ -129,7 +132,10 @@ class _TooDeep(dict[str, Any]):
 
 
 def edit_pieces(documents: Iterable[Any], text: Edit) -> set[int]:
-    """Edit, in place, text that is split across documents. Return the indexes of the changed documents."""
+    """Edit text that is split across documents. The documents are changed in place.
+
+    Return the indexes of changed documents.
+    """
     texts: dict[tuple[Any, ...], list[tuple[int, dict[str, Any], str]]] = defaultdict(list)
     for number, document in enumerate(documents):
         for place, owner, key in pieces_of(document):
@@ -143,7 +149,7 @@ def edit_pieces(documents: Iterable[Any], text: Edit) -> set[int]:
             end = start + len(owner[key])
             if whole[start:end] != edited[start:end]:
                 if "bytes" in owner:
-                    owner["bytes"] = None  # This field repeats the token's text.
+                    owner["bytes"] = None  # This field contains the bytes of the token's original text.
                 touched.add(number)
             owner[key] = EditedStr(edited[start:end])
             start = end
@@ -151,9 +157,9 @@ def edit_pieces(documents: Iterable[Any], text: Edit) -> set[int]:
 
 
 def pieces_of(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], dict[str, Any], str]]:
-    """Yield each string in an event that is a fragment of a longer text, as (place, owner, key).
+    """Yield the location of each string in an event that is a fragment of a longer text, as (place, owner, key).
 
-    Fragments of the same text have the same place.
+    ``owner[key]`` is the string. Fragments of the same text have the same ``place``.
     """
     match value:
         case dict():
@@ -169,7 +175,7 @@ def pieces_of(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[A
             for position, item in enumerate(value):
                 index = item.get("index", position) if isinstance(item, dict) else position
                 if isinstance(item, dict) and "logprob" in item and place[-1:] != ("top_logprobs",):
-                    index = 0  # Consecutive tokens form one text.
+                    index = 0  # Consecutive tokens are fragments of one text, so they have the same place.
                 yield from pieces_of(item, (*place, index if isinstance(index, int) else position))
 
 

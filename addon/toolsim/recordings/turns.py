@@ -1,7 +1,7 @@
 """Converts recordings to turns, which contain the client's request, its tools, and the answer.
 
 Some recordings cannot be sent to another model: errors, truncated answers, toolsim's internal rounds, and requests that
-refer to stored answers. ``Unusable`` contains the reason.
+refer to stored answers. For these, ``Unusable`` is raised with the reason.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ Kind = Literal["call wanted", "answer wanted", "after an error"]
 """The kind of a turn: whether the recorded answer has calls or only text, or whether it follows a failed tool."""
 KINDS: tuple[Kind, ...] = ("call wanted", "answer wanted", "after an error")
 
-# Matches the output of a failed tool. Only the Messages API has a field for failures, which toolsim converts to text
-# that this pattern matches.
+# Matches the beginning of a failed tool's output. Only the Messages API has a field for failures. toolsim converts this
+# field to text that the pattern matches.
 _FAILED_TEXT = re.compile(r"\s*(?:\[?error\b|traceback\b|exception\b|failed\b)", re.IGNORECASE)
 _FAILED_FIELDS = {"error": True, "isError": True, "is_error": True, "ok": False, "success": False}
 
@@ -44,7 +44,11 @@ class Unusable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class MadeCall:
-    """A call as sent to a client."""
+    """A call as sent to a client.
+
+    ``name`` is the name under which the model sees the tool. ``arguments`` is a JSON text, or the input of a custom
+    tool.
+    """
 
     name: str
     """The model's name for the tool."""
@@ -60,12 +64,15 @@ class Reply:
     calls: tuple[MadeCall, ...] = ()
     error: str = ""
     is_invalid_call: bool = False
-    """Whether the error reports an invalid call to a strict tool."""
+    """Whether the error reports that the model made an invalid call to a strict tool."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedTurn:
-    """The turn in a recording."""
+    """The request and the answer in a recording.
+
+    ``endpoint`` is the request's path and query. ``headers`` contains only the headers that the API needs.
+    """
 
     path: Path
     api: Api
@@ -83,16 +90,16 @@ class RecordedTurn:
     def with_content(self, body: Mapping[str, Any], reply: Reply) -> RecordedTurn:
         """Return a copy of the turn with a different body and answer.
 
-        Raises Unusable if ``body`` is not a valid request.
+        Raises Unusable if the body is not a valid request.
         """
         request = _read(self.api, body)
         return replace(self, body=body, request=request, tools=tools_on_offer(request, Policy()), reply=reply)
 
 
 def read_turn(path: Path, *, is_cleaned: bool = False) -> RecordedTurn:
-    """Return the turn in a file. With ``is_cleaned``, remove secrets again by the current rules.
+    """Return the turn in a file. Raises Unusable if the file contains no turn that can be sent to a model again.
 
-    Raises Unusable if the file is not a complete recording of a successful turn that can be sent again by itself.
+    If ``is_cleaned`` is true, secrets are removed again, by the current rules.
     """
     try:
         backend, client = recorded(path)
@@ -140,7 +147,7 @@ def _read(api: Api, body: Mapping[str, Any]) -> ClientRequest:
 
 
 def read_turns(files: Iterable[Path]) -> tuple[list[RecordedTurn], dict[Path, str]]:
-    """Return the turns in the files, and the reason for each file without a turn."""
+    """Return the turns in the files. Also return the reason for each file that contains no turn."""
     turns: list[RecordedTurn] = []
     left_out: dict[Path, str] = {}
     for file in files:
@@ -152,7 +159,7 @@ def read_turns(files: Iterable[Path]) -> tuple[list[RecordedTurn], dict[Path, st
 
 
 def read_reply(data: bytes, tools: Sequence[Tool]) -> Reply:
-    """Return the first choice of an answer from its body, which can be a stream."""
+    """Return the content of an answer's first choice. ``data`` is the body of the answer, which can be a stream."""
     answer = read_answer(data)
     if not answer.known:
         return Reply(error="the answer cannot be parsed")

@@ -14,7 +14,7 @@ MAX_TEXT = 12_000
 
 
 def document(title: str, body: Iterable[str]) -> str:
-    """Return the complete web page."""
+    """Return the complete HTML document."""
     style = files("toolsim.recordings").joinpath("report.css").read_text("utf-8")
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -26,12 +26,12 @@ def document(title: str, body: Iterable[str]) -> str:
 
 
 def tile(name: str, value: str, detail: str) -> str:
-    """Return a box with a figure, its name and a line of details."""
+    """Return a box that shows a value with its name and a line of details."""
     return f"<div><span>{escape(name)}</span><strong>{escape(value)}</strong><small>{escape(detail)}</small></div>"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: int) -> str:
-    """Return a table. Columns from the index ``numbers`` onward contain numbers."""
+    """Return a table. The column with the index ``numbers`` and all columns to the right of it contain numbers."""
 
     def line(tag: str, cells: Sequence[str]) -> str:
         return "".join(
@@ -44,7 +44,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: int) -
 
 
 def quoted(who: str, text: str, kind: str = "") -> str:
-    """Return quoted text with its source. Without a ``kind``, long text is collapsed."""
+    """Return a quotation with the name of its author. Long text is collapsed, unless a ``kind`` is specified."""
     long = len(text) > 900 and not kind
     body = f"<pre>{escape(cut(text, MAX_TEXT))}</pre>"
     if long:
@@ -54,5 +54,5 @@ def quoted(who: str, text: str, kind: str = "") -> str:
 
 
 def cut(text: str, limit: int) -> str:
-    """Return the text, or its beginning and the number of omitted characters if it exceeds the limit."""
+    """Return the text. If it exceeds the limit, return only its beginning, and the number of omitted characters."""
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit} more characters)"

@@ -267,7 +267,7 @@ class SqliteStore:
         return parts
 
     def _sweep(self, base: sqlite3.Connection) -> None:
-        """Delete parts that belong to no record. Only a limited number is deleted, and later writes delete the others."""
+        """Delete parts that belong to no record. Each call deletes a limited number, and later calls delete the rest."""
         one = "SELECT rowid FROM parts WHERE value = ? LIMIT 1"
         for _ in range(_SWEPT_AT_ONCE):
             due = base.execute("SELECT value FROM unheld WHERE due <= ? LIMIT 1", (self._clock(),)).fetchone()
@@ -280,7 +280,7 @@ class SqliteStore:
 
     @contextmanager
     def _transaction(self, base: sqlite3.Connection) -> Iterator[None]:
-        """Hold the lock during a transaction. If an exception is raised, the caller has to roll back the transaction."""
+        """Hold the lock during a transaction. If an exception is raised, the caller has to roll back."""
         with self._writing:
             base.execute("BEGIN IMMEDIATE")
             yield
@@ -291,9 +291,7 @@ class SqliteStore:
         self._sweep(base)
         ((_, pages, _),) = base.execute(_COPY).fetchall()
         if pages > _MAX_WAL_PAGES:
-            with (
-                self._writing
-            ):  # Other threads have written to the WAL in the meantime, so it is copied again without them.
+            with self._writing:  # Other threads have written to the WAL in the meantime.
                 base.execute(_COPY).fetchall()
 
     def _expire(self, base: sqlite3.Connection, now: float) -> int:
