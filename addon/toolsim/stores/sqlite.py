@@ -267,7 +267,7 @@ class SqliteStore:
         return parts
 
     def _sweep(self, base: sqlite3.Connection) -> None:
-        """Delete parts that belong to no record. Each call deletes a limited number, and later calls delete the rest."""
+        """Delete parts that belong to no record. A call deletes a limited number, and later calls delete the rest."""
         one = "SELECT rowid FROM parts WHERE value = ? LIMIT 1"
         for _ in range(_SWEPT_AT_ONCE):
             due = base.execute("SELECT value FROM unheld WHERE due <= ? LIMIT 1", (self._clock(),)).fetchone()
